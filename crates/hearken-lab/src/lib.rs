@@ -1,0 +1,1 @@
+//! Experiments that compare event mechanisms on real traffic.

@@ -1,0 +1,1 @@
+//! An open-loop HTTP load generator that tells the truth under overload.

@@ -1,0 +1,1 @@
+//! Hearken's static site server.

@@ -1,0 +1,24 @@
+//! Event delivery for network servers on Linux: every mechanism behind one small interface.
+//!
+//! The way in is [`EventQueue`]: [`declare_interest`](EventQueue::declare_interest) in a
+//! descriptor, then take [`next_events`](EventQueue::next_events). Servers that want to be written
+//! once for readiness and completion alike speak operations instead: [`io::Io`].
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`event`] | `Token`, `Interest`, `Readiness`, `Event` |
+//! | [`mechanism`] | the trait, one file for each mechanism, and the table of them |
+//! | [`queue`] | `EventQueue` |
+//! | [`timer`] | the timing wheel |
+//! | [`io`] | operations and completions for servers |
+
+pub mod event;
+pub mod mechanism;
+pub mod queue;
+pub mod timer;
+pub mod waker;
+
+pub use event::{Event, Interest, Readiness, Token};
+pub use mechanism::{Mechanism, Semantics};
+pub use queue::{EventQueue, Registration};
+pub use waker::Waker;

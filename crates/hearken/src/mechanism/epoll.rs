@@ -1,0 +1,230 @@
+//! epoll(7): the kernel keeps the interest set, and a list of what is ready.
+//!
+//! Its traps, and what is done about each:
+//!
+//! a) It watches open files, not descriptors. A duplicate (dup, fork) keeps a closed descriptor's
+//!    registration alive, and its events come under the old data. Data is a [`Token`], so a queue
+//!    tells the stale event by its generation; `revoke` always asks the kernel, and only
+//!    `closing`, whose caller has no duplicate, leaves it to close(2).
+//! b) EPOLLERR and EPOLLHUP cannot be masked, so that a level-triggered descriptor with no interest
+//!    would wake every wait once its peer is gone. An empty interest is registered edge-triggered:
+//!    it wakes one wait at most, and is dropped there.
+//! c) EPOLLHUP alone says nothing of reading or writing. It and EPOLLERR are turned into
+//!    `READABLE` and `WRITABLE`, so that the caller meets the condition in its next operation.
+//! d) The end of the stream may arrive with the last data, in one edge. EPOLLRDHUP is asked for
+//!    with every read interest, so that a caller who stops at a short read knows of it.
+//! e) epoll_wait(2) counts milliseconds; epoll_pwait2(2) (Linux 5.11), which is used, nanoseconds.
+//! f) EPOLL_CTL_MOD re-arms an edge: it reports again what is ready, which the contract allows.
+//! g) Register-once, level-triggered (the papers' "epoll2") is woken by every descriptor that can
+//!    be written, asked for or not: with one idle connection a wait never sleeps. That is
+//!    what it is, and why it is here to be measured; use it only for that.
+//! h) Regular files and directories are refused by the kernel with EPERM: always ready, they need
+//!    no mechanism.
+
+use std::marker::PhantomData;
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+
+use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost};
+use super::{borrow, timespec};
+use crate::event::{Event, Interest, Readiness, Token};
+
+/// How epoll is used.
+pub trait Mode: fmt::Debug + 'static {
+    /// The mechanism's name in this mode.
+    const NAME: &'static str;
+    /// One line on it.
+    const SUMMARY: &'static str;
+    /// When it repeats itself.
+    const TRIGGER: Trigger;
+    /// Whether both directions are registered once.
+    const BOTH: bool;
+}
+
+/// Level-triggered; a change of interest is a system call.
+#[derive(Debug)]
+pub struct Level;
+
+/// Edge-triggered.
+#[derive(Debug)]
+pub struct Edge;
+
+/// Level-triggered, read and write registered once.
+#[derive(Debug)]
+pub struct Once;
+
+impl Mode for Level {
+    const NAME: &'static str = "epoll-level";
+    const SUMMARY: &'static str = "epoll(7), level-triggered";
+    const TRIGGER: Trigger = Trigger::Level;
+    const BOTH: bool = false;
+}
+
+impl Mode for Edge {
+    const NAME: &'static str = "epoll-edge";
+    const SUMMARY: &'static str = "epoll(7), edge-triggered";
+    const TRIGGER: Trigger = Trigger::Edge;
+    const BOTH: bool = false;
+}
+
+impl Mode for Once {
+    const NAME: &'static str = "epoll-once";
+    const SUMMARY: &'static str = "epoll(7), level-triggered, both directions registered once";
+    const TRIGGER: Trigger = Trigger::Level;
+    const BOTH: bool = true;
+}
+
+/// epoll(7) in one of its [`Mode`]s.
+pub struct Epoll<M: Mode> {
+    epoll: OwnedFd,
+    batch: Vec<epoll::Event>,
+    mode: PhantomData<M>,
+}
+
+impl<M: Mode> Epoll<M> {
+    fn flags(interest: Interest) -> epoll::EventFlags {
+        let mut flags = epoll::EventFlags::empty();
+        if M::BOTH || interest.contains(Interest::READ) {
+            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        }
+        if M::BOTH || interest.contains(Interest::WRITE) {
+            flags |= epoll::EventFlags::OUT;
+        }
+        if M::TRIGGER == Trigger::Edge || flags.is_empty() {
+            flags |= epoll::EventFlags::ET; // (b)
+        }
+        flags
+    }
+}
+
+impl<M: Mode> fmt::Debug for Epoll<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(M::NAME)
+            .field("epoll", &self.epoll)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Mode> Open for Epoll<M> {
+    const NAME: &'static str = M::NAME;
+    const SUMMARY: &'static str = M::SUMMARY;
+    const SEMANTICS: Semantics = Semantics {
+        trigger: M::TRIGGER,
+        change: if M::BOTH {
+            ChangeCost::Memory
+        } else {
+            ChangeCost::SystemCall
+        },
+        wait: if M::BOTH {
+            WaitCost::Registered
+        } else {
+            WaitCost::Ready
+        },
+        reports: Readiness::READABLE
+            .union(Readiness::WRITABLE)
+            .union(Readiness::READ_CLOSED)
+            .union(Readiness::HANGUP)
+            .union(Readiness::ERROR),
+        close_revokes: true,
+        registers_both: M::BOTH,
+        overflows: false,
+    };
+
+    fn open() -> Result<Self, Unavailable> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Unavailable {
+            call: "epoll_create1",
+            error: errno.into(),
+            remedy: "raise the limit of open files, or allow the call in the seccomp filter",
+        })?;
+        Ok(Epoll {
+            epoll,
+            batch: Vec::new(),
+            mode: PhantomData,
+        })
+    }
+}
+
+impl<M: Mode> Mechanism for Epoll<M> {
+    fn semantics(&self) -> &'static Semantics {
+        const { &Self::SEMANTICS }
+    }
+
+    unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        // SAFETY: the caller keeps fd open.
+        let source = unsafe { borrow(fd) };
+        let data = epoll::EventData::new_u64(token.to_bits());
+        Ok(epoll::add(
+            &self.epoll,
+            source,
+            data,
+            Self::flags(interest),
+        )?)
+    }
+
+    unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        if M::BOTH {
+            return Ok(());
+        }
+        // SAFETY: the caller keeps fd open.
+        let source = unsafe { borrow(fd) };
+        let data = epoll::EventData::new_u64(token.to_bits());
+        Ok(epoll::modify(
+            &self.epoll,
+            source,
+            data,
+            Self::flags(interest),
+        )?)
+    }
+
+    unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
+        // SAFETY: the caller keeps fd open.
+        Ok(epoll::delete(&self.epoll, unsafe { borrow(fd) })?)
+    }
+
+    unsafe fn closing(&mut self, _fd: RawFd, _token: Token) {} // (a)
+
+    fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        self.batch.clear();
+        // The kernel takes as many as there is room for.
+        if self.batch.capacity() != max.max(1) {
+            self.batch = Vec::with_capacity(max.max(1));
+        }
+        let timeout = timeout.map(timespec);
+        match epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.batch),
+            timeout.as_ref(),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(self.batch.len()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    #[inline]
+    fn event(&self, index: usize) -> Event {
+        let Some(event) = self.batch.get(index) else {
+            return super::NO_EVENT;
+        };
+        let (flags, token) = (event.flags, Token::from_bits(event.data.u64()));
+        let ended = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR); // (c)
+        let mut readiness = Readiness::empty();
+        let readable = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        readiness.set(Readiness::READABLE, ended || flags.intersects(readable));
+        readiness.set(
+            Readiness::WRITABLE,
+            ended || flags.contains(epoll::EventFlags::OUT),
+        );
+        let read_closed = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
+        readiness.set(Readiness::READ_CLOSED, flags.intersects(read_closed)); // (d)
+        readiness.set(Readiness::HANGUP, flags.contains(epoll::EventFlags::HUP));
+        readiness.set(Readiness::ERROR, flags.contains(epoll::EventFlags::ERR));
+        Event {
+            who: token,
+            readiness,
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! Event-dispatch mechanisms: the trait, and the one table of them.
+//!
+//! A mechanism tells which of many descriptors can be read or written now. Each is one file
+//! here, behind [`Mechanism`], and one line in [`for_each_mechanism!`](crate::for_each_mechanism),
+//! from which names, probing, tests, benches and command lines are made. To add one, copy
+//! `skeleton.rs`, which compiles and says what goes where.
+//!
+//! This module and its files are the only part of the readiness path that holds raw descriptors;
+//! [`Registry`] is the safe door to them.
+
+// The kernel is told numbers of descriptors here; each block says why they are open.
+#![allow(unsafe_code)]
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustix::event::Timespec;
+
+use crate::event::{Event, Interest, Readiness, Token};
+
+pub mod epoll;
+pub mod poll;
+mod registry;
+pub mod select;
+#[cfg(test)]
+mod skeleton;
+
+pub use registry::{Counters, Registry};
+
+/// How a mechanism repeats what it said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// Every wait reports every descriptor that is ready.
+    Level,
+    /// A wait reports a descriptor when something new has arrived since it was last reported.
+    Edge,
+    /// A descriptor that was reported is silent until [`Mechanism::change`] arms it again.
+    OneShot,
+}
+
+/// What a change of interest costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeCost {
+    /// A store to memory.
+    Memory,
+    /// A system call.
+    SystemCall,
+}
+
+/// What one wait costs, as a function of the descriptors registered (n) and ready (k).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitCost {
+    /// Grows with the highest descriptor number.
+    HighestDescriptor,
+    /// Grows with the number registered.
+    Registered,
+    /// Grows with the number ready only.
+    Ready,
+}
+
+/// What differs between mechanisms, as data for those who must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Semantics {
+    /// When a ready descriptor is reported again.
+    pub trigger: Trigger,
+    /// What a change of interest costs.
+    pub change: ChangeCost,
+    /// What a wait costs.
+    pub wait: WaitCost,
+    /// The flags that it can tell; the others are never set by it.
+    pub reports: Readiness,
+    /// True if the kernel forgets a descriptor by itself when the last reference to its open file
+    /// is closed.
+    pub close_revokes: bool,
+    /// True if both directions are registered once, and what was not asked for is dropped after
+    /// the wait: a change costs nothing, and a descriptor that is always writable wakes every wait.
+    pub registers_both: bool,
+    /// True if it holds a queue that can overflow and be recovered.
+    pub overflows: bool,
+}
+
+/// Why a mechanism cannot be had.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// The system call that was refused.
+    pub call: &'static str,
+    /// The kernel's answer.
+    pub error: io::Error,
+    /// What would allow it.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.call, self.error, self.remedy)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl From<Unavailable> for io::Error {
+    fn from(unavailable: Unavailable) -> io::Error {
+        io::Error::new(unavailable.error.kind(), unavailable)
+    }
+}
+
+/// An event-dispatch mechanism.
+///
+/// Callers in safe code use [`Registry`], [`EventQueue`](crate::EventQueue) or
+/// [`io`](crate::io), which keep the promises that this trait asks of its caller.
+///
+/// # The contract
+///
+/// The conformance tests hold one test for each clause, and run over every mechanism.
+///
+/// **Registration.** A descriptor is registered from [`declare`](Mechanism::declare) until
+/// [`revoke`](Mechanism::revoke) or [`closing`](Mechanism::closing), at most once at a time
+/// (`EEXIST` otherwise). A refused call leaves everything as it was. What was already ready when it
+/// was declared is reported by the next wait, as anything later would be. Slots of tokens are
+/// dense, and descriptors' numbers are: a mechanism may keep an array indexed by either.
+///
+/// **Waiting.** [`wait`](Mechanism::wait) returns when at least one event is there, when the
+/// timeout has passed (never sooner: a timeout that the clock cannot express is rounded up), when a
+/// signal handler ran, or for no reason that the caller can see. It returns at most `max` events;
+/// what did not fit comes from the next waits, and no descriptor is passed over for ever in favour
+/// of others. Each descriptor appears at most once in a batch. The batch is read by
+/// [`event`](Mechanism::event) until the next wait.
+///
+/// **Level, edge, one-shot.** [`Semantics::trigger`] says which holds.
+/// *Level*: a descriptor is in every batch (subject to `max`) for as long as what its interest
+/// asks for is so. *Edge*: it is in a batch once after each arrival (of data, of room to
+/// write, of the end of the stream), and after `declare` and `change` if it is ready then; a
+/// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
+/// was not set, before it relies on the next event. *One-shot*: as level, but once; `change` arms
+/// it again and answers for what is ready then.
+///
+/// **Interest.** An event answers the interest: `READABLE` only where `READ` was asked for,
+/// `WRITABLE` only where `WRITE` was, and nothing at all, a hang-up included, where nothing was; the
+/// descriptor stays registered. A mechanism may say more than was asked for: [`Registry`] takes off
+/// the rest. What it may not is to wake every wait for it, unless [`Semantics::registers_both`]
+/// says so.
+///
+/// **End of stream, hang-up, error.** A peer's half-close makes a descriptor readable
+/// (with `READ_CLOSED` where that can be told), and does not touch writability. Hang-up and
+/// error make it ready for whatever its interest asks for, so that a caller who only looks at
+/// `READABLE` and `WRITABLE` meets the condition in its next read or write. A refused or completed
+/// connect is writable.
+///
+/// **Closing and reuse.** A descriptor is revoked before it is closed (or announced by `closing`),
+/// so a number that returns is a new registration with a new [`Token`]. No wait after `revoke` or
+/// `closing` reports the old token. A batch taken *before* may still hold it: the caller drops it by
+/// its generation, as the queues here do.
+///
+/// **What may be spurious.** An event promises that an operation was possible when the
+/// kernel looked, not that it still is: another holder of the same open file may have taken the
+/// data, or a checksum may have failed. Operations must be non-blocking. A wait may return no
+/// events before its timeout. Nothing else is spurious: in particular no token that was not
+/// declared comes out.
+///
+/// **Errors.** `wait` treats `EINTR` as an early return of no events. Other errors mean
+/// that the mechanism can no longer be used, and are the caller's to report.
+pub trait Mechanism: fmt::Debug {
+    /// What holds for this mechanism.
+    fn semantics(&self) -> &'static Semantics;
+
+    /// Registers `fd` under `token`. Amortised O(1).
+    ///
+    /// # Errors
+    /// `EEXIST` if it is registered; `EPERM` if this kind of file cannot be waited for; what the
+    /// kernel says of a full table (`ENOMEM`, `ENOSPC`).
+    ///
+    /// # Safety
+    /// `fd` is open, and stays so until it was given to [`revoke`](Mechanism::revoke) or
+    /// [`closing`](Mechanism::closing).
+    unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// Replaces the interest in a registered descriptor, and arms it again where events are
+    /// one-shot. O(1).
+    ///
+    /// # Errors
+    /// `ENOENT` if `fd` is not registered.
+    ///
+    /// # Safety
+    /// `token` is the one under which `fd` was declared, and `fd` is still open.
+    unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
+
+    /// Ends the registration of a descriptor that stays open. O(1).
+    ///
+    /// # Errors
+    /// `ENOENT` if `fd` is not registered.
+    ///
+    /// # Safety
+    /// As for [`change`](Mechanism::change).
+    unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()>;
+
+    /// Ends the registration of a descriptor that its owner closes next, and of whose open file
+    /// there is no duplicate: what the kernel then does by itself need not be asked for. O(1).
+    ///
+    /// # Safety
+    /// As for [`change`](Mechanism::change), and the caller closes `fd` before the next wait.
+    unsafe fn closing(&mut self, fd: RawFd, token: Token) {
+        // SAFETY: the caller's promise covers revoke's. It can only fail for a descriptor that is
+        // not registered, which is then what was asked for.
+        let _ = unsafe { self.revoke(fd, token) };
+    }
+
+    /// Waits for events, at most `max` (at least 1) and for at most `timeout` (for ever if none),
+    /// and returns how many there are. The batch stands until the next wait.
+    ///
+    /// # Errors
+    /// The kernel's, but for `EINTR`, which is an empty batch.
+    fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize>;
+
+    /// The event at `index` of the last batch, or one with empty readiness where there is none:
+    /// beyond the batch, or where nothing that was asked for is left.
+    fn event(&self, index: usize) -> Event;
+
+    /// How often its queue has overflowed (and was recovered).
+    fn overflows(&self) -> u64 {
+        0
+    }
+}
+
+/// A mechanism that can be opened by its type.
+pub trait Open: Mechanism + Sized + 'static {
+    /// Its name, as on every command line.
+    const NAME: &'static str;
+    /// One line on what it is.
+    const SUMMARY: &'static str;
+    /// What holds for it.
+    const SEMANTICS: Semantics;
+
+    /// Asks the kernel for one.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    fn open() -> Result<Self, Unavailable>;
+}
+
+/// What [`Mechanism::event`] answers where there is none.
+const NO_EVENT: Event = Event {
+    who: Token::from_bits(u64::MAX),
+    readiness: Readiness::empty(),
+};
+
+/// The descriptor as the system calls want it.
+///
+/// # Safety
+/// `fd` is open, and stays so for as long as the result is used.
+unsafe fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    // SAFETY: the caller's promise.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// A timeout as the system calls want it; what is too long for it is for ever.
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(timeout.as_secs())
+            .unwrap_or(i64::MAX)
+            .min(i64::MAX / 4),
+        tv_nsec: timeout.subsec_nanos().into(),
+    }
+}
+
+impl Mechanism for Box<dyn Mechanism> {
+    fn semantics(&self) -> &'static Semantics {
+        (**self).semantics()
+    }
+
+    unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { (**self).declare(fd, token, interest) }
+    }
+
+    unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { (**self).change(fd, token, interest) }
+    }
+
+    unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { (**self).revoke(fd, token) }
+    }
+
+    unsafe fn closing(&mut self, fd: RawFd, token: Token) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { (**self).closing(fd, token) }
+    }
+
+    fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        (**self).wait(max, timeout)
+    }
+
+    fn event(&self, index: usize) -> Event {
+        (**self).event(index)
+    }
+
+    fn overflows(&self) -> u64 {
+        (**self).overflows()
+    }
+}
+
+/// Calls `$callback!` with the table of mechanisms: one line each, `module => Type`.
+///
+/// Names, probing, tests, benches and command lines are made from it; there is no other list.
+///
+/// ```
+/// macro_rules! count {
+///     ($($module:ident => $mechanism:ty,)*) => { [$(stringify!($module)),*].len() };
+/// }
+/// assert_eq!(hearken::for_each_mechanism!(count), hearken::mechanism::TABLE.len());
+/// ```
+#[macro_export]
+macro_rules! for_each_mechanism {
+    ($callback:ident) => {
+        $callback! {
+            select => $crate::mechanism::select::Select,
+            poll => $crate::mechanism::poll::Poll,
+            epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
+            epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
+            epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
+        }
+    };
+}
+
+/// One row of the table of mechanisms.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name on every command line.
+    pub name: &'static str,
+    /// One line on what it is.
+    pub summary: &'static str,
+    /// What holds for it.
+    pub semantics: Semantics,
+    /// Opens one, to be used by name.
+    pub open: fn() -> Result<Box<dyn Mechanism>, Unavailable>,
+}
+
+impl Entry {
+    /// Asks the kernel for one and gives it back: may this user have it here and now?
+    ///
+    /// # Errors
+    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    pub fn probe(&self) -> Result<(), Unavailable> {
+        (self.open)().map(drop)
+    }
+}
+
+macro_rules! table {
+    ($($module:ident => $mechanism:ty,)*) => {
+        /// Every mechanism, in the order in which the literature brought them.
+        pub const TABLE: &[Entry] = &[$(Entry {
+            name: <$mechanism as Open>::NAME,
+            summary: <$mechanism as Open>::SUMMARY,
+            semantics: <$mechanism as Open>::SEMANTICS,
+            open: || Ok(Box::new(<$mechanism as Open>::open()?)),
+        },)*];
+
+        /// Opens the mechanism called `name` and hands it, with its type, to `visitor`.
+        ///
+        /// What the visitor builds is compiled once for each mechanism, so that nothing on its
+        /// hot path asks which one it is.
+        ///
+        /// # Errors
+        /// [`SelectError`]: there is no such name, or the kernel refuses it.
+        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, SelectError> {
+            let name = if name == AUTO { DEFAULT } else { name };
+            match name {
+                $(<$mechanism as Open>::NAME => match <$mechanism as Open>::open() {
+                    Ok(mechanism) => Ok(visitor.visit(mechanism)),
+                    Err(reason) => Err(SelectError::Unavailable {
+                        name: <$mechanism as Open>::NAME, reason,
+                    }),
+                },)*
+                _ => Err(SelectError::Unknown { name: name.to_owned() }),
+            }
+        }
+    };
+}
+
+for_each_mechanism!(table);
+
+/// The name that stands for the best that can be had here.
+pub const AUTO: &str = "auto";
+
+/// What [`AUTO`] stands for: every kernel since 2.6 has it, and nothing here costs less.
+pub const DEFAULT: &str = <epoll::Epoll<epoll::Edge> as Open>::NAME;
+
+/// Something to be done with a mechanism whose type is known only at run time.
+pub trait Visitor {
+    /// What it yields.
+    type Output;
+
+    /// Does it.
+    fn visit<M: Open>(self, mechanism: M) -> Self::Output;
+}
+
+/// A mechanism could not be chosen.
+#[derive(Debug, thiserror::Error)]
+pub enum SelectError {
+    /// There is none of that name.
+    #[error("unknown mechanism \"{name}\"; known are: {AUTO}, {}", known())]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The kernel refuses it.
+    #[error("mechanism {name} cannot be had here: {reason}")]
+    Unavailable {
+        /// What was asked for.
+        name: &'static str,
+        /// The kernel's answer.
+        reason: Unavailable,
+    },
+}
+
+fn known() -> String {
+    TABLE
+        .iter()
+        .map(|entry| entry.name)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The row of the table for `name`.
+///
+/// # Errors
+/// [`SelectError::Unknown`].
+pub fn find(name: &str) -> Result<&'static Entry, SelectError> {
+    let wanted = if name == AUTO { DEFAULT } else { name };
+    TABLE
+        .iter()
+        .find(|entry| entry.name == wanted)
+        .ok_or_else(|| SelectError::Unknown {
+            name: name.to_owned(),
+        })
+}
