@@ -13,8 +13,10 @@
 //! | [`io`] | operations and completions for servers |
 
 pub mod event;
+pub mod io;
 pub mod mechanism;
 pub mod queue;
+mod sys;
 pub mod timer;
 pub mod waker;
 

@@ -49,6 +49,12 @@ impl Wakeups {
     }
 }
 
+impl From<Wakeups> for OwnedFd {
+    fn from(wakeups: Wakeups) -> OwnedFd {
+        wakeups.0
+    }
+}
+
 impl AsFd for Wakeups {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -119,6 +119,16 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         (slot.generation == token.generation()).then_some(slot)
     }
 
+    /// The token of the source that is in `slot`, if there is one.
+    #[inline]
+    pub fn token_at(&self, slot: u32) -> Option<Token> {
+        let holder = self.slots.get(slot as usize)?;
+        holder
+            .source
+            .is_some()
+            .then_some(Token::new(slot, holder.generation))
+    }
+
     /// The source called `token`, if it is still here.
     #[inline]
     pub fn get(&self, token: Token) -> Option<&S> {

@@ -1,0 +1,218 @@
+//! Operations and completions: what servers use.
+//!
+//! A server written against [`Io`] asks for operations (accept, connect, receive, send, send a part
+//! of a file, close) and is told what became of them. It does not know whether that is done by
+//! waiting for readiness ([`readiness`]), by the kernel (io_uring), or in a simulation.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::event::Token;
+use crate::mechanism::Counters;
+use crate::timer::Time;
+use crate::waker::Waker;
+
+mod buffer;
+pub mod readiness;
+
+pub use buffer::{Buffer, Pool};
+
+/// How a listening socket is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// How many connections may wait to be accepted; the kernel caps it at
+    /// `net.core.somaxconn`.
+    pub backlog: u32,
+    /// Whether several sockets may listen on the address, the kernel dealing connections out among
+    /// them (`SO_REUSEPORT`).
+    pub reuse_port: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
+            backlog: 65_535,
+            reuse_port: false,
+        }
+    }
+}
+
+/// What is to be sent.
+pub struct Outgoing {
+    /// Sent first.
+    pub head: Buffer,
+    /// Sent after it.
+    pub body: Body,
+}
+
+/// What is sent after a head.
+#[derive(Clone, Debug, Default)]
+pub enum Body {
+    /// Nothing.
+    #[default]
+    None,
+    /// These bytes.
+    Bytes(Bytes),
+    /// A part of a file.
+    File(FilePart),
+}
+
+/// A part of a file, to be sent without a copy through user space.
+#[derive(Clone, Debug)]
+pub struct FilePart {
+    /// The file.
+    pub file: Rc<OwnedFd>,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How many bytes it has. If the file turns out to have fewer, the send fails with
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+    pub length: u64,
+}
+
+impl fmt::Debug for Outgoing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Outgoing({} bytes and {:?})", self.head.len(), self.body)
+    }
+}
+
+/// What became of an operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The listener or connection it is about.
+    pub on: Token,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened to a listener or connection.
+#[derive(Debug)]
+pub enum What {
+    /// The listener accepted this connection. It receives nothing until it is
+    /// [started](Io::start).
+    Accepted(Token),
+    /// The listener could not accept (out of descriptors or memory), and has stopped; to
+    /// [start](Io::start) it again is the caller's to time.
+    AcceptFailed(io::Error),
+    /// The connection is made, or could not be, which leaves nothing but to [close](Io::close) it.
+    Connected(io::Result<()>),
+    /// The next bytes of the stream; never empty.
+    Received(Buffer),
+    /// The peer has ended its side. Nothing more is received; sending is not touched by it.
+    End,
+    /// Receiving failed; the connection is of no more use.
+    ReceiveFailed(io::Error),
+    /// The oldest send that was not yet completed is done: all of it was given to the transport,
+    /// or it failed, and with it all later ones, which complete no more.
+    Sent(io::Result<()>),
+    /// The deadline has passed, and is no longer set.
+    Deadline,
+    /// A [`Waker`] was used. `on` says nothing.
+    Woken,
+}
+
+/// Operations in, completions out.
+///
+/// # The contract
+///
+/// **Tokens.** A listener or connection has a token from the operation that makes it until
+/// [`close`](Io::close) or [`abort`](Io::abort). No completion for a token comes out after it was
+/// closed, and its number may come back only with another generation. An operation on a token that
+/// is no more does nothing.
+///
+/// **Listeners** accept while they are started. Accepted sockets are non-blocking and
+/// close-on-exec, and send small messages at once (`TCP_NODELAY`).
+///
+/// **Receiving** is a stream of [`What::Received`] while the connection is
+/// [started](Io::start). After [`stop`](Io::stop) at most what was under way still comes; what the
+/// peer sends then stays in its sockets. A buffer is lent only when there are bytes for it. If
+/// none can be lent, receiving goes on when one comes back.
+///
+/// **Sending.** Each send makes one [`What::Sent`], in the order of the sends. A peer's
+/// half-close does not hinder it.
+///
+/// **Fairness.** No connection is served without limit while others wait.
+///
+/// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions, lazily:
+/// work is done as it is asked for, and an operation that can be performed at once may complete
+/// within the turn. A turn that is not taken to its end goes on in the next.
+pub trait Io {
+    /// Listens on `addr` (port 0: any that is free), not yet started.
+    ///
+    /// # Errors
+    /// The kernel's: address in use or not available, no permission, out of descriptors.
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token>;
+
+    /// Begins to connect to `addr`, from `source` if given; ends in [`What::Connected`].
+    ///
+    /// # Errors
+    /// The kernel's, where it refuses at once: out of descriptors or ports, no such source address.
+    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token>;
+
+    /// Starts to accept, or to receive.
+    fn start(&mut self, on: Token);
+
+    /// Stops accepting, or receiving.
+    fn stop(&mut self, on: Token);
+
+    /// Sends `what`, after all that was to be sent before.
+    fn send(&mut self, on: Token, what: Outgoing);
+
+    /// Ends the sending side, at once: the peer reads what was sent, and then the end.
+    fn shutdown(&mut self, on: Token);
+
+    /// Closes it, at once. What the transport has taken is still delivered, if all that
+    /// was received has been read; else the peer may see a reset.
+    fn close(&mut self, on: Token);
+
+    /// Closes it with a reset.
+    fn abort(&mut self, on: Token);
+
+    /// Sets, moves or takes back the one deadline, which ends in [`What::Deadline`]: never
+    /// early. O(1), cheapest where it moves to a later time.
+    fn set_deadline(&mut self, on: Token, deadline: Option<Time>);
+
+    /// How many bytes of what was sent on the connection its peer's host has acknowledged.
+    fn delivered(&self, on: Token) -> u64;
+
+    /// The address of this side.
+    ///
+    /// # Errors
+    /// The kernel's; `NotConnected` if the token is no more.
+    fn local_addr(&self, on: Token) -> io::Result<SocketAddr>;
+
+    /// The address of the other side.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Io::local_addr).
+    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr>;
+
+    /// Begins a turn: waits until there is something to be done or `until` has come (never sooner,
+    /// but for signals and wake-ups).
+    ///
+    /// # Errors
+    /// The mechanism's, which end its use.
+    fn wait(&mut self, until: Option<Time>) -> io::Result<()>;
+
+    /// The next completion of this turn.
+    fn next(&mut self) -> Option<Completion>;
+
+    /// When this turn began: a clock that is not read for each event.
+    fn now(&self) -> Time;
+
+    /// The pool from which heads of [`Outgoing`] are lent.
+    fn pool(&self) -> &Pool;
+
+    /// A handle by which another thread ends the wait.
+    fn waker(&self) -> Waker;
+
+    /// What was counted since the start.
+    fn counters(&self) -> Counters;
+
+    /// How many listeners and connections there are.
+    fn open(&self) -> usize;
+}
