@@ -1,0 +1,101 @@
+//! The classes of bytes in the HTTP grammar.
+
+/// `tchar`, RFC 9110 section 5.6.2.
+pub(crate) const TOKEN: u8 = 1;
+/// A byte of a request-target before its query.
+pub(crate) const PATH: u8 = 2;
+/// A byte of a request-target: visible ASCII but `#`.
+pub(crate) const TARGET: u8 = 4;
+/// A byte of a `reg-name`, RFC 3986 section 3.2.2, without percent-encoding.
+pub(crate) const HOST: u8 = 8;
+/// A byte of a field value: visible, space, tab or obs-text, RFC 9110 section 5.5.
+pub(crate) const TEXT: u8 = 16;
+
+static CLASS: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let byte = index as u8;
+        let alphanumeric = byte.is_ascii_alphanumeric();
+        let mut class = 0;
+        if alphanumeric || in_set(byte, b"!#$%&'*+-.^_`|~") {
+            class |= TOKEN;
+        }
+        if byte.is_ascii_graphic() && byte != b'#' {
+            class |= TARGET;
+            if byte != b'?' {
+                class |= PATH;
+            }
+        }
+        if alphanumeric || in_set(byte, b"-._~!$&'()*+,;=") {
+            class |= HOST;
+        }
+        if (byte >= b' ' && byte != 0x7f) || byte == b'\t' {
+            class |= TEXT;
+        }
+        table[index] = class;
+        index += 1;
+    }
+    table
+};
+
+const fn in_set(byte: u8, set: &[u8]) -> bool {
+    let mut index = 0;
+    while index < set.len() {
+        if set[index] == byte {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// Whether `byte` is in `class`.
+#[inline]
+pub(crate) fn is(byte: u8, class: u8) -> bool {
+    CLASS[usize::from(byte)] & class != 0
+}
+
+/// How many bytes at the start of `bytes` are in `class`, looked at one by one.
+#[inline]
+pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
+    bytes.iter().position(|&byte| !is(byte, class)).unwrap_or(bytes.len())
+}
+
+/// `bytes` without the spaces and tabs around it (OWS, RFC 9110 section 5.6.3).
+#[inline]
+pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// Whether the token `name` is `lower`, whatever its case. `lower` holds `a..=z` and `-` only.
+#[inline]
+pub(crate) fn same_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+    // Setting bit 5 maps no other token byte onto a letter or a hyphen.
+    let Ok(name) = <&[u8; N]>::try_from(name) else {
+        return false;
+    };
+    let mut difference = 0;
+    for (byte, want) in name.iter().zip(lower) {
+        difference |= (byte | 0x20) ^ want;
+    }
+    difference == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_name;
+
+    #[test]
+    fn names_compare_without_case() {
+        assert!(same_name(b"If-Match", b"if-match"));
+        assert!(!same_name(b"If_Match", b"if-match"));
+        assert!(!same_name(b"If-Matc", b"if-match"));
+    }
+}

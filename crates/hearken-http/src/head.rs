@@ -1,0 +1,300 @@
+//! Writing heads.
+//!
+//! The functions append to a buffer; [`ResponseHead`] chains them. None of them lets a value
+//! start a line of its own: a control character other than a tab is written as a space.
+//!
+//! ```
+//! use hearken_http::head;
+//!
+//! let mut out = Vec::new();
+//! head::request_line(&mut out, "GET", "/");
+//! head::field(&mut out, "Host", "example.org\r\nX-Injected: 1");
+//! head::end(&mut out);
+//! assert_eq!(out, b"GET / HTTP/1.1\r\nHost: example.org  X-Injected: 1\r\n\r\n");
+//! ```
+
+use crate::class::{self, TARGET, TEXT, TOKEN};
+use crate::date::DateCache;
+use crate::scan;
+
+macro_rules! statuses {
+    ($($code:literal $reason:literal)*) => {
+        /// The reason phrase of a status code, RFC 9110 section 15; empty for an unknown one.
+        ///
+        /// ```
+        /// assert_eq!(hearken_http::reason(404), "Not Found");
+        /// ```
+        pub fn reason(status: u16) -> &'static str {
+            match status {
+                $($code => $reason,)*
+                _ => "",
+            }
+        }
+
+        fn whole_status_line(status: u16) -> Option<&'static str> {
+            match status {
+                $($code => Some(concat!("HTTP/1.1 ", $code, " ", $reason, "\r\n")),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+statuses! {
+    100 "Continue"
+    101 "Switching Protocols"
+    103 "Early Hints"
+    200 "OK"
+    201 "Created"
+    202 "Accepted"
+    203 "Non-Authoritative Information"
+    204 "No Content"
+    205 "Reset Content"
+    206 "Partial Content"
+    300 "Multiple Choices"
+    301 "Moved Permanently"
+    302 "Found"
+    303 "See Other"
+    304 "Not Modified"
+    305 "Use Proxy"
+    307 "Temporary Redirect"
+    308 "Permanent Redirect"
+    400 "Bad Request"
+    401 "Unauthorized"
+    402 "Payment Required"
+    403 "Forbidden"
+    404 "Not Found"
+    405 "Method Not Allowed"
+    406 "Not Acceptable"
+    407 "Proxy Authentication Required"
+    408 "Request Timeout"
+    409 "Conflict"
+    410 "Gone"
+    411 "Length Required"
+    412 "Precondition Failed"
+    413 "Content Too Large"
+    414 "URI Too Long"
+    415 "Unsupported Media Type"
+    416 "Range Not Satisfiable"
+    417 "Expectation Failed"
+    421 "Misdirected Request"
+    422 "Unprocessable Content"
+    425 "Too Early"
+    426 "Upgrade Required"
+    428 "Precondition Required"
+    429 "Too Many Requests"
+    431 "Request Header Fields Too Large"
+    451 "Unavailable For Legal Reasons"
+    500 "Internal Server Error"
+    501 "Not Implemented"
+    502 "Bad Gateway"
+    503 "Service Unavailable"
+    504 "Gateway Timeout"
+    505 "HTTP Version Not Supported"
+    507 "Insufficient Storage"
+    511 "Network Authentication Required"
+}
+
+/// Appends `HTTP/1.1 200 OK` and CRLF. A status outside `100..=999` is written as 500.
+#[inline]
+pub fn status_line(out: &mut Vec<u8>, status: u16) {
+    let status = if (100..=999).contains(&status) { status } else { 500 };
+    if let Some(line) = whole_status_line(status) {
+        out.extend_from_slice(line.as_bytes());
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        decimal(out, status.into());
+        out.extend_from_slice(b" \r\n");
+    }
+}
+
+/// Appends `GET / HTTP/1.1` and CRLF, for a client.
+///
+/// Bytes that would break the line are percent-encoded in the target and written as `_` in the
+/// method. An empty method is written as `GET`, an empty target as `/`.
+pub fn request_line(out: &mut Vec<u8>, method: impl AsRef<[u8]>, target: impl AsRef<[u8]>) {
+    token(out, method.as_ref(), b"GET");
+    out.push(b' ');
+    let target = match target.as_ref() {
+        [] => b"/",
+        target => target,
+    };
+    for &byte in target {
+        if class::is(byte, TARGET) {
+            out.push(byte);
+        } else {
+            let digits = b"0123456789ABCDEF";
+            let digit = |nibble: u8| digits[usize::from(nibble & 15)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+        }
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+}
+
+/// Appends `name: value` and CRLF.
+///
+/// A byte of `name` that no token may hold is written as `_`, an empty name as `_`; a control
+/// character of `value` other than a tab as a space.
+#[inline]
+pub fn field(out: &mut Vec<u8>, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+    let value = value.as_ref();
+    token(out, name.as_ref(), b"_");
+    out.extend_from_slice(b": ");
+    let start = out.len();
+    out.extend_from_slice(value);
+    if scan::text(value) != value.len() {
+        replace(out, start, TEXT, b' ');
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends `name: value` and CRLF, the value in decimal. The name is treated as by [`field`].
+pub fn field_u64(out: &mut Vec<u8>, name: impl AsRef<[u8]>, value: u64) {
+    token(out, name.as_ref(), b"_");
+    out.extend_from_slice(b": ");
+    decimal(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the blank line that ends a head.
+#[inline]
+pub fn end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+fn token(out: &mut Vec<u8>, bytes: &[u8], instead_of_empty: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(if bytes.is_empty() { instead_of_empty } else { bytes });
+    if scan::token(bytes) != bytes.len() {
+        replace(out, start, TOKEN, b'_');
+    }
+}
+
+/// Puts `instead` for every byte from `start` on that is not in `class`.
+#[cold]
+fn replace(out: &mut [u8], start: usize, class: u8, instead: u8) {
+    for byte in out.iter_mut().skip(start) {
+        if !class::is(*byte, class) {
+            *byte = instead;
+        }
+    }
+}
+
+fn decimal(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [b'0'; 20];
+    let mut len = 0;
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        number /= 10;
+        len += 1;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[digits.len() - len..]);
+}
+
+/// Appends a response head to a buffer, field by field.
+///
+/// ```
+/// use hearken_http::ResponseHead;
+///
+/// let mut out = Vec::new();
+/// ResponseHead::new(&mut out, 206)
+///     .field("Content-Type", "text/plain")
+///     .content_range(0, 4, 10)
+///     .content_length(5)
+///     .connection_close()
+///     .end();
+/// assert_eq!(
+///     String::from_utf8(out).unwrap(),
+///     "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\n\
+///      Content-Range: bytes 0-4/10\r\nContent-Length: 5\r\nConnection: close\r\n\r\n"
+/// );
+/// ```
+#[derive(Debug)]
+pub struct ResponseHead<'v> {
+    out: &'v mut Vec<u8>,
+}
+
+impl<'v> ResponseHead<'v> {
+    /// Starts a head with its status line, as [`status_line`] does.
+    #[inline]
+    pub fn new(out: &'v mut Vec<u8>, status: u16) -> Self {
+        status_line(out, status);
+        Self { out }
+    }
+
+    /// A field, as [`field`] writes it.
+    #[inline]
+    pub fn field(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        field(self.out, name, value);
+        self
+    }
+
+    /// A field with a number, as [`field_u64`] writes it.
+    pub fn field_u64(&mut self, name: impl AsRef<[u8]>, value: u64) -> &mut Self {
+        field_u64(self.out, name, value);
+        self
+    }
+
+    /// `Content-Length`, in bytes.
+    #[inline]
+    pub fn content_length(&mut self, length: u64) -> &mut Self {
+        self.out.extend_from_slice(b"Content-Length: ");
+        decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Transfer-Encoding: chunked`
+    pub fn chunked(&mut self) -> &mut Self {
+        self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        self
+    }
+
+    /// `Content-Range` of a 206: bytes `first..=last` of `length` (RFC 9110 section 14.4).
+    pub fn content_range(&mut self, first: u64, last: u64, length: u64) -> &mut Self {
+        self.out.extend_from_slice(b"Content-Range: bytes ");
+        decimal(self.out, first);
+        self.out.push(b'-');
+        decimal(self.out, last);
+        self.out.push(b'/');
+        decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Content-Range` of a 416: no range of the `length` bytes there are.
+    pub fn content_range_unsatisfied(&mut self, length: u64) -> &mut Self {
+        self.out.extend_from_slice(b"Content-Range: bytes */");
+        decimal(self.out, length);
+        self.out.extend_from_slice(b"\r\n");
+        self
+    }
+
+    /// `Date`
+    #[inline]
+    pub fn date(&mut self, date: &DateCache) -> &mut Self {
+        self.out.extend_from_slice(date.line());
+        self
+    }
+
+    /// `Connection: close`
+    pub fn connection_close(&mut self) -> &mut Self {
+        self.out.extend_from_slice(b"Connection: close\r\n");
+        self
+    }
+
+    /// `Connection: keep-alive`, which an HTTP/1.0 client needs to hear.
+    pub fn connection_keep_alive(&mut self) -> &mut Self {
+        self.out.extend_from_slice(b"Connection: keep-alive\r\n");
+        self
+    }
+
+    /// The blank line. Nothing may be written after it but the body.
+    #[inline]
+    pub fn end(&mut self) {
+        end(self.out);
+    }
+}

@@ -1,0 +1,216 @@
+//! Reading responses.
+
+use crate::class::same_name;
+use crate::error::{Malformed, Reject};
+use crate::fields::{FieldValues, Fields};
+use crate::framing::{Body, Framing, ResponseBody};
+use crate::limits::Limits;
+use crate::line::{Line, Progress, bad_control, field_line};
+use crate::method::Method;
+use crate::scan;
+use crate::version::Version;
+
+/// A parsed response head. Borrows everything from the bytes it was parsed from.
+#[derive(Debug, Clone, Copy)]
+pub struct Response<'b> {
+    /// The version the server speaks.
+    pub version: Version,
+    /// The status code, `100..=999`. Below 200 the response is interim: the final one follows
+    /// it, but for a 101, after which the connection speaks another protocol.
+    pub status: u16,
+    /// The reason phrase, often empty; of no meaning.
+    pub reason: &'b [u8],
+    /// How the body that follows the head is delimited.
+    pub body: ResponseBody,
+    /// Whether another request may follow once the body is read (RFC 9112 section 9.3).
+    pub keep_alive: bool,
+    /// Bytes of the head, its blank line included: the body starts here.
+    pub head_len: usize,
+    fields: Fields<'b>,
+}
+
+impl<'b> Response<'b> {
+    /// Every field in the order they came.
+    pub fn fields(&self) -> Fields<'b> {
+        self.fields
+    }
+
+    /// The value of every field of this name, in any case.
+    pub fn field_values<'n>(&self, name: &'n str) -> FieldValues<'b, 'n> {
+        FieldValues::new(self.fields, name)
+    }
+}
+
+/// Reads response heads, one after another, from bytes that arrive in any pieces.
+///
+/// ```
+/// use hearken_http::{Limits, Method, ResponseBody, ResponseParser};
+///
+/// let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+/// let mut parser = ResponseParser::new();
+/// let response = parser.parse(bytes, Method::Get, &Limits::default())?.unwrap();
+/// assert_eq!(response.status, 200);
+/// assert_eq!(response.body, ResponseBody::Length(2));
+/// assert!(response.keep_alive);
+/// assert_eq!(&bytes[response.head_len..], b"hi");
+/// # Ok::<(), hearken_http::Malformed>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ResponseParser {
+    progress: Progress,
+}
+
+impl ResponseParser {
+    /// A parser at the start of a response.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets an incomplete response. Not needed after a response was returned.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Reads the head of the response that `bytes` starts with, the answer to a request of
+    /// `method`.
+    ///
+    /// `Ok(None)` asks for more: call again with the same bytes and those that followed them.
+    /// [`Limits::target_bytes`] plays no part. The space after the status code may be missing
+    /// when there is no reason phrase, as many servers leave it out.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] for a head over its limits, for anything RFC 9112 does not allow, and for
+    /// a transfer coding other than `chunked`. The connection is of no more use.
+    #[inline]
+    pub fn parse<'b>(
+        &mut self,
+        bytes: &'b [u8],
+        method: Method<'_>,
+        limits: &Limits,
+    ) -> Result<Option<Response<'b>>, Malformed> {
+        let window = limits.window(bytes);
+        let is_too_long = window.len() < bytes.len();
+        if !self.progress.is_worth_parsing(window) && !is_too_long {
+            return Ok(None);
+        }
+        let mut line = 0;
+        let result = parse_head(window, method, limits, &mut line);
+        match result {
+            Ok(None) if is_too_long => {
+                self.reset();
+                Err(Malformed("head is too long"))
+            }
+            Ok(None) => {
+                self.progress.wait(line, window);
+                Ok(None)
+            }
+            _ => {
+                self.reset();
+                Ok(result?)
+            }
+        }
+    }
+}
+
+/// Reads a head from its first byte. Leaves the start of the last line it saw in `line`.
+#[inline]
+fn parse_head<'b>(
+    bytes: &'b [u8],
+    method: Method<'_>,
+    limits: &Limits,
+    line: &mut usize,
+) -> Result<Option<Response<'b>>, Reject> {
+    let Some(StatusLine { version, status, reason, next: first }) = status_line(bytes)? else {
+        return Ok(None);
+    };
+    let mut framing = Framing::default();
+    let mut at = first;
+    let mut left = limits.fields;
+    let head_len = loop {
+        let (name, value) = match field_line(bytes, at)? {
+            Line::Field { name, value, next } => {
+                at = next;
+                (name, value)
+            }
+            Line::Blank { next } => break next,
+            Line::Partial => {
+                *line = at;
+                return Ok(None);
+            }
+        };
+        left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
+        match name.len() {
+            10 if same_name(name, b"connection") => framing.connection(value),
+            14 if same_name(name, b"content-length") => framing.content_length(value),
+            17 if same_name(name, b"transfer-encoding") => framing.transfer_encoding(value),
+            _ => {}
+        }
+    };
+
+    let body = if has_no_body(method, status) {
+        ResponseBody::None
+    } else {
+        framing.body(version)?.map_or(ResponseBody::UntilClose, Body::into)
+    };
+    let keep_alive = framing.is_persistent(version) && body != ResponseBody::UntilClose;
+    let fields = Fields::new(bytes, first);
+    Ok(Some(Response { version, status, reason, body, keep_alive, head_len, fields }))
+}
+
+/// The cases in which the fields do not matter, RFC 9112 section 6.3 items 1 and 2.
+#[inline]
+fn has_no_body(method: Method<'_>, status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+        || method == Method::Head
+        || (method == Method::Connect && matches!(status, 200..=299))
+}
+
+struct StatusLine<'b> {
+    version: Version,
+    status: u16,
+    reason: &'b [u8],
+    next: usize,
+}
+
+/// Reads `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
+#[inline]
+fn status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
+    const BAD: Reject = Reject::bad("malformed status line");
+    let Some(digits) = Version::digits(bytes)? else {
+        return Ok(None);
+    };
+    let version = Version::from_digits(digits)?;
+    let code = bytes.get(8..).unwrap_or_default();
+    let fits = code.iter().zip(b" ddd").all(|(&byte, &shape)| match shape {
+        b'd' => byte.is_ascii_digit(),
+        _ => byte == shape,
+    });
+    if !fits {
+        return Err(BAD);
+    }
+    let [_, hundreds, tens, units, rest @ ..] = code else {
+        return Ok(None);
+    };
+    let status = [hundreds, tens, units]
+        .into_iter()
+        .fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0')));
+    if status < 100 {
+        return Err(BAD);
+    }
+    let text = match rest {
+        [b' ', text @ ..] => text,
+        [b'\r', ..] | [] => rest,
+        [b'\n', ..] => return Err(bad_control(b'\n')),
+        _ => return Err(BAD),
+    };
+    let (reason, end) = text.split_at(scan::text(text));
+    match end {
+        [b'\r', b'\n', ..] => {
+            let next = bytes.len() - end.len() + 2;
+            Ok(Some(StatusLine { version, status, reason, next }))
+        }
+        [] | [b'\r'] => Ok(None),
+        [stop, ..] => Err(bad_control(*stop)),
+    }
+}

@@ -1,0 +1,197 @@
+//! Ranges and preconditions.
+
+use hearken_http::conditional::{
+    Conditions, EntityTag, Outcome, Validators, evaluate, if_range, tags,
+};
+use hearken_http::range::{RangeOutcome, parse};
+use hearken_http::{Limits, Method, RequestParser, format_http_date};
+use proptest::prelude::*;
+
+fn part(first: u64, last: u64) -> RangeOutcome {
+    RangeOutcome::Part { first, last }
+}
+
+#[test]
+fn ranges() {
+    use RangeOutcome::{Unsatisfiable, Whole};
+    let huge = "bytes=0-99999999999999999999999999";
+    for (value, len, want) in [
+        ("bytes=0-0", 10, part(0, 0)),
+        ("bytes=0-9", 10, part(0, 9)),
+        ("bytes=0-10", 10, part(0, 9)),
+        ("BYTES= 9- ", 10, part(9, 9)),
+        (huge, 10, part(0, 9)),
+        ("bytes=-1", 10, part(9, 9)),
+        ("bytes=-10", 10, part(0, 9)),
+        ("bytes=-99999999999999999999999999", 10, part(0, 9)),
+        ("bytes=10-", 10, Unsatisfiable),
+        ("bytes=10-20", 10, Unsatisfiable),
+        ("bytes=99999999999999999999999999-", 10, Unsatisfiable),
+        ("bytes=-0", 10, Unsatisfiable),
+        ("bytes=0-", 0, Unsatisfiable),
+        ("bytes=-5", 0, Whole),
+        ("bytes=5-4", 10, Whole),
+        ("bytes=0-1,3-4", 10, Whole),
+        ("bytes=0-1,", 10, Whole),
+        ("bytes=", 10, Whole),
+        ("bytes=-", 10, Whole),
+        ("bytes=--1", 10, Whole),
+        ("bytes=+1-2", 10, Whole),
+        ("bytes=0x1-2", 10, Whole),
+        ("bytes=1 -2", 10, Whole),
+        ("bytes 0-1", 10, Whole),
+        ("bytes =0-1", 10, Whole),
+        ("lines=0-1", 10, Whole),
+        ("byte", 10, Whole),
+        ("", 10, Whole),
+    ] {
+        assert_eq!(parse(value.as_bytes(), len), want, "{value:?} of {len}");
+    }
+    assert_eq!(parse(b"bytes=0-", u64::MAX), part(0, u64::MAX - 1));
+}
+
+proptest! {
+    #[test]
+    fn a_part_lies_within(
+        value in prop_oneof![
+            "bytes=[0-9]{0,3}-[0-9]{0,3}",
+            "bytes=[0-9]{0,25}-[0-9]{0,25}",
+            "[ -~]{0,20}",
+        ],
+        len in prop_oneof![0u64..50, any::<u64>()],
+    ) {
+        if let RangeOutcome::Part { first, last } = parse(value.as_bytes(), len) {
+            prop_assert!(first <= last && last < len);
+        }
+    }
+
+    #[test]
+    fn every_part_can_be_asked_for(len in 1u64.., a: u64, b: u64) {
+        let (a, b) = (a % len, b % len);
+        let (first, last) = (a.min(b), a.max(b));
+        prop_assert_eq!(parse(format!("bytes={first}-{last}").as_bytes(), len), part(first, last));
+        prop_assert_eq!(parse(format!("bytes={first}-").as_bytes(), len), part(first, len - 1));
+        let suffix = len - first;
+        prop_assert_eq!(parse(format!("bytes=-{suffix}").as_bytes(), len), part(first, len - 1));
+    }
+
+    #[test]
+    fn arbitrary_conditions_do_no_harm(list in prop::collection::vec(any::<u8>(), 0..40)) {
+        let _ = tags(&list).count();
+        let current = Validators { etag: EntityTag::parse(b"\"\""), last_modified: Some(0) };
+        let _ = if_range(&list, &current, 5);
+    }
+}
+
+#[test]
+fn tag_lists() {
+    for (list, want) in [
+        ("\"a\"", &["a"][..]),
+        ("\"a\",\"b\"", &["a", "b"]),
+        (" , \"a\" ,, W/\"b\" , ", &["a", "b"]),
+        ("\"a,b\"", &["a,b"]),
+        ("\"\"", &[""]),
+        ("a", &[]),
+        ("\"a", &[]),
+        ("w/\"a\"", &[]),
+        ("\"a b\"", &[]),
+        ("\"a\", b, \"c\"", &["a"]),
+        ("\"a\";\"b\"", &["a"]),
+        ("", &[]),
+    ] {
+        let found: Vec<_> = tags(list.as_bytes()).map(|tag| tag.opaque).collect();
+        let want: Vec<_> = want.iter().map(|tag| tag.as_bytes()).collect();
+        assert_eq!(found, want, "{list:?}");
+    }
+}
+
+#[test]
+fn preconditions() {
+    use Outcome::{NotModified, PreconditionFailed, Proceed};
+    let (before, at, after) = (format_http_date(99), format_http_date(100), format_http_date(101));
+    let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
+    let none = Conditions::default();
+    let if_match = |list| Conditions { if_match: Some(list), ..none };
+    let if_none_match = |list| Conditions { if_none_match: Some(list), ..none };
+    let since = |date| Conditions { if_modified_since: Some(date), ..none };
+    let unmodified = |date| Conditions { if_unmodified_since: Some(date), ..none };
+    for (conditions, get, put, absent) in [
+        (none, Proceed, Proceed, Proceed),
+        (if_match(b"\"v\""), Proceed, Proceed, PreconditionFailed),
+        (if_match(b"\"u\", \"v\""), Proceed, Proceed, PreconditionFailed),
+        (if_match(b"*"), Proceed, Proceed, PreconditionFailed),
+        (if_match(b"W/\"v\""), PreconditionFailed, PreconditionFailed, PreconditionFailed),
+        (if_match(b"\"u\""), PreconditionFailed, PreconditionFailed, PreconditionFailed),
+        (if_match(b"junk"), PreconditionFailed, PreconditionFailed, PreconditionFailed),
+        (if_none_match(b"\"v\""), NotModified, PreconditionFailed, Proceed),
+        (if_none_match(b"W/\"v\""), NotModified, PreconditionFailed, Proceed),
+        (if_none_match(b"*"), NotModified, PreconditionFailed, Proceed),
+        (if_none_match(b"\"u\""), Proceed, Proceed, Proceed),
+        (if_none_match(b"junk"), Proceed, Proceed, Proceed),
+        (since(&before), Proceed, Proceed, Proceed),
+        (since(&at), NotModified, Proceed, Proceed),
+        (since(&after), NotModified, Proceed, Proceed),
+        (since(b"junk"), Proceed, Proceed, Proceed),
+        (unmodified(&before), PreconditionFailed, PreconditionFailed, Proceed),
+        (unmodified(&at), Proceed, Proceed, Proceed),
+        (unmodified(b"junk"), Proceed, Proceed, Proceed),
+        // A tag outranks a date.
+        (
+            Conditions { if_modified_since: Some(&after), ..if_none_match(b"\"u\"") },
+            Proceed,
+            Proceed,
+            Proceed,
+        ),
+        (
+            Conditions { if_unmodified_since: Some(&before), ..if_match(b"\"v\"") },
+            Proceed,
+            Proceed,
+            PreconditionFailed,
+        ),
+        // If-Match comes first, then If-None-Match.
+        (
+            Conditions { if_match: Some(b"\"u\""), ..if_none_match(b"\"v\"") },
+            PreconditionFailed,
+            PreconditionFailed,
+            PreconditionFailed,
+        ),
+        (
+            Conditions { if_match: Some(b"\"v\""), ..if_none_match(b"\"v\"") },
+            NotModified,
+            PreconditionFailed,
+            PreconditionFailed,
+        ),
+    ] {
+        assert_eq!(evaluate(Method::Get, &conditions, Some(&current)), get, "{conditions:?}");
+        assert_eq!(evaluate(Method::Head, &conditions, Some(&current)), get, "{conditions:?}");
+        assert_eq!(evaluate(Method::Put, &conditions, Some(&current)), put, "{conditions:?}");
+        assert_eq!(evaluate(Method::Get, &conditions, None), absent, "{conditions:?}");
+    }
+}
+
+#[test]
+fn if_range_needs_a_strong_validator() {
+    let date = format_http_date(100);
+    let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
+    let weak = Validators { etag: EntityTag::parse(b"W/\"v\""), last_modified: None };
+    assert!(if_range(b"\"v\"", &current, 200));
+    assert!(!if_range(b"\"u\"", &current, 200));
+    assert!(!if_range(b"W/\"v\"", &weak, 200));
+    assert!(!if_range(b"\"v\"", &weak, 200));
+    assert!(if_range(&date, &current, 101));
+    assert!(!if_range(&date, &current, 100), "it may change again within this second");
+    assert!(!if_range(&format_http_date(101), &current, 200), "later is not the same");
+    assert!(!if_range(b"junk", &current, 200));
+}
+
+#[test]
+fn conditions_come_from_a_request() {
+    let bytes = b"GET / HTTP/1.0\r\nIf-Match: 1\r\nIf-None-Match: 2\r\n\
+        If-Modified-Since: 3\r\nIf-Unmodified-Since: 4\r\n\r\n";
+    let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
+    let conditions = Conditions::from(&request);
+    assert_eq!(conditions.if_match, Some(&b"1"[..]));
+    assert_eq!(conditions.if_none_match, Some(&b"2"[..]));
+    assert_eq!(conditions.if_modified_since, Some(&b"3"[..]));
+    assert_eq!(conditions.if_unmodified_since, Some(&b"4"[..]));
+}
