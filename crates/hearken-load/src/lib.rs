@@ -1,1 +1,192 @@
 //! An open-loop HTTP load generator that tells the truth under overload.
+//!
+//! Requests are made when an arrival process says so, however the server fares: a server that falls
+//! behind meets as many new requests as before, and each that had to wait counts from the time when
+//! it was intended. A generator that waits for replies before it goes on instead asks the less the
+//! slower the server is, and reports the latency of the few requests that it made ("coordinated
+//! omission").
+//!
+//! It also watches itself: how late it acted on its own schedule is in the report, with a warning
+//! where that is enough to matter. It runs on one thread, over any mechanism of [`hearken`].
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use std::sync::atomic::AtomicBool;
+//! use std::time::Duration;
+//!
+//! let server = std::net::TcpListener::bind("127.0.0.1:0")?;
+//! let url = format!("http://{}/", server.local_addr()?);
+//! std::thread::spawn(move || {
+//!     while let Ok((mut peer, _)) = server.accept() {
+//!         std::thread::spawn(move || {
+//!             while peer.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {
+//!                 let _ = peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+//!             }
+//!         });
+//!     }
+//! });
+//!
+//! let config = hearken_load::Config {
+//!     url,
+//!     rate: 500.0,
+//!     duration: Some(Duration::from_millis(200)),
+//!     ..Default::default()
+//! };
+//! let report = hearken_load::run(&config, &mut (), &AtomicBool::new(false))?;
+//! assert!(report.complete);
+//! assert_eq!(report.requests.replies, report.requests.intended);
+//! println!("{report}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::num::NonZeroU64;
+use std::sync::atomic::AtomicBool;
+
+use hearken::io::readiness::{Policy, ReadinessIo};
+use hearken::mechanism::{self, Open, Visitor};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::set_current_timer_slack;
+
+mod active;
+mod arrivals;
+mod config;
+mod drive;
+mod failure;
+mod idle;
+mod reply;
+mod report;
+mod sources;
+mod summary;
+mod tally;
+mod target;
+mod url;
+mod warning;
+
+pub use arrivals::Arrivals;
+pub use config::{Config, DEFAULT_DURATION, LoadError};
+pub use drive::{Progress, Snapshot};
+pub use failure::Errors;
+pub use report::{Bytes, Idle, Quantiles, Report, Requests, SCHEMA, Status};
+pub use url::UrlError;
+
+use active::Active;
+use arrivals::Schedule;
+use drive::{Drive, Outcome};
+use idle::Idlers;
+use target::Target;
+
+/// How many connections of a kind may be under way, and how many are begun in a turn: few, so that
+/// a server accepts as fast as we connect, and no request waits long behind them.
+const MOST_CONNECTING: usize = 256;
+const PER_TURN: usize = 32;
+
+/// Offers the load that `config` describes and tells what came of it, on this thread. `progress`
+/// is told how it goes. Raising `stop` ends it early, within a second, or at once with the waker
+/// that [`Progress::started`] is given.
+///
+/// Raises this process' limit of open files as far as it may. A server that cannot be reached is
+/// a result, not an error.
+///
+/// # Errors
+/// Settings that make no sense, a host without an address, an event mechanism that cannot be had.
+pub fn run(
+    config: &Config,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Report, LoadError> {
+    config.check()?;
+    let target = Target::new(config)?;
+    let descriptors = raise_descriptor_limit();
+    // Or the kernel delays each wait by up to 50 us to save wake-ups. Refused, lateness shows it.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
+    let report =
+        mechanism::visit(&config.events, Run { config, target, descriptors, progress, stop });
+    let _ = set_current_timer_slack(None);
+    report?
+}
+
+/// Returns how many files may be open.
+fn raise_descriptor_limit() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
+    .unwrap_or(u64::MAX)
+}
+
+/// What is done with the mechanism once its type is known.
+struct Run<'a> {
+    config: &'a Config,
+    target: Target,
+    descriptors: u64,
+    progress: &'a mut dyn Progress,
+    stop: &'a AtomicBool,
+}
+
+impl Visitor for Run<'_> {
+    type Output = Result<Report, LoadError>;
+
+    fn visit<M: Open>(self, mechanism: M) -> Result<Report, LoadError> {
+        let Run { config, target, descriptors, progress, stop } = self;
+        // Turns are kept short: what arrives within one is late by the rest of it.
+        let policy = Policy { batch: 32, turn_bytes: 64 * 1024, ..Policy::default() };
+        let io = ReadinessIo::new(mechanism, policy)
+            .map_err(|source| LoadError::System { action: "prepare to wait for events", source })?;
+        // Of a size that can be typed, and that every reader of JSON keeps.
+        let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
+        let parts = (
+            target,
+            Active::new(config),
+            Idlers::new(config.idle, config.idle_request),
+            Schedule::new(config.arrivals, config.rate, seed),
+        );
+        let mut drive = Drive::new(io, parts, progress, stop);
+        let outcome = drive.run(config.length())?;
+        let mut report = conclude(config, &drive.active, &drive.idlers, outcome);
+        report.seed = seed;
+        report.events = M::NAME.to_owned();
+        let other = drive.active.tally.other.as_deref();
+        report.warnings = warning::all(&report, outcome, descriptors, other);
+        Ok(report)
+    }
+}
+
+/// The report, but for what [`Run`] adds.
+fn conclude(config: &Config, active: &Active, idlers: &Idlers, outcome: Outcome) -> Report {
+    let tally = &active.tally;
+    let duration_s = outcome.elapsed.as_secs_f64();
+    Report {
+        schema: SCHEMA.to_owned(),
+        complete: outcome.complete,
+        url: config.url.clone(),
+        offered_rate: config.rate,
+        duration_s,
+        arrivals: config.arrivals,
+        connections: config.connections.get() as u64,
+        per_connection: config.per_connection.map(Into::into),
+        seed: 0,
+        events: String::new(),
+        requests: Requests {
+            intended: tally.intended,
+            sent: tally.sent,
+            replies: tally.replies,
+            failed: tally.errors.total(),
+            unfinished: tally.outstanding(),
+            waited: tally.waited,
+        },
+        status: tally.status,
+        reply_rate: if duration_s > 0.0 { tally.in_time as f64 / duration_s } else { 0.0 },
+        latency_ns: tally.latency.quantiles(),
+        service_ns: tally.service.quantiles(),
+        lateness_ns: tally.lateness.quantiles(),
+        errors: tally.errors,
+        connections_opened: tally.opened,
+        idle: idlers.counts,
+        bytes: Bytes {
+            received: tally.bytes.received + idlers.bytes.received,
+            sent: tally.bytes.sent + idlers.bytes.sent,
+        },
+        warnings: Vec::new(),
+    }
+}

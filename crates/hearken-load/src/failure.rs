@@ -1,0 +1,88 @@
+//! What became of requests that have no reply, in httperf's words.
+
+use std::io;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// Why a request has no reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    ClientTimo,
+    SocketTimo,
+    ConnRefused,
+    ConnReset,
+    FdUnavail,
+    AddrUnavail,
+    Other,
+}
+
+impl Failure {
+    /// What an error of the kernel is called.
+    pub(crate) fn of(error: &io::Error) -> Failure {
+        match Errno::from_io_error(error) {
+            Some(Errno::TIMEDOUT) => Failure::SocketTimo,
+            Some(Errno::CONNREFUSED) => Failure::ConnRefused,
+            Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => Failure::ConnReset,
+            Some(Errno::MFILE | Errno::NFILE) => Failure::FdUnavail,
+            // The latter is what bind(2) says where no port is left.
+            Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Failure::AddrUnavail,
+            _ => Failure::Other,
+        }
+    }
+}
+
+/// Requests that have no reply, by the reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Errors {
+    /// The reply was not complete when the client's timeout had passed.
+    pub client_timo: u64,
+    /// The kernel gave up on the peer (`ETIMEDOUT`).
+    pub socket_timo: u64,
+    /// The connection was refused.
+    #[serde(rename = "connrefused")]
+    pub conn_refused: u64,
+    /// The connection was reset, or closed before the reply was complete.
+    #[serde(rename = "connreset")]
+    pub conn_reset: u64,
+    /// There was no descriptor for a connection.
+    pub fd_unavail: u64,
+    /// There was no port for a connection.
+    #[serde(rename = "addrunavail")]
+    pub addr_unavail: u64,
+    /// Anything else, such as a reply that is not HTTP.
+    pub other: u64,
+}
+
+impl Errors {
+    pub(crate) fn count(&mut self, failure: Failure) {
+        *match failure {
+            Failure::ClientTimo => &mut self.client_timo,
+            Failure::SocketTimo => &mut self.socket_timo,
+            Failure::ConnRefused => &mut self.conn_refused,
+            Failure::ConnReset => &mut self.conn_reset,
+            Failure::FdUnavail => &mut self.fd_unavail,
+            Failure::AddrUnavail => &mut self.addr_unavail,
+            Failure::Other => &mut self.other,
+        } += 1;
+    }
+
+    /// Each kind by its name, and how many there were.
+    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("client-timo", self.client_timo),
+            ("socket-timo", self.socket_timo),
+            ("connrefused", self.conn_refused),
+            ("connreset", self.conn_reset),
+            ("fd-unavail", self.fd_unavail),
+            ("addrunavail", self.addr_unavail),
+            ("other", self.other),
+        ]
+    }
+
+    /// How many there were of all kinds.
+    pub fn total(&self) -> u64 {
+        self.by_name().iter().map(|(_, count)| count).sum()
+    }
+}

@@ -1,0 +1,96 @@
+//! Local addresses to connect from. One has ports for some 28,000 connections to a server; all of
+//! 127.0.0.0/8 is this host, so that on loopback more can be had for nothing.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use hearken::Token;
+use hearken::io::Io;
+
+use crate::failure::Failure;
+
+/// How many connections an address is planned for: fewer than its ports, so that the kernel does
+/// not search long for a free one.
+const PER_SOURCE: usize = 25_000;
+
+/// How many other addresses are tried before a connection is given up.
+const MOST_TRIED: usize = 4;
+
+/// The addresses, of which a few are used in turn until their ports run short.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    /// `None` leaves the choice to the kernel.
+    all: Vec<Option<SocketAddr>>,
+    /// How many are used in turn, beginning with which.
+    used: usize,
+    first: usize,
+    turn: usize,
+}
+
+impl Sources {
+    /// For `connections` to `target` at a time, from the addresses that are `given`, if any.
+    pub(crate) fn new(target: IpAddr, given: &[IpAddr], connections: usize) -> Sources {
+        let (all, used) = match target {
+            _ if !given.is_empty() => {
+                let all = given.iter().map(|&ip| Some(SocketAddr::new(ip, 0))).collect();
+                (all, given.len())
+            }
+            IpAddr::V4(target) if target.is_loopback() => {
+                let more = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
+                let more = more.map(|ip| Some(SocketAddr::new(ip, 0)));
+                let all: Vec<_> = std::iter::once(None).chain(more).collect();
+                let used = connections.div_ceil(PER_SOURCE).clamp(1, all.len());
+                (all, used)
+            }
+            _ => (vec![None], 1),
+        };
+        Sources { all, used, first: 0, turn: 0 }
+    }
+
+    fn next(&mut self) -> Option<SocketAddr> {
+        self.turn = (self.turn + 1) % self.used;
+        self.all[(self.first + self.turn) % self.all.len()]
+    }
+
+    /// Begins to connect to `target`, from other addresses if no port is left.
+    pub(crate) fn connect(&mut self, io: &mut impl Io, target: SocketAddr) -> io::Result<Token> {
+        let mut result = io.connect(target, self.next());
+        // Not all of them: the kernel looks long before it finds that none is left.
+        for _ in 0..MOST_TRIED.min(self.all.len() - 1) {
+            match &result {
+                Err(error) if Failure::of(error) == Failure::AddrUnavail => {}
+                _ => break,
+            }
+            self.first = (self.first + self.used) % self.all.len();
+            result = io.connect(target, self.next());
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::Sources;
+
+    fn distinct(target: &str, given: &[&str], connections: usize) -> usize {
+        let given: Vec<IpAddr> = given.iter().map(|ip| ip.parse().unwrap()).collect();
+        let mut sources = Sources::new(target.parse().unwrap(), &given, connections);
+        let mut seen: Vec<_> = (0..1000).map(|_| sources.next()).collect();
+        seen.sort();
+        seen.dedup();
+        seen.len()
+    }
+
+    #[test]
+    fn as_many_as_are_needed() {
+        assert_eq!(distinct("127.0.0.1", &[], 0), 1);
+        assert_eq!(distinct("127.0.0.1", &[], 25_000), 1);
+        assert_eq!(distinct("127.0.0.1", &[], 25_001), 2);
+        assert_eq!(distinct("127.0.0.1", &[], usize::MAX), 254);
+        assert_eq!(distinct("10.0.0.1", &[], 100_000), 1);
+        assert_eq!(distinct("::1", &[], 100_000), 1);
+        assert_eq!(distinct("10.0.0.1", &["10.0.0.2", "10.0.0.3"], 1), 2);
+    }
+}

@@ -1,0 +1,160 @@
+//! The report for people.
+
+use std::fmt;
+
+use crate::report::{Quantiles, Report};
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  load       ", self.url)?;
+        if self.offered_rate > 0.0 {
+            let (rate, kind) = (self.offered_rate, self.arrivals);
+            let seconds = self.duration_s;
+            writeln!(
+                f,
+                "{rate:.1} requests/s offered for {seconds:.1} s, {kind} (seed {})",
+                self.seed
+            )?;
+            self.requests(f)?;
+        } else {
+            writeln!(f, "idle connections only, for {:.1} s", self.duration_s)?;
+        }
+        if self.idle.asked > 0 {
+            let [asked, held, lost, again] =
+                [self.idle.asked, self.idle.held, self.idle.lost, self.idle.re_established]
+                    .map(Count);
+            write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
+            writeln!(f, "{lost} lost, {again} re-established")?;
+        }
+        let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
+        writeln!(f, "  bytes      {received} received, {sent} sent")?;
+        for warning in &self.warnings {
+            writeln!(f, "  warning    {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests = &self.requests;
+        let [intended, replies, opened] =
+            [requests.intended, requests.replies, self.connections_opened].map(Count);
+        let over = match self.per_connection {
+            Some(1) => "connections, one for each request".to_owned(),
+            Some(each) => format!("connections, one for {each} requests each"),
+            None => format!("connections to keep {} open", Count(self.connections)),
+        };
+        writeln!(f, "  over       {opened} {over}; events by {}", self.events)?;
+        writeln!(f, "  replies    {replies} of {intended}: {:.1} per second", self.reply_rate)?;
+        named(f, "status", &self.status.by_class())?;
+        named(f, "errors", &self.errors.by_name())?;
+        if requests.unfinished > 0 {
+            writeln!(f, "  unfinished {}", Count(requests.unfinished))?;
+        }
+        writeln!(
+            f,
+            "\n             {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "p50", "p90", "p95", "p99", "p99.9", "max"
+        )?;
+        row(f, "latency", &self.latency_ns, "from the intended time")?;
+        row(f, "service", &self.service_ns, "from the time it was sent")?;
+        row(f, "lateness", &self.lateness_ns, "of the generator")?;
+        writeln!(f)
+    }
+}
+
+/// A line of those that are not zero, or no line.
+fn named(f: &mut fmt::Formatter<'_>, title: &str, counts: &[(&str, u64)]) -> fmt::Result {
+    let counts = counts.iter().filter(|(_, count)| *count > 0);
+    let text: Vec<_> = counts.map(|&(name, count)| format!("{name} {}", Count(count))).collect();
+    if text.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "  {title:<10} {}", text.join(", "))
+}
+
+fn row(f: &mut fmt::Formatter<'_>, title: &str, of: &Quantiles, what: &str) -> fmt::Result {
+    if of.count == 0 {
+        return Ok(());
+    }
+    write!(f, "  {title:<10}")?;
+    for nanos in [of.p50, of.p90, of.p95, of.p99, of.p999, of.max] {
+        write!(f, " {:>10}", Human(nanos).to_string())?;
+    }
+    writeln!(f, "   {what}")
+}
+
+/// Nanoseconds, with three digits and a unit.
+pub(crate) struct Human(pub(crate) u64);
+
+impl fmt::Display for Human {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            nanos @ 0..1_000 => return write!(f, "{nanos} ns"),
+            nanos @ 1_000..1_000_000 => (nanos as f64 / 1e3, "us"),
+            nanos @ 1_000_000..1_000_000_000 => (nanos as f64 / 1e6, "ms"),
+            nanos => (nanos as f64 / 1e9, "s"),
+        };
+        let digits = match value {
+            ..10.0 => 2,
+            ..100.0 => 1,
+            _ => 0,
+        };
+        write!(f, "{value:.digits$} {unit}")
+    }
+}
+
+/// A number with its thousands set apart.
+pub(crate) struct Count(pub(crate) u64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = self.0.to_string();
+        for (index, digit) in digits.chars().enumerate() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
+                f.write_str(",")?;
+            }
+            write!(f, "{digit}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes, with a unit.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes @ 0..10_000 => write!(f, "{} B", Count(bytes)),
+            bytes @ 10_000..10_000_000 => write!(f, "{:.1} kB", bytes as f64 / 1e3),
+            bytes @ 10_000_000..10_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
+            bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Count, Human, Size};
+
+    #[test]
+    fn numbers_for_people() {
+        for (nanos, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_500, "1.50 us"),
+            (45_678, "45.7 us"),
+            (123_456_789, "123 ms"),
+            (61_000_000_000, "61.0 s"),
+        ] {
+            assert_eq!(Human(nanos).to_string(), text);
+        }
+        for (count, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(Count(count).to_string(), text);
+        }
+        assert_eq!(Size(9_999).to_string(), "9,999 B");
+        assert_eq!(Size(12_345).to_string(), "12.3 kB");
+    }
+}

@@ -1,0 +1,175 @@
+//! `http://HOST[:PORT][/PATH]`, taken apart.
+
+use std::net::Ipv6Addr;
+
+use thiserror::Error;
+
+/// Where requests go, and what they ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// A name or an address, without brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// What the `Host` field says.
+    pub(crate) authority: String,
+    /// Path and query, at least "/".
+    pub(crate) target: String,
+}
+
+/// Why a URL cannot be used, and what to write instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum UrlError {
+    /// It is not http.
+    #[error("it does not begin with http://; write http://HOST:PORT/PATH")]
+    Scheme,
+    /// It is https.
+    #[error("https is not spoken here; ask the server behind TLS directly, by http://")]
+    Https,
+    /// There is no host.
+    #[error("it names no host; write http://HOST:PORT/PATH")]
+    NoHost,
+    /// The host has a character that no name has.
+    #[error("the host has a character that no host name has; an IPv6 address stands in [brackets]")]
+    Host,
+    /// What is in brackets is not an IPv6 address.
+    #[error("what stands in brackets is not an IPv6 address; write http://[::1]:8080/ or such")]
+    Ipv6,
+    /// The port is no port.
+    #[error("the port is not a number from 1 to 65535")]
+    Port,
+    /// It has a user in it.
+    #[error("it has a user in it; give an Authorization header instead")]
+    User,
+    /// The path has a character that must be encoded.
+    #[error("the path has a space, a control or a non-ASCII character; write it as %20 or such")]
+    Path,
+}
+
+impl Url {
+    pub(crate) fn parse(text: &str) -> Result<Url, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
+        if scheme.eq_ignore_ascii_case("https") {
+            return Err(UrlError::Https);
+        }
+        if !scheme.eq_ignore_ascii_case("http") {
+            return Err(UrlError::Scheme);
+        }
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            return Err(UrlError::User);
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, port) = bracketed.split_once(']').ok_or(UrlError::Ipv6)?;
+                host.parse::<Ipv6Addr>().map_err(|_| UrlError::Ipv6)?;
+                let port = match port {
+                    "" => "",
+                    _ => port.strip_prefix(':').ok_or(UrlError::Port)?,
+                };
+                (host, port)
+            }
+            None => {
+                let (host, port) = authority.split_once(':').unwrap_or((authority, ""));
+                if host.is_empty() && !port.contains(':') {
+                    return Err(UrlError::NoHost);
+                }
+                let of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+                // A second colon is an IPv6 address that lacks its brackets.
+                if !host.bytes().all(of_a_name) || port.contains(':') {
+                    return Err(UrlError::Host);
+                }
+                (host, port)
+            }
+        };
+        let port = match port {
+            "" => 80,
+            digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().filter(|&port| port != 0).ok_or(UrlError::Port)?
+            }
+            _ => return Err(UrlError::Port),
+        };
+        if !target.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(UrlError::Path);
+        }
+        let slash = if target.starts_with('/') { "" } else { "/" };
+        Ok(Url {
+            host: host.to_owned(),
+            port,
+            authority: authority.to_owned(),
+            target: format!("{slash}{target}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Url, UrlError};
+
+    #[test]
+    fn takes_apart() {
+        for (text, host, port, authority, target) in [
+            ("http://h", "h", 80, "h", "/"),
+            ("http://h/", "h", 80, "h", "/"),
+            ("HTTP://h:8080/a?b=c#d", "h", 8080, "h:8080", "/a?b=c"),
+            ("http://h?q", "h", 80, "h", "/?q"),
+            ("http://127.0.0.1:1/x//y", "127.0.0.1", 1, "127.0.0.1:1", "/x//y"),
+            ("http://[::1]", "::1", 80, "[::1]", "/"),
+            ("http://[fe80::2]:65535/%20", "fe80::2", 65535, "[fe80::2]:65535", "/%20"),
+            ("http://a-b.example:/", "a-b.example", 80, "a-b.example:", "/"),
+        ] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(
+                (&*url.host, url.port, &*url.authority, &*url.target),
+                (host, port, authority, target),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, error) in [
+            ("", UrlError::Scheme),
+            ("localhost:80/", UrlError::Scheme),
+            ("ftp://h/", UrlError::Scheme),
+            ("https://h/", UrlError::Https),
+            ("http://", UrlError::NoHost),
+            ("http:///x", UrlError::NoHost),
+            ("http://:80/", UrlError::NoHost),
+            ("http://a b/", UrlError::Host),
+            ("http://ä/", UrlError::Host),
+            ("http://[::1/", UrlError::Ipv6),
+            ("http://[h]/", UrlError::Ipv6),
+            ("http://[::1]80/", UrlError::Port),
+            ("http://h:0/", UrlError::Port),
+            ("http://h:65536/", UrlError::Port),
+            ("http://h:+1/", UrlError::Port),
+            ("http://::1/", UrlError::Host),
+            ("http://fe80::2:80/", UrlError::Host),
+            ("http://u:p@h/", UrlError::User),
+            ("http://h/a b", UrlError::Path),
+            ("http://h/\r\nX: y", UrlError::Path),
+        ] {
+            assert_eq!(Url::parse(text), Err(error), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in ".*") {
+            let _ = Url::parse(&text);
+        }
+
+        #[test]
+        fn never_breaks_a_request_line(rest in "[ -~\\r\\n\\tä]*") {
+            if let Ok(url) = Url::parse(&format!("http://{rest}")) {
+                prop_assert!(url.target.starts_with('/'));
+                prop_assert!(url.target.bytes().all(|byte| byte.is_ascii_graphic()));
+                prop_assert!(url.authority.bytes().all(|byte| byte.is_ascii_graphic()));
+            }
+        }
+    }
+}

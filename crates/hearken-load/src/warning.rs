@@ -1,0 +1,80 @@
+//! What casts doubt on the numbers, and what to do about it.
+
+use std::time::Duration;
+
+use crate::drive::Outcome;
+use crate::report::Report;
+use crate::summary::{Count, Human};
+
+/// Lateness of the generator, at the 99th percentile, that is too much to be passed over.
+const LATE: Duration = Duration::from_millis(1);
+/// Descriptors besides those of connections: standard streams, the mechanism, the waker.
+const SPARE: u64 = 16;
+
+/// All warnings that `report` deserves. `descriptors` is how many files may be open, `other` the
+/// first error that has no name.
+pub(crate) fn all(
+    report: &Report,
+    outcome: Outcome,
+    descriptors: u64,
+    other: Option<&str>,
+) -> Vec<String> {
+    let Report { requests, errors, idle, lateness_ns, .. } = report;
+    let mut warnings = Vec::new();
+    if Duration::from_nanos(lateness_ns.p99) > LATE {
+        warnings.push(format!(
+            "the generator itself was late: 1 % of the requests were made {} or more after their \
+             time, which counts as latency; offer less, or give the generator a processor of its own",
+            Human(lateness_ns.p99),
+        ));
+    }
+    if requests.waited * 10 > requests.intended {
+        warnings.push(format!(
+            "{} of {} requests found no free connection and waited for one; where the server could \
+             do more at a time, use more connections",
+            Count(requests.waited),
+            Count(requests.intended),
+        ));
+    }
+    if requests.intended > 0 && requests.replies == 0 {
+        warnings
+            .push(format!("there was no reply at all; does a server listen at {}?", report.url));
+    }
+    let wanted = idle.asked + SPARE + report.per_connection.map_or(report.connections, |_| 0);
+    if wanted > descriptors || errors.fd_unavail > 0 {
+        warnings.push(format!(
+            "this process may have {} files open, and the load asks for more; raise the limit \
+             (ulimit -n), or use fewer connections",
+            Count(descriptors),
+        ));
+    }
+    if errors.addr_unavail > 0 {
+        warnings.push(
+            "ports ran short; use connections for more requests each, more source addresses, or a \
+             wider net.ipv4.ip_local_port_range"
+                .to_owned(),
+        );
+    }
+    if let Some(other) = other {
+        warnings.push(format!("{} other errors; the first: {other}", Count(errors.other)));
+    }
+    if outcome.missing > 0 {
+        warnings.push(format!(
+            "{} of {} idle connections were missing when the first request was due; how many does \
+             the server take?",
+            Count(outcome.missing),
+            Count(idle.asked),
+        ));
+    }
+    if idle.lost > 0 {
+        warnings.push(format!(
+            "{} idle connections were lost and had to be made again, which is load, too; does the \
+             server close idle connections?",
+            Count(idle.lost),
+        ));
+    }
+    if !outcome.complete {
+        warnings.push("it was stopped before its time".to_owned());
+    }
+    warnings
+}

@@ -1,0 +1,146 @@
+//! Idle connections are held, and made again when they are lost.
+
+mod server;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hearken::Waker;
+use hearken::mechanism::TABLE;
+use hearken_load::{Config, Progress, Report, Snapshot, run};
+use server::{Act, Server, refusing};
+
+enum Said {
+    Started(Waker),
+    Holding(u64),
+    Tick(Snapshot),
+}
+
+struct Listener(Sender<Said>);
+
+impl Progress for Listener {
+    fn started(&mut self, waker: Waker) {
+        let _ = self.0.send(Said::Started(waker));
+    }
+
+    fn holding(&mut self, connections: u64) {
+        let _ = self.0.send(Said::Holding(connections));
+    }
+
+    fn tick(&mut self, so_far: &Snapshot) {
+        let _ = self.0.send(Said::Tick(*so_far));
+    }
+}
+
+/// Runs `config` beside `watch`, and stops it when that is done.
+fn while_running(config: &Config, watch: impl FnOnce(&Receiver<Said>)) -> Report {
+    let stop = AtomicBool::new(false);
+    let (sender, said) = channel();
+    thread::scope(|scope| {
+        let load = scope.spawn(|| run(config, &mut Listener(sender), &stop));
+        let Ok(Said::Started(waker)) = said.recv() else { panic!("it is not told first") };
+        watch(&said);
+        stop.store(true, Ordering::Relaxed);
+        waker.wake();
+        load.join().unwrap().unwrap()
+    })
+}
+
+fn until_holding(said: &Receiver<Said>, expected: u64) {
+    loop {
+        match said.recv().unwrap() {
+            Said::Holding(held) => return assert_eq!(held, expected),
+            Said::Started(_) | Said::Tick(_) => {}
+        }
+    }
+}
+
+fn holding(url: String, idle: usize, events: &str) -> Config {
+    Config { url, rate: 0.0, idle, events: events.to_owned(), ..Config::default() }
+}
+
+#[test]
+fn lost_connections_are_made_again() {
+    thread::scope(|scope| {
+        for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+            scope.spawn(|| {
+                let server = Server::start(|_| Act::Reply);
+                let config = holding(server.url(), 100, entry.name);
+                let report = while_running(&config, |said| {
+                    until_holding(said, 100);
+                    server.until(|server| server.accepted() >= 100);
+                    server.drop_all();
+                    server.until(|server| server.accepted() >= 200);
+                    while !matches!(said.recv().unwrap(), Said::Tick(so_far) if so_far.idle == 100)
+                    {
+                    }
+                });
+                assert!(report.complete, "{report}");
+                assert_eq!(server.requests(), 0);
+                let idle = report.idle;
+                assert_eq!((idle.asked, idle.held), (100, 100), "{report}");
+                assert_eq!((idle.lost, idle.re_established), (100, 100), "{report}");
+            });
+        }
+    });
+}
+
+#[test]
+fn each_may_ask_first() {
+    for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+        let server = Server::start(|_| Act::Chunked);
+        let config = Config { idle_request: true, ..holding(server.url(), 50, entry.name) };
+        let report = while_running(&config, |said| until_holding(said, 50));
+        assert_eq!(server.replies(), 50);
+        assert_eq!((report.idle.held, report.idle.lost), (50, 0), "{report}");
+        assert_eq!(report.requests.intended, 0);
+    }
+}
+
+#[test]
+fn a_server_that_closes_at_once_does_not_make_us_spin() {
+    let server = Server::start(|_| Act::Close);
+    let config = Config {
+        idle_request: true,
+        duration: Some(Duration::from_millis(100)),
+        timeout: Duration::from_millis(500),
+        ..holding(server.url(), 10, "auto")
+    };
+    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    assert_eq!((report.idle.held, report.idle.lost), (0, 0), "{report}");
+    assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
+    // 600 ms and more, by 100 ms each; far from what a spin would do.
+    assert!(server.accepted() < 10_000, "{}", server.accepted());
+}
+
+#[test]
+fn refused_is_tried_again_and_told() {
+    let (url, _held) = refusing();
+    let config = Config {
+        duration: Some(Duration::from_millis(50)),
+        timeout: Duration::from_millis(150),
+        ..holding(url, 5, "auto")
+    };
+    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    assert_eq!((report.idle.asked, report.idle.held), (5, 0), "{report}");
+    assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
+}
+
+#[test]
+fn from_other_addresses() {
+    let server = Server::start(|_| Act::Reply);
+    let sources = ["127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
+    let config = Config { sources: sources.into(), ..holding(server.url(), 10, "auto") };
+    let report = while_running(&config, |said| {
+        until_holding(said, 10);
+        server.until(|server| server.accepted() >= 10);
+        let peers = server.counts.peers.lock().unwrap();
+        for source in sources {
+            let from = peers.iter().filter(|peer| peer.peer_addr().unwrap().ip() == source);
+            assert_eq!(from.count(), 5);
+        }
+    });
+    assert_eq!(report.idle.held, 10);
+}

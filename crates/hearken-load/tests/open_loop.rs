@@ -1,0 +1,164 @@
+//! Nothing that the server does shifts the arrivals, and all of what it does is in the latency.
+
+mod server;
+
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use hearken::Waker;
+use hearken_load::{Arrivals, Config, LoadError, Progress, Report, run};
+use server::{Act, Server};
+
+const NANOS_PER_MS: u64 = 1_000_000;
+
+fn load(config: &Config) -> Report {
+    run(config, &mut (), &AtomicBool::new(false)).unwrap()
+}
+
+/// A server stalls for 300 ms. Of 200 requests a second for a second, 60 fall into it, and only the
+/// first few of them are ever sent while it lasts.
+#[test]
+fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
+    const STALL: Duration = Duration::from_millis(300);
+    let gate = Mutex::new(());
+    let server = Server::start(move |number| {
+        let _held = gate.lock().unwrap();
+        if number == 50 {
+            thread::sleep(STALL);
+        }
+        Act::Reply
+    });
+    let report = load(&Config {
+        url: server.url(),
+        rate: 200.0,
+        duration: Some(Duration::from_secs(1)),
+        arrivals: Arrivals::Uniform,
+        connections: NonZeroUsize::new(4).unwrap(),
+        timeout: Duration::from_secs(30),
+        ..Config::default()
+    });
+    assert_eq!(report.requests.replies, 200, "{report}");
+    // In a tenth of all, 20 requests, the wait was more than 300 ms less 20 gaps of 5 ms.
+    assert!(report.latency_ns.max >= 300 * NANOS_PER_MS, "{report}");
+    assert!(report.latency_ns.p99 >= 280 * NANOS_PER_MS, "{report}");
+    assert!(report.latency_ns.p90 >= 190 * NANOS_PER_MS, "{report}");
+    assert!(report.requests.waited >= 50, "{report}");
+}
+
+#[test]
+fn replies_do_not_shift_arrivals() {
+    let intended = [Act::Reply, Act::Slow, Act::Close, Act::Never].map(|act| {
+        let server = Server::start(move |_| act);
+        let report = load(&Config {
+            url: server.url(),
+            rate: 1000.0,
+            duration: Some(Duration::from_millis(200)),
+            connections: NonZeroUsize::new(2).unwrap(),
+            timeout: Duration::from_millis(100),
+            seed: Some(42),
+            ..Config::default()
+        });
+        assert_eq!(report.seed, 42);
+        report.requests.intended
+    });
+    assert!(intended[0] > 100, "{intended:?}");
+    assert!(intended.iter().all(|&count| count == intended[0]), "{intended:?}");
+}
+
+struct Started(Sender<Waker>);
+
+impl Progress for Started {
+    fn started(&mut self, waker: Waker) {
+        self.0.send(waker).unwrap();
+    }
+}
+
+#[test]
+fn stopped_before_its_time() {
+    let server = Server::start(|_| Act::Reply);
+    let config = Config {
+        url: server.url(),
+        rate: 200.0,
+        duration: Some(Duration::from_secs(3600)),
+        ..Config::default()
+    };
+    let stop = AtomicBool::new(false);
+    let (sender, started) = channel();
+    let report = thread::scope(|scope| {
+        let load = scope.spawn(|| run(&config, &mut Started(sender), &stop));
+        let waker = started.recv().unwrap();
+        server.until(|server| server.replies() >= 20);
+        stop.store(true, Ordering::Relaxed);
+        waker.wake();
+        load.join().unwrap().unwrap()
+    });
+    let requests = report.requests;
+    assert!(!report.complete);
+    assert!(requests.intended >= 20, "{report}");
+    assert_eq!(requests.intended, requests.replies + requests.failed + requests.unfinished);
+    assert!(report.duration_s < 3600.0);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let refuse = |config: Config| match run(&config, &mut (), &AtomicBool::new(false)) {
+        Err(error) => error.to_string(),
+        Ok(report) => panic!("{report}"),
+    };
+    let base = Config::default;
+    for rate in [f64::NAN, -1.0, f64::INFINITY, 0.0] {
+        assert!(refuse(Config { rate, ..base() }).contains("rate"), "{rate}");
+    }
+    assert!(refuse(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
+    assert!(refuse(Config { url: "https://localhost/".into(), ..base() }).contains("https"));
+    assert!(refuse(Config { events: "psychic".into(), ..base() }).contains("epoll-edge"));
+    assert!(refuse(Config { sources: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
+    let refused =
+        run(&Config { headers: vec!["x".into()], ..base() }, &mut (), &AtomicBool::new(false));
+    assert!(matches!(refused, Err(LoadError::Header { .. })));
+}
+
+/// The names are a promise: others read them.
+#[test]
+fn the_json_has_its_fields() {
+    let server = Server::start(|_| Act::Reply);
+    let report = load(&Config {
+        url: server.url(),
+        rate: 100.0,
+        duration: Some(Duration::from_millis(50)),
+        ..Config::default()
+    });
+    let json = serde_json::to_value(&report).unwrap();
+    let keys = |at: &str| {
+        let object = json.pointer(at).unwrap().as_object().unwrap();
+        let mut keys: Vec<_> = object.keys().cloned().collect();
+        keys.sort();
+        keys.join(" ")
+    };
+    assert_eq!(
+        keys(""),
+        "arrivals bytes complete connections connections_opened duration_s errors events idle \
+         latency_ns lateness_ns offered_rate per_connection reply_rate requests schema seed \
+         service_ns status url warnings"
+    );
+    assert_eq!(keys("/requests"), "failed intended replies sent unfinished waited");
+    assert_eq!(keys("/status"), "1xx 2xx 3xx 4xx 5xx");
+    for times in ["/latency_ns", "/service_ns", "/lateness_ns"] {
+        assert_eq!(keys(times), "count max mean min p50 p90 p95 p99 p999");
+    }
+    assert_eq!(
+        keys("/errors"),
+        "addrunavail client-timo connrefused connreset fd-unavail other socket-timo"
+    );
+    assert_eq!(keys("/idle"), "asked held lost re-established");
+    assert_eq!(keys("/bytes"), "received sent");
+    assert_eq!(json["schema"], "hearken-load/1");
+    assert_eq!(json["arrivals"], "poisson");
+    assert_eq!(json["per_connection"], serde_json::Value::Null);
+    let back: Report = serde_json::from_value(json).unwrap();
+    assert_eq!(back, report);
+}
