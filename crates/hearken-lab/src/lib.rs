@@ -1,1 +1,41 @@
 //! Experiments that compare event mechanisms on real traffic.
+//!
+//! The lab knows servers only as processes: it starts `hearken serve` with each mechanism, loads it
+//! with `hearken load`, and measures it from outside, by the kernel's accounting. [`quick`] plans,
+//! runs and summarises; [`export`] and [`table`] show the [`Report`].
+//!
+//! Two numbers are compared only if they come from one run, in which the measurements were made in
+//! shuffled order, so that a drift of the machine falls on all of them alike.
+
+mod counters;
+mod error;
+mod executor;
+pub mod export;
+mod figures;
+mod html;
+mod load_result;
+mod machine;
+mod meter;
+mod plan;
+mod process;
+mod progress;
+mod quick;
+mod results;
+pub mod stats;
+mod summary;
+mod svg;
+pub mod table;
+mod units;
+mod warning;
+
+pub use counters::Refusal;
+pub use error::LabError;
+pub use executor::{Executor, ProcessExecutor};
+pub use load_result::Errors;
+pub use machine::{Machine, Placement};
+pub use plan::{Case, QuickConfig, Settings, plan};
+pub use progress::{Progress, Shown, Silent};
+pub use quick::{quick, quick_with};
+pub use results::{Measurement, Report, SCHEMA, Sample};
+pub use summary::{Cell, summarise};
+pub use warning::Warning;

@@ -1,0 +1,266 @@
+//! Instructions and system calls of a process, counted by the kernel (perf_event_open).
+//!
+//! A kernel that refuses is no error: the refusal goes into the report once, and the run goes on
+//! without that number.
+
+use std::io;
+
+use perf_event::events::{Hardware, Tracepoint};
+use perf_event::{Builder, Counter};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+/// Something that the kernel would not count here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The quantity that is missing.
+    pub what: String,
+    /// The call that was tried.
+    pub call: String,
+    /// What the kernel answered.
+    pub error: String,
+    /// Why, probably, and what would allow it.
+    pub advice: String,
+}
+
+/// What was counted while the counters were attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Instructions in user mode.
+    pub instructions_user: Option<u64>,
+    /// Instructions in the kernel on behalf of the process.
+    pub instructions_kernel: Option<u64>,
+    /// System calls.
+    pub syscalls: Option<u64>,
+}
+
+/// One quantity, with a counter for every thread.
+#[derive(Debug)]
+struct PerThread(Vec<Counter>);
+
+/// The counters on the threads that a process had when they were attached.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    instructions_user: Option<PerThread>,
+    instructions_kernel: Option<PerThread>,
+    syscalls: Option<PerThread>,
+}
+
+/// What to count, and in which mode.
+#[derive(Clone, Copy, Debug)]
+enum Quantity {
+    UserInstructions,
+    KernelInstructions,
+    SystemCalls,
+    #[cfg(test)]
+    TaskClock,
+}
+
+impl Counters {
+    /// Attaches to `threads`, and notes what the kernel refuses.
+    pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
+        let mut attach = |quantity| match PerThread::attach(quantity, threads) {
+            Ok(counters) => Some(counters),
+            Err(refusal) => {
+                if !refusals.contains(&refusal) {
+                    refusals.push(refusal);
+                }
+                None
+            }
+        };
+        Counters {
+            instructions_user: attach(Quantity::UserInstructions),
+            instructions_kernel: attach(Quantity::KernelInstructions),
+            syscalls: attach(Quantity::SystemCalls),
+        }
+    }
+
+    /// What was counted since the counters were attached, which ends here.
+    pub(crate) fn finish(self) -> Counts {
+        let total = |counters: Option<PerThread>| counters.and_then(PerThread::total);
+        Counts {
+            instructions_user: total(self.instructions_user),
+            instructions_kernel: total(self.instructions_kernel),
+            syscalls: total(self.syscalls),
+        }
+    }
+}
+
+impl PerThread {
+    fn attach(quantity: Quantity, threads: &[i32]) -> Result<PerThread, Refusal> {
+        let mut counters = Vec::with_capacity(threads.len());
+        for &thread in threads {
+            match quantity.builder().and_then(|mut b| b.observe_pid(thread).enabled(true).build()) {
+                Ok(counter) => counters.push(counter),
+                // The thread has ended; what is left is still worth counting.
+                Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+                Err(e) => return Err(quantity.refusal(&e)),
+            }
+        }
+        Ok(PerThread(counters))
+    }
+
+    /// The sum, scaled up where the hardware had to share its counters among several users.
+    fn total(mut self) -> Option<u64> {
+        let mut total = 0.0;
+        for counter in &mut self.0 {
+            let read = counter.read_count_and_time().ok()?;
+            let share = read.time_running as f64 / read.time_enabled.max(1) as f64;
+            // A thread that never ran was never counted, and used nothing.
+            if read.time_running > 0 {
+                total += read.count as f64 / share;
+            }
+        }
+        (!self.0.is_empty()).then_some(total.round() as u64)
+    }
+}
+
+impl Quantity {
+    fn builder(self) -> io::Result<Builder<'static>> {
+        match self {
+            Quantity::UserInstructions => Ok(Builder::new(Hardware::INSTRUCTIONS)),
+            Quantity::KernelInstructions => {
+                let mut builder = Builder::new(Hardware::INSTRUCTIONS);
+                builder.include_kernel().exclude_user(true);
+                Ok(builder)
+            }
+            Quantity::SystemCalls => {
+                let mut builder = Builder::new(Tracepoint::with_id(syscall_tracepoint()?));
+                builder.include_kernel();
+                Ok(builder)
+            }
+            #[cfg(test)]
+            Quantity::TaskClock => {
+                let mut builder = Builder::new(perf_event::events::Software::TASK_CLOCK);
+                builder.include_kernel();
+                Ok(builder)
+            }
+        }
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Quantity::UserInstructions => (
+                "instructions in user mode",
+                "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_kernel)",
+            ),
+            Quantity::KernelInstructions => (
+                "instructions in the kernel",
+                "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_user)",
+            ),
+            Quantity::SystemCalls => {
+                ("system calls", "perf_event_open(tracepoint raw_syscalls:sys_enter)")
+            }
+            #[cfg(test)]
+            Quantity::TaskClock => ("task clock", "perf_event_open(PERF_COUNT_SW_TASK_CLOCK)"),
+        }
+    }
+
+    fn refusal(self, error: &io::Error) -> Refusal {
+        let (what, call) = self.names();
+        let tracing = matches!(self, Quantity::SystemCalls);
+        Refusal {
+            what: what.into(),
+            call: call.into(),
+            error: error.to_string(),
+            advice: advice(error, tracing).into(),
+        }
+    }
+}
+
+/// The number that tracefs gives the entry of every system call.
+fn syscall_tracepoint() -> io::Result<u64> {
+    let id = |root: &str| {
+        let path = format!("{root}/events/raw_syscalls/sys_enter/id");
+        std::fs::read_to_string(&path)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot read {path}: {e}")))
+    };
+    let text = id("/sys/kernel/tracing").or_else(|e| id("/sys/kernel/debug/tracing").or(Err(e)))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn advice(error: &io::Error, tracing: bool) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
+            "There is no hardware counter here: most likely a virtual machine without a PMU. Run \
+             on bare metal, or let the hypervisor give the guest a virtual PMU."
+        }
+        Some(Errno::ACCESS | Errno::PERM) if tracing => {
+            "The tracepoint needs the capability CAP_PERFMON (or root), or \
+             `sysctl kernel.perf_event_paranoid=-1`."
+        }
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "Allow it with `sysctl kernel.perf_event_paranoid=1`, or give the capability \
+             CAP_PERFMON (or root); a container may also forbid the call by seccomp."
+        }
+        Some(Errno::NOSYS) => "This kernel, or a seccomp filter, does not have the call.",
+        Some(Errno::MFILE) => "Too few descriptors are left; raise `ulimit -n`.",
+        _ if tracing => {
+            "tracefs must be mounted and readable: `mount -t tracefs none /sys/kernel/tracing` \
+             as root, on a kernel with CONFIG_FTRACE_SYSCALLS."
+        }
+        _ => "See perf_event_open(2).",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn this_thread() -> [i32; 1] {
+        [rustix::thread::gettid().as_raw_nonzero().get()]
+    }
+
+    /// The path is that of the hardware counters; only the event is one that every kernel has.
+    #[test]
+    fn a_software_event_counts_or_is_refused_with_advice() {
+        match PerThread::attach(Quantity::TaskClock, &this_thread()) {
+            Ok(counters) => {
+                let mut x = 1u64;
+                for _ in 0..1_000_000 {
+                    x = std::hint::black_box(x.wrapping_mul(3));
+                }
+                assert!(counters.total().unwrap() > 1_000, "no task clock in a busy loop");
+            }
+            Err(refusal) => assert!(!refusal.advice.is_empty(), "{refusal:?}"),
+        }
+    }
+
+    /// Whatever this machine allows: each quantity is counted or refused, and refused once.
+    #[test]
+    fn every_quantity_is_counted_or_refused_once() {
+        let mut refusals = Vec::new();
+        let first = Counters::attach(&this_thread(), &mut refusals);
+        for _ in 0..100 {
+            rustix::thread::sched_yield();
+        }
+        let counts = first.finish();
+        let refused = refusals.len();
+        Counters::attach(&this_thread(), &mut refusals);
+        assert_eq!(refusals.len(), refused, "a refusal was noted twice");
+        let counted = [counts.instructions_user, counts.instructions_kernel, counts.syscalls];
+        assert_eq!(counted.iter().filter(|c| c.is_none()).count(), refused);
+        if let Some(syscalls) = counts.syscalls {
+            assert!(syscalls >= 100, "{syscalls} system calls, but 100 were made");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_gone_is_no_refusal() {
+        match PerThread::attach(Quantity::TaskClock, &[i32::MAX]) {
+            Ok(counters) => assert_eq!(counters.total(), None),
+            Err(refusal) => assert!(refusal.error.contains("denied"), "{refusal:?}"),
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let refusal = |errno: Errno, q: Quantity| q.refusal(&io::Error::from(errno));
+        let no_pmu = refusal(Errno::NOENT, Quantity::UserInstructions);
+        assert!(no_pmu.advice.contains("without a PMU"), "{no_pmu:?}");
+        let denied = refusal(Errno::ACCESS, Quantity::KernelInstructions);
+        assert!(denied.advice.contains("perf_event_paranoid"), "{denied:?}");
+        let tracefs = io::Error::new(io::ErrorKind::NotFound, "cannot read /sys/x/id: no such");
+        assert!(Quantity::SystemCalls.refusal(&tracefs).advice.contains("tracefs"));
+    }
+}

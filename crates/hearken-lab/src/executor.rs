@@ -1,0 +1,272 @@
+//! Who makes a measurement: real processes, or in tests something that needs no clock.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::counters::{Counters, Counts, Refusal};
+use crate::error::LabError;
+use crate::load_result::{self, LoadResult};
+use crate::machine::{Placement, cpu_set};
+use crate::meter::{Meter, Usage};
+use crate::plan::{Case, DOCUMENTS, QuickConfig, Settings};
+use crate::process::{Guard, Pinned};
+use crate::results::Measurement;
+
+/// For a server to listen.
+const START: Duration = Duration::from_secs(10);
+/// For the idle connections to be established and accepted.
+const HOLD: Duration = Duration::from_secs(30);
+/// For a load to end after its time is over: replies that are still awaited, and time-outs.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// Makes the measurements that a plan asks for.
+pub trait Executor {
+    /// Measures one case. [`LabError::Interrupted`] if `stop` was raised meanwhile.
+    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError>;
+
+    /// What the kernel would not count, each once.
+    fn refusals(&self) -> Vec<Refusal> {
+        Vec::new()
+    }
+}
+
+/// Measures servers that it starts as processes of their own.
+#[derive(Debug)]
+pub struct ProcessExecutor {
+    executable: PathBuf,
+    settings: Settings,
+    placement: Placement,
+    scratch: TempDir,
+    refusals: Vec<Refusal>,
+}
+
+impl ProcessExecutor {
+    /// Writes the documents that the servers will serve.
+    pub fn new(config: &QuickConfig, placement: &Placement) -> Result<Self, LabError> {
+        let scratch = TempDir::with_prefix("hearken-lab-")
+            .map_err(LabError::file("create a directory in", &std::env::temp_dir()))?;
+        let site = scratch.path().join("site");
+        std::fs::create_dir(&site).map_err(LabError::file("create", &site))?;
+        for (name, size) in DOCUMENTS {
+            let path = site.join(name);
+            std::fs::write(&path, vec![b'x'; size]).map_err(LabError::file("write", &path))?;
+        }
+        Ok(ProcessExecutor {
+            executable: config.executable.clone(),
+            settings: config.settings.clone(),
+            placement: placement.clone(),
+            scratch,
+            refusals: Vec::new(),
+        })
+    }
+
+    fn start(&self, what: &str, cpus: &[usize], arguments: &[String]) -> Result<Guard, LabError> {
+        let stderr = self.scratch.path().join(what);
+        Guard::spawn(&self.executable, arguments, &cpu_set(cpus), stderr)
+    }
+
+    fn start_server(&self, mechanism: &str, stop: &AtomicBool) -> Result<Running, LabError> {
+        let site = self.scratch.path().join("site");
+        // Nothing but the lab may end an idle connection, however long a saturated load takes.
+        let arguments = words(&[
+            "serve",
+            &site.display().to_string(),
+            "--listen",
+            "127.0.0.1:0",
+            "--events",
+            mechanism,
+            "--workers",
+            "1",
+            "--idle-timeout",
+            "10m",
+            "--head-timeout",
+            "10m",
+            "--exit-with-parent",
+        ]);
+        let mut guard = self.start("server", &self.placement.server, &arguments)?;
+        let line = guard.wait_for_line("listening on ", START, stop)?;
+        let url = line.split_whitespace().nth(2).unwrap_or_default();
+        let url = format!("{}/{}", url.trim_end_matches('/'), self.settings.document);
+        let meter = Meter::open(guard.pid())?;
+        Ok(Running { guard, meter, url })
+    }
+
+    fn hold_idle(
+        &self,
+        server: &Running,
+        idle: u64,
+        stop: &AtomicBool,
+    ) -> Result<Option<Guard>, LabError> {
+        if idle == 0 {
+            return Ok(None);
+        }
+        // The result goes to a file: with `--json -` the line awaited below is not on stdout.
+        let arguments = words(&[
+            "load",
+            &server.url,
+            "--rate",
+            "0",
+            "--idle",
+            &idle.to_string(),
+            "--json",
+            &self.idle_result().display().to_string(),
+            "--exit-with-parent",
+        ]);
+        let mut guard = self.start("idle", &self.placement.others, &arguments)?;
+        guard.wait_for_line("holding ", HOLD, stop)?;
+        // Established to the client is not yet accepted by the server.
+        let deadline = Instant::now() + HOLD;
+        while server.meter.descriptors()? < idle && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Some(guard))
+    }
+
+    fn idle_result(&self) -> PathBuf {
+        self.scratch.path().join("idle.json")
+    }
+
+    /// Ends the holder, which then says what became of its connections.
+    fn end_holder(&self, guard: Guard) -> Result<load_result::Idle, LabError> {
+        let process = guard.name().to_string();
+        guard.terminate();
+        let path = self.idle_result();
+        let output = std::fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+        // Not to be taken for the result of the next one.
+        std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
+        Ok(parse(process, &output)?.idle)
+    }
+
+    fn load(
+        &self,
+        server: &Running,
+        seconds: f64,
+        case: &Case,
+        stop: &AtomicBool,
+    ) -> Result<LoadResult, LabError> {
+        // Each repetition has arrivals of its own, the same for every cell.
+        let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
+        let arguments = words(&[
+            "load",
+            &server.url,
+            "--rate",
+            &self.settings.rate.to_string(),
+            "--duration",
+            &format!("{seconds}s"),
+            "--connections",
+            &self.settings.connections.to_string(),
+            "--seed",
+            &seed.to_string(),
+            "--json",
+            "-",
+            "--exit-with-parent",
+        ]);
+        let mut guard = self.start("load", &self.placement.others, &arguments)?;
+        let limit = Duration::from_secs_f64(seconds) + DRAIN;
+        let output = guard.wait_for_end(limit, stop)?;
+        parse(guard.name().into(), &output)
+    }
+}
+
+impl Executor for ProcessExecutor {
+    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+        // This thread stays off the server's processor too.
+        let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
+        let server = self.start_server(&case.mechanism, stop)?;
+        let rss_start_bytes = server.meter.resident()?;
+        let holder = self.hold_idle(&server, case.idle, stop)?;
+        let rss_bytes = server.meter.resident()?;
+
+        // First the short pass: it warms the server up, and what the counters cost falls on it.
+        let counters = Counters::attach(&server.meter.threads()?, &mut self.refusals);
+        let warm = self.load(&server, self.settings.counters_s, case, stop)?;
+        let counts = counters.finish();
+
+        let before = server.meter.usage()?;
+        let began = Instant::now();
+        let result = self.load(&server, self.settings.duration_s, case, stop)?;
+        let elapsed = began.elapsed();
+        let used = server.meter.usage()?.since(&before);
+        let rss_end_bytes = server.meter.resident()?;
+
+        let idle = match holder {
+            Some(guard) => self.end_holder(guard)?,
+            None => load_result::Idle::default(),
+        };
+        server.guard.terminate();
+
+        let added = rss_bytes.saturating_sub(rss_start_bytes) as f64;
+        Ok(Measurement {
+            rss_start_bytes,
+            rss_bytes,
+            rss_end_bytes,
+            rss_per_idle_bytes: (case.idle > 0).then(|| added / case.idle as f64),
+            idle_held: idle.held,
+            idle_lost: idle.lost,
+            ..account(&used, elapsed, counts, &warm, &result)
+        })
+    }
+
+    fn refusals(&self) -> Vec<Refusal> {
+        self.refusals.clone()
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+struct Running {
+    guard: Guard,
+    meter: Meter,
+    url: String,
+}
+
+fn words(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|&a| a.to_string()).collect()
+}
+
+fn parse(process: String, output: &str) -> Result<LoadResult, LabError> {
+    load_result::parse(output).map_err(|problem| LabError::LoadResult { process, problem })
+}
+
+/// Divides what the server used by what it did.
+fn account(
+    used: &Usage,
+    elapsed: Duration,
+    counts: Counts,
+    warm: &LoadResult,
+    result: &LoadResult,
+) -> Measurement {
+    let per = |replies: u64| move |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
+    let per_reply = per(result.requests.replies);
+    let per_warm = per(warm.requests.replies);
+    let latency = |ns: f64| (result.latency_ns.count > 0).then_some(ns);
+    let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
+    let cpu_share = share(used.cpu_ns);
+    let answered = result.requests.replies as f64 / result.requests.intended.max(1) as f64;
+    Measurement {
+        cpu_ns_per_request: per_reply(used.cpu_ns),
+        cpu_user_ns_per_request: per_reply(used.user_ns),
+        cpu_system_ns_per_request: per_reply(used.system_ns),
+        cpu_share,
+        cpu_wait_share: share(used.wait_ns),
+        instr_user_per_request: counts.instructions_user.and_then(&per_warm),
+        instr_kernel_per_request: counts.instructions_kernel.and_then(&per_warm),
+        syscalls_per_request: counts.syscalls.and_then(&per_warm),
+        context_switches_per_request: per_reply(used.context_switches),
+        intended: result.requests.intended,
+        replies: result.requests.replies,
+        reply_rate: result.reply_rate,
+        latency_p50_ns: latency(result.latency_ns.p50),
+        latency_p90_ns: latency(result.latency_ns.p90),
+        latency_p99_ns: latency(result.latency_ns.p99),
+        latency_p999_ns: latency(result.latency_ns.p999),
+        latency_max_ns: latency(result.latency_ns.max),
+        lateness_p99_ns: result.lateness_ns.p99,
+        errors: result.errors,
+        saturated: answered < 0.95 || cpu_share > 0.95,
+        ..Measurement::default()
+    }
+}

@@ -1,0 +1,115 @@
+//! Where the run took place, as far as it bears on the numbers.
+
+use procfs::{CpuInfo, Current, Meminfo};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+
+/// The machine and its kernel. Its name is not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name, where the kernel tells it.
+    pub cpu: String,
+    /// Processors that this process may use.
+    pub processors: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Name, release and version of the kernel, and the architecture.
+    pub kernel: String,
+    /// A sign that this is a virtual machine; none was seen otherwise.
+    pub virtualisation: Option<String>,
+}
+
+impl Machine {
+    /// Looks around; what cannot be read is "unknown" or zero.
+    pub fn look() -> Machine {
+        let cpuinfo = CpuInfo::current().ok();
+        let model = cpuinfo.as_ref().and_then(|c| c.model_name(0)).unwrap_or("unknown");
+        let flagged = cpuinfo
+            .as_ref()
+            .and_then(|c| c.flags(0))
+            .is_some_and(|flags| flags.contains(&"hypervisor"));
+        let uname = rustix::system::uname();
+        let words = [uname.sysname(), uname.release(), uname.version(), uname.machine()];
+        Machine {
+            cpu: model.to_string(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: Meminfo::current().map_or(0, |m| m.mem_total),
+            kernel: words.map(|w| w.to_string_lossy().into_owned()).join(" "),
+            virtualisation: virtualisation(flagged),
+        }
+    }
+}
+
+fn virtualisation(flagged: bool) -> Option<String> {
+    let dmi = |name| {
+        let text = std::fs::read_to_string(format!("/sys/class/dmi/id/{name}")).ok()?;
+        Some(text.trim().to_string()).filter(|t| !t.is_empty())
+    };
+    let product = || {
+        let named: Vec<_> = ["sys_vendor", "product_name"].into_iter().filter_map(dmi).collect();
+        if named.is_empty() { String::new() } else { format!(" ({})", named.join(" ")) }
+    };
+    flagged.then(|| format!("the processor reports a hypervisor{}", product()))
+}
+
+/// Which processors the server has, and which all else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The server's.
+    pub server: Vec<usize>,
+    /// Those of the load and the lab.
+    pub others: Vec<usize>,
+}
+
+impl Placement {
+    /// The first allowed processor for the server, the rest for the others; one is shared.
+    pub fn choose() -> Result<Placement, LabError> {
+        let allowed = sched_getaffinity(None).map_err(|e| LabError::System {
+            action: "ask which processors are allowed (sched_getaffinity)".into(),
+            source: e.into(),
+        })?;
+        Ok(Placement::split((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()))
+    }
+
+    fn split(mut allowed: Vec<usize>) -> Placement {
+        let others = if allowed.len() > 1 { allowed.split_off(1) } else { allowed.clone() };
+        Placement { server: allowed, others }
+    }
+
+    /// Must the server share its processor?
+    pub fn is_shared(&self) -> bool {
+        self.server == self.others
+    }
+}
+
+/// A set for the kernel.
+pub(crate) fn cpu_set(cpus: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        set.set(cpu);
+    }
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_facts() {
+        let machine = Machine::look();
+        assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
+        assert!(machine.memory_bytes > 1 << 20 && machine.processors >= 1);
+    }
+
+    #[test]
+    fn the_server_has_the_first_processor_alone() {
+        let placed = Placement::split(vec![2, 3, 5]);
+        assert_eq!(placed, Placement { server: vec![2], others: vec![3, 5] });
+        assert!(!placed.is_shared());
+        assert!(Placement::split(vec![4]).is_shared());
+        assert!(!Placement::choose().unwrap().server.is_empty());
+    }
+}

@@ -1,0 +1,172 @@
+//! The quick experiment: every mechanism under one load, with more and more idle connections.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::LabError;
+use crate::executor::{Executor, ProcessExecutor};
+use crate::machine::{Machine, Placement};
+use crate::plan::{QuickConfig, fit_descriptors, plan};
+use crate::progress::Progress;
+use crate::results::{Report, SCHEMA, Sample};
+use crate::stats;
+use crate::summary::summarise;
+use crate::warning::Warning;
+
+/// After so many failures in a row the run is given up.
+const MOST_FAILURES: usize = 5;
+/// A server that waits for its processor for more of the time than this is disturbed.
+const BUSY: f64 = 0.05;
+/// Lateness of the load beyond this is worth a warning.
+const LATE_NS: f64 = 5e6;
+
+/// Runs the experiment with real servers. Raising `stop` ends it early with a partial report,
+/// whose `complete` is false.
+///
+/// Call it from a thread that outlives it: the processes end with the thread that started them.
+pub fn quick(
+    config: &QuickConfig,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
+    config.settings.check()?;
+    let mut config = config.clone();
+    let mut warnings = Vec::new();
+    fit_descriptors(&mut config.settings, &mut warnings);
+    let placement = Placement::choose()?;
+    if placement.is_shared() {
+        warnings.push(Warning::SharedProcessor);
+    }
+    let mut executor = ProcessExecutor::new(&config, &placement)?;
+    let mut report = quick_with(&config, &mut executor, placement, progress, stop)?;
+    warnings.append(&mut report.warnings);
+    Ok(Report { warnings, ..report })
+}
+
+/// Runs the experiment with any executor, on the machine as it is.
+pub fn quick_with(
+    config: &QuickConfig,
+    executor: &mut dyn Executor,
+    placement: Placement,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<Report, LabError> {
+    let settings = &config.settings;
+    settings.check()?;
+    let date = jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
+    let began = Instant::now();
+    let (samples, mut warnings) = run(config, executor, progress, stop)?;
+    progress.finish();
+    warnings.extend(findings(config, &samples));
+    Ok(Report {
+        schema: SCHEMA.into(),
+        complete: samples.len() == settings.planned(),
+        version: config.version.clone(),
+        command_line: config.command_line.clone(),
+        date,
+        elapsed_s: began.elapsed().as_secs_f64(),
+        settings: settings.clone(),
+        machine: Machine::look(),
+        placement,
+        refusals: executor.refusals(),
+        warnings,
+        method: stats::METHOD.into(),
+        summary: summarise(settings, &samples),
+        samples,
+    })
+}
+
+fn run(
+    config: &QuickConfig,
+    executor: &mut dyn Executor,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> Result<(Vec<Sample>, Vec<Warning>), LabError> {
+    let cases = plan(&config.settings);
+    let mut samples = Vec::with_capacity(cases.len());
+    let mut warnings = Vec::new();
+    let mut first_failure = None;
+    let mut in_a_row = 0;
+    let began = Instant::now();
+    for (done, case) in cases.iter().enumerate() {
+        let left = left(began.elapsed(), done, cases.len(), config.settings.expected());
+        progress.step(done, cases.len(), case, left);
+        let outcome = if stop.load(Ordering::Relaxed) {
+            Err(LabError::Interrupted)
+        } else {
+            executor.measure(case, stop)
+        };
+        match outcome {
+            Ok(measured) => {
+                samples.push(Sample::new(case, measured));
+                in_a_row = 0;
+            }
+            Err(LabError::Interrupted) => {
+                let done = samples.len();
+                warnings.push(Warning::Interrupted { done, planned: cases.len() });
+                return Ok((samples, warnings));
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                first_failure.get_or_insert_with(|| reason.clone());
+                warnings.push(Warning::Failed {
+                    mechanism: case.mechanism.clone(),
+                    idle: case.idle,
+                    repetition: case.repetition,
+                    reason,
+                });
+                in_a_row += 1;
+                if in_a_row == MOST_FAILURES {
+                    warnings.push(Warning::GaveUp { failures: in_a_row });
+                    break;
+                }
+            }
+        }
+    }
+    match first_failure {
+        Some(first) if samples.is_empty() => {
+            let failed = |w: &&Warning| matches!(w, Warning::Failed { .. });
+            Err(LabError::NothingMeasured {
+                failures: warnings.iter().filter(failed).count(),
+                first,
+            })
+        }
+        _ => Ok((samples, warnings)),
+    }
+}
+
+/// The rest at the pace so far, or what was expected before there is a pace.
+fn left(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
+    if done == 0 { expected } else { elapsed.mul_f64((planned - done) as f64 / done as f64) }
+}
+
+/// Warnings that only the samples tell.
+fn findings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
+    let settings = &config.settings;
+    let mut found = Vec::new();
+    if settings.repetitions < 2 {
+        found.push(Warning::FewRepetitions { repetitions: settings.repetitions });
+    }
+    if !settings.mechanisms.contains(&settings.reference) {
+        found.push(Warning::NoReference { reference: settings.reference.clone() });
+    }
+    let beyond = |limit: f64, of: fn(&Sample) -> f64| {
+        let values: Vec<f64> = samples.iter().map(of).filter(|&v| v > limit).collect();
+        let worst = values.iter().copied().reduce(f64::max)?;
+        Some((values.len(), worst))
+    };
+    if let Some((samples, worst_share)) = beyond(BUSY, |s| s.measured.cpu_wait_share) {
+        found.push(Warning::Busy { samples, worst_share });
+    }
+    let late = |s: &Sample| if s.measured.saturated { 0.0 } else { s.measured.lateness_p99_ns };
+    if let Some((samples, worst_p99_ns)) = beyond(LATE_NS, late) {
+        found.push(Warning::LateLoad { samples, worst_p99_ns });
+    }
+    // What is lost and not made again is missing at the end; count whichever is more.
+    let lost = |s: &Sample| s.measured.idle_lost.max(s.idle.saturating_sub(s.measured.idle_held));
+    let lost: Vec<u64> = samples.iter().map(lost).filter(|&lost| lost > 0).collect();
+    if !lost.is_empty() {
+        found.push(Warning::IdleLost { samples: lost.len(), connections: lost.iter().sum() });
+    }
+    found
+}

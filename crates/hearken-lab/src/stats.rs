@@ -1,0 +1,181 @@
+//! Means and ratios with 95 % confidence intervals, for few repetitions.
+//!
+//! The interval of a mean is Student's t ("The probable error of a mean", Biometrika 6, 1908); it
+//! is honest for three repetitions, where a bootstrap has only ten distinct resamples. The ratio of
+//! two cells is that of their geometric means, its interval Welch's ("The generalization of
+//! 'Student's' problem", Biometrika 34, 1947) on the logarithms.
+
+use serde::{Deserialize, Serialize};
+
+/// How the intervals were made, for the report.
+pub const METHOD: &str = "Means with 95 % confidence intervals by Student's t over the repetitions \
+     (Student, Biometrika 6, 1908); ratios are of geometric means, with Welch's interval on the \
+     logarithms (Welch, Biometrika 34, 1947).";
+
+/// A cell's repetitions of one quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// How many repetitions.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Median.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+    /// Half the width of the 95 % interval of the mean; none for one repetition.
+    pub margin: Option<f64>,
+}
+
+/// One quantity divided by another, both measured in this run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Ratio of the geometric means.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval; none for single repetitions.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+}
+
+impl Ratio {
+    /// Does the interval exclude "no difference"?
+    pub fn differs(&self) -> bool {
+        matches!((self.low, self.high), (Some(low), Some(high)) if low > 1.0 || high < 1.0)
+    }
+}
+
+/// Mean, median, extremes and interval; none without a value.
+pub fn estimate(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let (&min, &max) = (values.first()?, values.last()?);
+    let n = values.len();
+    let (mean, variance) = moments(&values);
+    let median = (values[(n - 1) / 2] + values[n / 2]) / 2.0;
+    let margin = variance.map(|v| student_t((n - 1) as f64) * (v / n as f64).sqrt());
+    Some(Estimate { n, mean, median, min, max, margin })
+}
+
+/// The ratio of two sets of repetitions; none if either is empty or not positive.
+pub fn ratio(of: &[f64], to: &[f64]) -> Option<Ratio> {
+    let usable = |values: &[f64]| !values.is_empty() && values.iter().all(|&v| v > 0.0);
+    if !usable(of) || !usable(to) {
+        return None;
+    }
+    let logs = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
+    let ((mean_of, var_of), (mean_to, var_to)) = (moments(&logs(of)), moments(&logs(to)));
+    let difference = mean_of - mean_to;
+    let margin = var_of.zip(var_to).map(|(a, b)| welch_margin(a, of.len(), b, to.len()));
+    Some(Ratio {
+        ratio: difference.exp(),
+        low: margin.map(|m| (difference - m).exp()),
+        high: margin.map(|m| (difference + m).exp()),
+    })
+}
+
+/// Mean, and the variance of a sample if it has two values.
+fn moments(values: &[f64]) -> (f64, Option<f64>) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, (values.len() > 1).then(|| squares / (n - 1.0)))
+}
+
+/// Half the interval of a difference of means, with the Welch-Satterthwaite degrees of freedom.
+fn welch_margin(var_a: f64, n_a: usize, var_b: f64, n_b: usize) -> f64 {
+    let (a, b) = (var_a / n_a as f64, var_b / n_b as f64);
+    if a + b == 0.0 {
+        return 0.0;
+    }
+    let freedom = (a + b).powi(2) / (a * a / (n_a - 1) as f64 + b * b / (n_b - 1) as f64);
+    student_t(freedom) * (a + b).sqrt()
+}
+
+/// The 97.5 % quantile of Student's t, rounding the degrees of freedom down (a wider interval).
+fn student_t(freedom: f64) -> f64 {
+    // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
+    ];
+    // A hair above, for 1.9999999 that is 2 but for rounding.
+    let whole = (freedom + 1e-9).max(1.0) as usize;
+    TABLE.get(whole - 1).copied().unwrap_or(if whole < 60 { 2.042 } else { 2.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-3 * b.abs().max(1e-9)
+    }
+
+    #[test]
+    fn known_values() {
+        let e = estimate([1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((e.n, e.mean, e.median, e.min, e.max), (3, 2.0, 2.0, 1.0, 3.0));
+        // 4.303 * 1 / sqrt 3
+        assert!(close(e.margin.unwrap(), 2.4843));
+        let e = estimate([4.0, 2.0, 10.0, 8.0]).unwrap();
+        assert_eq!((e.mean, e.median), (6.0, 6.0));
+        // 3.182 * 3.65148 / 2
+        assert!(close(e.margin.unwrap(), 5.8095));
+    }
+
+    #[test]
+    fn one_value_has_no_interval_and_none_has_nothing() {
+        assert_eq!(estimate([5.0]).unwrap().margin, None);
+        assert_eq!(estimate([]), None);
+        assert_eq!(estimate([f64::NAN]), None);
+        assert_eq!(ratio(&[1.0], &[]), None);
+        assert_eq!(ratio(&[0.0], &[1.0]), None);
+        let single = ratio(&[3.0], &[2.0]).unwrap();
+        assert!(close(single.ratio, 1.5) && single.low.is_none() && !single.differs());
+    }
+
+    #[test]
+    fn ratios_of_known_values() {
+        // Logs 0, ln2, ln4 against 0, ln2, ln4: equal variances, four degrees of freedom.
+        let same = ratio(&[1.0, 2.0, 4.0], &[1.0, 2.0, 4.0]).unwrap();
+        let margin = 2.776 * (2.0 * 2f64.ln().powi(2) / 3.0).sqrt();
+        assert!(close(same.ratio, 1.0) && close(same.high.unwrap(), margin.exp()));
+        assert!(!same.differs());
+        let double = ratio(&[20.0, 20.2, 19.8], &[10.0, 10.1, 9.9]).unwrap();
+        assert!(close(double.ratio, 2.0) && double.differs());
+    }
+
+    #[test]
+    fn the_table_narrows() {
+        let ts: Vec<f64> = (1..100).map(|f| student_t(f64::from(f))).collect();
+        assert!(ts.windows(2).all(|w| w[1] <= w[0]));
+        assert_eq!(student_t(0.3), 12.706);
+        assert_eq!(student_t(2.9), 4.303);
+    }
+
+    proptest! {
+        #[test]
+        fn an_estimate_is_ordered(values in prop::collection::vec(0.1f64..1e9, 1..20)) {
+            let e = estimate(values.iter().copied()).unwrap();
+            prop_assert!(e.min <= e.median && e.median <= e.max);
+            prop_assert!(e.min <= e.mean * (1.0 + 1e-12) && e.mean <= e.max * (1.0 + 1e-12));
+            prop_assert_eq!(e.margin.is_some(), values.len() > 1);
+        }
+
+        #[test]
+        fn a_ratio_inverts(
+            a in prop::collection::vec(0.1f64..1e6, 2..6),
+            b in prop::collection::vec(0.1f64..1e6, 2..6),
+        ) {
+            let (x, y) = (ratio(&a, &b).unwrap(), ratio(&b, &a).unwrap());
+            prop_assert!(close(x.ratio, 1.0 / y.ratio));
+            prop_assert!(x.low.unwrap() <= x.ratio && x.ratio <= x.high.unwrap());
+            prop_assert_eq!(x.differs(), y.differs());
+        }
+    }
+}

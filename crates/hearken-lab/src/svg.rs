@@ -1,0 +1,295 @@
+//! Line charts as SVG: scales, axes, markers, whiskers, and labels that do not collide.
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::units::{number, tick, with_margin};
+
+/// Width of a figure in its own units; the text is sized for this.
+const WIDTH: f64 = 560.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = WIDTH - 122.0;
+const TOP: f64 = 40.0;
+const PLOT: f64 = 250.0;
+const PANEL: f64 = TOP + PLOT + 50.0;
+/// Least distance between two labels.
+const LINE: f64 = 18.0;
+/// Least distance between two ticks of the horizontal axis.
+const TICK_GAP: f64 = 40.0;
+/// Series are moved this far aside from each other, so that whiskers can be told apart.
+const DODGE: f64 = 5.0;
+/// A range beyond this factor is drawn on a logarithmic scale.
+const LOG_BEYOND: f64 = 20.0;
+
+/// The colours of the series, distinct to the colour-blind (Okabe and Ito, 2008), on white.
+pub(crate) const ON_WHITE: [&str; 7] =
+    ["#d55e00", "#e69f00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#555555"];
+/// The same on a dark ground.
+pub(crate) const ON_DARK: [&str; 7] =
+    ["#ff8a3d", "#f5c242", "#7cc8f2", "#4f9fe0", "#2bc79b", "#e59bc4", "#bbbbbb"];
+
+/// Markers around the origin, in the order of the colours.
+const MARKERS: [&str; 7] = [
+    "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
+    "M-4.5,-4.5h9v9h-9z",
+    "M0,-5.5L5.5,4.5H-5.5z",
+    "M0,-6L6,0L0,6L-6,0z",
+    "M0,5.5L5.5,-4.5H-5.5z",
+    "M-2,-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",
+    "M-6,0L-3,-5H3L6,0L3,5H-3z",
+];
+
+/// A mean with its interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// Half the interval; 0 draws no whisker.
+    pub(crate) margin: f64,
+    /// Drawn hollow.
+    pub(crate) hollow: bool,
+}
+
+/// A line with a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Colour and marker, the same in every figure.
+    pub(crate) style: usize,
+    pub(crate) points: Vec<Point>,
+}
+
+/// One pair of axes. The title names the quantity and its unit, so it labels the vertical axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) x_title: String,
+    pub(crate) series: Vec<Series>,
+}
+
+/// The rules that the classes of a figure need.
+pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) -> String {
+    let mut css = format!(
+        "svg text{{font:14px system-ui,sans-serif;fill:{text}}}svg .b{{font-weight:600}}\
+         svg .g{{stroke:{faint};stroke-width:1}}svg .s{{stroke-width:1}}"
+    );
+    for (i, colour) in colours.iter().enumerate() {
+        css += &format!("svg .c{i}{{stroke:{colour};fill:{colour}}}");
+    }
+    // After the colours, which they override in part.
+    css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
+           stroke-width:1;opacity:.5}"
+        + &format!("svg .h{{fill:{ground};stroke-width:2}}")
+}
+
+/// The figure as an element; `css` is embedded for one that stands alone, on white.
+pub(crate) fn figure(alternative: &str, panels: &[Panel], css: Option<&str>) -> Markup {
+    let height = PANEL * panels.len() as f64;
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
+            width=[css.map(|_| WIDTH)] height=[css.map(|_| height)]
+            role="img" aria-label=(alternative) {
+            @if let Some(css) = css {
+                // The rules are this module's own, and `<` is not among them.
+                style { (PreEscaped(css)) }
+                rect width="100%" height="100%" fill="#ffffff" {}
+            }
+            @for (i, panel) in panels.iter().enumerate() {
+                g transform=(format!("translate(0 {})", PANEL * i as f64)) { (draw(panel)) }
+            }
+        }
+    }
+}
+
+fn draw(panel: &Panel) -> Markup {
+    let points = || panel.series.iter().flat_map(|s| &s.points);
+    let x = Scale::linear(points().map(|p| p.x), LEFT + 14.0, RIGHT - 18.0);
+    let y = Scale::for_values(points(), TOP + PLOT, TOP);
+    let bottom = TOP + PLOT;
+    html! {
+        text.b x="8" y="20" { (panel.title) @if y.log { " (logarithmic)" } }
+        @for (at, label) in y.ticks() {
+            line.g x1=(LEFT) x2=(RIGHT) y1=(px(at)) y2=(px(at)) {}
+            text x=(LEFT - 8.0) y=(px(at + 5.0)) text-anchor="end" { (label) }
+        }
+        @for (at, label) in x_ticks(points().map(|p| p.x), &x) {
+            line.g x1=(px(at)) x2=(px(at)) y1=(bottom) y2=(bottom + 5.0) {}
+            text x=(px(at)) y=(bottom + 21.0) text-anchor="middle" { (label) }
+        }
+        text x=(px(f64::midpoint(LEFT, RIGHT))) y=(bottom + 42.0) text-anchor="middle" {
+            (panel.x_title)
+        }
+        @for (i, series) in panel.series.iter().enumerate() {
+            (draw_series(series, dodge(i, panel.series.len()), &x, &y))
+        }
+        (labels(panel, &x, &y))
+    }
+}
+
+fn dodge(index: usize, of: usize) -> f64 {
+    (index as f64 - (of as f64 - 1.0) / 2.0) * DODGE
+}
+
+fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
+    let colour = format!("c{}", series.style % ON_WHITE.len());
+    let at = |p: &Point| (x.at(p.x) + aside, y.at(p.y));
+    let path: Vec<String> =
+        series.points.iter().map(at).map(|(x, y)| format!("{},{}", px(x), px(y))).collect();
+    html! {
+        polyline.l.(colour) points=(path.join(" ")) {}
+        @for point in &series.points {
+            @let (cx, cy) = at(point);
+            g transform=(format!("translate({} {})", px(cx), px(cy))) {
+                title {
+                    (series.name) ", " (number(point.x)) ": "
+                    (with_margin(point.y, (point.margin > 0.0).then_some(point.margin)))
+                }
+                @if point.margin > 0.0 {
+                    @let (top, low) = (y.at(point.y + point.margin), y.at(point.y - point.margin));
+                    path.w.(colour) d=(whisker(top - cy, low - cy)) {}
+                }
+                path.(colour).(if point.hollow { "h" } else { "s" })
+                    d=(MARKERS[series.style % MARKERS.len()]) {}
+            }
+        }
+    }
+}
+
+fn whisker(top: f64, low: f64) -> String {
+    let (top, low) = (px(top), px(low));
+    format!("M-3,{top}H3M0,{top}V{low}M-3,{low}H3")
+}
+
+/// The names at the right, in the order of the last points, each joined to its line.
+fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
+    let count = panel.series.len();
+    let mut ends: Vec<(&Series, f64, f64)> = panel
+        .series
+        .iter()
+        .enumerate()
+        .filter_map(|(i, s)| s.points.last().map(|p| (s, x.at(p.x) + dodge(i, count), y.at(p.y))))
+        .collect();
+    ends.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
+    let placed = spread(&wanted, LINE, TOP, TOP + PLOT);
+    html! {
+        @for ((series, from_x, from_y), at) in ends.into_iter().zip(placed) {
+            @let style = series.style % ON_WHITE.len();
+            path.t.{ "c" (style) }
+                d=(format!("M{},{}L{},{}", px(from_x + 7.0), px(from_y), px(RIGHT + 8.0), px(at))) {}
+            path.s.{ "c" (style) } d=(MARKERS[style])
+                transform=(format!("translate({} {})", px(RIGHT + 17.0), px(at))) {}
+            text x=(px(RIGHT + 28.0)) y=(px(at + 5.0)) { (series.name) }
+        }
+    }
+}
+
+/// Moves sorted positions apart to at least `gap`, within bounds where there is room.
+fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+    let mut placed = wanted.to_vec();
+    for i in 1..placed.len() {
+        placed[i] = placed[i].max(placed[i - 1] + gap);
+    }
+    let mut limit = high;
+    for at in placed.iter_mut().rev() {
+        *at = at.min(limit);
+        limit = *at - gap;
+    }
+    let mut limit = low;
+    for at in &mut placed {
+        *at = at.max(limit);
+        limit = *at + gap;
+    }
+    placed
+}
+
+/// The values that were measured, as far apart as their labels need.
+fn x_ticks(values: impl Iterator<Item = f64>, x: &Scale) -> Vec<(f64, String)> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for value in values {
+        let at = x.at(value);
+        if ticks.last().is_none_or(|(last, _)| at - last >= TICK_GAP) {
+            ticks.push((at, number(value)));
+        }
+    }
+    ticks
+}
+
+/// Coordinates to a tenth of a unit are sharp enough, and short.
+fn px(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// From values to coordinates.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    fn linear(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
+        let high = values.fold(0.0, f64::max);
+        Scale { log: false, low: 0.0, high: if high > 0.0 { high } else { 1.0 }, from, to }
+    }
+
+    fn for_values<'a>(
+        points: impl Iterator<Item = &'a Point> + Clone,
+        from: f64,
+        to: f64,
+    ) -> Scale {
+        let least = points.clone().map(|p| p.y).fold(f64::INFINITY, f64::min);
+        let most = points.clone().map(|p| p.y).fold(0.0, f64::max);
+        let high = points.map(|p| p.y + p.margin).fold(0.0, f64::max);
+        if least > 0.0 && most / least > LOG_BEYOND {
+            let step = |v: f64| 10f64.powf(v);
+            let (low, high) = (step(least.log10().floor()), step(high.log10().ceil()));
+            return Scale { log: true, low, high, from, to };
+        }
+        let step = nice_step(high);
+        Scale { log: false, low: 0.0, high: (high / step).ceil().max(1.0) * step, from, to }
+    }
+
+    /// Values outside are drawn at the edge: a whisker on a logarithmic scale may reach below 0.
+    fn at(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
+    }
+
+    fn ticks(&self) -> Vec<(f64, String)> {
+        let values: Vec<f64> = if self.log {
+            let decades = (self.high / self.low).log10().round() as i32;
+            let steps: &[f64] = if decades > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            (0..=decades)
+                .flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)))
+                .map(|s| s * self.low)
+                .filter(|&v| v <= self.high * 1.001)
+                .collect()
+        } else {
+            let step = nice_step(self.high);
+            (0..=(self.high / step).round() as i32).map(|i| f64::from(i) * step).collect()
+        };
+        values.into_iter().map(|v| (self.at(v), tick(v))).collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, for four to eight steps up to `high`.
+fn nice_step(high: f64) -> f64 {
+    let raw = if high > 0.0 { high / 5.0 } else { 0.2 };
+    let power = 10f64.powf(raw.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= raw * 0.999);
+    factor.unwrap_or(10.0) * power
+}
+
+#[cfg(test)]
+#[path = "svg_tests.rs"]
+mod tests;

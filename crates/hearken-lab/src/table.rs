@@ -1,0 +1,165 @@
+//! The summary as a table: rows for any exporter, and aligned text for a terminal.
+
+use crate::plan::Settings;
+use crate::results::Report;
+use crate::stats::{Estimate, Ratio};
+use crate::summary::Cell;
+use crate::units::{count, mebibytes, micros, number, with_margin};
+
+/// A table of text: headings and rows of as many cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The headings.
+    pub head: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// One column: its heading, and its text for a cell; empty text everywhere leaves it out.
+type Column = (String, Box<dyn Fn(&Cell) -> String>);
+
+/// The summary, without the columns that have no value here.
+pub fn table(report: &Report) -> Table {
+    let columns: Vec<Column> = columns(&report.settings)
+        .into_iter()
+        .filter(|(_, text)| report.summary.iter().any(|cell| !text(cell).is_empty()))
+        .collect();
+    Table {
+        head: columns.iter().map(|(head, _)| head.clone()).collect(),
+        rows: report
+            .summary
+            .iter()
+            .map(|cell| columns.iter().map(|(_, text)| text(cell)).collect())
+            .collect(),
+    }
+}
+
+fn columns(settings: &Settings) -> Vec<Column> {
+    let column =
+        |head: &str, text: fn(&Cell) -> String| -> Column { (head.into(), Box::new(text)) };
+    let repetitions = settings.repetitions as usize;
+    vec![
+        column("mechanism", |c| c.mechanism.clone()),
+        column("idle", |c| count(c.idle)),
+        column("CPU µs/req", |c| spread(c.cpu_ns, micros)),
+        (format!("vs {}", settings.reference), Box::new(|c| times(c.cpu_to_reference))),
+        column("vs 0 idle", |c| times(c.cpu_to_no_idle)),
+        column("instr/req", |c| spread(c.instructions, |v| v)),
+        column("syscalls/req", |c| mean(c.syscalls, |v| v)),
+        column("RSS MiB", |c| mean(c.rss_bytes, mebibytes)),
+        column("B/idle", |c| mean(c.rss_per_idle_bytes, |v| v)),
+        column("p50 µs", |c| mean(c.latency_p50_ns, micros)),
+        column("p99 µs", |c| spread(c.latency_p99_ns, micros)),
+        ("notes".into(), Box::new(move |c| notes(c, repetitions))),
+    ]
+}
+
+fn mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+    estimate.map_or_else(String::new, |e| number(unit(e.mean)))
+}
+
+fn spread(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+    estimate.map_or_else(String::new, |e| with_margin(unit(e.mean), e.margin.map(unit)))
+}
+
+/// A ratio; one that may as well be 1 is marked by a tilde.
+fn times(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(String::new, |r| {
+        let sign = if r.differs() || r.low.is_none() { "" } else { "~" };
+        format!("{sign}{}×", number(r.ratio))
+    })
+}
+
+fn notes(cell: &Cell, repetitions: usize) -> String {
+    let mut notes = Vec::new();
+    if cell.saturated == cell.samples {
+        notes.push("saturated".to_string());
+    } else if cell.saturated > 0 {
+        notes.push(format!("saturated {} of {}", cell.saturated, cell.samples));
+    }
+    if cell.errors > 0 {
+        notes.push(format!("{} errors", count(cell.errors)));
+    }
+    if cell.samples < repetitions {
+        notes.push(format!("{} of {repetitions} samples", cell.samples));
+    }
+    notes.join(", ")
+}
+
+/// Is this column text, rather than numbers?
+pub(crate) fn is_text(head: &str) -> bool {
+    matches!(head, "mechanism" | "notes")
+}
+
+/// Aligned text: words to the left, numbers to the right, a blank line between mechanisms; under
+/// it what the columns leave out.
+pub fn text(report: &Report) -> String {
+    let mut out = aligned(&table(report));
+    out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose interval holds \
+            1.\n";
+    for refusal in &report.refusals {
+        out += &format!("Not counted: {} ({}). {}\n", refusal.what, refusal.error, refusal.advice);
+    }
+    for warning in &report.warnings {
+        out += &format!("Warning: {warning}\n");
+    }
+    out
+}
+
+fn aligned(table: &Table) -> String {
+    let width = |column: usize| {
+        let cells = table.rows.iter().chain([&table.head]).map(|row| row[column].chars().count());
+        cells.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).zip(&table.head).map(|((cell, &width), head)| {
+            if is_text(head) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
+    };
+    let mut out = line(&table.head);
+    let mut mechanism = None;
+    for row in &table.rows {
+        if mechanism.is_some_and(|m| m != &row[0]) {
+            out.push('\n');
+        }
+        mechanism = row.first();
+        out += &line(row);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let row = |cells: [&str; 4]| cells.map(String::from).to_vec();
+        let table = Table {
+            head: row(["mechanism", "idle", "CPU µs/req", "notes"]),
+            rows: vec![
+                row(["poll", "0", "9 ± 1", ""]),
+                row(["poll", "8,000", "1,234 ± 56", "saturated"]),
+                row(["epoll-level", "0", "8", ""]),
+            ],
+        };
+        let expected = "\
+mechanism     idle  CPU µs/req  notes
+poll             0       9 ± 1
+poll         8,000  1,234 ± 56  saturated
+
+epoll-level      0           8
+";
+        assert_eq!(aligned(&table), expected);
+    }
+
+    #[test]
+    fn a_ratio_that_may_be_one_is_marked() {
+        let ratio = |ratio, low, high| times(Some(Ratio { ratio, low, high }));
+        assert_eq!(ratio(2.0, Some(1.5), Some(2.5)), "2.00×");
+        assert_eq!(ratio(1.1, Some(0.9), Some(1.3)), "~1.10×");
+        assert_eq!(times(None), "");
+    }
+}

@@ -1,0 +1,95 @@
+//! Numbers for people: three significant digits, with a unit where it is not in the heading.
+
+/// Three significant digits, but never fewer than the whole part; thousands are grouped.
+pub(crate) fn number(value: f64) -> String {
+    with_decimals(value, decimals(value))
+}
+
+/// A mean and its margin, to the same place.
+pub(crate) fn with_margin(mean: f64, margin: Option<f64>) -> String {
+    let margin = margin.map(|m| format!(" ± {}", with_decimals(m, decimals(mean))));
+    number(mean) + &margin.unwrap_or_default()
+}
+
+fn decimals(value: f64) -> usize {
+    match value.abs() {
+        v if v >= 99.95 || v == 0.0 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.995 => 2,
+        _ => 3,
+    }
+}
+
+fn with_decimals(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    group(whole) + fraction
+}
+
+/// 12345 as "12,345".
+fn group(whole: &str) -> String {
+    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
+    let mut grouped = String::from(sign);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A count, grouped.
+pub(crate) fn count(value: u64) -> String {
+    group(&value.to_string())
+}
+
+/// A tick of an axis: 2000000 as "2M", 0.5 as "0.5".
+pub(crate) fn tick(value: f64) -> String {
+    for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value.abs() >= unit {
+            return format!("{}{name}", round(value / unit));
+        }
+    }
+    round(value)
+}
+
+/// At most six decimals and no zeros at the end: an axis has steps of 1, 2 or 5.
+fn round(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// Nanoseconds in microseconds.
+pub(crate) fn micros(ns: f64) -> f64 {
+    ns / 1e3
+}
+
+/// Bytes in mebibytes.
+pub(crate) fn mebibytes(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let said =
+            [0.0, 0.0123, 1.5, 12.34, 99.96, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
+        assert_eq!(
+            said,
+            ["0", "0.012", "1.50", "12.3", "100", "123", "1,234", "1,234,567", "-1,234"]
+        );
+        assert_eq!(count(8000), "8,000");
+        assert_eq!(with_margin(34.93, Some(1.704)), "34.9 ± 1.7");
+        assert_eq!(with_margin(34.93, None), "34.9");
+    }
+
+    #[test]
+    fn ticks_are_shorter() {
+        let said = [0.0, 0.5, 20.0, 1000.0, 2500.0, 5e6, 1e9].map(tick);
+        assert_eq!(said, ["0", "0.5", "20", "1k", "2.5k", "5M", "1G"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The real executor with processes that only pretend to be servers and loads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hearken_lab::{Case, LabError, Progress, QuickConfig, Settings, Silent, Warning, quick};
+
+fn config(mechanisms: &[&str]) -> QuickConfig {
+    QuickConfig {
+        executable: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-hearken.sh"),
+        command_line: vec!["hearken".into()],
+        version: "0.1.0".into(),
+        settings: Settings {
+            mechanisms: mechanisms.iter().map(|&m| m.into()).collect(),
+            idle: vec![0, 2],
+            repetitions: 2,
+            reference: mechanisms[0].into(),
+            ..Settings::default()
+        },
+    }
+}
+
+#[test]
+fn a_measurement_passes_through_every_process() {
+    let report = quick(&config(&["fake"]), &mut Silent, &AtomicBool::new(false)).unwrap();
+    assert!(report.complete, "{:?}", report.warnings);
+    assert_eq!(report.samples.len(), 4);
+    for sample in &report.samples {
+        let m = &sample.measured;
+        assert_eq!((m.intended, m.replies, m.idle_held), (100, 100, sample.idle));
+        assert!(!m.saturated && m.errors.client_timo == 1 && m.rss_bytes > 0, "{m:?}");
+        assert_eq!((m.latency_p50_ns, m.latency_p99_ns), (Some(1000.0), Some(3000.0)));
+        assert!(m.cpu_ns_per_request.is_some());
+        assert_eq!(m.rss_per_idle_bytes.is_some(), sample.idle > 0);
+    }
+    // Whatever was not counted has a refusal that says why, once.
+    let first = &report.samples[0].measured;
+    let missing =
+        [first.instr_user_per_request, first.instr_kernel_per_request, first.syscalls_per_request];
+    assert_eq!(missing.iter().filter(|v| v.is_none()).count(), report.refusals.len());
+}
+
+#[test]
+fn a_server_that_fails_is_quoted() {
+    let report = quick(&config(&["fake", "broken"]), &mut Silent, &AtomicBool::new(false)).unwrap();
+    assert!(!report.complete);
+    assert_eq!(report.samples.len(), 4);
+    let said = |w: &Warning| w.to_string().contains("no such mechanism: broken");
+    assert_eq!(report.warnings.iter().filter(|w| said(w)).count(), 4);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let config = QuickConfig { executable: "/no/such/hearken".into(), ..config(&["fake"]) };
+    let error = quick(&config, &mut Silent, &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, LabError::NothingMeasured { .. }));
+    assert!(error.to_string().contains("cannot start /no/such/hearken"), "{error}");
+}
+
+/// Raises the flag when the second measurement begins, as a signal would at any moment.
+struct Interrupt(Arc<AtomicBool>);
+
+impl Progress for Interrupt {
+    fn step(&mut self, done: usize, _: usize, _: &Case, _: Duration) {
+        self.0.store(done == 1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_stop_flag_ends_the_run_with_what_there_is() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let report = quick(&config(&["fake"]), &mut Interrupt(Arc::clone(&stop)), &stop).unwrap();
+    assert!(!report.complete);
+    assert_eq!(report.samples.len(), 1);
+    assert!(report.warnings.contains(&Warning::Interrupted { done: 1, planned: 4 }));
+}
