@@ -21,13 +21,7 @@ fn serve(mut io: impl Io, addr: SocketAddr) -> io::Result<()> {
                 // One message at a time, so that a peer who does not read cannot fill our memory.
                 What::Received(bytes) => {
                     io.stop(on);
-                    io.send(
-                        on,
-                        Outgoing {
-                            head: bytes,
-                            body: Body::None,
-                        },
-                    );
+                    io.send(on, Outgoing { head: bytes, body: Body::None });
                 }
                 What::Sent(Ok(())) => io.start(on),
                 What::End | What::ReceiveFailed(_) | What::Sent(Err(_)) => io.close(on),
@@ -52,9 +46,6 @@ impl Visitor for Serve {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let name = args.next().unwrap_or_else(|| mechanism::AUTO.to_owned());
-    let addr = args
-        .next()
-        .unwrap_or_else(|| "127.0.0.1:0".to_owned())
-        .parse()?;
+    let addr = args.next().unwrap_or_else(|| "127.0.0.1:0".to_owned()).parse()?;
     Ok(mechanism::visit(&name, Serve(addr))??)
 }

@@ -110,9 +110,7 @@ pub struct DeclareError<S> {
 
 impl<S> fmt::Debug for DeclareError<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeclareError")
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+        f.debug_struct("DeclareError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
@@ -162,10 +160,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
             wheel: Wheel::new(now),
             now,
         };
-        Ok(EventQueue {
-            core: Rc::new(RefCell::new(core)),
-            waker,
-        })
+        Ok(EventQueue { core: Rc::new(RefCell::new(core)), waker })
     }
 
     /// Declares interest in `source`, and answers what it is ready for now, of all it could be asked
@@ -194,23 +189,13 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
                 core.register(token, payload);
                 drop(core);
                 let queue = self.core.clone();
-                Ok((
-                    Registration {
-                        source,
-                        token,
-                        queue,
-                    },
-                    readiness,
-                ))
+                Ok((Registration { source, token, queue }, readiness))
             }
             Err(error) => {
                 core.registry.remove(token);
                 drop(core);
                 let source = Rc::into_inner(source).expect("the registry's share was given up");
-                Err(DeclareError {
-                    source_given_back: source,
-                    error,
-                })
+                Err(DeclareError { source_given_back: source, error })
             }
         }
     }
@@ -230,11 +215,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         timeout: Option<Duration>,
     ) -> io::Result<Events<'_, P, M>> {
         let woken = self.core.borrow_mut().fill(max.max(1), timeout)?;
-        Ok(Events {
-            queue: self,
-            left: max.max(1),
-            woken,
-        })
+        Ok(Events { queue: self, left: max.max(1), woken })
     }
 
     /// A handle by which another thread ends this queue's wait.
@@ -247,7 +228,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         self.core.borrow().registry.semantics()
     }
 
-    /// What was counted since the queue was made. The queue's own wake-up pipe is among it.
+    /// What was counted since the queue was made. The queue's own wake-ups are among it.
     pub fn counters(&self) -> Counters {
         self.core.borrow().registry.counters()
     }
@@ -255,22 +236,13 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
 
 impl<P: Copy, M: Mechanism> Core<P, M> {
     fn register(&mut self, token: Token, payload: P) {
-        let slot = Slot {
-            token,
-            payload: Some(payload),
-            idle: None,
-            pending: Readiness::empty(),
-        };
+        let slot = Slot { token, payload: Some(payload), idle: None, pending: Readiness::empty() };
         match self.slots.get_mut(token.slot() as usize) {
             Some(place) => *place = slot,
             None => {
                 // Only the slot of the wake-ups is without a payload.
-                let vacant = || Slot {
-                    token,
-                    payload: None,
-                    idle: None,
-                    pending: Readiness::empty(),
-                };
+                let vacant =
+                    || Slot { token, payload: None, idle: None, pending: Readiness::empty() };
                 self.slots.resize_with(token.slot() as usize, vacant);
                 self.slots.push(slot);
             }
@@ -285,7 +257,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
 
     /// Has the mechanism wait until there is something to give, and tells whether a waker was used.
     fn fill(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<bool> {
-        self.refresh()?;
+        self.refresh();
         self.now = Time::now();
         let end = timeout.map(|timeout| self.now + timeout);
         loop {
@@ -305,10 +277,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             // After the events, which count as activity.
             while let Some(slot) = self.wheel.expired(self.now) {
                 let who = self.slots[slot as usize].token;
-                self.push(Event {
-                    who,
-                    readiness: Readiness::IDLE,
-                });
+                self.push(Event { who, readiness: Readiness::IDLE });
             }
             let woken = std::mem::take(&mut self.woken);
             if woken || !self.fifo.is_empty() || end.is_some_and(|end| self.now >= end) {
@@ -329,20 +298,21 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         let Some(slot) = self.slot(event.who) else {
             return;
         };
-        if slot.pending.is_empty() {
-            slot.pending = event.readiness;
-            self.fifo.push_back(event.who.slot());
-        } else {
-            slot.pending |= event.readiness;
+        let first = slot.pending.is_empty();
+        // Idleness is said alone: whatever there is to be said besides ends it.
+        let idle = first && event.readiness.is_idle();
+        slot.pending |= event.readiness;
+        slot.pending.set(Readiness::IDLE, idle);
+        if let (Some(after), false) = (slot.idle, idle) {
+            self.wheel.arm(event.who.slot(), now + after);
         }
-        let slot = &self.slots[event.who.slot() as usize];
-        if let (Some(idle), false) = (slot.idle, event.readiness.is_idle()) {
-            self.wheel.arm(event.who.slot(), now + idle);
+        if first {
+            self.fifo.push_back(event.who.slot());
         }
     }
 
     /// Asks again about what nobody took of the last batch: it may have been dealt with since.
-    fn refresh(&mut self) -> io::Result<()> {
+    fn refresh(&mut self) {
         for _ in 0..self.fifo.len() {
             let Some(index) = self.fifo.pop_front() else {
                 break;
@@ -353,12 +323,16 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 continue;
             };
             let asked = self.registry.interest(slot.token);
-            slot.pending = ready_now(source.as_fd())?.answering(asked) | (was & Readiness::IDLE);
+            // Idleness lasts until an event comes, and what cannot be asked is as it was.
+            slot.pending = if was.is_idle() {
+                was
+            } else {
+                ready_now(source.as_fd()).map_or(was, |now| now.answering(asked))
+            };
             if !slot.pending.is_empty() {
                 self.fifo.push_back(index);
             }
         }
-        Ok(())
     }
 
     /// The next event that is still true.
@@ -390,6 +364,7 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
         let mut core = self.borrow_mut();
         let Some(slot) = core.slot(token) else { return };
         slot.idle = idle;
+        slot.pending.remove(Readiness::IDLE);
         match idle {
             Some(idle) => core.wheel.arm(token.slot(), Time::now() + idle),
             None => {
@@ -501,8 +476,6 @@ impl<P: Copy, M: Mechanism> fmt::Debug for EventQueue<P, M> {
 
 impl<P: Copy, M: Mechanism> fmt::Debug for Events<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events")
-            .field("left", &self.left)
-            .finish_non_exhaustive()
+        f.debug_struct("Events").field("left", &self.left).finish_non_exhaustive()
     }
 }

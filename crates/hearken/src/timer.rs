@@ -66,12 +66,7 @@ impl Sub for Time {
 
 impl fmt::Debug for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{:09}s",
-            self.0 / 1_000_000_000,
-            self.0 % 1_000_000_000
-        )
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }
 }
 
@@ -82,6 +77,8 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 6;
 /// What the wheel spans: 2.3 years. A later deadline is looked at again then.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
+/// What a slot of the highest level spans.
+const TOP: u64 = SPAN / SLOTS as u64;
 
 const NONE: u32 = u32::MAX;
 /// In `prev`: the entry is first in the slot that the low bits name.
@@ -121,9 +118,7 @@ pub struct Wheel {
 
 impl fmt::Debug for Wheel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wheel")
-            .field("armed", &self.armed)
-            .finish_non_exhaustive()
+        f.debug_struct("Wheel").field("armed", &self.armed).finish_non_exhaustive()
     }
 }
 
@@ -156,11 +151,7 @@ impl Wheel {
         let deadline =
             (deadline.0 >> TICK_BITS) + u64::from(deadline.0 & ((1 << TICK_BITS) - 1) != 0);
         if key as usize >= self.entries.len() {
-            let idle = Entry {
-                deadline: 0,
-                next: NONE,
-                prev: NONE,
-            };
+            let idle = Entry { deadline: 0, next: NONE, prev: NONE };
             self.entries.resize(key as usize + 1, idle);
         }
         let entry = &mut self.entries[key as usize];
@@ -178,10 +169,7 @@ impl Wheel {
     /// Disarms the timer of `key`, and tells whether it was armed. O(1).
     #[inline]
     pub fn cancel(&mut self, key: u32) -> bool {
-        let armed = self
-            .entries
-            .get(key as usize)
-            .is_some_and(|entry| entry.prev != NONE);
+        let armed = self.entries.get(key as usize).is_some_and(|entry| entry.prev != NONE);
         if armed {
             self.unlink(key);
         }
@@ -190,10 +178,7 @@ impl Wheel {
 
     /// When the timer of `key` fires, if it is armed, rounded up to a tick.
     pub fn deadline(&self, key: u32) -> Option<Time> {
-        let entry = self
-            .entries
-            .get(key as usize)
-            .filter(|entry| entry.prev != NONE)?;
+        let entry = self.entries.get(key as usize).filter(|entry| entry.prev != NONE)?;
         Some(Time(entry.deadline.saturating_mul(1 << TICK_BITS)))
     }
 
@@ -202,12 +187,15 @@ impl Wheel {
         let target = now.0 >> TICK_BITS;
         while let Some((level, slot, tick)) = self.first().filter(|first| first.2 <= target) {
             self.current = self.current.max(tick);
-            let key = self.heads[level][slot];
-            self.unlink(key);
-            if self.entries[key as usize].deadline <= target {
-                return Some(key);
+            // A higher level's slot moves down as a whole: what stayed in it would be hidden by
+            // what is below, due or not.
+            while let key @ 0..HEAD = self.heads[level][slot] {
+                self.unlink(key);
+                if level == 0 && self.entries[key as usize].deadline <= target {
+                    return Some(key);
+                }
+                self.link(key);
             }
-            self.link(key);
         }
         self.current = self.current.max(target);
         None
@@ -215,8 +203,7 @@ impl Wheel {
 
     /// When to look next: no timer is due before. It may be too soon, never too late. O(1).
     pub fn next(&self) -> Option<Time> {
-        self.first()
-            .map(|(_, _, tick)| Time(tick.saturating_mul(1 << TICK_BITS)))
+        self.first().map(|(_, _, tick)| Time(tick.saturating_mul(1 << TICK_BITS)))
     }
 
     /// The first occupied slot, and the tick at which it is to be looked at.
@@ -232,8 +219,9 @@ impl Wheel {
     }
 
     fn link(&mut self, key: u32) {
-        let tick = self.entries[key as usize].deadline;
-        let tick = tick.clamp(self.current, self.current.saturating_add(SPAN - 1));
+        // The highest level's last slot ahead: one further would be the present's again.
+        let last = (self.current | (TOP - 1)) + (SPAN - TOP);
+        let tick = self.entries[key as usize].deadline.clamp(self.current, last);
         // The level is where tick and present first differ, so a slot never wraps onto the present.
         let differs = (tick ^ self.current) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);

@@ -26,18 +26,13 @@ impl Pool {
     /// A pool that lends up to `limit` buffers of `size` bytes.
     pub fn new(limit: usize, size: usize) -> Pool {
         let free = RefCell::new(Vec::with_capacity(KEPT));
-        Pool(Rc::new(Inner {
-            free,
-            lent: Cell::new(0),
-            limit: limit.max(1),
-            size: size.max(64),
-        }))
+        Pool(Rc::new(Inner { free, lent: Cell::new(0), limit: limit.max(1), size: size.max(64) }))
     }
 
     /// Lends an empty buffer, or none if `limit` are out. O(1).
     #[inline]
     pub fn lend(&self) -> Option<Buffer> {
-        (self.0.lent.get() < self.0.limit).then(|| self.lend_beyond())
+        (!self.is_exhausted()).then(|| self.lend_beyond())
     }
 
     /// Lends an empty buffer even if `limit` are out: for an answer that frees more than it takes.
@@ -46,11 +41,13 @@ impl Pool {
         self.0.lent.set(self.0.lent.get() + 1);
         let bytes = self.0.free.borrow_mut().pop();
         let bytes = bytes.unwrap_or_else(|| Vec::with_capacity(self.0.size));
-        Buffer {
-            bytes,
-            start: 0,
-            pool: self.clone(),
-        }
+        Buffer { bytes, start: 0, lent: true, pool: self.clone() }
+    }
+
+    /// True if no buffer can be lent now.
+    #[inline]
+    pub fn is_exhausted(&self) -> bool {
+        self.0.lent.get() >= self.0.limit
     }
 
     /// How many buffers are out.
@@ -66,9 +63,7 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
-            lent, limit, size, ..
-        } = &*self.0;
+        let Inner { lent, limit, size, .. } = &*self.0;
         write!(f, "Pool({} of {limit} x {size} B lent)", lent.get())
     }
 }
@@ -77,6 +72,7 @@ impl fmt::Debug for Pool {
 pub struct Buffer {
     bytes: Vec<u8>,
     start: usize,
+    lent: bool,
     pool: Pool,
 }
 
@@ -92,6 +88,24 @@ impl Buffer {
     #[inline]
     pub fn as_vec(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
+    }
+
+    /// Gives the memory back to the pool and leaves the buffer empty. O(1).
+    #[inline]
+    pub fn release(&mut self) {
+        if !std::mem::take(&mut self.lent) {
+            return;
+        }
+        self.start = 0;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let pool = &*self.pool.0;
+        pool.lent.set(pool.lent.get() - 1);
+        let mut free = pool.free.borrow_mut();
+        // One that has grown is let go, or a single long answer would be kept for ever.
+        if free.len() < KEPT && bytes.capacity() == pool.size {
+            bytes.clear();
+            free.push(bytes);
+        }
     }
 
     /// How many more bytes it takes before it has to grow.
@@ -114,15 +128,7 @@ impl Deref for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        let pool = &*self.pool.0;
-        pool.lent.set(pool.lent.get() - 1);
-        let mut bytes = std::mem::take(&mut self.bytes);
-        let mut free = pool.free.borrow_mut();
-        // One that has grown is let go, or a single long answer would be kept for ever.
-        if free.len() < KEPT && bytes.capacity() == pool.size {
-            bytes.clear();
-            free.push(bytes);
-        }
+        self.release();
     }
 }
 

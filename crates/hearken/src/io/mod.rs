@@ -35,10 +35,7 @@ pub struct ListenOptions {
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions {
-            backlog: 65_535,
-            reuse_port: false,
-        }
+        ListenOptions { backlog: 65_535, reuse_port: false }
     }
 }
 

@@ -55,6 +55,9 @@ pub enum InterestPolicy {
     Once,
 }
 
+/// What a wake-up is "on": no token is ever this.
+const NOBODY: Token = Token::from_bits(u64::MAX);
+
 /// How a [`ReadinessIo`] works.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
@@ -64,7 +67,7 @@ pub struct Policy {
     pub accept_limit: Option<NonZeroU32>,
     /// When interest is changed.
     pub interest: InterestPolicy,
-    /// How many bytes a connection may receive, or send of a file, in a turn.
+    /// After how many bytes, received and sent, it is another connection's turn.
     pub turn_bytes: usize,
     /// How many events a wait takes at most.
     pub batch: usize,
@@ -94,6 +97,9 @@ pub struct ReadinessIo<M: Mechanism> {
     registry: Registry<M, OwnedFd>,
     policy: Policy,
     edge: bool,
+    one_shot: bool,
+    /// What a connection is when it is made.
+    newborn: State,
     /// By slot of the token.
     sockets: Vec<Socket>,
     wheel: Wheel,
@@ -106,6 +112,8 @@ pub struct ReadinessIo<M: Mechanism> {
     /// Events of this turn's batch: how many, and how many were looked at.
     batch: usize,
     cursor: usize,
+    /// All of this turn was taken.
+    ended: bool,
     /// What can go on without waiting: in this turn, and, having had its share, in the next.
     turn: VecDeque<Token>,
     later: VecDeque<Token>,
@@ -122,15 +130,20 @@ struct Socket {
     used: u32,
     sent: u64,
     /// What was not sent at once; never empty.
-    #[expect(
-        clippy::box_collection,
-        reason = "an idle connection pays for one word, not four"
-    )]
+    #[expect(clippy::box_collection, reason = "an idle connection pays for one word, not four")]
     sends: Option<Box<VecDeque<Outgoing>>>,
 }
 
+impl Socket {
+    #[inline]
+    fn has_sent(&mut self, bytes: usize) {
+        self.used = self.used.saturating_add(bytes as u32);
+        self.sent += bytes as u64;
+    }
+}
+
 bitflags::bitflags! {
-    #[derive(Clone, Copy, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     struct State: u16 {
         const LISTENER = 1;
         const CONNECTING = 2;
@@ -148,6 +161,10 @@ bitflags::bitflags! {
         const UNDECLARED = 64;
         /// A failed send leaves nothing to be sent.
         const BROKEN = 128;
+        /// In `starved`.
+        const STARVED = 512;
+        /// Nothing more is received: the end was told, or a failure.
+        const ENDED = 1024;
     }
 }
 
@@ -170,13 +187,19 @@ impl<M: Mechanism> ReadinessIo<M> {
         let mut registry = Registry::new(mechanism);
         let wakeups = registry.insert(wakeups.into());
         registry.declare(wakeups, Interest::READ)?;
-        let edge = registry.semantics().trigger == Trigger::Edge;
+        let semantics = registry.semantics();
+        let edge = semantics.trigger == Trigger::Edge;
+        // An end that comes with the last data, in one edge, and is not told, has to be looked for.
+        let untold = edge && !semantics.reports.contains(Readiness::READ_CLOSED);
+        let newborn = if untold { State::ENDING } else { State::empty() };
         let now = Time::now();
         Ok(ReadinessIo {
-            registry,
             edge,
+            one_shot: semantics.trigger == Trigger::OneShot,
+            newborn,
+            registry,
             // The wake-ups have the first slot.
-            sockets: vec![Socket::default()],
+            sockets: vec![Socket { state: State::STARTED, ..Socket::default() }],
             wheel: Wheel::new(now),
             now,
             pool: Pool::new(policy.buffers, policy.buffer_size),
@@ -185,11 +208,12 @@ impl<M: Mechanism> ReadinessIo<M> {
             done: VecDeque::new(),
             batch: 0,
             cursor: 0,
+            ended: true,
             turn: VecDeque::new(),
             later: VecDeque::new(),
             undeclared: Vec::new(),
             starved: VecDeque::new(),
-            policy,
+            policy: Policy { turn_bytes: policy.turn_bytes.max(1), ..policy },
         })
     }
 
@@ -199,10 +223,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         if slot >= self.sockets.len() {
             self.sockets.resize_with(slot + 1, Socket::default);
         }
-        self.sockets[slot] = Socket {
-            state,
-            ..Socket::default()
-        };
+        self.sockets[slot] = Socket { state, ..Socket::default() };
         token
     }
 
@@ -217,7 +238,8 @@ impl<M: Mechanism> ReadinessIo<M> {
     fn awaited(&self, on: Token) -> Interest {
         let socket = &self.sockets[on.slot() as usize];
         let mut awaited = Interest::empty();
-        awaited.set(Interest::READ, socket.state.contains(State::STARTED));
+        let reads = socket.state & (State::STARTED | State::STARVED) == State::STARTED;
+        awaited.set(Interest::READ, reads);
         let writes = socket.sends.is_some() || socket.state.contains(State::CONNECTING);
         awaited.set(Interest::WRITE, writes);
         awaited
@@ -252,14 +274,32 @@ impl<M: Mechanism> ReadinessIo<M> {
                 InterestPolicy::Once => Interest::READ | Interest::WRITE,
             };
             if let Err(error) = self.registry.declare(on, interest) {
-                // It can be neither read nor written when it should be: tell its owner.
-                self.done.push_back(Completion {
-                    on,
-                    what: What::ReceiveFailed(error),
-                });
+                self.undeclarable(on, error);
             }
         }
         Ok(())
+    }
+
+    /// What cannot be waited for fails.
+    fn undeclarable(&mut self, on: Token, error: io::Error) {
+        let socket = &mut self.sockets[on.slot() as usize];
+        let what = if socket.state.contains(State::LISTENER) {
+            socket.state.remove(State::STARTED);
+            What::AcceptFailed(error)
+        } else if socket.state.contains(State::CONNECTING) {
+            socket.state.remove(State::CONNECTING);
+            What::Connected(Err(error))
+        } else if socket.sends.take().is_some() {
+            socket.state.insert(State::BROKEN);
+            What::Sent(Err(error))
+        } else if socket.state.contains(State::STARTED) {
+            socket.state.remove(State::STARTED);
+            socket.state.insert(State::ENDED);
+            What::ReceiveFailed(error)
+        } else {
+            return;
+        };
+        self.done.push_back(Completion { on, what });
     }
 
     /// Queues what can go on without an event.
@@ -267,25 +307,20 @@ impl<M: Mechanism> ReadinessIo<M> {
         let state = &mut self.sockets[on.slot() as usize].state;
         if !state.contains(State::QUEUED) {
             state.insert(State::QUEUED);
-            if in_next_turn {
-                &mut self.later
-            } else {
-                &mut self.turn
-            }
-            .push_back(on);
+            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(on);
         }
     }
 
     /// Looks at one event of the batch.
     fn on_event(&mut self, on: Token, readiness: Readiness) -> Option<Completion> {
+        if self.one_shot {
+            self.declare_later(on);
+        }
         if on == self.wakeups {
             if let Some(pipe) = self.registry.get(on) {
                 Wakeups::drain(pipe);
             }
-            return Some(Completion {
-                on,
-                what: What::Woken,
-            });
+            return Some(Completion { on: NOBODY, what: What::Woken });
         }
         let socket = &mut self.sockets[on.slot() as usize];
         socket.used = 0;
@@ -331,14 +366,16 @@ impl<M: Mechanism> ReadinessIo<M> {
             Ok(Err(errno)) | Err(errno) => Err(errno.into()),
         };
         socket.state.remove(State::CONNECTING);
+        // The first bytes may have come in the same event.
+        let hears = socket.state.contains(State::STARTED | State::READABLE);
         self.declare_later(on);
         if result.is_ok() {
             self.go_on_sending(on);
         }
-        Some(Completion {
-            on,
-            what: What::Connected(result),
-        })
+        if hears {
+            self.go_on(on, false);
+        }
+        Some(Completion { on, what: What::Connected(result) })
     }
 
     fn accept(&mut self, on: Token) -> Option<Completion> {
@@ -360,7 +397,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                         Order::TryFirst => State::READABLE,
                         Order::WaitFirst => State::empty(),
                     };
-                    break What::Accepted(self.adopt(accepted, state));
+                    break What::Accepted(self.adopt(accepted, state | self.newborn));
                 }
                 Err(Errno::AGAIN) => {
                     socket.state.remove(State::READABLE);
@@ -392,11 +429,7 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     fn receive(&mut self, on: Token) -> Option<Completion> {
         let Some(mut buffer) = self.pool.lend() else {
-            let state = &mut self.sockets[on.slot() as usize].state;
-            if !state.contains(State::QUEUED) {
-                state.insert(State::QUEUED);
-                self.starved.push_back(on);
-            }
+            self.starve(on);
             return None;
         };
         let share = self.policy.turn_bytes;
@@ -412,6 +445,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         let what = match received {
             Ok(0) => {
                 socket.state.remove(State::STARTED | State::READABLE);
+                socket.state.insert(State::ENDED);
                 What::End
             }
             Ok(count) => {
@@ -432,10 +466,38 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
             Err(errno) => {
                 socket.state.remove(State::STARTED | State::READABLE);
+                socket.state.insert(State::ENDED);
                 What::ReceiveFailed(errno.into())
             }
         };
         Some(Completion { on, what })
+    }
+
+    /// Has it wait for a buffer, and not be told meanwhile that there are bytes.
+    fn starve(&mut self, on: Token) {
+        let state = &mut self.sockets[on.slot() as usize].state;
+        if !state.contains(State::STARVED) {
+            state.insert(State::STARVED);
+            self.starved.push_back(on);
+        }
+        if self.registry.interest(on).contains(Interest::READ) {
+            self.silence(on);
+        }
+    }
+
+    /// The first of those that wait for a buffer, if there is one.
+    #[inline]
+    fn fed(&mut self) -> Option<Token> {
+        while !self.starved.is_empty() && !self.pool.is_exhausted() {
+            let on = self.starved.pop_front()?;
+            if let Some((_, socket)) = self.socket(on) {
+                socket.state.remove(State::STARVED);
+                if socket.state.contains(State::STARTED) {
+                    return Some(on);
+                }
+            }
+        }
+        None
     }
 
     #[inline]
@@ -475,20 +537,14 @@ impl<M: Mechanism> ReadinessIo<M> {
             Progress::WouldBlock | Progress::Yielded => socket.sends = Some(sends),
         }
         for _ in 0..completed {
-            self.done.push_back(Completion {
-                on,
-                what: What::Sent(Ok(())),
-            });
+            self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
         }
         match progress {
             Progress::Yielded => self.go_on(on, true),
             Progress::WouldBlock => self.declare_later(on),
             Progress::Complete => self.declare_later(on),
             Progress::Failed(error) => {
-                self.done.push_back(Completion {
-                    on,
-                    what: What::Sent(Err(error)),
-                });
+                self.done.push_back(Completion { on, what: What::Sent(Err(error)) });
                 self.declare_later(on);
             }
         }
@@ -500,31 +556,26 @@ impl<M: Mechanism> ReadinessIo<M> {
         let socket = &mut self.sockets[on.slot() as usize];
         socket.state.remove(State::QUEUED);
         if socket.state.contains(State::LISTENER) {
-            return if socket.state.contains(State::STARTED) {
-                self.accept(on)
-            } else {
-                None
-            };
+            return if socket.state.contains(State::STARTED) { self.accept(on) } else { None };
         }
         if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
             self.go_on_sending(on);
         }
         let state = self.sockets[on.slot() as usize].state;
-        if state.contains(State::STARTED | State::READABLE) {
-            self.receive(on)
-        } else {
-            None
-        }
+        if state.contains(State::STARTED | State::READABLE) { self.receive(on) } else { None }
     }
 }
 
-/// Gives the transport what it takes of `what`.
+/// Gives the transport what it takes of `what`, if it has some of its share left.
 fn transmit(
     fd: BorrowedFd<'_>,
     what: &mut Outgoing,
     socket: &mut Socket,
     share: usize,
 ) -> Progress {
+    if socket.used as usize >= share {
+        return Progress::Yielded;
+    }
     loop {
         let taken = match (&mut what.body, what.head.is_empty()) {
             (Body::None, true) => return Progress::Complete,
@@ -554,8 +605,7 @@ fn transmit(
                     Ok(0) => return Progress::Failed(io::ErrorKind::UnexpectedEof.into()),
                     Ok(taken) => {
                         part.length -= taken as u64;
-                        socket.used = socket.used.saturating_add(taken as u32);
-                        socket.sent += taken as u64;
+                        socket.has_sent(taken);
                         continue;
                     }
                     Err(errno) => Err(errno),
@@ -564,9 +614,12 @@ fn transmit(
         };
         match taken {
             Ok(taken) => {
-                socket.sent += taken as u64;
+                socket.has_sent(taken);
                 let of_head = taken.min(what.head.len());
                 what.head.consume(of_head);
+                if what.head.is_empty() {
+                    what.head.release(); // The body may take long.
+                }
                 if let Body::Bytes(bytes) = &mut what.body {
                     bytes.advance(taken - of_head);
                 }
@@ -605,7 +658,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let token = self.adopt(fd, State::CONNECTING);
+        let token = self.adopt(fd, State::CONNECTING | self.newborn);
         self.declare_later(token);
         Ok(token)
     }
@@ -614,7 +667,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let Some((_, socket)) = self.socket(on) else {
             return;
         };
-        socket.used = 0;
+        if socket.state.contains(State::ENDED) {
+            return;
+        }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::READABLE) {
             self.go_on(on, false);
@@ -641,6 +696,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         };
         if socket.state.contains(State::BROKEN) {
             return;
+        }
+        if what.head.is_empty() {
+            what.head.release();
         }
         if let Some(sends) = &mut socket.sends {
             sends.push_back(what);
@@ -669,10 +727,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 return;
             }
         };
-        self.done.push_back(Completion {
-            on,
-            what: What::Sent(result),
-        });
+        self.done.push_back(Completion { on, what: What::Sent(result) });
     }
 
     fn shutdown(&mut self, on: Token) {
@@ -727,18 +782,17 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
-        if self.cursor < self.batch {
-            return Ok(()); // An edge that is overwritten would be lost.
+        if !self.ended {
+            return Ok(()); // Nor would edges be told again.
         }
+        self.ended = false;
         self.declare()?;
         for on in self.later.drain(..) {
             self.sockets[on.slot() as usize].used = 0;
             self.turn.push_back(on);
         }
-        if !self.starved.is_empty() && self.pool.lend().is_some() {
-            self.turn.append(&mut self.starved);
-        }
-        let timeout = if self.turn.is_empty() && self.done.is_empty() {
+        let feeds = !self.starved.is_empty() && !self.pool.is_exhausted();
+        let timeout = if self.turn.is_empty() && self.done.is_empty() && !feeds {
             let until = [self.wheel.next(), until].into_iter().flatten().min();
             until.map(|until| until.since(Time::now()))
         } else {
@@ -757,7 +811,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                     return Some(completion);
                 }
             }
-            let completion = if self.cursor < self.batch {
+            let completion = if let Some(on) = self.fed() {
+                self.receive(on)
+            } else if self.cursor < self.batch {
                 let index = self.cursor;
                 self.cursor += 1;
                 self.registry
@@ -766,12 +822,12 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             } else if let Some(on) = self.turn.pop_front() {
                 self.resume(on)
             } else {
-                let slot = self.wheel.expired(self.now)?;
+                let Some(slot) = self.wheel.expired(self.now) else {
+                    self.ended = true;
+                    return None;
+                };
                 let on = self.registry.token_at(slot);
-                on.map(|on| Completion {
-                    on,
-                    what: What::Deadline,
-                })
+                on.map(|on| Completion { on, what: What::Deadline })
             };
             if completion.is_some() {
                 return completion;
@@ -801,11 +857,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 }
 
 fn stream(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }

@@ -13,7 +13,8 @@
 //!    `READABLE` and `WRITABLE`, so that the caller meets the condition in its next operation.
 //! d) The end of the stream may arrive with the last data, in one edge. EPOLLRDHUP is asked for
 //!    with every read interest, so that a caller who stops at a short read knows of it.
-//! e) epoll_wait(2) counts milliseconds; epoll_pwait2(2) (Linux 5.11), which is used, nanoseconds.
+//! e) epoll_wait(2) counts milliseconds. What is not a whole number of them goes to epoll_pwait2(2)
+//!    (Linux 5.11); where that is refused (an older kernel, a sandbox), it is rounded up.
 //! f) EPOLL_CTL_MOD re-arms an edge: it reports again what is ready, which the contract allows.
 //! g) Register-once, level-triggered (the papers' "epoll2") is woken by every descriptor that can
 //!    be written, asked for or not: with one idle connection a wait never sleeps. That is
@@ -22,12 +23,13 @@
 //!    no mechanism.
 
 use std::marker::PhantomData;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost};
 use super::{borrow, timespec};
@@ -78,10 +80,15 @@ impl Mode for Once {
     const BOTH: bool = true;
 }
 
+/// A batch is no larger, whatever is asked for: room is made for it, and the kernel has a limit too.
+const MOST: usize = 1 << 16;
+
 /// epoll(7) in one of its [`Mode`]s.
 pub struct Epoll<M: Mode> {
     epoll: OwnedFd,
     batch: Vec<epoll::Event>,
+    /// epoll_pwait2 was refused.
+    coarse: bool,
     mode: PhantomData<M>,
 }
 
@@ -101,11 +108,36 @@ impl<M: Mode> Epoll<M> {
     }
 }
 
+/// epoll_pwait2(2), which waits by the nanosecond, into the spare room of the batch.
+fn wait_fine<M: Mode>(to: &mut Epoll<M>, timeout: Timespec) -> rustix::io::Result<usize> {
+    let room = to.batch.spare_capacity_mut();
+    let no_mask = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: the kernel writes at most as many events as there is room for, in its own layout,
+    // which is that of the elements; the timeout outlives the call.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            to.epoll.as_raw_fd(),
+            room.as_mut_ptr(),
+            i32::try_from(room.len()).unwrap_or(i32::MAX),
+            &raw const timeout,
+            no_mask,
+            0,
+        )
+    };
+    match usize::try_from(got) {
+        Ok(got) => {
+            // SAFETY: the kernel has written that many.
+            unsafe { to.batch.set_len(got) };
+            Ok(got)
+        }
+        Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
 impl<M: Mode> fmt::Debug for Epoll<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(M::NAME)
-            .field("epoll", &self.epoll)
-            .finish_non_exhaustive()
+        f.debug_struct(M::NAME).field("epoll", &self.epoll).finish_non_exhaustive()
     }
 }
 
@@ -114,16 +146,8 @@ impl<M: Mode> Open for Epoll<M> {
     const SUMMARY: &'static str = M::SUMMARY;
     const SEMANTICS: Semantics = Semantics {
         trigger: M::TRIGGER,
-        change: if M::BOTH {
-            ChangeCost::Memory
-        } else {
-            ChangeCost::SystemCall
-        },
-        wait: if M::BOTH {
-            WaitCost::Registered
-        } else {
-            WaitCost::Ready
-        },
+        change: if M::BOTH { ChangeCost::Memory } else { ChangeCost::SystemCall },
+        wait: if M::BOTH { WaitCost::Registered } else { WaitCost::Ready },
         reports: Readiness::READABLE
             .union(Readiness::WRITABLE)
             .union(Readiness::READ_CLOSED)
@@ -140,11 +164,7 @@ impl<M: Mode> Open for Epoll<M> {
             error: errno.into(),
             remedy: "raise the limit of open files, or allow the call in the seccomp filter",
         })?;
-        Ok(Epoll {
-            epoll,
-            batch: Vec::new(),
-            mode: PhantomData,
-        })
+        Ok(Epoll { epoll, batch: Vec::new(), coarse: false, mode: PhantomData })
     }
 }
 
@@ -157,12 +177,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());
-        Ok(epoll::add(
-            &self.epoll,
-            source,
-            data,
-            Self::flags(interest),
-        )?)
+        Ok(epoll::add(&self.epoll, source, data, Self::flags(interest))?)
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
@@ -172,12 +187,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());
-        Ok(epoll::modify(
-            &self.epoll,
-            source,
-            data,
-            Self::flags(interest),
-        )?)
+        Ok(epoll::modify(&self.epoll, source, data, Self::flags(interest))?)
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
@@ -190,16 +200,25 @@ impl<M: Mode> Mechanism for Epoll<M> {
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
         // The kernel takes as many as there is room for.
-        if self.batch.capacity() != max.max(1) {
-            self.batch = Vec::with_capacity(max.max(1));
+        let max = max.clamp(1, MOST);
+        if self.batch.capacity() != max {
+            self.batch = Vec::with_capacity(max);
         }
         let timeout = timeout.map(timespec);
-        match epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.batch),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(self.batch.len()),
+        let is_fine = timeout.is_some_and(|timeout| timeout.tv_nsec % 1_000_000 != 0);
+        let waited = match timeout {
+            Some(timeout) if is_fine && !self.coarse => match wait_fine(self, timeout) {
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    self.coarse = true; // (e)
+                    epoll::wait(&self.epoll, spare_capacity(&mut self.batch), Some(&timeout))
+                }
+                waited => waited,
+            },
+            // Rounds up.
+            _ => epoll::wait(&self.epoll, spare_capacity(&mut self.batch), timeout.as_ref()),
+        };
+        match waited {
+            Ok(_) | Err(Errno::INTR) => Ok(self.batch.len()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -214,17 +233,11 @@ impl<M: Mode> Mechanism for Epoll<M> {
         let mut readiness = Readiness::empty();
         let readable = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         readiness.set(Readiness::READABLE, ended || flags.intersects(readable));
-        readiness.set(
-            Readiness::WRITABLE,
-            ended || flags.contains(epoll::EventFlags::OUT),
-        );
+        readiness.set(Readiness::WRITABLE, ended || flags.contains(epoll::EventFlags::OUT));
         let read_closed = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
         readiness.set(Readiness::READ_CLOSED, flags.intersects(read_closed)); // (d)
         readiness.set(Readiness::HANGUP, flags.contains(epoll::EventFlags::HUP));
         readiness.set(Readiness::ERROR, flags.contains(epoll::EventFlags::ERR));
-        Event {
-            who: token,
-            readiness,
-        }
+        Event { who: token, readiness }
     }
 }

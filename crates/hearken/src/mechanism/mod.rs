@@ -142,10 +142,10 @@ impl From<Unavailable> for io::Error {
 /// says so.
 ///
 /// **End of stream, hang-up, error.** A peer's half-close makes a descriptor readable
-/// (with `READ_CLOSED` where that can be told), and does not touch writability. Hang-up and
-/// error make it ready for whatever its interest asks for, so that a caller who only looks at
-/// `READABLE` and `WRITABLE` meets the condition in its next read or write. A refused or completed
-/// connect is writable.
+/// (with `READ_CLOSED` where that can be told), and does not touch writability. Error, and hang-up
+/// where the mechanism can tell it, make it ready for whatever its interest asks for, so that a
+/// caller who only looks at `READABLE` and `WRITABLE` meets the condition in its next read or write;
+/// a hang-up is readable with every mechanism. A refused or completed connect is writable.
 ///
 /// **Closing and reuse.** A descriptor is revoked before it is closed (or announced by `closing`),
 /// so a number that returns is a new registration with a new [`Token`]. No wait after `revoke` or
@@ -179,7 +179,7 @@ pub trait Mechanism: fmt::Debug {
     /// one-shot. O(1).
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not registered.
+    /// `ENOENT`, where the mechanism can tell, if `fd` is not registered.
     ///
     /// # Safety
     /// `token` is the one under which `fd` was declared, and `fd` is still open.
@@ -188,7 +188,7 @@ pub trait Mechanism: fmt::Debug {
     /// Ends the registration of a descriptor that stays open. O(1).
     ///
     /// # Errors
-    /// `ENOENT` if `fd` is not registered.
+    /// `ENOENT`, where the mechanism can tell, if `fd` is not registered.
     ///
     /// # Safety
     /// As for [`change`](Mechanism::change).
@@ -239,10 +239,7 @@ pub trait Open: Mechanism + Sized + 'static {
 }
 
 /// What [`Mechanism::event`] answers where there is none.
-const NO_EVENT: Event = Event {
-    who: Token::from_bits(u64::MAX),
-    readiness: Readiness::empty(),
-};
+const NO_EVENT: Event = Event { who: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
 
 /// The descriptor as the system calls want it.
 ///
@@ -256,9 +253,7 @@ unsafe fn borrow(fd: RawFd) -> BorrowedFd<'static> {
 /// A timeout as the system calls want it; what is too long for it is for ever.
 fn timespec(timeout: Duration) -> Timespec {
     Timespec {
-        tv_sec: i64::try_from(timeout.as_secs())
-            .unwrap_or(i64::MAX)
-            .min(i64::MAX / 4),
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX).min(i64::MAX / 4),
         tv_nsec: timeout.subsec_nanos().into(),
     }
 }
@@ -416,11 +411,7 @@ pub enum SelectError {
 }
 
 fn known() -> String {
-    TABLE
-        .iter()
-        .map(|entry| entry.name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The row of the table for `name`.
@@ -432,7 +423,5 @@ pub fn find(name: &str) -> Result<&'static Entry, SelectError> {
     TABLE
         .iter()
         .find(|entry| entry.name == wanted)
-        .ok_or_else(|| SelectError::Unknown {
-            name: name.to_owned(),
-        })
+        .ok_or_else(|| SelectError::Unknown { name: name.to_owned() })
 }

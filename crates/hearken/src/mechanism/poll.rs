@@ -49,19 +49,13 @@ enum Place {
 
 impl fmt::Debug for Poll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("poll")
-            .field("listed", &self.list.len())
-            .finish_non_exhaustive()
+        f.debug_struct("poll").field("listed", &self.list.len()).finish_non_exhaustive()
     }
 }
 
 impl Poll {
     fn place(&self, fd: RawFd) -> Place {
-        usize::try_from(fd)
-            .ok()
-            .and_then(|fd| self.places.get(fd))
-            .copied()
-            .unwrap_or_default()
+        usize::try_from(fd).ok().and_then(|fd| self.places.get(fd)).copied().unwrap_or_default()
     }
 
     /// Lists `fd` as its interest asks.
@@ -94,10 +88,7 @@ impl Poll {
 
 fn flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
-    flags.set(
-        PollFlags::IN | PollFlags::RDHUP,
-        interest.contains(Interest::READ),
-    ); // (f)
+    flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ)); // (f)
     flags.set(PollFlags::OUT, interest.contains(Interest::WRITE));
     flags
 }
@@ -112,10 +103,7 @@ pub(crate) fn readiness(flags: PollFlags) -> Readiness {
     let read_closed = flags.intersects(PollFlags::RDHUP | PollFlags::HUP);
     readiness.set(Readiness::READ_CLOSED, read_closed);
     readiness.set(Readiness::HANGUP, flags.contains(PollFlags::HUP));
-    readiness.set(
-        Readiness::ERROR,
-        flags.intersects(PollFlags::ERR | PollFlags::NVAL),
-    );
+    readiness.set(Readiness::ERROR, flags.intersects(PollFlags::ERR | PollFlags::NVAL));
     readiness
 }
 
@@ -200,10 +188,7 @@ impl Mechanism for Poll {
             }
             let answer = self.list[at].revents();
             if !answer.is_empty() {
-                self.batch.push(Event {
-                    who: self.entries[at].1,
-                    readiness: readiness(answer),
-                });
+                self.batch.push(Event { who: self.entries[at].1, readiness: readiness(answer) });
                 ready -= 1;
             }
             at += 1;

@@ -14,7 +14,7 @@ use crate::event::{Event, Interest, Readiness, Token};
 pub struct Counters {
     /// Waits made.
     pub waits: u64,
-    /// Waits that brought nothing that was asked for: timeouts, signals, and waits in vain.
+    /// Waits that brought no event: timeouts, signals, and waits in vain.
     pub empty_waits: u64,
     /// Events given out.
     pub events: u64,
@@ -56,12 +56,7 @@ struct Slot<S> {
 impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     /// An empty registry over `mechanism`.
     pub fn new(mechanism: M) -> Registry<M, S> {
-        Registry {
-            mechanism,
-            slots: Vec::new(),
-            free: Vec::new(),
-            counters: Counters::default(),
-        }
+        Registry { mechanism, slots: Vec::new(), free: Vec::new(), counters: Counters::default() }
     }
 
     /// What holds for the mechanism.
@@ -71,10 +66,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
 
     /// What was counted since it was made.
     pub fn counters(&self) -> Counters {
-        Counters {
-            overflows: self.mechanism.overflows(),
-            ..self.counters
-        }
+        Counters { overflows: self.mechanism.overflows(), ..self.counters }
     }
 
     /// How many sources it owns.
@@ -123,10 +115,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     #[inline]
     pub fn token_at(&self, slot: u32) -> Option<Token> {
         let holder = self.slots.get(slot as usize)?;
-        holder
-            .source
-            .is_some()
-            .then_some(Token::new(slot, holder.generation))
+        holder.source.is_some().then_some(Token::new(slot, holder.generation))
     }
 
     /// The source called `token`, if it is still here.
@@ -138,8 +127,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     /// The interest last declared; empty before that.
     #[inline]
     pub fn interest(&self, token: Token) -> Interest {
-        self.slot(token)
-            .map_or(Interest::empty(), |slot| slot.interest)
+        self.slot(token).map_or(Interest::empty(), |slot| slot.interest)
     }
 
     /// Declares `interest` in a source, or replaces the interest in it. What is ready already is
@@ -151,12 +139,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     /// cannot be waited for, `EEXIST` if another source has the same descriptor.
     pub fn declare(&mut self, token: Token, interest: Interest) -> io::Result<()> {
         let rearms = self.mechanism.semantics().trigger == super::Trigger::OneShot;
-        let Registry {
-            mechanism,
-            slots,
-            counters,
-            ..
-        } = self;
+        let Registry { mechanism, slots, counters, .. } = self;
         let slot = slots
             .get_mut(token.slot() as usize)
             .filter(|slot| slot.generation == token.generation())
@@ -187,7 +170,8 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
 
     /// Closes the source: the caller promises that there is no duplicate of its open file, so that
     /// the kernel need not be asked to revoke what closing revokes. A promise that is broken makes
-    /// for events that are dropped as spurious, no more.
+    /// for events that are dropped as spurious, with a level-triggered mechanism in every wait, and
+    /// for `EEXIST` if the duplicate is declared under the same number.
     pub fn close(&mut self, token: Token) -> bool {
         self.release(token, |mechanism, fd| {
             // SAFETY: the slot declared it under this token, and drops it on return.

@@ -14,6 +14,9 @@
 //! f) It does not tell end of stream, hang-up and error from data or room: they are READABLE and
 //!    WRITABLE, and the next operation says which. A caller must not stop at a short read because
 //!    READ_CLOSED was absent, but level-triggered as it is, it reports the end in the next wait.
+//! g) A hang-up is an answer to the first bitmap only. Who asks for WRITE alone hears of it where
+//!    there is room or an error, as there is once a peer has closed; not where a Unix peer has shut
+//!    both directions down and holds on to what it has not read.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -45,19 +48,13 @@ pub struct Select {
 
 impl fmt::Debug for Select {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("select")
-            .field("bound", &self.bound)
-            .finish_non_exhaustive()
+        f.debug_struct("select").field("bound", &self.bound).finish_non_exhaustive()
     }
 }
 
 impl Select {
     fn token(&self, fd: RawFd) -> Option<Token> {
-        usize::try_from(fd)
-            .ok()
-            .and_then(|fd| self.tokens.get(fd))
-            .copied()
-            .flatten()
+        usize::try_from(fd).ok().and_then(|fd| self.tokens.get(fd)).copied().flatten()
     }
 
     fn mark(&mut self, fd: RawFd, interest: Interest) {
@@ -81,9 +78,7 @@ impl Select {
 
     fn bound(&mut self) -> RawFd {
         let (read, write) = (&self.read, &self.write);
-        *self
-            .bound
-            .get_or_insert_with(|| fd_set_bound(read).max(fd_set_bound(write)))
+        *self.bound.get_or_insert_with(|| fd_set_bound(read).max(fd_set_bound(write)))
     }
 }
 
@@ -101,10 +96,7 @@ impl Open for Select {
     };
 
     fn open() -> Result<Select, Unavailable> {
-        Ok(Select {
-            bound: Some(0),
-            ..Select::default()
-        })
+        Ok(Select { bound: Some(0), ..Select::default() })
     }
 }
 
@@ -199,8 +191,6 @@ impl Mechanism for Select {
 
     #[inline]
     fn event(&self, index: usize) -> Event {
-        self.batch
-            .get(index)
-            .map_or(super::NO_EVENT, |&(_, event)| event)
+        self.batch.get(index).map_or(super::NO_EVENT, |&(_, event)| event)
     }
 }

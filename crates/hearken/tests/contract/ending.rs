@@ -1,0 +1,208 @@
+//! "A peer's half-close makes a descriptor readable, and does not touch writability. Hang-up and
+//! error make it ready for whatever its interest asks for. A refused or completed connect is
+//! writable."
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use hearken::{Interest, Mechanism, Readiness};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, socket_with};
+
+use crate::support::*;
+
+/// What is set where the mechanism can tell it.
+fn told<M: Mechanism>(watch: &Watch<M>, flags: Readiness) -> Readiness {
+    flags & watch.0.semantics().reports
+}
+
+pub(crate) fn half_close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+    for make in [unix, tcp] {
+        let (source, peer) = make();
+        let token = watch.add(source, READ);
+        watch.quiet();
+        rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
+        let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        assert_eq!(watch.next(token), expected);
+        assert_eq!(drain(watch.fd(token)), (0, true));
+        watch.0.remove(token).unwrap();
+    }
+}
+
+pub(crate) fn half_close_leaves_writability_alone<M: Mechanism>(mut watch: Watch<M>) {
+    let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+    // With room, it is writable as before, and without room it is not.
+    for make in [unix, tcp] {
+        let (source, peer) = make();
+        let token = watch.add(source, BOTH);
+        rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
+        let readiness = watch.until(token, Readiness::READABLE);
+        assert_eq!(readiness, expected | Readiness::WRITABLE);
+        write(watch.fd(token), b"x");
+        watch.0.remove(token).unwrap();
+    }
+    let (source, peer) = unix();
+    fill(&source);
+    let token = watch.add(source, BOTH);
+    rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
+    assert_eq!(watch.next(token), expected);
+    watch.change(token, WRITE);
+    watch.quiet();
+}
+
+pub(crate) fn half_close_behind_data_comes_with_it<M: Mechanism>(mut watch: Watch<M>) {
+    for make in [unix, tcp] {
+        let (source, peer) = make();
+        write(&peer, b"last words");
+        rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
+        let token = watch.add(source, READ);
+        let wanted = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        watch.until(token, wanted);
+        assert_eq!(drain(watch.fd(token)), (10, true));
+        watch.0.remove(token).unwrap();
+    }
+}
+
+/// Closes so that the peer is reset.
+fn reset(end: OwnedFd) {
+    rustix::net::sockopt::set_socket_linger(&end, Some(Duration::ZERO)).unwrap();
+    drop(end);
+}
+
+pub(crate) fn reset_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = tcp();
+    let token = watch.add(source, READ);
+    watch.quiet();
+    reset(peer);
+    let expected = Readiness::READABLE
+        | told(&watch, Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
+    assert_eq!(watch.next(token), expected);
+    let read = rustix::io::read(watch.fd(token), &mut [0; 8]);
+    assert_eq!(read, Err(Errno::CONNRESET));
+}
+
+pub(crate) fn reset_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = tcp();
+    fill(&source);
+    let token = watch.add(source, WRITE);
+    reset(peer);
+    let error = told(&watch, Readiness::HANGUP | Readiness::ERROR);
+    let readiness = watch.until(token, Readiness::WRITABLE | error);
+    assert!(!readiness.is_readable(), "{readiness:?}");
+    // Room, at first, where an error cannot be told from it.
+    let written = std::iter::repeat_with(|| rustix::io::write(watch.fd(token), &[7; 4096]));
+    let refused = written.filter(|written| *written != Err(Errno::AGAIN)).find_map(Result::err);
+    assert_eq!(refused, Some(Errno::CONNRESET));
+}
+
+pub(crate) fn close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+    for make in [unix, tcp] {
+        let (source, peer) = make();
+        let token = watch.add(source, READ);
+        watch.quiet();
+        drop(peer);
+        let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        assert!(watch.next(token).contains(expected));
+        assert_eq!(drain(watch.fd(token)), (0, true));
+        watch.0.remove(token).unwrap();
+    }
+}
+
+pub(crate) fn close_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = unix();
+    fill(&source);
+    let token = watch.add(source, WRITE);
+    watch.quiet();
+    drop(peer);
+    assert!(watch.next(token).is_writable());
+    let write = rustix::io::write(watch.fd(token), b"x");
+    assert_eq!(write, Err(Errno::PIPE));
+}
+
+/// The peer has ended both directions and keeps what it has not read: there is no room, and no
+/// reason to wait for it. A mechanism that cannot tell a hang-up cannot tell this one.
+pub(crate) fn hang_up_is_writable_where_there_is_no_room<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = unix();
+    fill(&source);
+    let token = watch.add(source, WRITE);
+    watch.quiet();
+    rustix::net::shutdown(&peer, Shutdown::Both).unwrap();
+    if watch.reports(Readiness::HANGUP) {
+        assert!(watch.next(token).is_writable());
+        let write = rustix::io::write(watch.fd(token), b"x");
+        assert_eq!(write, Err(Errno::PIPE));
+    } else {
+        watch.change(token, READ);
+        assert!(watch.next(token).is_readable());
+    }
+}
+
+fn connecting(to: SocketAddr) -> (OwnedFd, Result<(), Errno>) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let stream = SocketType::STREAM;
+    let socket = socket_with(AddressFamily::INET, stream, flags, Some(ipproto::TCP)).unwrap();
+    let connected = rustix::net::connect(&socket, &to);
+    (socket, connected)
+}
+
+pub(crate) fn a_refused_connect_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+    for interest in [WRITE, BOTH] {
+        // Bound, so that nobody takes the port, and not listening.
+        let flags = SocketFlags::CLOEXEC;
+        let holder = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&holder, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let address = rustix::net::getsockname(&holder).unwrap();
+        let (socket, connected) = connecting(address.try_into().unwrap());
+        let token = watch.add(socket, interest);
+        let readiness = watch.until(token, Readiness::WRITABLE);
+        if connected == Err(Errno::INPROGRESS) {
+            assert!(readiness.contains(told(&watch, Readiness::ERROR)));
+            let error = rustix::net::sockopt::socket_error(watch.fd(token)).unwrap();
+            assert_eq!(error, Err(Errno::CONNREFUSED));
+        }
+        watch.0.remove(token).unwrap();
+    }
+}
+
+pub(crate) fn a_completed_connect_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+    for interest in [WRITE, BOTH] {
+        let (listener, address) = listener();
+        let (socket, _) = connecting(address);
+        let token = watch.add(socket, interest);
+        assert_eq!(watch.until(token, Readiness::WRITABLE), Readiness::WRITABLE);
+        let error = rustix::net::sockopt::socket_error(watch.fd(token)).unwrap();
+        assert_eq!(error, Ok(()));
+        write(watch.fd(token), b"x");
+        watch.0.remove(token).unwrap();
+        drop(listener);
+    }
+}
+
+fn pipe_end<M: Mechanism>(watch: &mut Watch<M>, end: OwnedFd, interest: Interest) -> Readiness {
+    let token = watch.add(end, interest);
+    let readiness = watch.next(token);
+    watch.0.remove(token).unwrap();
+    readiness
+}
+
+pub(crate) fn a_pipe_without_writers_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = pipe();
+    drop(peer);
+    let readiness = pipe_end(&mut watch, source, READ);
+    let expected = told(&watch, Readiness::READ_CLOSED | Readiness::HANGUP);
+    assert_eq!(readiness, Readiness::READABLE | expected);
+}
+
+pub(crate) fn a_pipe_without_readers_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+    for full in [false, true] {
+        let (peer, source) = pipe();
+        if full {
+            fill(&source);
+        }
+        drop(peer);
+        let readiness = pipe_end(&mut watch, source, WRITE);
+        let expected = told(&watch, Readiness::ERROR);
+        assert_eq!(readiness, Readiness::WRITABLE | expected);
+    }
+}

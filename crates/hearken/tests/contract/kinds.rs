@@ -1,0 +1,151 @@
+//! What can be waited for, and how much of it.
+
+use std::collections::HashSet;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::Mutex;
+
+use hearken::mechanism::Trigger;
+use hearken::{Mechanism, Readiness};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::support::*;
+
+/// Twice to and fro, with silence where there is nothing.
+fn converse<M: Mechanism>(mut watch: Watch<M>, (source, peer): (OwnedFd, OwnedFd)) {
+    let token = watch.add(source, READ);
+    for _ in 0..2 {
+        watch.quiet();
+        write(&peer, b"hark");
+        assert_eq!(watch.next(token), Readiness::READABLE);
+        assert_eq!(rustix::io::read(watch.fd(token), &mut [0; 8]), Ok(4));
+        watch.arm(token);
+    }
+    watch.quiet();
+}
+
+pub(crate) fn pipes<M: Mechanism>(watch: Watch<M>) {
+    converse(watch, pipe());
+}
+
+pub(crate) fn unix_streams<M: Mechanism>(watch: Watch<M>) {
+    converse(watch, unix());
+}
+
+pub(crate) fn unix_datagrams<M: Mechanism>(watch: Watch<M>) {
+    let (here, there) = UnixDatagram::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    converse(watch, (here.into(), there.into()));
+}
+
+pub(crate) fn tcp<M: Mechanism>(watch: Watch<M>) {
+    converse(watch, crate::support::tcp());
+}
+
+pub(crate) fn udp<M: Mechanism>(watch: Watch<M>) {
+    let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+    here.set_nonblocking(true).unwrap();
+    here.connect(there.local_addr().unwrap()).unwrap();
+    there.connect(here.local_addr().unwrap()).unwrap();
+    converse(watch, (here.into(), there.into()));
+}
+
+/// Not every mechanism can: an eventfd raises no signal.
+pub(crate) fn eventfds<M: Mechanism>(mut watch: Watch<M>) {
+    let counter = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
+    let writer = counter.try_clone().unwrap();
+    match watch.try_add(counter, READ) {
+        Ok(token) => {
+            watch.quiet();
+            write(&writer, &1_u64.to_ne_bytes());
+            assert_eq!(watch.next(token), Readiness::READABLE);
+        }
+        Err(error) => assert_eq!(Errno::from_io_error(&error), Some(Errno::PERM)),
+    }
+}
+
+pub(crate) fn numbers_above_1024<M: Mechanism>(mut watch: Watch<M>) {
+    let Some(number) = number_of_my_own(1500..=16384) else {
+        return;
+    };
+    let (low, low_peer) = unix();
+    let (high, high_peer) = unix();
+    let low = watch.add(low, READ);
+    let high = watch.add(renumber(high, number), BOTH);
+    assert_eq!(watch.next(high), Readiness::WRITABLE);
+    write(&high_peer, b"x");
+    let both = Readiness::READABLE | Readiness::WRITABLE;
+    assert_eq!(watch.next(high), both);
+    watch.0.close(high);
+    write(&low_peer, b"x");
+    assert_eq!(watch.next(low), Readiness::READABLE);
+}
+
+/// One test at a time opens many.
+static MANY: Mutex<()> = Mutex::new(());
+
+pub(crate) fn two_thousand_descriptors<M: Mechanism>(mut watch: Watch<M>) {
+    let _alone = MANY.lock();
+    let pairs = 1000.min(limit() / 4);
+    let mut ends = Vec::new();
+    for _ in 0..pairs {
+        let (here, there) = unix();
+        ends.push(watch.add(here, READ));
+        ends.push(watch.add(there, READ));
+    }
+    // Every seventh has something; each end's peer is its neighbour.
+    let peer = |at: usize| at ^ 1;
+    for expected in [7, 1] {
+        let ready: HashSet<_> = (0..ends.len()).step_by(expected).collect();
+        for &at in &ready {
+            write(watch.fd(ends[peer(at)]), b"x");
+        }
+        let expected: HashSet<_> = ready.iter().map(|&at| ends[at]).collect();
+        let mut seen = HashSet::new();
+        while seen.len() < expected.len() {
+            for event in watch.next_batch(256) {
+                assert!(expected.contains(&event.who));
+                drain(watch.fd(event.who));
+                watch.arm(event.who);
+                let again = !seen.insert(event.who);
+                assert!(!again || watch.trigger() == Trigger::Edge);
+            }
+        }
+        watch.quiet();
+    }
+    for token in ends {
+        assert!(watch.0.close(token));
+    }
+    watch.quiet();
+}
+
+/// Slots and numbers are used over and over, and what is open is always heard.
+pub(crate) fn coming_and_going<M: Mechanism>(mut watch: Watch<M>) {
+    let mut open = Vec::new();
+    for round in 0..300_usize {
+        let (source, peer) = unix();
+        open.push((watch.add(source, if round % 3 == 0 { NEITHER } else { READ }), peer));
+        if round % 4 != 0 {
+            let (token, peer) = open.swap_remove(round * 7 % open.len());
+            match round % 3 {
+                0 => drop(watch.0.remove(token)),
+                1 => drop(watch.0.close(token)),
+                _ => {
+                    drop(peer);
+                    watch.0.remove(token);
+                }
+            }
+        }
+    }
+    assert_eq!(watch.0.len(), open.len());
+    for (token, peer) in &open {
+        watch.change(*token, READ);
+        write(peer, b"x");
+        assert_eq!(watch.next(*token), Readiness::READABLE);
+        drain(watch.fd(*token));
+        watch.arm(*token);
+    }
+}

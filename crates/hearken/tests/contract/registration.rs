@@ -1,0 +1,113 @@
+//! "A descriptor is registered from declare until revoke or closing, at most once at a time."
+
+use std::rc::Rc;
+
+use hearken::{Mechanism, Readiness};
+use rustix::io::Errno;
+
+use crate::support::*;
+
+fn errno<T>(result: std::io::Result<T>) -> Option<Errno> {
+    result.err().and_then(|error| Errno::from_io_error(&error))
+}
+
+pub(crate) fn at_most_once_at_a_time<M: Mechanism>(mut watch: Watch<M>) {
+    for interest in [READ, NEITHER] {
+        let (source, peer) = unix();
+        let source = Rc::new(source);
+        let first = watch.0.insert(source.clone());
+        let second = watch.0.insert(source);
+        watch.0.declare(first, interest).unwrap();
+        assert_eq!(errno(watch.0.declare(second, READ)), Some(Errno::EXIST));
+        watch.0.remove(first).unwrap();
+        // Once the first has gone, the number is free.
+        watch.0.declare(second, READ).unwrap();
+        write(&peer, b"x");
+        assert_eq!(watch.next(second), Readiness::READABLE);
+        watch.0.remove(second).unwrap();
+    }
+}
+
+pub(crate) fn a_refused_call_leaves_all_as_it_was<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, peer) = unix();
+    let source = Rc::new(source);
+    let first = watch.0.insert(source.clone());
+    watch.0.declare(first, READ).unwrap();
+    let changes = watch.0.counters().changes;
+    let second = watch.0.insert(source);
+    assert_eq!(errno(watch.0.declare(second, BOTH)), Some(Errno::EXIST));
+    assert_eq!(watch.0.counters().changes, changes);
+
+    // Neither the interest nor the token is the refused one's.
+    watch.quiet();
+    write(&peer, b"x");
+    assert_eq!(watch.next(first), Readiness::READABLE);
+    // Nor is it the refused one's to revoke.
+    watch.0.remove(second).unwrap();
+    drain(watch.fd(first));
+    watch.arm(first);
+    write(&peer, b"x");
+    assert_eq!(watch.next(first), Readiness::READABLE);
+}
+
+/// A regular file is always ready. Whoever cannot say so refuses it, and nothing has happened.
+pub(crate) fn what_cannot_be_waited_for_is_refused<M: Mechanism>(mut watch: Watch<M>) {
+    let file = Rc::new(tempfile::tempfile().unwrap().into());
+    let token = watch.0.insert(file);
+    match watch.0.declare(token, BOTH) {
+        Ok(()) => {
+            let both = Readiness::READABLE | Readiness::WRITABLE;
+            assert!(watch.next(token).contains(both));
+            watch.0.remove(token).unwrap();
+        }
+        Err(error) => {
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::PERM));
+            assert_eq!(watch.0.counters().changes, 0);
+            assert!(watch.0.interest(token).is_empty());
+            watch.quiet();
+            watch.0.remove(token).unwrap();
+        }
+    }
+    let (source, peer) = pipe();
+    let token = watch.add(source, READ);
+    write(&peer, b"x");
+    assert_eq!(watch.next(token), Readiness::READABLE);
+}
+
+pub(crate) fn ready_before_declare_is_reported<M: Mechanism>(mut watch: Watch<M>) {
+    for make in [unix, tcp, pipe] {
+        let (source, peer) = make();
+        write(&peer, b"x");
+        let token = watch.add(source, READ);
+        assert!(watch.until(token, Readiness::READABLE).is_readable());
+        watch.0.remove(token).unwrap();
+    }
+    let (source, _peer) = unix();
+    let token = watch.add(source, WRITE);
+    assert_eq!(watch.next(token), Readiness::WRITABLE);
+    watch.0.remove(token).unwrap();
+
+    let (source, peer) = unix();
+    drop(peer);
+    let token = watch.add(source, READ);
+    assert!(watch.next(token).is_readable());
+}
+
+pub(crate) fn a_token_that_is_gone_is_refused<M: Mechanism>(mut watch: Watch<M>) {
+    let (source, _peer) = unix();
+    let (other, other_peer) = unix();
+    let gone = watch.add(source, READ);
+    watch.0.remove(gone).unwrap();
+    let present = watch.add(other, READ);
+    assert_eq!(gone.slot(), present.slot(), "slots are dense");
+
+    assert_eq!(errno(watch.0.declare(gone, BOTH)), Some(Errno::NOENT));
+    assert!(watch.0.get(gone).is_none());
+    assert!(watch.0.interest(gone).is_empty());
+    assert!(watch.0.remove(gone).is_none());
+    assert!(!watch.0.close(gone));
+
+    watch.quiet();
+    write(&other_peer, b"x");
+    assert_eq!(watch.next(present), Readiness::READABLE);
+}

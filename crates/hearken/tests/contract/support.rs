@@ -1,0 +1,244 @@
+//! What the clauses are written with.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use hearken::mechanism::{Registry, Trigger, Unavailable};
+use hearken::{Event, Interest, Mechanism, Readiness, Token};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub(crate) const READ: Interest = Interest::READ;
+pub(crate) const WRITE: Interest = Interest::WRITE;
+pub(crate) const BOTH: Interest = Interest::all();
+pub(crate) const NEITHER: Interest = Interest::empty();
+
+/// How long a wait may last that is expected to end by an event. No test runs into it that passes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Holds `clause` to what `open` opens.
+pub(crate) fn hold<M: Mechanism>(
+    open: impl FnOnce() -> Result<M, Unavailable>,
+    clause: fn(Watch<M>),
+) {
+    match open() {
+        Ok(mechanism) => clause(Watch(Registry::new(mechanism))),
+        Err(reason) => eprintln!("skipped: {reason}"),
+    }
+}
+
+/// A registry, and a source that several may hold, so that a test can register one number twice.
+pub(crate) struct Watch<M: Mechanism>(pub(crate) Registry<M, Rc<OwnedFd>>);
+
+impl<M: Mechanism> Watch<M> {
+    pub(crate) fn trigger(&self) -> Trigger {
+        self.0.semantics().trigger
+    }
+
+    /// Whether the mechanism can tell `flag`.
+    pub(crate) fn reports(&self, flag: Readiness) -> bool {
+        self.0.semantics().reports.contains(flag)
+    }
+
+    pub(crate) fn try_add(
+        &mut self,
+        source: impl Into<OwnedFd>,
+        interest: Interest,
+    ) -> io::Result<Token> {
+        let token = self.0.insert(Rc::new(source.into()));
+        self.0.declare(token, interest).map(|()| token)
+    }
+
+    pub(crate) fn add(&mut self, source: impl Into<OwnedFd>, interest: Interest) -> Token {
+        self.try_add(source, interest).expect("declare")
+    }
+
+    pub(crate) fn change(&mut self, token: Token, interest: Interest) {
+        self.0.declare(token, interest).expect("change");
+    }
+
+    /// As after an event has been dealt with: one-shot mechanisms are armed again.
+    pub(crate) fn arm(&mut self, token: Token) {
+        let interest = self.0.interest(token);
+        self.change(token, interest);
+    }
+
+    pub(crate) fn fd(&self, token: Token) -> &OwnedFd {
+        self.0.get(token).expect("a registered source")
+    }
+
+    /// One wait and its batch, of which everything is checked that holds for every batch.
+    pub(crate) fn wait(&mut self, max: usize, timeout: Duration) -> Vec<Event> {
+        let got = self.0.wait(max, Some(timeout)).expect("wait");
+        assert!(got <= max, "{got} events where {max} were allowed");
+        let events: Vec<Event> = (0..got).filter_map(|index| self.0.event(index)).collect();
+        for (at, event) in events.iter().enumerate() {
+            let (who, readiness) = (event.who, event.readiness);
+            let asked = self.0.interest(who);
+            assert!(self.0.get(who).is_some(), "{who:?} is not registered");
+            assert_eq!(readiness.answering(asked), readiness, "not asked for by {asked:?}");
+            let told = self.0.semantics().reports;
+            assert!(told.contains(readiness), "{readiness:?}, but it reports {told:?}");
+            assert!(events[..at].iter().all(|other| other.who != who), "{who:?} twice in a batch");
+        }
+        events
+    }
+
+    /// The first batch that holds an event.
+    pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Event> {
+        let start = Instant::now();
+        loop {
+            let events = self.wait(max, PATIENCE);
+            if !events.is_empty() {
+                return events;
+            }
+            assert!(start.elapsed() < PATIENCE, "no event came");
+        }
+    }
+
+    /// What is said of `token`, in a batch where there is nothing else to be said.
+    pub(crate) fn next(&mut self, token: Token) -> Readiness {
+        let events = self.next_batch(64);
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0].who, token);
+        events[0].readiness
+    }
+
+    /// Looks until `token` is said to be `wanted`, as a peer's doings may arrive one by one.
+    pub(crate) fn until(&mut self, token: Token, wanted: Readiness) -> Readiness {
+        let mut seen = Readiness::empty();
+        let start = Instant::now();
+        while !seen.contains(wanted) {
+            assert!(start.elapsed() < PATIENCE, "{seen:?}, but not {wanted:?}");
+            let events = self.wait(64, Duration::from_millis(100));
+            for event in events.iter().filter(|event| event.who == token) {
+                seen = event.readiness;
+            }
+            if self.trigger() == Trigger::OneShot {
+                self.arm(token);
+            }
+        }
+        seen
+    }
+
+    /// Nothing is said: at once, and in a while.
+    pub(crate) fn quiet(&mut self) {
+        for millis in [0, 0, 15] {
+            let events = self.wait(64, Duration::from_millis(millis));
+            assert!(events.is_empty(), "{events:?}");
+        }
+    }
+
+    /// How many of `waits` short waits are woken, asked for or not.
+    pub(crate) fn wakes(&mut self, waits: usize) -> usize {
+        (0..waits)
+            .filter(|_| self.0.wait(64, Some(Duration::from_millis(3))).expect("wait") > 0)
+            .count()
+    }
+}
+
+pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).expect("pipe")
+}
+
+pub(crate) fn unix() -> (OwnedFd, OwnedFd) {
+    let (here, there) = UnixStream::pair().expect("socketpair");
+    for end in [&here, &there] {
+        end.set_nonblocking(true).expect("nonblocking");
+    }
+    (here.into(), there.into())
+}
+
+pub(crate) fn tcp() -> (OwnedFd, OwnedFd) {
+    let (listener, address) = listener();
+    let here = TcpStream::connect(address).expect("connect");
+    let there = loop {
+        match listener.accept() {
+            Ok((there, _)) => break there,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => panic!("accept: {error}"),
+        }
+    };
+    for end in [&here, &there] {
+        end.set_nonblocking(true).expect("nonblocking");
+        end.set_nodelay(true).expect("nodelay");
+    }
+    (here.into(), there.into())
+}
+
+pub(crate) fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    listener.set_nonblocking(true).expect("nonblocking");
+    let address = listener.local_addr().expect("getsockname");
+    (listener, address)
+}
+
+pub(crate) fn write(to: impl AsFd, bytes: &[u8]) {
+    assert_eq!(rustix::io::write(to, bytes), Ok(bytes.len()));
+}
+
+/// Writes until there is no room. On TCP there may be more in a while, as what is on its way arrives.
+pub(crate) fn fill(to: impl AsFd) {
+    let bytes = [7; 4096];
+    // A stream may take less than a page where it does not take a page.
+    for chunk in [4096, 1] {
+        loop {
+            match rustix::io::write(&to, &bytes[..chunk]) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => break,
+                Err(errno) => panic!("write: {errno}"),
+            }
+        }
+    }
+}
+
+/// Reads until there is nothing, and says how much there was, and whether the stream has ended.
+pub(crate) fn drain(from: impl AsFd) -> (usize, bool) {
+    let mut bytes = [0; 65536];
+    let mut sum = 0;
+    loop {
+        match rustix::io::read(&from, &mut bytes) {
+            Ok(0) => return (sum, true),
+            Ok(got) => sum += got,
+            Err(Errno::AGAIN) => return (sum, false),
+            Err(errno) => panic!("read: {errno}"),
+        }
+    }
+}
+
+/// How many descriptors may be open, the limit having been raised as far as that goes.
+pub(crate) fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let maximum = limit.maximum;
+    let raised = Rlimit { current: maximum, maximum };
+    // Nobody needs more, and tables grow with it.
+    let most = |limit: Option<u64>| limit.unwrap_or(u64::MAX).min(32768) as usize;
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => most(maximum),
+        Err(_) => most(limit.current),
+    }
+}
+
+/// A number that no other test takes: above those that the kernel gives out, lowest first.
+/// None if the limit of open files leaves no such.
+pub(crate) fn number_of_my_own(among: RangeInclusive<usize>) -> Option<RawFd> {
+    static NEXT: AtomicI32 = AtomicI32::new(0);
+    let top = limit().min(*among.end());
+    let number = top as RawFd - 1 - NEXT.fetch_add(1, Ordering::Relaxed);
+    (number as usize >= *among.start()).then_some(number)
+}
+
+/// The source under another number, and under that only.
+pub(crate) fn renumber(source: OwnedFd, number: RawFd) -> OwnedFd {
+    let moved = rustix::io::fcntl_dupfd_cloexec(&source, number).expect("dup");
+    drop(source);
+    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&moved), number, "someone took the number");
+    moved
+}

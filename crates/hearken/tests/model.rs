@@ -1,0 +1,442 @@
+//! Random histories of a few sockets, over every mechanism, against a model of what each is ready
+//! for: no event is lost, none invented, none comes after its registration has gone.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use hearken::mechanism::{Open, Registry, Trigger};
+use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Token};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+const SOCKETS: usize = 5;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Declares, or changes.
+    Declare(usize, Interest),
+    Revoke(usize),
+    /// Closes the socket and has a new one, as a rule under the same number.
+    Close(usize),
+    PeerWrites(usize),
+    PeerReads(usize),
+    PeerShuts(usize),
+    PeerCloses(usize),
+    Reads(usize),
+    Fills(usize),
+    /// Takes events, at most so many.
+    Take(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let at = 0..SOCKETS;
+    let interest = (0u8..4).prop_map(Interest::from_bits_truncate);
+    let step = prop_oneof![
+        6 => (at.clone(), interest).prop_map(|(at, interest)| Step::Declare(at, interest)),
+        1 => at.clone().prop_map(Step::Revoke),
+        1 => at.clone().prop_map(Step::Close),
+        6 => at.clone().prop_map(Step::PeerWrites),
+        3 => at.clone().prop_map(Step::PeerReads),
+        1 => at.clone().prop_map(Step::PeerShuts),
+        1 => at.clone().prop_map(Step::PeerCloses),
+        4 => at.clone().prop_map(Step::Reads),
+        3 => at.prop_map(Step::Fills),
+        6 => (1..=SOCKETS + 1).prop_map(Step::Take),
+    ];
+    prop::collection::vec(step, 1..50)
+}
+
+/// The far end, and what is true of the near one.
+struct Peer {
+    stream: Option<UnixStream>,
+    unread: usize,
+    shut: bool,
+    full: bool,
+}
+
+impl Peer {
+    fn pair() -> (UnixStream, Peer) {
+        let (here, there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        there.set_nonblocking(true).unwrap();
+        let peer = Peer { stream: Some(there), unread: 0, shut: false, full: false };
+        (here, peer)
+    }
+
+    fn ready(&self) -> Readiness {
+        let mut ready = Readiness::empty();
+        let gone = self.stream.is_none();
+        ready.set(Readiness::READABLE, self.unread > 0 || self.shut || gone);
+        ready.set(Readiness::WRITABLE, !self.full || gone);
+        ready
+    }
+
+    /// What the peer does, and whether anything has arrived by it.
+    fn act(&mut self, step: &Step) -> bool {
+        let Some(stream) = &mut self.stream else {
+            return false;
+        };
+        match step {
+            Step::PeerWrites(_) if !self.shut => {
+                stream.write_all(b"x").unwrap();
+                self.unread += 1;
+            }
+            Step::PeerReads(_) => {
+                read_all(stream);
+                self.full = false;
+            }
+            Step::PeerShuts(_) if !self.shut => {
+                stream.shutdown(Shutdown::Write).unwrap();
+                self.shut = true;
+            }
+            Step::PeerCloses(_) => {
+                self.stream = None;
+                self.full = false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn fill(&mut self, mut source: &UnixStream) {
+        if self.stream.is_none() {
+            return;
+        }
+        while source.write(&[7; 16384]).is_ok() {}
+        while source.write(&[7]).is_ok() {}
+        self.full = true;
+    }
+}
+
+fn read_all(mut from: &UnixStream) -> usize {
+    let mut bytes = [0; 16384];
+    let mut sum = 0;
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return sum,
+            Ok(got) => sum += got,
+            // What was unread as the peer closed comes as a reset, once.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return sum,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn directions(interest: Interest) -> Readiness {
+    Readiness::from_bits_truncate(interest.bits())
+}
+
+/// One of the sockets, as the registry's model sees it.
+struct Watched {
+    token: Token,
+    peer: Peer,
+    declared: bool,
+    interest: Interest,
+    /// Directions for which an event must come, unless it is dealt with before.
+    due: Readiness,
+    /// Directions that were ready at some time since the last event.
+    seen: Readiness,
+    /// Something has happened since the last event.
+    stirred: bool,
+}
+
+struct World<M: Mechanism> {
+    registry: Registry<M, UnixStream>,
+    sockets: Vec<Watched>,
+}
+
+impl<M: Mechanism> World<M> {
+    fn new(mechanism: M) -> World<M> {
+        let mut registry = Registry::new(mechanism);
+        let sockets = (0..SOCKETS).map(|_| Watched::new(&mut registry)).collect();
+        World { registry, sockets }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Declare(at, interest) => {
+                let socket = &mut self.sockets[at];
+                let same = socket.declared && socket.interest == interest;
+                self.registry.declare(socket.token, interest).unwrap();
+                socket.declared = true;
+                socket.interest = interest;
+                let ready = socket.peer.ready() & directions(interest);
+                if !same || self.registry.semantics().trigger == Trigger::OneShot {
+                    socket.due = ready;
+                    socket.stirred = true;
+                }
+            }
+            Step::Revoke(at) => {
+                let socket = &mut self.sockets[at];
+                let source = self.registry.remove(socket.token).unwrap();
+                socket.token = self.registry.insert(source);
+                socket.forget();
+            }
+            Step::Close(at) => {
+                prop_assert!(self.registry.close(self.sockets[at].token));
+                self.sockets[at] = Watched::new(&mut self.registry);
+            }
+            Step::Reads(at) => {
+                let socket = &mut self.sockets[at];
+                let got = read_all(self.registry.get(socket.token).unwrap());
+                prop_assert_eq!(got, socket.peer.unread);
+                socket.peer.unread = 0;
+                socket.due &= socket.peer.ready();
+            }
+            Step::Fills(at) => {
+                let socket = &mut self.sockets[at];
+                let source = self.registry.get(socket.token).unwrap();
+                socket.peer.fill(source);
+                socket.due &= socket.peer.ready();
+            }
+            Step::PeerWrites(at)
+            | Step::PeerReads(at)
+            | Step::PeerShuts(at)
+            | Step::PeerCloses(at) => {
+                let socket = &mut self.sockets[at];
+                let before = socket.peer.ready();
+                if socket.peer.act(step) {
+                    socket.stirred = true;
+                    let after = socket.peer.ready();
+                    let mut arrived = after - before;
+                    // More of what was there already is an arrival too.
+                    let reads = !matches!(step, Step::PeerReads(_));
+                    arrived.set(Readiness::READABLE, reads && after.is_readable());
+                    socket.due |= arrived & directions(socket.interest);
+                }
+            }
+            Step::Take(max) => self.take(max)?,
+        }
+        for socket in &mut self.sockets {
+            socket.seen |= socket.peer.ready();
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, max: usize) -> Result<Vec<(usize, Readiness)>, TestCaseError> {
+        let got = self.registry.wait(max, Some(Duration::ZERO)).unwrap();
+        prop_assert!(got <= max);
+        let mut events = Vec::<(usize, Readiness)>::new();
+        for index in 0..got {
+            let Some(event) = self.registry.event(index) else {
+                continue;
+            };
+            let at =
+                self.sockets.iter().position(|socket| socket.declared && socket.token == event.who);
+            prop_assert!(at.is_some(), "{:?} is not declared", event.who);
+            let at = at.unwrap();
+            prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} twice");
+            events.push((at, event.readiness & directions(Interest::all())));
+        }
+        Ok(events)
+    }
+
+    fn take(&mut self, max: usize) -> Result<(), TestCaseError> {
+        let trigger = self.registry.semantics().trigger;
+        for (at, readiness) in self.wait(max)? {
+            let socket = &mut self.sockets[at];
+            let now = socket.peer.ready() & directions(socket.interest);
+            match trigger {
+                Trigger::Level | Trigger::OneShot => prop_assert_eq!(readiness, now),
+                Trigger::Edge => {
+                    prop_assert!(socket.stirred, "nothing has happened to {at}");
+                    prop_assert!(readiness.contains(socket.due));
+                    prop_assert!((socket.seen & directions(socket.interest)).contains(readiness));
+                }
+            }
+            socket.due = Readiness::empty();
+            socket.seen = Readiness::empty();
+            socket.stirred = false;
+            if trigger == Trigger::OneShot {
+                self.registry.declare(socket.token, socket.interest).unwrap();
+                socket.due = now;
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end, all that must be said is said.
+    fn finish(&mut self) -> Result<(), TestCaseError> {
+        let trigger = self.registry.semantics().trigger;
+        if trigger == Trigger::Level {
+            let mut events = self.wait(64)?;
+            events.sort_unstable_by_key(|&(at, _)| at);
+            let ready: Vec<_> = self
+                .sockets
+                .iter()
+                .enumerate()
+                .map(|(at, socket)| (at, socket.peer.ready() & directions(socket.interest)))
+                .filter(|(_, ready)| !ready.is_empty())
+                .collect();
+            prop_assert_eq!(events, ready);
+            return Ok(());
+        }
+        for _ in 0..2 {
+            self.take(64)?;
+        }
+        if trigger == Trigger::Edge {
+            for (at, socket) in self.sockets.iter().enumerate() {
+                prop_assert!(socket.due.is_empty(), "{at} is due for {:?}", socket.due);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Watched {
+    fn new<M: Mechanism>(registry: &mut Registry<M, UnixStream>) -> Watched {
+        let (source, peer) = Peer::pair();
+        Watched {
+            token: registry.insert(source),
+            peer,
+            declared: false,
+            interest: Interest::empty(),
+            due: Readiness::empty(),
+            seen: Readiness::empty(),
+            stirred: false,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.declared = false;
+        self.interest = Interest::empty();
+        self.due = Readiness::empty();
+    }
+}
+
+/// By their payloads.
+type Declared = HashMap<usize, (Registration<UnixStream>, Peer, Interest)>;
+
+fn runner() -> TestRunner {
+    TestRunner::new(ProptestConfig {
+        cases: 250,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })
+}
+
+fn registry_against_the_model<M: Open>() {
+    if let Err(reason) = M::open() {
+        return eprintln!("skipped: {reason}");
+    }
+    let run = |steps: Vec<Step>| {
+        let mut world = World::new(M::open().unwrap());
+        for step in &steps {
+            world.step(step)?;
+        }
+        world.finish()
+    };
+    runner().run(&steps(), run).unwrap_or_else(|failed| panic!("{failed}"));
+}
+
+/// A caller of the queue who reads all that there is upon each event, and sometimes leaves a batch
+/// half taken: in the end nothing is unread, and no event was for nothing.
+fn queue_against_the_model<M: Open>() {
+    if let Err(reason) = M::open() {
+        return eprintln!("skipped: {reason}");
+    }
+    let run = |steps: Vec<Step>| {
+        let queue = EventQueue::<usize, M>::over(M::open().unwrap()).unwrap();
+        let mut sockets: Vec<_> = (0..SOCKETS).map(|_| Peer::pair()).collect();
+        let mut watched = Declared::new();
+        let take = |watched: &mut Declared, max: usize, taken: usize| {
+            let mut seen = 0;
+            for event in queue.next_events(max, Some(Duration::ZERO)).unwrap().take(taken) {
+                seen += 1;
+                let Some((registration, peer, interest)) = watched.get_mut(&event.who) else {
+                    return Err(TestCaseError::fail(format!("{} is gone", event.who)));
+                };
+                let ready = event.readiness & directions(Interest::all());
+                prop_assert_eq!(ready, peer.ready() & directions(*interest));
+                if event.readiness.is_readable() {
+                    prop_assert_eq!(read_all(registration), peer.unread);
+                    peer.unread = 0;
+                }
+                if event.readiness.is_writable() {
+                    peer.fill(registration);
+                }
+                if queue.semantics().trigger == Trigger::OneShot {
+                    registration.change_interest(*interest).unwrap();
+                }
+            }
+            prop_assert!(seen <= max);
+            Ok(())
+        };
+        for step in &steps {
+            match *step {
+                Step::Declare(at, interest) => match watched.get_mut(&at) {
+                    Some((registration, _, asked)) => {
+                        registration.change_interest(interest).unwrap();
+                        *asked = interest;
+                    }
+                    None => {
+                        let (source, peer) = std::mem::replace(&mut sockets[at], Peer::pair());
+                        let declared = queue.declare_interest(source, interest, at);
+                        let (registration, ready) = declared.unwrap();
+                        prop_assert_eq!(ready & directions(Interest::all()), peer.ready());
+                        watched.insert(at, (registration, peer, interest));
+                    }
+                },
+                Step::Revoke(at) => {
+                    if let Some((registration, peer, _)) = watched.remove(&at) {
+                        sockets[at] = (registration.into_source(), peer);
+                    }
+                }
+                Step::Close(at) => drop(watched.remove(&at)),
+                Step::Reads(at) => {
+                    if let Some((registration, peer, _)) = watched.get_mut(&at) {
+                        prop_assert_eq!(read_all(registration), peer.unread);
+                        peer.unread = 0;
+                    }
+                }
+                Step::Fills(at) => {
+                    if let Some((registration, peer, _)) = watched.get_mut(&at) {
+                        peer.fill(registration);
+                    }
+                }
+                Step::PeerWrites(at)
+                | Step::PeerReads(at)
+                | Step::PeerShuts(at)
+                | Step::PeerCloses(at) => match watched.get_mut(&at) {
+                    Some((_, peer, _)) => _ = peer.act(step),
+                    None => _ = sockets[at].1.act(step),
+                },
+                Step::Take(max) => take(&mut watched, max, max.div_ceil(2))?,
+            }
+        }
+        // Ended streams stay ready where events are level-triggered, so it is not until silence.
+        for _ in 0..3 * SOCKETS {
+            take(&mut watched, 2, 2)?;
+        }
+        for (at, (_, peer, interest)) in &watched {
+            let unread = if interest.contains(Interest::READ) { peer.unread } else { 0 };
+            prop_assert_eq!(unread, 0, "{} was not told", at);
+            let room = !peer.full && peer.stream.is_some();
+            prop_assert!(!(room && interest.contains(Interest::WRITE)), "{} was not told", at);
+        }
+        Ok(())
+    };
+    runner().run(&steps(), run).unwrap_or_else(|failed| panic!("{failed}"));
+}
+
+macro_rules! by_type {
+    ($($module:ident => $mechanism:ty,)*) => {
+        $(mod $module {
+            #[test]
+            fn registry_against_the_model() {
+                super::registry_against_the_model::<$mechanism>();
+            }
+
+            #[test]
+            fn queue_against_the_model() {
+                super::queue_against_the_model::<$mechanism>();
+            }
+        })*
+    };
+}
+
+hearken::for_each_mechanism!(by_type);
