@@ -1,1 +1,23 @@
 //! Hearken's static site server.
+//!
+//! [`start`] gives a running [`Server`]: one event loop for each worker thread, each with its own
+//! listening socket, mechanism, cache and connections; they share nothing but a flag to stop.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`config`] | what can be set, and its defaults |
+//! | [`server`] | starting, stopping, and the worker threads |
+//! | `worker` | one event loop: accepting, deadlines, limits |
+//! | `connection` | what a connection is doing |
+//! | `log` | the access log |
+//! | [`site`] | a directory turned into answers, without sockets |
+
+pub mod config;
+mod connection;
+mod log;
+pub mod server;
+pub mod site;
+mod worker;
+
+pub use config::{Config, Timeouts};
+pub use server::{Server, StartError, start};

@@ -1,0 +1,202 @@
+//! Opening files beneath a directory, and nowhere else.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+
+use super::stamp::{Stamp, Status};
+
+/// Neither FIFO nor device makes the open wait, and no terminal becomes ours.
+const FILE: OFlags =
+    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+
+/// How often a lookup that raced with a rename is tried again.
+const TRIES: usize = 8;
+
+/// A directory that nothing is opened outside of.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// Absolute, but with its symbolic links: where one is turned to another directory, as a
+    /// deployment does, that is then served.
+    path: PathBuf,
+    directory: OwnedFd,
+    stamp: Stamp,
+}
+
+impl Root {
+    pub(super) fn open(path: &Path) -> io::Result<Root> {
+        if !fs::metadata(path)?.is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        let path = std::path::absolute(path)?;
+        let (directory, stamp) = open_directory(&path)?;
+        Ok(Root { path, directory, stamp })
+    }
+
+    /// Looks whether the path now leads to another directory, and says whether it is that from
+    /// now on. If it leads nowhere, the directory that is open stays.
+    pub(super) fn refresh(&mut self) -> bool {
+        let same = match c_path(self.path.as_os_str().as_bytes()).map(|path| Status::at(&path)) {
+            Some(Ok(now)) => now.stamp.same_file(&self.stamp),
+            _ => true,
+        };
+        if same {
+            return false;
+        }
+        match open_directory(&self.path) {
+            Ok((directory, stamp)) => {
+                self.directory = directory;
+                self.stamp = stamp;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Opens a file for reading: `relative` is its normalised path, without a slash before it.
+    pub(super) fn file(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..TRIES {
+            match openat2(&self.directory, relative, FILE, Mode::empty(), resolve) {
+                // A `..` in a symbolic link, and a rename at the same time: is it still beneath?
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Not in this kernel, or not for us: a seccomp filter that does not know it.
+                Err(Errno::NOSYS | Errno::PERM) => return walk(self.directory.as_fd(), relative),
+                opened => return opened,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// The absolute path of such a file.
+    pub(super) fn path_of(&self, relative: &[u8]) -> Option<CString> {
+        let root = self.path.as_os_str().as_bytes();
+        c_path(&[root, b"/", relative].concat())
+    }
+
+    /// A descriptor to hold in reserve.
+    pub(super) fn spare(&self) -> Option<OwnedFd> {
+        self.directory.try_clone().ok()
+    }
+}
+
+fn c_path(bytes: &[u8]) -> Option<CString> {
+    CString::new(bytes).ok()
+}
+
+fn open_directory(path: &Path) -> io::Result<(OwnedFd, Stamp)> {
+    let directory = openat(rustix::fs::CWD, path, DIRECTORY, Mode::empty())?;
+    // May we search it?
+    openat(&directory, c".", DIRECTORY, Mode::empty())?;
+    let stamp = Status::of(&directory)?.stamp;
+    Ok((directory, stamp))
+}
+
+/// Opens it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
+/// escape.
+fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let mut names = relative.split(|&byte| byte == b'/').peekable();
+    let mut parent: Option<OwnedFd> = None;
+    while let Some(name) = names.next() {
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Errno::NOENT);
+        }
+        let at = parent.as_ref().map_or(root, AsFd::as_fd);
+        let flags = if names.peek().is_some() { DIRECTORY } else { FILE };
+        let opened = retry(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()))?;
+        if names.peek().is_none() {
+            return Ok(opened);
+        }
+        parent = Some(opened);
+    }
+    Err(Errno::NOENT)
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Where `openat2` is refused, the walk must open what it would, but for symbolic links.
+    #[test]
+    fn walk_stays_beneath() {
+        let outer = tempfile::tempdir().unwrap();
+        let inner = outer.path().join("root");
+        fs::create_dir_all(inner.join("a/b")).unwrap();
+        fs::write(outer.path().join("secret"), "s").unwrap();
+        fs::write(inner.join("a/b/file"), "f").unwrap();
+        symlink("../secret", inner.join("out")).unwrap();
+        symlink("b", inner.join("a/link")).unwrap();
+        symlink("b/file", inner.join("a/file")).unwrap();
+        symlink("/", inner.join("slash")).unwrap();
+        let root = Root::open(&inner).unwrap();
+        let open = |path: &str| walk(root.directory.as_fd(), path.as_bytes());
+        let opened = open("a/b/file").unwrap();
+        let named = fs::metadata(inner.join("a/b/file")).unwrap();
+        assert_eq!(Status::of(&opened).unwrap().stamp.size, named.len());
+        for path in [
+            "",
+            "/",
+            "out",
+            "a/link/file",
+            "a/file",
+            "slash/etc/passwd",
+            "../secret",
+            "a/../../secret",
+            "a/b/file/",
+            "a/b/file/x",
+            "none",
+            "a//b/file",
+            "./a/b/file",
+            "a/b/fi\0le",
+            "/etc/passwd",
+        ] {
+            assert!(open(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!(Root::open(&file).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        let none = place.path().join("none");
+        assert_eq!(Root::open(&none).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn follows_a_turned_link() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        for name in ["one", "two"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join(name), "").unwrap();
+        }
+        symlink("one", at("current")).unwrap();
+        let mut root = Root::open(&at("current")).unwrap();
+        assert!(root.file(b"one").is_ok() && !root.refresh());
+        symlink("two", at("next")).unwrap();
+        fs::rename(at("next"), at("current")).unwrap();
+        assert!(root.refresh() && root.file(b"two").is_ok() && root.file(b"one").is_err());
+        fs::remove_file(at("current")).unwrap();
+        assert!(!root.refresh() && root.file(b"two").is_ok());
+    }
+}

@@ -1,0 +1,259 @@
+//! A bounded cache that gives up what was not used for longest, nearly: the CLOCK policy, whose
+//! hit costs one store.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+/// Entries by key, of a limited total weight.
+#[derive(Debug)]
+pub(super) struct Clock<E> {
+    index: HashMap<Rc<[u8]>, u32, BuildHasherDefault<Fx>>,
+    slots: Vec<Option<Slot<E>>>,
+    vacant: Vec<u32>,
+    hand: usize,
+    weight: usize,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Slot<E> {
+    key: Rc<[u8]>,
+    entry: E,
+    weight: usize,
+    used: bool,
+}
+
+impl<E> Clock<E> {
+    pub(super) fn new(limit: usize) -> Clock<E> {
+        Clock {
+            index: HashMap::default(),
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            hand: 0,
+            weight: 0,
+            limit,
+        }
+    }
+
+    /// The entry of a key, which is then used.
+    #[inline]
+    pub(super) fn get(&mut self, key: &[u8]) -> Option<&mut E> {
+        let slot = *self.index.get(key)?;
+        let slot = self.slots.get_mut(slot as usize)?.as_mut()?;
+        slot.used = true;
+        Some(&mut slot.entry)
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        if let Some(slot) = self.index.remove(key) {
+            self.vacate(slot as usize);
+        }
+    }
+
+    /// Whether an entry of this weight can be kept at all.
+    pub(super) fn fits(&self, weight: usize) -> bool {
+        weight <= self.limit
+    }
+
+    /// Keeps an entry, in place of the key's older one, and of others as its weight needs.
+    pub(super) fn insert(&mut self, key: &[u8], entry: E, weight: usize) {
+        self.remove(key);
+        if !self.fits(weight) {
+            return;
+        }
+        while self.weight + weight > self.limit && !self.index.is_empty() {
+            self.evict();
+        }
+        let key: Rc<[u8]> = key.into();
+        let slot = Slot { key: Rc::clone(&key), entry, weight, used: false };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.slots[at as usize] = Some(slot);
+                at
+            }
+            None => {
+                let Ok(at) = u32::try_from(self.slots.len()) else {
+                    return;
+                };
+                self.slots.push(Some(slot));
+                at
+            }
+        };
+        self.weight += weight;
+        self.index.insert(key, at);
+    }
+
+    /// Removes the entries that `unneeded` says may go.
+    pub(super) fn drop_if(&mut self, unneeded: impl Fn(&E) -> bool) {
+        for at in 0..self.slots.len() {
+            if let Some(slot) = &self.slots[at]
+                && unneeded(&slot.entry)
+            {
+                self.index.remove(&slot.key);
+                self.vacate(at);
+            }
+        }
+    }
+
+    /// Removes the entries that were not used since this was last called and that `may_go` says
+    /// may go.
+    pub(super) fn drop_unused(&mut self, may_go: impl Fn(&E) -> bool) {
+        for at in 0..self.slots.len() {
+            match &mut self.slots[at] {
+                Some(slot) if slot.used => slot.used = false,
+                Some(slot) if may_go(&slot.entry) => {
+                    self.index.remove(&slot.key);
+                    self.vacate(at);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.weight
+    }
+
+    /// Moves the hand on to the first entry that was not used since it last came by.
+    fn evict(&mut self) {
+        loop {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let at = self.hand;
+            self.hand += 1;
+            match &mut self.slots[at] {
+                Some(slot) if slot.used => slot.used = false,
+                Some(slot) => {
+                    self.index.remove(&slot.key);
+                    self.vacate(at);
+                    return;
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn vacate(&mut self, at: usize) {
+        if let Some(slot) = self.slots.get_mut(at).and_then(Option::take) {
+            self.weight -= slot.weight;
+            // It came from the index, which holds no larger number.
+            self.vacant.push(at as u32);
+        }
+    }
+}
+
+/// The hash of Firefox and rustc, a multiplication for eight bytes. Keys are names of files that
+/// exist, not whatever a client sends, so that nobody can choose those that collide.
+#[derive(Default)]
+pub(super) struct Fx(u64);
+
+impl Fx {
+    #[inline]
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0xF135_7AEA_2E62_A9C5);
+    }
+}
+
+impl Hasher for Fx {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        if let Some(last) = bytes.last_chunk::<8>() {
+            // Overlaps what was added; the length tells how far.
+            self.add(u64::from_le_bytes(*last));
+        } else {
+            let (halves, rest) = rest.as_chunks::<4>();
+            let half = halves.first().map_or(0, |half| u64::from(u32::from_le_bytes(*half)));
+            self.add(rest.iter().fold(half, |word, &byte| word << 8 | u64::from(byte)));
+        }
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.add(number as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        // The table takes low bits, and multiplication mixes upwards.
+        self.0.rotate_left(26)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn key(number: usize) -> Vec<u8> {
+        format!("/k{number}").into_bytes()
+    }
+
+    #[test]
+    fn stays_within_its_limit() {
+        let mut clock = Clock::new(100);
+        for number in 0..1_000 {
+            clock.insert(&key(number), number, 1 + number % 40);
+            assert!(clock.weight() <= 100 && clock.slots.len() <= 100);
+            assert_eq!(clock.get(&key(number)).copied(), Some(number));
+            let weights = clock.slots.iter().flatten().map(|slot| slot.weight);
+            assert_eq!(weights.sum::<usize>(), clock.weight());
+            assert_eq!(clock.index.len() + clock.vacant.len(), clock.slots.len());
+        }
+        clock.insert(b"/big", 0, 101);
+        assert!(clock.get(b"/big").is_none() && !clock.fits(101));
+        clock.drop_if(|_| true);
+        assert_eq!((clock.len(), clock.weight()), (0, 0));
+    }
+
+    #[test]
+    fn keeps_what_is_used() {
+        let mut clock = Clock::new(10);
+        clock.insert(b"/hot", 0, 1);
+        for number in 1..500 {
+            clock.insert(&key(number), number, 1);
+            assert_eq!(clock.get(b"/hot").copied(), Some(0));
+        }
+    }
+
+    #[test]
+    fn replaces() {
+        let mut clock = Clock::new(10);
+        clock.insert(b"/a", 1, 4);
+        clock.insert(b"/a", 2, 3);
+        assert_eq!((clock.len(), clock.weight()), (1, 3));
+        assert_eq!(clock.get(b"/a").copied(), Some(2));
+        clock.remove(b"/a");
+        clock.remove(b"/a");
+        assert_eq!((clock.len(), clock.weight()), (0, 0));
+        let mut none = Clock::new(0);
+        none.insert(b"/a", 1, 1);
+        assert!(none.get(b"/a").is_none());
+    }
+
+    #[test]
+    fn hashes_spread() {
+        let hash = |bytes: &[u8]| {
+            let mut fx = Fx::default();
+            fx.write_usize(bytes.len());
+            fx.write(bytes);
+            fx.finish()
+        };
+        let all: HashSet<u64> = (0..10_000).map(|number| hash(&key(number))).collect();
+        assert_eq!(all.len(), 10_000);
+        let low: HashSet<u64> = all.iter().map(|hash| hash & 0x3fff).collect();
+        assert!(low.len() > 6_000, "{}", low.len());
+        let short: HashSet<u64> = (0..8).map(|len| hash(&b"aaaaaaaaa"[..len])).collect();
+        assert_eq!(short.len(), 8);
+    }
+}

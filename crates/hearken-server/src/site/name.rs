@@ -1,0 +1,72 @@
+//! From a request's path to a file's is `hearken_http::path`; this is the way back, and which
+//! names are not to be seen.
+
+/// Writes a normalised path as the one spelling that a request for it may have: with a slash
+/// before it, one after it if it `is_directory`, and percent-encoded where that is needed.
+///
+/// No two paths have the same; so it is a key to keep files under, which a request's own path may
+/// be compared with as it is. And it is safe in a `Location`: it has no second slash in front.
+pub(super) fn encode(path: &[u8], is_directory: bool, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(b'/');
+    for &byte in path {
+        if is_plain(byte) {
+            out.push(byte);
+        } else {
+            let digit = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble & 15)];
+            out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
+        }
+    }
+    if is_directory && !path.is_empty() {
+        out.push(b'/');
+    }
+}
+
+/// What RFC 3986 lets stand for itself in a path (`pchar`), and the slash.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
+}
+
+/// Whether a path is in `.well-known` (RFC 8615), and has no other name that begins with a dot.
+pub(super) fn is_well_known(path: &[u8]) -> bool {
+    let mut names = path.split(|&byte| byte == b'/');
+    names.next() == Some(b".well-known") && !names.any(|name| name.starts_with(b"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(path: &str, is_directory: bool) -> String {
+        let mut out = b"old".to_vec();
+        encode(path.as_bytes(), is_directory, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn one_spelling() {
+        for (path, is_directory, spelled) in [
+            ("", true, "/"),
+            ("a", false, "/a"),
+            ("a/b", true, "/a/b/"),
+            ("a b", false, "/a%20b"),
+            ("a%20b", false, "/a%2520b"),
+            ("\u{e4}", false, "/%C3%A4"),
+            ("a?b#c", false, "/a%3Fb%23c"),
+            ("a:b@c", false, "/a:b@c"),
+            ("\"<>|^`{}[]", false, "/%22%3C%3E%7C%5E%60%7B%7D%5B%5D"),
+        ] {
+            assert_eq!(encoded(path, is_directory), spelled);
+        }
+    }
+
+    #[test]
+    fn well_known() {
+        for path in [".well-known", ".well-known/acme-challenge/x"] {
+            assert!(is_well_known(path.as_bytes()));
+        }
+        for path in ["", ".git", ".well-known/.git", ".well-knownx", "a/.well-known/x"] {
+            assert!(!is_well_known(path.as_bytes()), "{path}");
+        }
+    }
+}

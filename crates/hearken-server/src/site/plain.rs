@@ -1,0 +1,95 @@
+//! Answers that are not a file's: errors, redirects, OPTIONS.
+
+use hearken::io::Body;
+use hearken_http::{Method, ResponseHead, Version, head, reason};
+use rustix::io::Errno;
+
+use super::{Answer, Exchange};
+
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// The status that tells of a failed open or read.
+pub(super) fn status_of(failed: Errno) -> u16 {
+    match failed {
+        Errno::ACCESS | Errno::PERM => 403,
+        Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => 404,
+        // A symbolic link in circles, or out of the root; a socket; a device that is not there.
+        Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::NODEV => 404,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => 503,
+        _ => 500,
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// An error, with a line of text for whoever reads it.
+    #[cold]
+    pub(super) fn error(&self, status: u16, out: &mut Vec<u8>) -> Answer {
+        head::status_line(out, status);
+        match status {
+            405 => head::field(out, "Allow", ALLOW),
+            503 => head::field(out, "Retry-After", "1"),
+            _ => {}
+        }
+        self.text(status, out)
+    }
+
+    /// A 416: there are only `length` bytes.
+    #[cold]
+    pub(super) fn unsatisfiable(&self, length: u64, out: &mut Vec<u8>) -> Answer {
+        ResponseHead::new(out, 416).content_range_unsatisfied(length);
+        self.text(416, out)
+    }
+
+    /// A 301 to the directory, which `key` spells without its slash.
+    #[cold]
+    pub(super) fn redirect(&self, key: &[u8], query: Option<&[u8]>, out: &mut Vec<u8>) -> Answer {
+        let mut location = [key, b"/"].concat();
+        if let Some(query) = query {
+            location.push(b'?');
+            location.extend_from_slice(query);
+        }
+        ResponseHead::new(out, 301).field("Location", location);
+        self.text(301, out)
+    }
+
+    /// What can be done, with anything here.
+    #[cold]
+    pub(super) fn options(&self, out: &mut Vec<u8>) -> Answer {
+        ResponseHead::new(out, 204).field("Allow", ALLOW);
+        out.extend_from_slice(b"Date: ");
+        self.end_head(out);
+        Answer { body: Body::None, status: 204, length: 0 }
+    }
+
+    /// Ends a head, after `Date: `, with what depends on when and how it is sent.
+    #[inline]
+    pub(super) fn end_head(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.date.as_bytes());
+        out.extend_from_slice(match (self.request.version, self.keep_alive) {
+            (Version::Http11, true) | (Version::Http10, false) => b"\r\n\r\n",
+            (Version::Http11, false) => b"\r\nConnection: close\r\n\r\n",
+            (Version::Http10, true) => b"\r\nConnection: keep-alive\r\n\r\n",
+        });
+    }
+
+    /// Whether the body is to be left out.
+    #[inline]
+    pub(super) fn is_head(&self) -> bool {
+        self.request.method == Method::Head
+    }
+
+    fn text(&self, status: u16, out: &mut Vec<u8>) -> Answer {
+        let text = format!("{status} {}\n", reason(status));
+        let length = text.len() as u64;
+        head::field_u64(out, "Content-Length", length);
+        head::field(out, "Content-Type", "text/plain; charset=utf-8");
+        head::field(out, "X-Content-Type-Options", "nosniff");
+        out.extend_from_slice(b"Date: ");
+        self.end_head(out);
+        if self.is_head() {
+            return Answer { body: Body::None, status, length: 0 };
+        }
+        out.extend_from_slice(text.as_bytes());
+        Answer { body: Body::None, status, length }
+    }
+}

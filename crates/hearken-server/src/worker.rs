@@ -1,0 +1,517 @@
+//! One event loop: accepting, receiving, answering, deadlines, limits.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hearken::io::{Body, Buffer, Io, ListenOptions, Outgoing, What};
+use hearken::timer::Time;
+use hearken::{Token, Waker};
+use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::config::Config;
+use crate::connection::{Connection, Flags, Pending, Phase};
+use crate::log::AccessLog;
+use crate::server::Share;
+use crate::site::Site;
+
+/// How long after it ran out of descriptors a listener tries again, if none was freed before.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long, and for how many bytes, a connection that was refused may go on sending.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 * 1024;
+/// For how long, at most, a server that is to stop takes in what had come by then.
+const LAST_CALL: Duration = Duration::from_millis(100);
+/// Answers to pipelined requests are gathered up to this size, in bytes.
+const GATHER: usize = 12 * 1024;
+/// How often files that are kept open are looked through for those that nobody asks for.
+const TIDY: Duration = Duration::from_secs(5);
+
+pub(crate) struct Worker<I: Io> {
+    io: I,
+    site: Site,
+    config: Config,
+    log: Option<AccessLog>,
+    date: DateCache,
+    listener: Token,
+    /// By the slot of their tokens.
+    connections: Vec<Connection>,
+    open: usize,
+    max: usize,
+    /// Accepting waits for a connection to end.
+    full: bool,
+    stop: Arc<AtomicBool>,
+    /// When the site is to be tidied next; never, while it has nothing to tidy.
+    tidy_at: Option<Time>,
+    /// Once it is to stop: when its patience ends.
+    grace_ends: Option<Time>,
+}
+
+impl<I: Io> Worker<I> {
+    pub(crate) fn new(
+        mut io: I,
+        site: Site,
+        log: Option<AccessLog>,
+        config: &Config,
+        share: Share,
+        stop: Arc<AtomicBool>,
+    ) -> io::Result<Worker<I>> {
+        let options =
+            ListenOptions { reuse_port: config.workers.get() > 1, ..ListenOptions::default() };
+        let listener = io.listen(config.listen, &options)?;
+        io.start(listener);
+        Ok(Worker {
+            io,
+            site,
+            log,
+            config: config.clone(),
+            date: DateCache::new(unix_seconds()),
+            listener,
+            connections: Vec::new(),
+            open: 0,
+            max: share.connections,
+            full: false,
+            stop,
+            tidy_at: None,
+            grace_ends: None,
+        })
+    }
+
+    pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr(self.listener)
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.io.waker()
+    }
+
+    /// Serves until it is stopped and what was in flight has ended, or patience has.
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        loop {
+            self.turn(self.grace_ends)?;
+            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
+                self.begin_to_stop()?;
+            }
+            let Some(grace_ends) = self.grace_ends else { continue };
+            if self.open == 0 || self.io.now() >= grace_ends {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for what happens, deals with it, and tells whether anything did.
+    fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
+        let mut any = false;
+        self.io.wait([until, self.tidy_at].into_iter().flatten().min())?;
+        if self.tidy_at.is_some_and(|at| self.io.now() >= at) {
+            self.tidy_at = self.site.tidy().then(|| self.io.now() + TIDY);
+        }
+        self.date.update(unix_seconds());
+        self.site.new_turn();
+        while let Some(completion) = self.io.next() {
+            let on = completion.on;
+            any = true;
+            match completion.what {
+                What::Received(bytes) => self.on_received(on, bytes),
+                What::Sent(Ok(())) => self.on_sent(on),
+                What::Accepted(connection) => self.on_accepted(connection),
+                What::End => self.on_end(on),
+                What::Deadline => self.on_deadline(on),
+                What::AcceptFailed(_) | What::ReceiveFailed(_) if on == self.listener => {
+                    self.full = true;
+                    let retry = self.io.now() + ACCEPT_RETRY;
+                    self.io.set_deadline(on, Some(retry));
+                }
+                // A truncated file is among these: the length was promised, so all that is left is
+                // to end before it.
+                What::Sent(Err(_)) | What::ReceiveFailed(_) => self.close(on),
+                What::AcceptFailed(_) | What::Connected(_) | What::Woken => {}
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        if self.tidy_at.is_none() && self.site.cached().1 > 0 {
+            self.tidy_at = Some(self.io.now() + TIDY);
+        }
+        Ok(any)
+    }
+
+    /// Stops accepting, once all that had come by now was taken in, and lets idle connections go.
+    fn begin_to_stop(&mut self) -> io::Result<()> {
+        self.grace_ends = Some(self.io.now() + self.config.timeouts.grace);
+        // What clients sent before they could know is still answered. By some policies it takes
+        // several turns from an accept to an answer.
+        let last_call = self.io.now() + LAST_CALL;
+        while self.turn(Some(self.io.now()))? && self.io.now() < last_call {}
+        self.io.close(self.listener);
+        for slot in 0..self.connections.len() {
+            let Connection { token, phase, .. } = self.connections[slot];
+            if phase == Phase::Head && self.connections[slot].backlog() == 0 {
+                self.close(token);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_accepted(&mut self, on: Token) {
+        let slot = on.slot() as usize;
+        if slot >= self.connections.len() {
+            let vacant = || Connection { phase: Phase::Vacant, ..Connection::new(on) };
+            self.connections.resize_with(slot + 1, vacant);
+        }
+        self.connections[slot] = Connection::new(on);
+        self.open += 1;
+        if let Some(log) = &mut self.log {
+            log.accepted(on.slot(), self.io.peer_addr(on).ok().map(|peer| peer.ip()));
+        }
+        if self.open >= self.max {
+            self.full = true;
+            self.io.stop(self.listener);
+        }
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
+        self.io.start(on);
+    }
+
+    fn close(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.phase = Phase::Vacant;
+        connection.pending = None;
+        self.io.close(on);
+        self.open -= 1;
+        if std::mem::take(&mut self.full) && self.grace_ends.is_none() {
+            self.io.set_deadline(self.listener, None);
+            self.io.start(self.listener);
+        }
+    }
+
+    fn on_received(&mut self, on: Token, bytes: Buffer) {
+        let connection = &mut self.connections[on.slot() as usize];
+        match connection.phase {
+            Phase::Head if connection.pending.is_none() => {
+                let used = self.answer(on, &bytes);
+                if used < bytes.len() {
+                    self.keep(on, &bytes[used..]);
+                }
+            }
+            Phase::Head => {
+                connection.pending().bytes.extend_from_slice(&bytes);
+                drop(bytes);
+                self.go_on(on);
+            }
+            Phase::Body => {
+                connection.pending().bytes.extend_from_slice(&bytes);
+                drop(bytes);
+                self.discard_body(on);
+            }
+            Phase::Sending => {
+                connection.pending().bytes.extend_from_slice(&bytes);
+                connection.flags.insert(Flags::STOPPED | Flags::LINGER);
+                self.io.stop(on);
+            }
+            Phase::Lingering => {
+                let pending = connection.pending();
+                pending.discarded += bytes.len();
+                if pending.discarded > LINGER_BYTES {
+                    self.close(on);
+                }
+            }
+            Phase::Vacant => {}
+        }
+    }
+
+    /// Keeps what is not a whole request yet, or comes after an answer that is being sent.
+    fn keep(&mut self, on: Token, rest: &[u8]) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.pending().bytes.extend_from_slice(rest);
+        // A new connection's head has had its deadline since the accept.
+        if connection.phase == Phase::Head && connection.flags.contains(Flags::SERVED) {
+            self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
+        }
+    }
+
+    /// Goes on with what was kept.
+    fn go_on(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        let Some(pending) = connection.pending.take() else { return };
+        let mut bytes = pending.bytes;
+        let used = self.answer(on, &bytes);
+        if used < bytes.len() {
+            bytes.drain(..used);
+            self.connections[on.slot() as usize].pending().bytes = bytes;
+        }
+    }
+
+    /// Answers the requests that are whole, and tells how many bytes they took.
+    fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
+        let connection = &mut self.connections[on.slot() as usize];
+        let mut out: Option<Buffer> = None;
+        let mut used = 0;
+        while used < bytes.len() {
+            let request = match connection.parser.parse(&bytes[used..], &self.config.limits) {
+                Ok(Some(request)) => request,
+                Ok(None) => break,
+                Err(reject) => {
+                    self.refuse(on, reject, out);
+                    return bytes.len();
+                }
+            };
+            if request.body != hearken_http::Body::None {
+                if let Some(out) = out {
+                    // What was asked before is answered before.
+                    self.send(on, out, Body::None);
+                    return used;
+                }
+                let (head, body, expects) =
+                    (request.head_len, request.body, request.expect_continue);
+                self.begin_body(on, &bytes[used..], head, body, expects);
+                return bytes.len();
+            }
+            used += request.head_len;
+            let keep_alive = request.keep_alive && self.grace_ends.is_none();
+            let out_now = out.get_or_insert_with(|| self.io.pool().lend_beyond());
+            let answer = self.site.answer(&request, &self.date, keep_alive, out_now.as_vec());
+            if let Some(log) = &mut self.log {
+                log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+            }
+            if !keep_alive {
+                connection.close_after(request.keep_alive || used < bytes.len());
+            }
+            let gathered = out_now.len() >= GATHER;
+            if !keep_alive || gathered || !matches!(answer.body, Body::None) {
+                if let Some(out) = out.take() {
+                    self.send(on, out, answer.body);
+                }
+                return used;
+            }
+        }
+        if let Some(out) = out {
+            self.send(on, out, Body::None);
+        }
+        used
+    }
+
+    fn send(&mut self, on: Token, head: Buffer, body: Body) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.phase = Phase::Sending;
+        connection.sends += 1;
+        if !matches!(body, Body::None) {
+            self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+        }
+        self.io.send(on, Outgoing { head, body });
+    }
+
+    /// Answers what cannot be understood, or not be served, and closes.
+    fn refuse(&mut self, on: Token, reject: Reject, out: Option<Buffer>) {
+        let mut out = out.unwrap_or_else(|| self.io.pool().lend_beyond());
+        refusal(reject, &self.date, out.as_vec());
+        if let Some(log) = &mut self.log {
+            log.answered(
+                on.slot(),
+                &self.date,
+                None,
+                reject.status,
+                reject.reason.len() as u64 + 1,
+            );
+        }
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.close_after(true);
+        connection.pending = None;
+        self.send(on, out, Body::None);
+        // It may have been refused because its deadline had passed.
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+    }
+
+    /// Discards a request's body, which begins after the `head` bytes of `bytes`, before it is
+    /// answered: a body that is malformed makes the request so.
+    fn begin_body(
+        &mut self,
+        on: Token,
+        bytes: &[u8],
+        head: usize,
+        body: hearken_http::Body,
+        expects: bool,
+    ) {
+        let reader = match BodyReader::new(body, self.config.body_limit, &self.config.limits) {
+            Ok(reader) => reader,
+            Err(reject) => return self.refuse(on, reject, None),
+        };
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.phase = Phase::Body;
+        let pending = connection.pending();
+        pending.bytes.extend_from_slice(bytes);
+        pending.body = Some((reader, head));
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.body));
+        if expects && bytes.len() == head {
+            connection.sends += 1;
+            let mut head = self.io.pool().lend_beyond();
+            head.as_vec().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            self.io.send(on, Outgoing { head, body: Body::None });
+        }
+        self.discard_body(on);
+    }
+
+    fn discard_body(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        let Some(Pending { bytes, body: Some((reader, head)), .. }) =
+            connection.pending.as_deref_mut()
+        else {
+            return;
+        };
+        let head = *head;
+        let mut at = head;
+        while at < bytes.len() && !reader.is_done() {
+            match reader.next(&bytes[at..]) {
+                Ok(piece) => at += piece.consumed,
+                Err(reject) => return self.refuse(on, reject, None),
+            }
+        }
+        bytes.drain(head..at);
+        if reader.is_done() {
+            self.answer_after_body(on, head);
+        }
+    }
+
+    fn answer_after_body(&mut self, on: Token, head: usize) {
+        let connection = &mut self.connections[on.slot() as usize];
+        let Some(mut pending) = connection.pending.take() else { return };
+        let Ok(Some(request)) =
+            RequestParser::default().parse(&pending.bytes[..head], &self.config.limits)
+        else {
+            return self.close(on); // It was parsed before.
+        };
+        let keep_alive = request.keep_alive && self.grace_ends.is_none();
+        if !keep_alive {
+            connection.close_after(request.keep_alive || head < pending.bytes.len());
+        }
+        let mut out = self.io.pool().lend_beyond();
+        let answer = self.site.answer(&request, &self.date, keep_alive, out.as_vec());
+        if let Some(log) = &mut self.log {
+            log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+        }
+        pending.bytes.drain(..head);
+        pending.body = None;
+        if !pending.bytes.is_empty() {
+            connection.pending = Some(pending);
+        }
+        self.send(on, out, answer.body);
+    }
+
+    fn on_sent(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.sends -= 1;
+        if connection.sends > 0 || connection.phase != Phase::Sending {
+            return;
+        }
+        if connection.flags.contains(Flags::CLOSE) {
+            if connection.flags.contains(Flags::LINGER) && !connection.flags.contains(Flags::ENDED)
+            {
+                self.linger(on);
+            } else {
+                self.close(on);
+            }
+            return;
+        }
+        connection.phase = Phase::Head;
+        connection.flags.insert(Flags::SERVED);
+        if connection.backlog() > 0 {
+            self.go_on(on);
+        } else {
+            connection.pending = None;
+        }
+        let connection = &mut self.connections[on.slot() as usize];
+        if !matches!(connection.phase, Phase::Head | Phase::Body) {
+            return;
+        }
+        let in_body = connection.phase == Phase::Body;
+        let idle = !in_body && connection.backlog() == 0;
+        if connection.flags.contains(Flags::ENDED) {
+            // What is missing will not come.
+            return self.close(on);
+        }
+        if idle && self.grace_ends.is_some() {
+            return self.linger(on);
+        }
+        if connection.flags.contains(Flags::STOPPED) {
+            connection.flags.remove(Flags::STOPPED);
+            self.io.start(on);
+        }
+        if !in_body {
+            let timeouts = &self.config.timeouts;
+            let patience = if idle { timeouts.idle } else { timeouts.head };
+            self.io.set_deadline(on, Some(self.io.now() + patience));
+        }
+    }
+
+    /// Tells the client that there is no more, and lets it finish: closing at once would reset the
+    /// connection for what it still sends, and the reset may overtake the answer.
+    fn linger(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.phase = Phase::Lingering;
+        connection.pending = None;
+        if connection.flags.contains(Flags::STOPPED) {
+            self.io.start(on);
+        }
+        self.io.shutdown(on);
+        self.io.set_deadline(on, Some(self.io.now() + LINGER));
+    }
+
+    fn on_end(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        connection.flags.insert(Flags::ENDED);
+        // One that is half-closed still gets the whole of its answer.
+        if connection.phase != Phase::Sending {
+            self.close(on);
+        }
+    }
+
+    fn on_deadline(&mut self, on: Token) {
+        if on == self.listener {
+            self.full = false;
+            self.io.start(on);
+            return;
+        }
+        let connection = &mut self.connections[on.slot() as usize];
+        match connection.phase {
+            Phase::Head if connection.backlog() == 0 => self.close(on),
+            Phase::Head | Phase::Body => {
+                self.refuse(on, Reject { status: 408, reason: "the request took too long" }, None);
+            }
+            Phase::Sending => {
+                let delivered = self.io.delivered(on);
+                let span = self.config.timeouts.send.as_millis();
+                let least = u128::from(self.config.min_rate) * span / 1000;
+                let before = connection.pending().delivered.replace(delivered);
+                if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least)
+                {
+                    self.io.abort(on);
+                    self.close(on);
+                } else {
+                    self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+                }
+            }
+            Phase::Lingering => self.close(on),
+            Phase::Vacant => {}
+        }
+    }
+}
+
+fn unix_seconds() -> u64 {
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
+
+/// Appends the answer to what was no request.
+fn refusal(reject: Reject, date: &DateCache, out: &mut Vec<u8>) {
+    let text = reject.reason.as_bytes();
+    ResponseHead::new(out, reject.status)
+        .date(date)
+        .field("Content-Type", "text/plain; charset=utf-8")
+        .content_length(text.len() as u64 + 1)
+        .connection_close()
+        .end();
+    out.extend_from_slice(text);
+    out.push(b'\n');
+}

@@ -1,0 +1,71 @@
+//! The access log, as a program that analyses it reads it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use hearken_server::site::SiteConfig;
+use hearken_server::{Config, StartError, start};
+use tempfile::TempDir;
+
+fn config(dir: &TempDir, log: &str) -> Config {
+    fs::write(dir.path().join("1b"), "x").unwrap();
+    Config {
+        site: SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() },
+        listen: "127.0.0.1:0".parse().unwrap(),
+        access_log: Some(dir.path().join(log)),
+        ..Config::default()
+    }
+}
+
+#[test]
+fn each_answer_is_a_line_that_no_client_can_break() {
+    let dir = TempDir::new().unwrap();
+    let config = config(&dir, ".log");
+    let server = start(&config).unwrap();
+    for request in [
+        "GET /1b HTTP/1.1\r\nHost: a\r\nReferer: http://b/?\"x\"\r\nUser-Agent: t\\e\tst\r\n\r\n\
+         HEAD /1b?q HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        "POST /none HTTP/1.0\r\nContent-Length: 2\r\n\r\nhi",
+        "GET /1b\r\n\r\n",
+    ] {
+        let mut client = TcpStream::connect(server.addr()).unwrap();
+        client.write_all(request.as_bytes()).unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+    }
+    server.stopper().stop();
+    server.wait().unwrap();
+
+    let log = fs::read_to_string(dir.path().join(".log")).unwrap();
+    let lines: Vec<_> = log.lines().collect();
+    let rests: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let (who, rest) = line.split_once(" - - [").unwrap();
+            assert_eq!(who, "127.0.0.1");
+            let (clock, rest) = rest.split_once("] ").unwrap();
+            // 21/Nov/2026:06:00:00 +0000
+            assert!(clock.len() == 26 && clock.ends_with(" +0000"), "{clock}");
+            let punctuation = clock.bytes().map(|byte| !byte.is_ascii_alphanumeric());
+            assert_eq!(punctuation.filter(|&is| is).count(), 7, "{clock}");
+            rest
+        })
+        .collect();
+    assert_eq!(
+        rests[..3],
+        [
+            r#""GET /1b HTTP/1.1" 200 1 "http://b/?\x22x\x22" "t\x5ce\x09st""#,
+            r#""HEAD /1b?q HTTP/1.1" 200 0 "-" "-""#,
+            r#""POST /none HTTP/1.0" 405 23 "-" "-""#,
+        ]
+    );
+    assert!(rests[3].starts_with(r#""-" 400 "#), "{}", rests[3]);
+    assert_eq!(rests.len(), 4);
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let refused = start(&config(&dir, "no/such/log")).unwrap_err();
+    assert!(matches!(&refused, StartError::Log { path, .. } if path.ends_with("no/such/log")));
+}

@@ -1,0 +1,261 @@
+//! Limits on connections, and a process without descriptors.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::num::NonZeroUsize;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hearken::mechanism;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::support::{Client, HANG, Running, Site, Way, get, ms, pattern, workers};
+
+pub(crate) fn beyond_the_limit_they_wait(way: &Way) {
+    let site = Site::new();
+    let server = way.serve(&site, |config| config.max_connections = NonZeroUsize::new(2));
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.get("/small");
+    second.get("/small");
+    let mut third = server.connect();
+    third.send(get("/cached"));
+    assert!(!third.hears(ms(50)), "served beyond the limit");
+    assert_eq!(second.get("/small").status, 200);
+    drop(first);
+    assert!(third.answer().body == pattern()[..50_000]);
+    let mut fourth = server.connect();
+    fourth.send(get("/small"));
+    assert!(!fourth.hears(ms(50)), "served beyond the limit");
+    third.reset();
+    assert_eq!(fourth.answer().status, 200);
+}
+
+/// How many of many clients are served, at once; all that ever are, as none leaves.
+fn served_at_once(server: &Running, expected: usize) -> usize {
+    let mut clients: Vec<Client> = (0..expected * 16).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/small")));
+    let since = Instant::now();
+    while served(&clients) < expected && since.elapsed() < HANG {
+        thread::sleep(ms(5));
+    }
+    thread::sleep(ms(100));
+    served(&clients)
+}
+
+fn served(clients: &[Client]) -> usize {
+    clients.iter().filter(|client| client.hears(Duration::ZERO)).count()
+}
+
+pub(crate) fn the_limit_is_over_all_workers(way: &Way) {
+    let site = Site::new();
+    let server = way.serve(&site, |config| {
+        config.workers = workers(3);
+        config.max_connections = NonZeroUsize::new(5);
+    });
+    assert_eq!(served_at_once(&server, 5), 5);
+}
+
+pub(crate) fn fewer_connections_than_workers(way: &Way) {
+    let site = Site::new();
+    let server = way.serve(&site, |config| {
+        config.workers = workers(4);
+        config.max_connections = NonZeroUsize::new(2);
+    });
+    assert_eq!(served_at_once(&server, 2), 2);
+}
+
+const LIMIT: u64 = 64;
+
+/// The server keeps some descriptors back for files, so it never runs out.
+pub(crate) fn without_descriptors(way: &Way) {
+    flood(way, 0);
+}
+
+/// Others have taken what it kept back, so it does.
+pub(crate) fn without_a_reserve(way: &Way) {
+    flood(way, 22);
+}
+
+/// More clients than there are descriptors: who is connected is served, the server rests, and
+/// once they are gone others are served.
+fn flood(way: &Way, taken: usize) {
+    let site = Site::new();
+    (0..40).for_each(|index| site.add(&format!("file{index}"), b"small\n"));
+    site.add("sent", &pattern()[..1 << 20]);
+    let mut server = Process::start(way, &site, taken);
+    let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(server.addr)).collect();
+    for (index, client) in clients.iter_mut().take(10).enumerate() {
+        assert_eq!(client.get("/small").status, 200, "client {index}");
+        assert_eq!(client.get("/cached").status, 200, "client {index}");
+        assert_eq!(client.get(&format!("/file{index}")).status, 200, "client {index}");
+        assert!(client.get("/sent").body == pattern()[..1 << 20], "client {index}");
+        let other = index + 20;
+        assert_eq!(client.get(&format!("/file{other}")).status, 200, "client {index}");
+    }
+    clients[10..].iter_mut().for_each(|client| client.send(get("/small")));
+    assert!(!clients[199].hears(ms(50)), "there are more descriptors than expected");
+
+    let room =
+        (0..LIMIT).find(|fd| fs::symlink_metadata(server.proc(&format!("fd/{fd}"))).is_err());
+    assert_eq!(room.is_none(), taken > 0, "descriptor {room:?} is free");
+    let before = server.cpu_time();
+    thread::sleep(ms(500));
+    let used = server.cpu_time() - before;
+    // But for mechanisms that never rest.
+    let restless = mechanism::find(way.events).unwrap().semantics.registers_both;
+    assert!(restless || used < ms(150), "{used:?} of CPU time in 500 ms of waiting");
+
+    if taken > 0 {
+        // No connection tells the server of it.
+        let before = served(&clients);
+        server.give_back();
+        let since = Instant::now();
+        while served(&clients) == before {
+            assert!(since.elapsed() < HANG, "descriptors are free, and nobody is accepted");
+            thread::sleep(ms(5));
+        }
+    }
+
+    clients.drain(10..199);
+    assert_eq!(clients.last_mut().unwrap().answer().status, 200);
+    let since = Instant::now();
+    assert_eq!(Client::connect(server.addr).get("/small").status, 200);
+    assert!(since.elapsed() < Duration::from_secs(5), "served after {:?}", since.elapsed());
+    for client in clients.iter_mut().take(10) {
+        assert_eq!(client.get("/file30").status, 200);
+    }
+}
+
+/// A server in a process of its own, which is this test binary once more.
+struct Process {
+    child: Child,
+    addr: std::net::SocketAddr,
+}
+
+/// This test binary once more, running what is a test only there.
+fn run_only(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ALONE, test);
+    command
+}
+
+/// Whether this process was started to run a test alone.
+fn is_alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+const ALONE: &str = "HEARKEN_TEST_ALONE";
+const EVENTS: &str = "HEARKEN_TEST_EVENTS";
+const ROOT: &str = "HEARKEN_TEST_ROOT";
+const TAKEN: &str = "HEARKEN_TEST_TAKEN";
+
+impl Process {
+    fn start(way: &Way, site: &Site, taken: usize) -> Process {
+        let mut child = run_only("descriptors::child")
+            .env(EVENTS, way.events)
+            .env(ROOT, site.root())
+            .env(TAKEN, taken.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let addr = loop {
+            let line = lines.next().expect("the child ended").unwrap();
+            if let Some(addr) = line.split("listening on ").nth(1) {
+                break addr.parse().unwrap();
+            }
+        };
+        // The rest of what the harness prints.
+        thread::spawn(move || lines.for_each(drop));
+        Process { child, addr }
+    }
+
+    /// Has it close the descriptors that it has taken from the server.
+    fn give_back(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    }
+
+    fn proc(&self, file: &str) -> String {
+        format!("/proc/{}/{file}", self.child.id())
+    }
+
+    /// What it has used of the CPU: proc(5), `utime` and `stime`, in hundredths of a second.
+    fn cpu_time(&self) -> Duration {
+        let stat = fs::read_to_string(self.proc("stat")).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
+        ms(10 * (ticks(11) + ticks(12)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // At the end of its input it stops, and tells whether it ended well.
+        drop(self.child.stdin.take());
+        let status = self.child.wait().unwrap();
+        if !thread::panicking() {
+            assert!(status.success(), "the child failed: {status}");
+        }
+    }
+}
+
+/// Not a test by itself: what [`Process`] runs.
+#[test]
+fn child() {
+    if !is_alone() {
+        return;
+    }
+    let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let taken: usize = std::env::var(TAKEN).unwrap().parse().unwrap();
+    let taken: Vec<File> = (0..taken).map(|_| File::open("/dev/null").unwrap()).collect();
+    let mut config = hearken_server::Config {
+        listen: ([127, 0, 0, 1], 0).into(),
+        events: std::env::var(EVENTS).unwrap(),
+        ..hearken_server::Config::default()
+    };
+    config.site.root = std::env::var_os(ROOT).unwrap().into();
+    let server = hearken_server::start(&config).unwrap();
+    println!("listening on {}", server.addr());
+    let _ = std::io::stdin().read(&mut [0]).unwrap();
+    drop(taken);
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    server.stopper().stop();
+    server.wait().unwrap();
+}
+
+/// A worker that fails takes the others with it, and it is told.
+#[test]
+fn a_failure_ends_all() {
+    if !is_alone() {
+        let status = run_only("descriptors::a_failure_ends_all").stdout(Stdio::null()).status();
+        return assert!(status.unwrap().success());
+    }
+    // It is not to be waited for, if it should hang.
+    thread::spawn(|| {
+        thread::sleep(HANG);
+        std::process::exit(1);
+    });
+    let site = Site::new();
+    let mut config = hearken_server::Config {
+        listen: ([127, 0, 0, 1], 0).into(),
+        events: "poll".to_owned(),
+        workers: workers(4),
+        ..hearken_server::Config::default()
+    };
+    config.site.root = site.root();
+    config.timeouts.grace = HANG * 2;
+    let server = hearken_server::start(&config).unwrap();
+    let mut client = Client::connect(server.addr());
+    client.get("/small");
+    // poll(2): EINVAL, "the nfds value exceeds the RLIMIT_NOFILE value".
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(2), ..limit }).unwrap();
+    client.send(get("/small"));
+    let failed = server.wait().unwrap_err();
+    assert_eq!(failed.kind(), std::io::ErrorKind::InvalidInput, "{failed}");
+    setrlimit(Resource::Nofile, limit).unwrap();
+}

@@ -1,0 +1,144 @@
+//! A running server, seen through sockets: one test for each clause, over every mechanism in the
+//! table; and the clauses that depend on it, under every policy.
+//!
+//! A clause is a function of a [`Way`](support::Way) to serve. A mechanism that this kernel
+//! refuses is skipped, and says so. Times are waited for with a lower bound where the server
+//! promises one, and an upper bound that only a hang exceeds.
+
+mod bodies;
+mod descriptors;
+mod failing;
+mod patience;
+mod refusals;
+mod requests;
+mod starting;
+mod stopping;
+mod support;
+mod torture;
+
+/// One test for each clause of each module, as `$way` has it.
+macro_rules! suite {
+    ($way:expr; $($module:ident: $($clause:ident)+;)+) => {
+        $($(
+            #[test]
+            fn $clause() {
+                if let Some(way) = $way.available() {
+                    crate::$module::$clause(&way);
+                }
+            }
+        )+)+
+    };
+}
+
+/// All clauses.
+macro_rules! over_mechanisms {
+    ($($name:ident => $mechanism:ty,)*) => {$(
+        mod $name {
+            suite! { crate::support::Way::of::<$mechanism>();
+                requests:
+                    files_of_every_size
+                    many_on_one_connection
+                    a_hundred_in_one_write
+                    a_byte_at_a_time
+                    split_anywhere
+                    old_clients
+                    close_is_closed
+                    close_with_more_behind_it
+                    several_clients_at_a_time;
+                bodies:
+                    discarded_before_the_answer
+                    arriving_while_an_earlier_answer_is_sent
+                    ending_early
+                    malformed_chunks
+                    over_the_limit
+                    continue_is_sent_to_who_waits;
+                refusals:
+                    each_with_its_status
+                    nothing_is_smuggled
+                    reach_who_still_sends
+                    come_after_what_was_asked_before
+                    an_endless_head_is_cut;
+                patience:
+                    deadlines
+                    rates;
+                failing:
+                    half_closed_clients_get_all
+                    half_closed_with_requests_left
+                    resets_concern_nobody_else
+                    a_file_that_shrinks;
+                descriptors:
+                    beyond_the_limit_they_wait
+                    the_limit_is_over_all_workers
+                    fewer_connections_than_workers
+                    without_descriptors
+                    without_a_reserve;
+                stopping:
+                    finishes_what_is_in_flight
+                    grace_ends
+                    answers_what_was_sent_before
+                    finishes_a_head_that_has_begun
+                    a_last_answer_survives_what_the_client_still_sends
+                    is_prompt_with_nothing_open
+                    dropping_stops;
+                starting:
+                    four_workers_on_one_address
+                    on_ipv6
+                    two_servers;
+                torture:
+                    scripts;
+            }
+        }
+    )*};
+}
+
+hearken::for_each_mechanism!(over_mechanisms);
+
+/// What waiting and accepting may break, under each policy.
+macro_rules! over_policies {
+    ($($name:ident => $mechanism:ty,)*) => {
+        over_policies! { wait_first, |policy| policy.order = hearken::io::readiness::Order::WaitFirst; $($name => $mechanism,)* }
+        over_policies! { accept_one, |policy| policy.accept_limit = std::num::NonZeroU32::new(1);
+            $($name => $mechanism,)* }
+        over_policies! { interest_at_every_state,
+            |policy| policy.interest = hearken::io::readiness::InterestPolicy::EveryState; $($name => $mechanism,)* }
+        over_policies! { interest_once,
+            |policy| policy.interest = hearken::io::readiness::InterestPolicy::Once; $($name => $mechanism,)* }
+        over_policies! { as_the_papers, |policy| {
+            policy.order = hearken::io::readiness::Order::WaitFirst;
+            policy.accept_limit = std::num::NonZeroU32::new(1);
+            policy.interest = hearken::io::readiness::InterestPolicy::EveryState;
+        }; $($name => $mechanism,)* }
+    };
+    ($policy:ident, $change:expr; $($name:ident => $mechanism:ty,)*) => {
+        mod $policy {$(
+            mod $name {
+                suite! { crate::support::Way::of::<$mechanism>().with_policy($change);
+                    requests:
+                        files_of_every_size
+                        a_hundred_in_one_write
+                        split_anywhere
+                        several_clients_at_a_time;
+                    bodies:
+                        discarded_before_the_answer
+                        arriving_while_an_earlier_answer_is_sent
+                        continue_is_sent_to_who_waits;
+                    refusals:
+                        reach_who_still_sends;
+                    failing:
+                        half_closed_clients_get_all
+                        half_closed_with_requests_left
+                        resets_concern_nobody_else;
+                    descriptors:
+                        beyond_the_limit_they_wait;
+                    stopping:
+                        answers_what_was_sent_before
+                        finishes_what_is_in_flight;
+                    torture:
+                        scripts;
+                }
+            }
+        )*}
+    };
+}
+
+hearken::for_each_mechanism!(over_policies);
