@@ -1,1 +1,53 @@
-fn main() {}
+//! `hearken serve | load | lab | mechanisms`.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+mod args;
+mod lab;
+mod load;
+mod manual;
+mod mechanisms;
+mod serve;
+mod signals;
+
+use args::{Cli, Command};
+
+/// What a command that failed says, and the status it exits with: 2 where what was asked for cannot
+/// be, 1 where it went wrong on the way.
+pub(crate) struct Failure {
+    error: Box<dyn Error>,
+    status: u8,
+}
+
+impl Failure {
+    /// It cannot be done as asked.
+    pub(crate) fn usage(error: impl Into<Box<dyn Error>>) -> Failure {
+        Failure { error: error.into(), status: 2 }
+    }
+
+    /// It went wrong.
+    pub(crate) fn runtime(error: impl Into<Box<dyn Error>>) -> Failure {
+        Failure { error: error.into(), status: 1 }
+    }
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Mechanisms(args) => mechanisms::run(&args),
+        Command::Man(args) => manual::man(&args, Cli::command()),
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
+    };
+    match done {
+        Ok(status) => status,
+        Err(Failure { error, status }) => {
+            eprintln!("hearken: {error}");
+            ExitCode::from(status)
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The command line: what it takes, and what `--help`, the man pages and the completions say of it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use hearken::io::readiness::{InterestPolicy, Order};
+
+use crate::serve::duration;
+
+/// Event delivery for network servers: serve, load, compare
+#[derive(Parser)]
+#[command(name = "hearken", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  hearken serve public
+  hearken load http://127.0.0.1:8080/ --rate 2000 --idle 10000
+  hearken lab quick
+  hearken mechanisms
+
+Exit status: 0 on success, 1 when it failed on the way, 2 when it cannot be done as asked.")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Serve the files of a directory over HTTP
+    Serve(ServeArgs),
+    /// Load an HTTP server, open loop, and tell what its clients see
+    Load(LoadArgs),
+    /// Compare mechanisms on real traffic
+    Lab(LabArgs),
+    /// List event mechanisms, and which of them can be had here
+    Mechanisms(MechanismsArgs),
+    /// Write the man pages
+    Man(ManArgs),
+    /// Print a script that completes this command line in a shell
+    Completions(CompletionsArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken serve public
+      Serve ./public on http://127.0.0.1:8080.
+  hearken serve public --listen 0.0.0.0:80 --workers 2
+      To everybody, with two event loops.
+  hearken serve public --listen 127.0.0.1:0 --events poll --accept-limit 1 --io wait-first
+      As a paper's server did, on any port that is free.
+
+Prints \"listening on http://ADDR:PORT (MECHANISM, N workers)\" when it is ready. SIGTERM or SIGINT:
+accepts no more, finishes what is in flight within --grace, and exits with 0; a second one ends it at
+once.")]
+pub(crate) struct ServeArgs {
+    /// The directory that is served; nothing outside it is, symbolic links included
+    pub(crate) dir: PathBuf,
+    /// Where to listen; port 0 takes any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// The event mechanism, as `hearken mechanisms` lists them
+    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
+    pub(crate) events: String,
+    /// Event loops, each a thread with a listening socket of its own
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) workers: NonZeroUsize,
+    /// Connections accepted each time there are some to accept [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) accept_limit: Option<NonZeroU32>,
+    /// Whether a call is tried before it is waited for
+    #[arg(long, value_name = "ORDER", default_value = "try-first")]
+    pub(crate) io: IoOrder,
+    /// When interest in a connection is changed
+    #[arg(long, value_name = "POLICY", default_value = "when-needed")]
+    pub(crate) interest: Interest,
+    /// Connections open at a time [default: what the limit of open files allows]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_connections: Option<NonZeroUsize>,
+    /// For a request's whole head, however it trickles (then 408)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) head_timeout: Duration,
+    /// For a request's whole body (then 408)
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) body_timeout: Duration,
+    /// For the next request on a connection
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub(crate) idle_timeout: Duration,
+    /// Bytes per second below which a client that is being sent to is cut off; 0 for no limit
+    #[arg(long, value_name = "RATE", default_value = "256")]
+    pub(crate) min_rate: u64,
+    /// For requests in flight to end after SIGTERM
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) grace: Duration,
+    /// Append a line for each answer to FILE, in the combined format (- for stdout)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Memory for small files, in MiB, for each worker
+    #[arg(long, value_name = "MIB", default_value = "64")]
+    pub(crate) cache_mib: u16,
+    /// Serve files whose names begin with a dot, too
+    #[arg(long)]
+    pub(crate) dotfiles: bool,
+    /// End when the process that started this one does
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_parent: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum IoOrder {
+    /// Call, and wait if it would block
+    TryFirst,
+    /// Wait, then call
+    WaitFirst,
+}
+
+impl From<IoOrder> for Order {
+    fn from(order: IoOrder) -> Order {
+        match order {
+            IoOrder::TryFirst => Order::TryFirst,
+            IoOrder::WaitFirst => Order::WaitFirst,
+        }
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Interest {
+    /// Changed to just what is waited for, at every change of state
+    EveryState,
+    /// Added when it is missing, taken back when it wakes in vain
+    WhenNeeded,
+    /// Declared once, for both directions
+    Once,
+}
+
+impl From<Interest> for InterestPolicy {
+    fn from(interest: Interest) -> InterestPolicy {
+        match interest {
+            Interest::EveryState => InterestPolicy::EveryState,
+            Interest::WhenNeeded => InterestPolicy::WhenNeeded,
+            Interest::Once => InterestPolicy::Once,
+        }
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken load http://127.0.0.1:8080/index.html --rate 2000 --duration 10s
+      2,000 new requests a second, whatever becomes of the earlier ones, over 50 connections.
+  hearken load http://127.0.0.1:8080/ --rate 500 --per-connection 1 --json result.json
+      A connection for each request; the result for a program to read.
+  hearken load http://127.0.0.1:8080/ --rate 1000 --idle 10000
+      While 10,000 other connections are held idle.
+  hearken load http://127.0.0.1:8080/ --rate 0 --idle 10000
+      Nothing but the idle ones, until it is interrupted.
+
+Latency is measured from the time at which a request was to be sent, so that a server that stalls is
+charged for every request that it kept waiting. Errors have httperf's names.")]
+pub(crate) struct LoadArgs {
+    /// What to ask for: http://HOST[:PORT]/PATH
+    pub(crate) url: String,
+    /// New requests a second; 0 for none
+    #[arg(long, value_name = "R", default_value = "1000")]
+    pub(crate) rate: f64,
+    /// For how long requests are made; with --rate 0, until interrupted
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+    /// How requests arrive
+    #[arg(long, value_name = "KIND", default_value = "poisson")]
+    pub(crate) arrivals: Arrivals,
+    /// Connections that are kept open for the requests
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub(crate) connections: NonZeroUsize,
+    /// Open a new connection for every K requests instead
+    #[arg(long, value_name = "K")]
+    pub(crate) per_connection: Option<NonZeroU32>,
+    /// Connections that are held idle besides, and made again when lost
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) idle: usize,
+    /// Have each idle connection make one request first
+    #[arg(long)]
+    pub(crate) idle_request: bool,
+    /// After which a request without its whole reply is given up
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Use HEAD instead of GET
+    #[arg(long)]
+    pub(crate) head: bool,
+    /// A field for each request, as NAME: VALUE; may be given several times
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub(crate) header: Vec<String>,
+    /// Addresses to connect from, with commas [default: more of 127.x when ports run short]
+    #[arg(long, value_name = "ADDRS", value_delimiter = ',')]
+    pub(crate) sources: Vec<IpAddr>,
+    /// What the arrivals are drawn from, to have the same again [default: a new one]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// The generator's own event mechanism
+    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
+    pub(crate) events: String,
+    /// Write the result as JSON to FILE (- for stdout, in place of the summary)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// End when the process that started this one does
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_parent: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Arrivals {
+    /// Independent of each other, as from many clients
+    Poisson,
+    /// One every 1/R seconds
+    Uniform,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab quick
+  hearken lab quick --help")]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Experiment {
+    /// Every mechanism under the same load, with more and more idle connections; about two minutes
+    Quick(QuickArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab quick
+      About two minutes; the table on stdout, results.json and report.html in ./lab-quick.
+  hearken lab quick --out /tmp/lab --mechanisms poll,epoll-edge --idle 0,8000
+      Two mechanisms, two numbers of idle connections.
+
+Each server is started on a free port and pinned to one processor, the load to another. Two things
+are compared only within one run.")]
+pub(crate) struct QuickArgs {
+    /// Where results.json and report.html go
+    #[arg(long, value_name = "DIR", default_value = "lab-quick")]
+    pub(crate) out: PathBuf,
+    /// Mechanisms to compare [default: all that can be had here]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) mechanisms: Vec<String>,
+    /// Numbers of idle connections
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub(crate) idle: Vec<u64>,
+    /// Requests a second
+    #[arg(long, value_name = "R")]
+    pub(crate) rate: Option<f64>,
+    /// How often each is measured
+    #[arg(long, value_name = "N")]
+    pub(crate) repetitions: Option<u32>,
+    /// The order of the measurements is drawn from this
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken mechanisms
+      Each mechanism: whether this kernel and this user can have it, and if not, why.
+  hearken mechanisms --json | jq -r '.[] | select(.available) | .name'
+      The names of those that can be had.")]
+pub(crate) struct MechanismsArgs {
+    /// As a JSON array of objects
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken man ~/.local/share/man/man1
+  man hearken-serve")]
+pub(crate) struct ManArgs {
+    /// The directory they are written to
+    #[arg(default_value = "man")]
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken completions bash > ~/.local/share/bash-completion/completions/hearken
+  hearken completions fish > ~/.config/fish/completions/hearken.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}

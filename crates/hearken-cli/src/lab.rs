@@ -1,0 +1,68 @@
+//! `hearken lab`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hearken::mechanism::TABLE;
+use hearken_lab::{QuickConfig, Settings, Shown, export, table};
+
+use crate::args::{Experiment, LabArgs, QuickArgs};
+use crate::{Failure, signals};
+
+/// What a shell says of a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
+    match args.experiment {
+        Experiment::Quick(args) => quick(args),
+    }
+}
+
+fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
+    let out = args.out.clone();
+    let config = QuickConfig {
+        executable: std::env::current_exe().map_err(Failure::runtime)?,
+        command_line: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: settings(args)?,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let raised = stop.clone();
+    let on_stop = move || raised.store(true, Ordering::Release);
+    signals::on_stop(on_stop).map_err(Failure::runtime)?;
+    // Before two minutes are spent on it.
+    std::fs::create_dir_all(&out)
+        .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
+    let report =
+        hearken_lab::quick(&config, &mut Shown::on_stderr(), &stop).map_err(Failure::runtime)?;
+    let written = export::write_all(&report, &out).map_err(Failure::runtime)?;
+    let mut told = table::text(&report);
+    for path in written {
+        told += &format!("wrote {}\n", path.display());
+    }
+    let _ = io::stdout().write_all(told.as_bytes());
+    Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+}
+
+fn settings(args: QuickArgs) -> Result<Settings, Failure> {
+    let defaults = Settings::default();
+    let mechanisms = if args.mechanisms.is_empty() {
+        let here = TABLE.iter().filter(|entry| entry.probe().is_ok());
+        here.map(|entry| entry.name.to_owned()).collect()
+    } else {
+        for name in &args.mechanisms {
+            hearken::mechanism::find(name).map_err(Failure::usage)?;
+        }
+        args.mechanisms
+    };
+    Ok(Settings {
+        mechanisms,
+        idle: if args.idle.is_empty() { defaults.idle } else { args.idle },
+        rate: args.rate.unwrap_or(defaults.rate),
+        repetitions: args.repetitions.unwrap_or(defaults.repetitions),
+        seed: args.seed.unwrap_or(defaults.seed),
+        ..defaults
+    })
+}

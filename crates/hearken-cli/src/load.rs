@@ -1,0 +1,129 @@
+//! `hearken load`.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hearken::Waker;
+use hearken_load::{Config, Progress, Report, Snapshot};
+
+use crate::args::{Arrivals, LoadArgs};
+use crate::{Failure, signals};
+
+pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
+    if args.exit_with_parent {
+        signals::exit_with_parent().map_err(Failure::runtime)?;
+    }
+    let json = args.json.clone();
+    let stop = Arc::new(AtomicBool::new(false));
+    let waker = Arc::new(OnceLock::<Waker>::new());
+    let (raised, woken) = (stop.clone(), waker.clone());
+    let on_stop = move || {
+        raised.store(true, Ordering::Release);
+        if let Some(waker) = woken.get() {
+            waker.wake();
+        }
+    };
+    signals::on_stop(on_stop).map_err(Failure::runtime)?;
+    let json_on_stdout = json.as_deref() == Some(Path::new("-"));
+    let terminal = io::stderr().is_terminal();
+    let mut shown = Shown { waker, terminal, json_on_stdout, dirty: false };
+    let report = hearken_load::run(&config(args), &mut shown, &stop);
+    shown.clear();
+    let report = report.map_err(Failure::usage)?;
+    match json.as_deref() {
+        Some(_) if json_on_stdout => print(&as_json(&report)?),
+        Some(path) => {
+            fs::write(path, as_json(&report)?).map_err(|error| {
+                Failure::runtime(format!("writing {}: {error}", path.display()))
+            })?;
+            print(&report.to_string());
+        }
+        None => print(&report.to_string()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(report: &Report) -> Result<String, Failure> {
+    let json = serde_json::to_string_pretty(report).map_err(Failure::runtime)?;
+    Ok(json + "\n")
+}
+
+/// A reader that has seen enough is no failure.
+fn print(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Says how it goes: in place on a terminal, not at all elsewhere.
+struct Shown {
+    waker: Arc<OnceLock<Waker>>,
+    terminal: bool,
+    json_on_stdout: bool,
+    dirty: bool,
+}
+
+impl Shown {
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.dirty) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Progress for Shown {
+    fn started(&mut self, waker: Waker) {
+        let _ = self.waker.set(waker);
+    }
+
+    fn holding(&mut self, idle: u64) {
+        self.clear();
+        let line = format!("holding {idle} idle connections\n");
+        if self.json_on_stdout {
+            eprint!("{line}");
+        } else {
+            print(&line);
+        }
+    }
+
+    fn tick(&mut self, now: &Snapshot) {
+        if !self.terminal {
+            return;
+        }
+        self.dirty = true;
+        eprint!(
+            "\r\x1b[K{:4.0} s  {} sent  {} replies  {} errors  {} idle",
+            now.elapsed.as_secs_f64(),
+            now.sent,
+            now.replies,
+            now.errors,
+            now.idle,
+        );
+        let _ = io::stderr().flush();
+    }
+}
+
+fn config(args: LoadArgs) -> Config {
+    Config {
+        url: args.url,
+        rate: args.rate,
+        duration: args.duration,
+        arrivals: match args.arrivals {
+            Arrivals::Poisson => hearken_load::Arrivals::Poisson,
+            Arrivals::Uniform => hearken_load::Arrivals::Uniform,
+        },
+        connections: args.connections,
+        per_connection: args.per_connection,
+        timeout: args.timeout,
+        idle: args.idle,
+        idle_request: args.idle_request,
+        sources: args.sources,
+        head: args.head,
+        headers: args.header,
+        seed: args.seed,
+        events: args.events,
+    }
+}

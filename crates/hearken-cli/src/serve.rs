@@ -1,0 +1,78 @@
+//! `hearken serve`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hearken_server::site::SiteConfig;
+use hearken_server::{Config, Timeouts};
+
+use crate::args::ServeArgs;
+use crate::{Failure, signals};
+
+pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
+    if args.exit_with_parent {
+        signals::exit_with_parent().map_err(Failure::runtime)?;
+    }
+    let server = hearken_server::start(&config(args)).map_err(Failure::usage)?;
+    let stopper = server.stopper();
+    signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
+    let workers = server.workers();
+    let line = format!(
+        "listening on http://{} ({}, {workers} worker{})\n",
+        server.addr(),
+        server.events(),
+        if workers == 1 { "" } else { "s" }
+    );
+    // A server whose starter does not listen still serves.
+    let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
+    server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: ServeArgs) -> Config {
+    let defaults = Config::default();
+    Config {
+        site: SiteConfig {
+            root: args.dir,
+            dotfiles: args.dotfiles,
+            cache_bytes: usize::from(args.cache_mib) * 1024 * 1024,
+            ..defaults.site
+        },
+        listen: args.listen,
+        events: args.events,
+        workers: args.workers,
+        accept_limit: args.accept_limit,
+        order: args.io.into(),
+        interest: args.interest.into(),
+        max_connections: args.max_connections,
+        timeouts: Timeouts {
+            head: args.head_timeout,
+            body: args.body_timeout,
+            idle: args.idle_timeout,
+            grace: args.grace,
+            ..defaults.timeouts
+        },
+        min_rate: args.min_rate,
+        access_log: args.access_log,
+        ..defaults
+    }
+}
+
+/// Parses a time: a number of seconds, or one with a unit (`ms`, `s`, `m`, `h`).
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let number: f64 = number.parse().map_err(|_| format!("\"{text}\" is not a time"))?;
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit \"{unit}\" (known are ms, s, m, h)")),
+    };
+    Duration::try_from_secs_f64(number * unit)
+        .ok()
+        .filter(|time| time.as_secs() < 1 << 32)
+        .ok_or_else(|| format!("\"{text}\" is no time that could be waited for"))
+}

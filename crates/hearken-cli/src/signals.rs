@@ -1,0 +1,37 @@
+//! Signals that ask a command to end.
+
+use std::io;
+use std::thread;
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+/// Calls `stop` at the first SIGINT or SIGTERM; a second one ends the process at once, as its user
+/// then means it to. What is returned ends the watching when it is closed.
+pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        let mut stop = Some(stop);
+        for signal in &mut signals {
+            match stop.take() {
+                Some(stop) => stop(),
+                None => std::process::exit(128 + signal),
+            }
+        }
+    })?;
+    Ok(handle)
+}
+
+/// Has the kernel send SIGTERM when the parent ends, so that an experiment leaves nothing behind
+/// even when it is killed.
+pub(crate) fn exit_with_parent() -> io::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    if getppid() != parent {
+        // It ended before we asked.
+        std::process::exit(1);
+    }
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! The program as its user meets it: what it prints, where, and what it exits with.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use hearken::mechanism::TABLE;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn hearken(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    hearken(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A server or a load that runs until it is dropped.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Running {
+        let mut child = hearken(args).stdout(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Running { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn site() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("1b"), "x").unwrap();
+    fs::write(dir.path().join("index.html"), "<p>hark</p>").unwrap();
+    dir
+}
+
+fn serve(dir: &Path, more: &[&str]) -> (Running, String) {
+    let mut args = vec!["serve", dir.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    args.extend(more);
+    let mut server = Running::start(&args);
+    let line = server.line();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+    let url = url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+    (server, url)
+}
+
+#[test]
+fn help_has_examples() {
+    let below = ["serve", "load", "lab", "mechanisms", "man", "completions"].map(|name| vec![name]);
+    for command in [vec![], vec!["lab", "quick"]].into_iter().chain(below) {
+        let output = run(&[&command[..], &["--help"]].concat());
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("Examples:\n  hearken "), "{command:?}");
+    }
+}
+
+#[test]
+fn mechanisms_are_those_of_the_table() {
+    let output = run(&["mechanisms", "--json"]);
+    assert!(output.status.success());
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    for row in &rows {
+        assert_eq!(row["available"].as_bool().unwrap(), row["reason"].is_null(), "{row}");
+    }
+    let table = run(&["mechanisms"]);
+    for name in names {
+        assert!(text(&table.stdout).lines().any(|line| line.starts_with(name)), "{name}");
+    }
+}
+
+#[test]
+fn every_mechanism_serves_and_stops() {
+    let dir = site();
+    for entry in TABLE {
+        let mut args = vec!["serve", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
+        args.extend(["--events", entry.name, "--workers", "2"]);
+        let mut server = Running::start(&args);
+        let line = server.line();
+        let addr = line
+            .strip_prefix("listening on http://")
+            .and_then(|rest| rest.strip_suffix(&format!(" ({}, 2 workers)\n", entry.name)))
+            .unwrap_or_else(|| panic!("{line:?}"));
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n<p>hark</p>"), "{answer}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{}", entry.name);
+    }
+}
+
+/// Fails with exit status 2 and one line that names what was wrong.
+fn refused(args: &[&str], names: &str) {
+    let output = run(args);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.starts_with("hearken: ") && message.contains(names), "{message}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let dir = site();
+    let path = dir.path().to_str().unwrap();
+    refused(&["serve", "/no/such/dir"], "/no/such/dir");
+    let file = dir.path().join("1b");
+    refused(&["serve", file.to_str().unwrap(), "--listen", "127.0.0.1:0"], "1b");
+    refused(&["serve", path, "--events", "kqueue"], "\"kqueue\"; known are: auto, select");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let holder = TcpListener::bind(&taken);
+    for workers in ["1", "2"] {
+        refused(&["serve", path, "--listen", &taken, "--workers", workers], &taken);
+    }
+    drop(holder);
+}
+
+#[test]
+fn what_cannot_be_loaded_is_refused() {
+    refused(&["load", "https://127.0.0.1/"], "https");
+    refused(&["load", "http://127.0.0.1:70000/"], "70000");
+    refused(&["load", "http://127.0.0.1:1/", "--events", "kqueue"], "kqueue");
+    refused(&["load", "http://127.0.0.1:1/", "--rate", "0"], "rate");
+}
+
+#[test]
+fn a_load_reports_what_the_server_did() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let url = format!("{url}/1b");
+    let args = ["--rate", "500", "--duration", "400ms", "--idle", "200", "--seed", "7"];
+    for more in [&["--connections", "5"][..], &["--per-connection", "1"]] {
+        let output = run(&[&["load", &url, "--json", "-"], &args[..], more].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["complete"], true);
+        let requests = &report["requests"];
+        assert!(requests["intended"].as_u64().unwrap() > 50, "{report}");
+        assert_eq!(requests["replies"], requests["intended"], "{report}");
+        assert_eq!(report["status"]["2xx"], requests["intended"]);
+        assert_eq!(report["idle"]["asked"], 200);
+        assert_eq!(report["idle"]["held"], 200, "{report}");
+        assert_eq!(report["latency_ns"]["count"], requests["intended"]);
+    }
+    let summary = run(&[&["load", &url], &args[..]].concat());
+    assert!(text(&summary.stdout).contains("200"), "{}", text(&summary.stdout));
+}
+
+#[test]
+fn idle_connections_are_held_until_it_is_interrupted() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let mut load = Running::start(&["load", &url, "--rate", "0", "--idle", "100"]);
+    assert_eq!(load.line(), "holding 100 idle connections\n");
+    load.signal(Signal::INT);
+    assert_eq!(load.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_lab_compares_and_reports() {
+    let out = TempDir::new().unwrap();
+    let dir = out.path().join("new/dir");
+    let output = run(&[
+        "lab",
+        "quick",
+        "--mechanisms",
+        "poll,epoll-edge",
+        "--idle",
+        "0,50",
+        "--rate",
+        "300",
+        "--repetitions",
+        "1",
+        "--out",
+        dir.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("epoll-edge"), "{}", text(&output.stdout));
+    let results: Value =
+        serde_json::from_slice(&fs::read(dir.join("results.json")).unwrap()).unwrap();
+    assert_eq!(results["complete"], true);
+    let samples = results["samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 4);
+    let report = fs::read_to_string(dir.join("report.html")).unwrap();
+    assert!(report.contains("<svg") && report.contains("epoll-edge"));
+    // Nothing is fetched from anywhere.
+    assert!(!report.contains("src=\"http") && !report.contains("@import"));
+}
+
+#[test]
+fn a_lab_that_is_interrupted_leaves_what_it_has_and_no_process() {
+    let out = TempDir::new().unwrap();
+    let mut lab = hearken(&["lab", "quick", "--rate", "300", "--idle", "0,20", "--out"]);
+    // What it serves is there, too, so that its processes can be told.
+    lab.arg(out.path()).env("TMPDIR", out.path());
+    let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // It says so when the first measurement begins.
+    let mut said = String::new();
+    BufReader::new(lab.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let pid = Pid::from_child(&lab);
+    kill_process(pid, Signal::INT).unwrap();
+    let status = lab.wait().unwrap();
+    assert_eq!(status.code(), Some(130), "{said}");
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
+    assert_eq!(results["complete"], false);
+    let ours = format!("{}", out.path().display());
+    for process in fs::read_dir("/proc").unwrap() {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(&ours));
+    }
+}
+
+#[test]
+fn manual_and_completions_are_made() {
+    let dir = TempDir::new().unwrap();
+    let output = run(&["man", dir.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = fs::read_to_string(dir.path().join("hearken-serve.1")).unwrap();
+    assert!(page.contains("accept\\-limit"));
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert!(text(&output.stdout).contains("accept-limit"), "{shell}");
+    }
+}
