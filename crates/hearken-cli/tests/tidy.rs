@@ -28,7 +28,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken-http", &[]),
     ("hearken-server", &["hearken", "hearken-http"]),
     ("hearken-load", &["hearken", "hearken-http"]),
-    ("hearken-lab", &[]),
+    // For the form of the generator's result; servers it knows as processes.
+    ("hearken-lab", &["hearken-load"]),
     ("hearken-cli", &["hearken", "hearken-server", "hearken-load", "hearken-lab"]),
 ];
 

@@ -130,7 +130,7 @@ impl ProcessExecutor {
     }
 
     /// Ends the holder, which then says what became of its connections.
-    fn end_holder(&self, guard: Guard) -> Result<load_result::Idle, LabError> {
+    fn end_holder(&self, guard: Guard) -> Result<hearken_load::Idle, LabError> {
         let process = guard.name().to_string();
         guard.terminate();
         let path = self.idle_result();
@@ -194,7 +194,7 @@ impl Executor for ProcessExecutor {
 
         let idle = match holder {
             Some(guard) => self.end_holder(guard)?,
-            None => load_result::Idle::default(),
+            None => hearken_load::Idle::default(),
         };
         server.guard.terminate();
 
@@ -242,7 +242,7 @@ fn account(
     let per = |replies: u64| move |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
     let per_reply = per(result.requests.replies);
     let per_warm = per(warm.requests.replies);
-    let latency = |ns: f64| (result.latency_ns.count > 0).then_some(ns);
+    let latency = |ns: u64| (result.latency_ns.count > 0).then_some(ns as f64);
     let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
     let cpu_share = share(used.cpu_ns);
     let answered = result.requests.replies as f64 / result.requests.intended.max(1) as f64;
@@ -264,7 +264,7 @@ fn account(
         latency_p99_ns: latency(result.latency_ns.p99),
         latency_p999_ns: latency(result.latency_ns.p999),
         latency_max_ns: latency(result.latency_ns.max),
-        lateness_p99_ns: result.lateness_ns.p99,
+        lateness_p99_ns: result.lateness_ns.p99 as f64,
         errors: result.errors,
         saturated: answered < 0.95 || cpu_share > 0.95,
         ..Measurement::default()

@@ -31,7 +31,7 @@ mod warning;
 pub use counters::Refusal;
 pub use error::LabError;
 pub use executor::{Executor, ProcessExecutor};
-pub use load_result::Errors;
+pub use hearken_load::Errors;
 pub use machine::{Machine, Placement};
 pub use plan::{Case, QuickConfig, Settings, plan};
 pub use progress::{Progress, Shown, Silent};

@@ -1,9 +1,9 @@
 //! The report as data: what `results.json` holds, and all that the other exporters read.
 
+use hearken_load::Errors;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Refusal;
-use crate::load_result::Errors;
 use crate::machine::{Machine, Placement};
 use crate::plan::{Case, Settings};
 use crate::summary::Cell;

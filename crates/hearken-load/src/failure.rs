@@ -34,7 +34,7 @@ impl Failure {
 
 /// Requests that have no reply, by the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 pub struct Errors {
     /// The reply was not complete when the client's timeout had passed.
     pub client_timo: u64,

@@ -58,6 +58,7 @@ pub struct Report {
 
 /// What became of the requests: `intended = replies + failed + unfinished`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Requests {
     /// Those whose time came.
     pub intended: u64,
@@ -75,6 +76,7 @@ pub struct Requests {
 
 /// Replies by the class of their status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Status {
     /// Interim replies.
     #[serde(rename = "1xx")]
@@ -118,6 +120,7 @@ impl Status {
 
 /// A distribution of times, in nanoseconds, to three digits.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Quantiles {
     /// How many there are.
     pub count: u64,
@@ -141,7 +144,7 @@ pub struct Quantiles {
 
 /// Idle connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 pub struct Idle {
     /// How many were to be held.
     pub asked: u64,
@@ -155,6 +158,7 @@ pub struct Idle {
 
 /// Bytes, of HTTP and not of TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Bytes {
     /// From the server.
     pub received: u64,
