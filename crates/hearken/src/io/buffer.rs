@@ -80,7 +80,7 @@ impl Buffer {
     /// Drops the first `count` bytes (all, if there are fewer). O(1).
     #[inline]
     pub fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.bytes.len());
+        self.start = self.start.saturating_add(count).min(self.bytes.len());
     }
 
     /// The whole as a vector to append to. What was consumed is still in front; a buffer that was

@@ -108,7 +108,7 @@ pub enum What {
     Sent(io::Result<()>),
     /// The deadline has passed, and is no longer set.
     Deadline,
-    /// A [`Waker`] was used. `on` says nothing.
+    /// A [`Waker`] was used. `on` names nothing that there is.
     Woken,
 }
 
@@ -136,7 +136,8 @@ pub enum What {
 ///
 /// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions, lazily:
 /// work is done as it is asked for, and an operation that can be performed at once may complete
-/// within the turn. A turn that is not taken to its end goes on in the next.
+/// within the turn. A turn that is not taken to its end, which is `None`, goes on after the next
+/// `wait`, which does not wait then.
 pub trait Io {
     /// Listens on `addr` (port 0: any that is free), not yet started.
     ///
@@ -150,7 +151,7 @@ pub trait Io {
     /// The kernel's, where it refuses at once: out of descriptors or ports, no such source address.
     fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token>;
 
-    /// Starts to accept, or to receive.
+    /// Starts to accept, or to receive; nothing where receiving has ended or failed.
     fn start(&mut self, on: Token);
 
     /// Stops accepting, or receiving.
@@ -159,7 +160,8 @@ pub trait Io {
     /// Sends `what`, after all that was to be sent before.
     fn send(&mut self, on: Token, what: Outgoing);
 
-    /// Ends the sending side, at once: the peer reads what was sent, and then the end.
+    /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that
+    /// is not completed yet fails: to have it delivered, await its [`What::Sent`].
     fn shutdown(&mut self, on: Token);
 
     /// Closes it, at once. What the transport has taken is still delivered, if all that
@@ -189,7 +191,7 @@ pub trait Io {
     fn peer_addr(&self, on: Token) -> io::Result<SocketAddr>;
 
     /// Begins a turn: waits until there is something to be done or `until` has come (never sooner,
-    /// but for signals and wake-ups).
+    /// but for signals, wake-ups, and deadlines that are far off and looked at on the way).
     ///
     /// # Errors
     /// The mechanism's, which end its use.

@@ -1,0 +1,209 @@
+//! An `Io` that asserts what the contract promises of every completion.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::SocketAddr;
+
+use hearken::Token;
+use hearken::io::{Completion, Io, ListenOptions, Outgoing, Pool, What};
+use hearken::mechanism::Counters;
+use hearken::timer::Time;
+use hearken::waker::Waker;
+
+/// Passes everything on to `I`, and panics where an answer breaks the contract.
+pub(crate) struct Checked<I> {
+    io: I,
+    live: HashMap<Token, Life>,
+    ever: HashSet<Token>,
+}
+
+/// What is known of a listener or connection.
+#[derive(Default)]
+struct Life {
+    listener: bool,
+    connecting: bool,
+    /// Now, and ever.
+    started: bool,
+    heard: bool,
+    /// Receiving is over, by `End` or `ReceiveFailed`.
+    ended: bool,
+    /// Sends that were not completed.
+    sends: usize,
+    broken: bool,
+    deadline: Option<Time>,
+}
+
+impl<I: Io> Checked<I> {
+    pub(crate) fn new(io: I) -> Checked<I> {
+        assert_eq!(io.open(), 0);
+        Checked { io, live: HashMap::new(), ever: HashSet::new() }
+    }
+
+    fn born(&mut self, token: Token, life: Life) {
+        assert!(self.ever.insert(token), "{token:?} was given out before");
+        self.live.insert(token, life);
+        self.count();
+    }
+
+    fn count(&self) {
+        assert_eq!(self.io.open(), self.live.len(), "open() miscounts");
+    }
+
+    fn check(&mut self, Completion { on, what }: &Completion) {
+        if matches!(what, What::Woken) {
+            return;
+        }
+        let now = self.io.now();
+        let Some(life) = self.live.get_mut(on) else {
+            panic!("{what:?} on {on:?}, which is closed or never was");
+        };
+        if life.listener {
+            match what {
+                What::Accepted(_) => assert!(life.started, "accepted while stopped"),
+                What::AcceptFailed(_) => assert!(std::mem::take(&mut life.started)),
+                What::Deadline => {}
+                _ => panic!("{what:?} on a listener"),
+            }
+        } else if life.connecting && !matches!(what, What::Deadline) {
+            assert!(matches!(what, What::Connected(_)), "{what:?} before Connected");
+        }
+        match what {
+            What::Accepted(token) => self.born(*token, Life::default()),
+            What::Connected(_) => assert!(std::mem::take(&mut life.connecting), "{what:?}"),
+            What::Received(bytes) => {
+                assert!(life.heard, "received before start");
+                assert!(!life.ended, "received after the end");
+                assert!(!bytes.is_empty(), "received nothing");
+            }
+            What::End | What::ReceiveFailed(_) => {
+                assert!(life.heard, "{what:?} before start");
+                assert!(!std::mem::replace(&mut life.ended, true), "a second {what:?}");
+            }
+            What::Sent(result) => {
+                assert!(!life.broken, "{what:?} after a failed send");
+                assert!(life.sends > 0, "{what:?}, but nothing was");
+                life.sends -= 1;
+                life.broken = result.is_err();
+            }
+            What::Deadline => {
+                let deadline = life.deadline.take().expect("there was none");
+                assert!(now >= deadline, "{:?} early", deadline - now);
+            }
+            What::AcceptFailed(_) | What::Woken => {}
+        }
+        self.count();
+    }
+}
+
+impl<I: Io> Io for Checked<I> {
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
+        let token = self.io.listen(addr, options);
+        match token {
+            Ok(token) => {
+                let listener = true;
+                self.born(token, Life { listener, ..Life::default() });
+            }
+            Err(_) => self.count(),
+        }
+        token
+    }
+
+    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
+        let token = self.io.connect(addr, source);
+        match token {
+            Ok(token) => {
+                let connecting = true;
+                self.born(token, Life { connecting, ..Life::default() });
+            }
+            Err(_) => self.count(),
+        }
+        token
+    }
+
+    fn start(&mut self, on: Token) {
+        if let Some(life) = self.live.get_mut(&on) {
+            life.started = true;
+            life.heard = true;
+        }
+        self.io.start(on);
+    }
+
+    fn stop(&mut self, on: Token) {
+        if let Some(life) = self.live.get_mut(&on) {
+            life.started = false;
+        }
+        self.io.stop(on);
+    }
+
+    fn send(&mut self, on: Token, what: Outgoing) {
+        if let Some(life) = self.live.get_mut(&on) {
+            life.sends += 1;
+        }
+        self.io.send(on, what);
+    }
+
+    fn shutdown(&mut self, on: Token) {
+        self.io.shutdown(on);
+    }
+
+    fn close(&mut self, on: Token) {
+        self.live.remove(&on);
+        self.io.close(on);
+        self.count();
+    }
+
+    fn abort(&mut self, on: Token) {
+        self.live.remove(&on);
+        self.io.abort(on);
+        self.count();
+    }
+
+    fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
+        if let Some(life) = self.live.get_mut(&on) {
+            life.deadline = deadline;
+        }
+        self.io.set_deadline(on, deadline);
+    }
+
+    fn delivered(&self, on: Token) -> u64 {
+        self.io.delivered(on)
+    }
+
+    fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
+        self.io.local_addr(on)
+    }
+
+    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
+        self.io.peer_addr(on)
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
+        self.io.wait(until)
+    }
+
+    fn next(&mut self) -> Option<Completion> {
+        let completion = self.io.next()?;
+        self.check(&completion);
+        Some(completion)
+    }
+
+    fn now(&self) -> Time {
+        self.io.now()
+    }
+
+    fn pool(&self) -> &Pool {
+        self.io.pool()
+    }
+
+    fn waker(&self) -> Waker {
+        self.io.waker()
+    }
+
+    fn counters(&self) -> Counters {
+        self.io.counters()
+    }
+
+    fn open(&self) -> usize {
+        self.io.open()
+    }
+}

@@ -1,0 +1,55 @@
+//! The pool and its buffers.
+
+use hearken::io::Pool;
+
+#[test]
+fn lends_up_to_its_limit() {
+    let pool = Pool::new(2, 100);
+    let (first, second) = (pool.lend().unwrap(), pool.lend().unwrap());
+    assert!(pool.is_exhausted() && pool.lend().is_none());
+    let beyond = pool.lend_beyond();
+    assert_eq!(pool.lent(), 3);
+    drop(first);
+    assert!(pool.lend().is_none(), "the limit is still reached");
+    drop((second, beyond));
+    assert_eq!(pool.lent(), 0);
+    assert!(!pool.is_exhausted());
+}
+
+#[test]
+fn a_buffer_gives_back_once() {
+    let pool = Pool::new(1, 100);
+    let mut buffer = pool.lend().unwrap();
+    buffer.as_vec().extend_from_slice(b"bytes");
+    buffer.release();
+    assert_eq!((pool.lent(), buffer.len()), (0, 0));
+    let other = pool.lend().unwrap();
+    buffer.release();
+    drop(buffer);
+    assert_eq!(pool.lent(), 1, "the other's");
+    assert!(other.is_empty(), "it holds what an earlier borrower left");
+}
+
+#[test]
+fn a_buffer_is_consumed_from_its_front() {
+    let pool = Pool::new(1, 100);
+    let mut buffer = pool.lend().unwrap();
+    assert_eq!(buffer.room(), 100);
+    buffer.as_vec().extend_from_slice(b"head and body");
+    assert_eq!(buffer.room(), 87);
+    buffer.consume(5);
+    assert_eq!(&*buffer, b"and body");
+    buffer.as_vec().truncate(3);
+    assert_eq!(&*buffer, b"");
+    buffer.consume(usize::MAX);
+    assert_eq!(&*buffer, b"");
+}
+
+#[test]
+fn a_grown_buffer_is_not_kept() {
+    let pool = Pool::new(1, 100);
+    let mut buffer = pool.lend().unwrap();
+    buffer.as_vec().resize(10_000, 1);
+    drop(buffer);
+    assert_eq!(pool.lend().unwrap().room(), 100);
+}
