@@ -49,7 +49,8 @@ use crate::waker::{Waker, Wakeups};
 /// Events come in the order in which the mechanism has them, one for each descriptor however much
 /// happened to it, each with the readiness found by the [`next_events`](Self::next_events) that
 /// gives it. Whether a descriptor that stays ready is named again is the mechanism's
-/// ([`Trigger`]); code that reads or writes until `WouldBlock` is right with all.
+/// ([`Trigger`](crate::mechanism::Trigger)); code that reads or writes until `WouldBlock` is right
+/// with all.
 /// An event is never given for a registration that was dropped meanwhile, also not from a batch that
 /// was taken before.
 ///
