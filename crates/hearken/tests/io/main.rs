@@ -46,7 +46,7 @@ macro_rules! for_each_clause {
             }
             receiving: {
                 one_byte, one_kibibyte, one_mebibyte, nothing_before_start, pool_exhausted,
-                pool_exhausted_while_sending, idle_owns_nothing, stopped, stopped_at_each_piece,
+                pool_exhausted_while_sending, buffers_go_round, idle_owns_nothing, stopped, stopped_at_each_piece,
                 end_with_the_data, end_later, end_while_stopped, end_only, end_is_final,
                 half_closed_is_served, reset, reset_while_stopped,
             }

@@ -108,6 +108,30 @@ pub(crate) fn pool_exhausted<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.io.pool().lent(), 0);
 }
 
+/// Those that wait for a buffer get one in turn.
+pub(crate) fn buffers_go_round<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let pairs = [net.started_pair(), net.started_pair(), net.started_pair()];
+    let mut lent = exhaust(&net);
+    let bytes = pattern(9, 8 * net.io.pool().size());
+    for (from, _) in pairs {
+        net.send(from, &bytes);
+        net.sends(from, 1);
+    }
+    net.settle();
+    net.hold = true;
+    lent.pop();
+    for _ in 0..4 * pairs.len() {
+        net.drive("a piece is received", |_, _, kind| matches!(kind, Kind::Received(_)));
+        net.settle();
+        net.held.clear();
+    }
+    for (_, to) in pairs {
+        let pieces = net.seen(to).pieces;
+        assert!(pieces >= 2, "{pieces} of {}", 4 * pairs.len());
+    }
+}
+
 /// A connection that waits for a buffer goes on sending.
 pub(crate) fn pool_exhausted_while_sending<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);

@@ -175,7 +175,8 @@ pub(crate) fn delivered<I: Io>(case: &Case<'_, I>) {
     net.send_with(to, &bytes[..1000], Body::Bytes(Bytes::copy_from_slice(&bytes[1000..1_000_000])));
     net.send_with(to, b"", part(&on_disk, 0, LONG as u64 - 1_000_000));
     net.settle();
-    assert!(net.io.delivered(to) < LONG as u64);
+    // Its host takes a window full (`tcp_rmem` has 128 KiB); the rest waits in ours.
+    assert!(net.io.delivered(to) < LONG as u64 / 4);
     net.io.start(from);
     let mut last = 0;
     while last < LONG as u64 {

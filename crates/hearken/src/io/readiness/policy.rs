@@ -1,0 +1,59 @@
+//! The choices of how to wait.
+
+use std::num::NonZeroU32;
+
+/// Whether a call is tried before it is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Call, and wait if it would block.
+    #[default]
+    TryFirst,
+    /// Wait, then call.
+    WaitFirst,
+}
+
+/// When interest is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InterestPolicy {
+    /// To just what is waited for, at every change of state.
+    EveryState,
+    /// Added when it is missing, taken back when an unwanted event comes.
+    #[default]
+    WhenNeeded,
+    /// Declared once, for both directions. Over a level-triggered mechanism, a connection that can be
+    /// written then wakes every wait.
+    Once,
+}
+
+/// How a [`ReadinessIo`] works.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Try first, or wait first.
+    pub order: Order,
+    /// How many connections are accepted for one readiness of a listener; `None` for all.
+    pub accept_limit: Option<NonZeroU32>,
+    /// When interest is changed.
+    pub interest: InterestPolicy,
+    /// After how many bytes, received and sent, it is another connection's turn.
+    pub turn_bytes: usize,
+    /// How many events a wait takes at most.
+    pub batch: usize,
+    /// How many buffers may be lent for received bytes.
+    pub buffers: usize,
+    /// The size of a buffer, in bytes.
+    pub buffer_size: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            order: Order::TryFirst,
+            accept_limit: None,
+            interest: InterestPolicy::default(),
+            turn_bytes: 256 * 1024,
+            batch: 512,
+            buffers: 4096,
+            buffer_size: 16 * 1024,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What is done in a turn: accepting, connecting, receiving, sending, and at its end telling the
+//! mechanism what is still waited for.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SocketFlags, sockopt};
+
+use super::socket::{Progress, Socket, State, transmit};
+use super::{InterestPolicy, Order, ReadinessIo};
+use crate::event::{Interest, Readiness, Token};
+use crate::io::{Completion, What};
+use crate::mechanism::Mechanism;
+use crate::waker::Wakeups;
+
+/// What a wake-up is "on": no token is ever this.
+const NOBODY: Token = Token::from_bits(u64::MAX);
+
+impl<M: Mechanism> ReadinessIo<M> {
+    pub(super) fn adopt(&mut self, fd: OwnedFd, state: State) -> Token {
+        let token = self.registry.insert(fd);
+        let slot = token.slot() as usize;
+        if slot >= self.sockets.len() {
+            self.sockets.resize_with(slot + 1, Socket::default);
+        }
+        self.sockets[slot] = Socket { state, ..Socket::default() };
+        token
+    }
+
+    /// The descriptor and the state of what is still open.
+    #[inline]
+    pub(super) fn socket(&mut self, on: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
+        let fd = self.registry.get(on)?.as_fd();
+        Some((fd, &mut self.sockets[on.slot() as usize]))
+    }
+
+    /// What is waited for.
+    fn awaited(&self, on: Token) -> Interest {
+        let socket = &self.sockets[on.slot() as usize];
+        let mut awaited = Interest::empty();
+        let reads = socket.state & (State::STARTED | State::STARVED) == State::STARTED;
+        awaited.set(Interest::READ, reads);
+        let writes = socket.sends.is_some() || socket.state.contains(State::CONNECTING);
+        awaited.set(Interest::WRITE, writes);
+        awaited
+    }
+
+    /// Has the mechanism told before the next wait.
+    pub(super) fn declare_later(&mut self, on: Token) {
+        let state = &mut self.sockets[on.slot() as usize].state;
+        if !state.contains(State::UNDECLARED) {
+            state.insert(State::UNDECLARED);
+            self.undeclared.push(on);
+        }
+    }
+
+    /// Tells the mechanism of what has changed in this turn and still holds.
+    pub(super) fn declare(&mut self) -> io::Result<()> {
+        while let Some(on) = self.undeclared.pop() {
+            if self.registry.get(on).is_none() {
+                continue;
+            }
+            let awaited = self.awaited(on);
+            let state = &mut self.sockets[on.slot() as usize].state;
+            state.remove(State::UNDECLARED);
+            let interest = match self.policy.interest {
+                _ if state.contains(State::LISTENER) => awaited,
+                InterestPolicy::EveryState => awaited,
+                // An edge that nobody waits for costs nothing; a level does, and can always be written.
+                InterestPolicy::WhenNeeded if self.edge => awaited | self.registry.interest(on),
+                InterestPolicy::WhenNeeded => {
+                    awaited | self.registry.interest(on).difference(Interest::WRITE)
+                }
+                InterestPolicy::Once => Interest::READ | Interest::WRITE,
+            };
+            if let Err(error) = self.registry.declare(on, interest) {
+                self.undeclarable(on, error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What cannot be waited for fails.
+    fn undeclarable(&mut self, on: Token, error: io::Error) {
+        let socket = &mut self.sockets[on.slot() as usize];
+        let what = if socket.state.contains(State::LISTENER) {
+            socket.state.remove(State::STARTED);
+            What::AcceptFailed(error)
+        } else if socket.state.contains(State::CONNECTING) {
+            socket.state.remove(State::CONNECTING);
+            What::Connected(Err(error))
+        } else if socket.sends.take().is_some() {
+            socket.state.insert(State::BROKEN);
+            What::Sent(Err(error))
+        } else if socket.state.contains(State::STARTED) {
+            socket.state.remove(State::STARTED);
+            socket.state.insert(State::ENDED);
+            What::ReceiveFailed(error)
+        } else {
+            return;
+        };
+        self.done.push_back(Completion { on, what });
+    }
+
+    /// Queues what can go on without an event.
+    pub(super) fn go_on(&mut self, on: Token, in_next_turn: bool) {
+        let state = &mut self.sockets[on.slot() as usize].state;
+        if !state.contains(State::QUEUED) {
+            state.insert(State::QUEUED);
+            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(on);
+        }
+    }
+
+    /// Looks at one event of the batch.
+    pub(super) fn on_event(&mut self, on: Token, readiness: Readiness) -> Option<Completion> {
+        if self.one_shot {
+            self.declare_later(on);
+        }
+        if on == self.wakeups {
+            if let Some(pipe) = self.registry.get(on) {
+                Wakeups::drain(pipe);
+            }
+            return Some(Completion { on: NOBODY, what: What::Woken });
+        }
+        let socket = &mut self.sockets[on.slot() as usize];
+        socket.used = 0;
+        if readiness.is_readable() {
+            socket.state.insert(State::READABLE);
+        }
+        if readiness.contains(Readiness::READ_CLOSED) {
+            socket.state.insert(State::ENDING);
+        }
+        if readiness.is_writable() {
+            socket.state.insert(State::WRITABLE);
+            if socket.state.contains(State::CONNECTING) {
+                return self.on_connected(on);
+            }
+            self.go_on_sending(on);
+        }
+        if readiness.is_readable() {
+            let state = self.sockets[on.slot() as usize].state;
+            if !state.contains(State::STARTED) {
+                self.silence(on);
+            } else if state.contains(State::LISTENER) {
+                self.go_on(on, false);
+            } else {
+                return self.receive(on);
+            }
+        }
+        None
+    }
+
+    /// Takes back the interest in what nobody waits for, or a level-triggered mechanism repeats it.
+    fn silence(&mut self, on: Token) {
+        if !self.edge && self.policy.interest != InterestPolicy::Once {
+            let awaited = self.awaited(on);
+            // Refused, it would merely be repeated.
+            let _ = self.registry.declare(on, awaited);
+        }
+    }
+
+    fn on_connected(&mut self, on: Token) -> Option<Completion> {
+        let (fd, socket) = self.socket(on)?;
+        let result = match sockopt::socket_error(fd) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(errno)) | Err(errno) => Err(errno.into()),
+        };
+        socket.state.remove(State::CONNECTING);
+        // The first bytes may have come in the same event.
+        let hears = socket.state.contains(State::STARTED | State::READABLE);
+        self.declare_later(on);
+        if result.is_ok() {
+            self.go_on_sending(on);
+        }
+        if hears {
+            self.go_on(on, false);
+        }
+        Some(Completion { on, what: What::Connected(result) })
+    }
+
+    fn accept(&mut self, on: Token) -> Option<Completion> {
+        let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
+        let (fd, socket) = self.socket(on)?;
+        let what = loop {
+            match net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(accepted) => {
+                    socket.used += 1;
+                    let spent = socket.used >= limit;
+                    // More may be waiting; in front, so that what was accepted comes after.
+                    if spent {
+                        self.go_on(on, true);
+                    } else {
+                        socket.state.insert(State::QUEUED);
+                        self.turn.push_front(on);
+                    }
+                    let state = match self.policy.order {
+                        Order::TryFirst => State::READABLE,
+                        Order::WaitFirst => State::empty(),
+                    };
+                    break What::Accepted(self.adopt(accepted, state | self.newborn));
+                }
+                Err(Errno::AGAIN) => {
+                    socket.state.remove(State::READABLE);
+                    self.declare_later(on);
+                    return None;
+                }
+                // What became of a connection before it was accepted is no failure of the listener:
+                // accept(2), "Error handling".
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::NETDOWN
+                    | Errno::PROTO
+                    | Errno::NOPROTOOPT
+                    | Errno::HOSTDOWN
+                    | Errno::NONET
+                    | Errno::HOSTUNREACH
+                    | Errno::NETUNREACH,
+                ) => {}
+                Err(errno) => {
+                    socket.state.remove(State::STARTED);
+                    self.declare_later(on);
+                    break What::AcceptFailed(errno.into());
+                }
+            }
+        };
+        Some(Completion { on, what })
+    }
+
+    pub(super) fn receive(&mut self, on: Token) -> Option<Completion> {
+        let Some(mut buffer) = self.pool.lend() else {
+            self.starve(on);
+            return None;
+        };
+        let share = self.policy.turn_bytes;
+        let (fd, socket) = self.socket(on)?;
+        let room = buffer.room();
+        let received = loop {
+            match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                // rustix answers with what is in the buffer and the length before any truncation.
+                other => break other.map(|(count, _)| count),
+            }
+        };
+        let what = match received {
+            Ok(0) => {
+                socket.state.remove(State::STARTED | State::READABLE);
+                socket.state.insert(State::ENDED);
+                What::End
+            }
+            Ok(count) => {
+                if count == room || socket.state.contains(State::ENDING) {
+                    socket.used = socket.used.saturating_add(count as u32);
+                    let spent = socket.used as usize >= share;
+                    self.go_on(on, spent);
+                } else {
+                    socket.state.remove(State::READABLE);
+                    self.declare_if_unheard(on);
+                }
+                What::Received(buffer)
+            }
+            Err(Errno::AGAIN) => {
+                socket.state.remove(State::READABLE);
+                self.declare_if_unheard(on);
+                return None;
+            }
+            Err(errno) => {
+                socket.state.remove(State::STARTED | State::READABLE);
+                socket.state.insert(State::ENDED);
+                What::ReceiveFailed(errno.into())
+            }
+        };
+        Some(Completion { on, what })
+    }
+
+    /// Has it wait for a buffer, and not be told meanwhile that there are bytes.
+    fn starve(&mut self, on: Token) {
+        let state = &mut self.sockets[on.slot() as usize].state;
+        if !state.contains(State::STARVED) {
+            state.insert(State::STARVED);
+            self.starved.push_back(on);
+        }
+        if self.registry.interest(on).contains(Interest::READ) {
+            self.silence(on);
+        }
+    }
+
+    /// The first of those that wait for a buffer, if there is one.
+    #[inline]
+    pub(super) fn fed(&mut self) -> Option<Token> {
+        while !self.starved.is_empty() && !self.pool.is_exhausted() {
+            let on = self.starved.pop_front()?;
+            if let Some((_, socket)) = self.socket(on) {
+                socket.state.remove(State::STARVED);
+                if socket.state.contains(State::STARTED) {
+                    return Some(on);
+                }
+            }
+        }
+        None
+    }
+
+    #[inline]
+    pub(super) fn declare_if_unheard(&mut self, on: Token) {
+        if !self.registry.interest(on).contains(Interest::READ)
+            || self.policy.interest == InterestPolicy::EveryState
+        {
+            self.declare_later(on);
+        }
+    }
+
+    /// Sends what is waiting to be sent, as far as it goes.
+    fn go_on_sending(&mut self, on: Token) {
+        let share = self.policy.turn_bytes;
+        let Some((fd, socket)) = self.socket(on) else {
+            return;
+        };
+        let Some(mut sends) = socket.sends.take() else {
+            return;
+        };
+        let mut completed = 0;
+        let progress = loop {
+            let Some(first) = sends.front_mut() else {
+                break Progress::Complete;
+            };
+            match transmit(fd, first, socket, share) {
+                Progress::Complete => {
+                    sends.pop_front();
+                    completed += 1;
+                }
+                other => break other,
+            }
+        };
+        match progress {
+            Progress::Failed(_) => socket.state.insert(State::BROKEN),
+            Progress::Complete => {}
+            Progress::WouldBlock | Progress::Yielded => socket.sends = Some(sends),
+        }
+        for _ in 0..completed {
+            self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
+        }
+        match progress {
+            Progress::Yielded => self.go_on(on, true),
+            Progress::WouldBlock => self.declare_later(on),
+            Progress::Complete => self.declare_later(on),
+            Progress::Failed(error) => {
+                self.done.push_back(Completion { on, what: What::Sent(Err(error)) });
+                self.declare_later(on);
+            }
+        }
+    }
+
+    /// Goes on with what was queued.
+    pub(super) fn resume(&mut self, on: Token) -> Option<Completion> {
+        self.registry.get(on)?;
+        let socket = &mut self.sockets[on.slot() as usize];
+        socket.state.remove(State::QUEUED);
+        if socket.state.contains(State::LISTENER) {
+            return if socket.state.contains(State::STARTED) { self.accept(on) } else { None };
+        }
+        if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
+            self.go_on_sending(on);
+        }
+        let state = self.sockets[on.slot() as usize].state;
+        if state.contains(State::STARTED | State::READABLE) { self.receive(on) } else { None }
+    }
+}
