@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -67,9 +68,9 @@ pub(crate) struct ServeArgs {
     /// Event loops, each a thread with a listening socket of its own
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: NonZeroUsize,
-    /// Connections accepted each time there are some to accept [default: all]
-    #[arg(long, value_name = "N")]
-    pub(crate) accept_limit: Option<NonZeroU32>,
+    /// Connections accepted each time there are some to accept, or "all"
+    #[arg(long, value_name = "N", default_value = "64")]
+    pub(crate) accept_limit: AcceptLimit,
     /// Whether a call is tried before it is waited for
     #[arg(long, value_name = "ORDER", default_value = "try-first")]
     pub(crate) io: IoOrder,
@@ -106,6 +107,24 @@ pub(crate) struct ServeArgs {
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
+}
+
+/// A number, or none for `all`.
+#[derive(Clone, Copy)]
+pub(crate) struct AcceptLimit(pub(crate) Option<NonZeroU32>);
+
+impl FromStr for AcceptLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AcceptLimit, String> {
+        match text {
+            "all" => Ok(AcceptLimit(None)),
+            _ => match text.parse() {
+                Ok(limit) => Ok(AcceptLimit(Some(limit))),
+                Err(_) => Err(format!("\"{text}\" is neither a number of 1 or more nor \"all\"")),
+            },
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -42,7 +42,7 @@ fn config(args: ServeArgs) -> Config {
         listen: args.listen,
         events: args.events,
         workers: args.workers,
-        accept_limit: args.accept_limit,
+        accept_limit: args.accept_limit.0,
         order: args.io.into(),
         interest: args.interest.into(),
         max_connections: args.max_connections,

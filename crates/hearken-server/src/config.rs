@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearken::io::readiness::{InterestPolicy, Order};
+use hearken::io::readiness::{InterestPolicy, Order, Policy};
 
 use crate::site::SiteConfig;
 
@@ -61,14 +61,15 @@ pub struct Timeouts {
 
 impl Default for Config {
     fn default() -> Config {
+        let policy = Policy::default();
         Config {
             site: SiteConfig::default(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             events: hearken::mechanism::AUTO.to_owned(),
             workers: NonZeroUsize::MIN,
-            accept_limit: None,
-            order: Order::default(),
-            interest: InterestPolicy::default(),
+            accept_limit: policy.accept_limit,
+            order: policy.order,
+            interest: policy.interest,
             max_connections: None,
             timeouts: Timeouts::default(),
             min_rate: 256,

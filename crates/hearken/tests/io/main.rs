@@ -100,6 +100,7 @@ macro_rules! mechanisms {
             for_each_clause!(tests!($mechanism, default));
             for_each_clause!(tests!($mechanism, wait_first));
             for_each_clause!(tests!($mechanism, accept_one));
+            for_each_clause!(tests!($mechanism, accept_all));
             for_each_clause!(tests!($mechanism, every_state));
             for_each_clause!(tests!($mechanism, once));
             for_each_clause!(tests!($mechanism, tiny));
@@ -125,6 +126,10 @@ mod policy {
 
     pub(crate) fn accept_one() -> Policy {
         Policy { accept_limit: std::num::NonZeroU32::new(1), ..Policy::default() }
+    }
+
+    pub(crate) fn accept_all() -> Policy {
+        Policy { accept_limit: None, ..Policy::default() }
     }
 
     pub(crate) fn every_state() -> Policy {

@@ -30,7 +30,8 @@ pub enum InterestPolicy {
 pub struct Policy {
     /// Try first, or wait first.
     pub order: Order,
-    /// How many connections are accepted for one readiness of a listener; `None` for all.
+    /// How many connections are accepted for one readiness of a listener; `None` for all that there
+    /// are, which may be never-ending.
     pub accept_limit: Option<NonZeroU32>,
     /// When interest is changed.
     pub interest: InterestPolicy,
@@ -48,7 +49,7 @@ impl Default for Policy {
     fn default() -> Policy {
         Policy {
             order: Order::TryFirst,
-            accept_limit: None,
+            accept_limit: NonZeroU32::new(64),
             interest: InterestPolicy::default(),
             turn_bytes: 256 * 1024,
             batch: 512,
