@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
 
-use crate::serve::duration;
+use crate::time::{duration, patience};
 
 /// Event delivery for network servers: serve, load, compare
 #[derive(Parser)]
@@ -81,13 +81,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
     /// For a request's whole head, however it trickles (then 408)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
     pub(crate) head_timeout: Duration,
     /// For a request's whole body (then 408)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
     pub(crate) body_timeout: Duration,
     /// For the next request on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub(crate) idle_timeout: Duration,
     /// Bytes per second below which a client that is being sent to is cut off; 0 for no limit
     #[arg(long, value_name = "RATE", default_value = "256")]
@@ -182,10 +182,10 @@ pub(crate) struct LoadArgs {
     /// What to ask for: http://HOST[:PORT]/PATH
     pub(crate) url: String,
     /// New requests a second; 0 for none
-    #[arg(long, value_name = "R", default_value = "1000")]
+    #[arg(long, value_name = "R", default_value = "1000", allow_negative_numbers = true)]
     pub(crate) rate: f64,
     /// For how long requests are made; with --rate 0, until interrupted
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = patience)]
     pub(crate) duration: Option<Duration>,
     /// How requests arrive
     #[arg(long, value_name = "KIND", default_value = "poisson")]
@@ -203,7 +203,7 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     pub(crate) idle_request: bool,
     /// After which a request without its whole reply is given up
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience)]
     pub(crate) timeout: Duration,
     /// Use HEAD instead of GET
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken::mechanism::TABLE;
-use hearken_lab::{QuickConfig, Settings, Shown, export, table};
+use hearken_lab::{LabError, QuickConfig, Settings, Shown, export, table};
 
 use crate::args::{Experiment, LabArgs, QuickArgs};
 use crate::{Failure, signals};
@@ -35,8 +35,10 @@ fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
     // Before two minutes are spent on it.
     std::fs::create_dir_all(&out)
         .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
-    let report =
-        hearken_lab::quick(&config, &mut Shown::on_stderr(), &stop).map_err(Failure::runtime)?;
+    let report = match hearken_lab::quick(&config, &mut Shown::on_stderr(), &stop) {
+        Err(error @ LabError::Config(_)) => return Err(Failure::usage(error)),
+        report => report.map_err(Failure::runtime)?,
+    };
     let written = export::write_all(&report, &out).map_err(Failure::runtime)?;
     let mut told = table::text(&report);
     for path in written {

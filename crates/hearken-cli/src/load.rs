@@ -1,6 +1,6 @@
 //! `hearken load`.
 
-use std::fs;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,16 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
-    let json = args.json.clone();
+    // Before the run, and without losing an earlier result should this one come to nothing.
+    let sink = match args.json.as_deref() {
+        None => Sink::Summary,
+        Some(path) if path == Path::new("-") => Sink::Stdout,
+        Some(path) => {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            let cannot = |error| format!("cannot write to {}: {error}", path.display());
+            Sink::File(file.map_err(|error| Failure::usage(cannot(error)))?)
+        }
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let waker = Arc::new(OnceLock::<Waker>::new());
     let (raised, woken) = (stop.clone(), waker.clone());
@@ -28,28 +37,37 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
         }
     };
     signals::on_stop(on_stop).map_err(Failure::runtime)?;
-    let json_on_stdout = json.as_deref() == Some(Path::new("-"));
+    let json_on_stdout = matches!(sink, Sink::Stdout);
     let terminal = io::stderr().is_terminal();
     let mut shown = Shown { waker, terminal, json_on_stdout, dirty: false };
     let report = hearken_load::run(&config(args), &mut shown, &stop);
     shown.clear();
     let report = report.map_err(Failure::usage)?;
-    match json.as_deref() {
-        Some(_) if json_on_stdout => print(&as_json(&report)?),
-        Some(path) => {
-            fs::write(path, as_json(&report)?).map_err(|error| {
-                Failure::runtime(format!("writing {}: {error}", path.display()))
-            })?;
+    match sink {
+        Sink::Stdout => print(&as_json(&report).map_err(Failure::runtime)?),
+        Sink::Summary => print(&report.to_string()),
+        Sink::File(mut file) => {
             print(&report.to_string());
+            file.set_len(0)
+                .and_then(|()| file.write_all(as_json(&report)?.as_bytes()))
+                .map_err(|error| Failure::runtime(format!("writing the result: {error}")))?;
         }
-        None => print(&report.to_string()),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_json(report: &Report) -> Result<String, Failure> {
-    let json = serde_json::to_string_pretty(report).map_err(Failure::runtime)?;
-    Ok(json + "\n")
+/// Where the result goes.
+enum Sink {
+    /// As text, to standard output.
+    Summary,
+    /// As JSON in its place.
+    Stdout,
+    /// As JSON, beside the text.
+    File(File),
+}
+
+fn as_json(report: &Report) -> io::Result<String> {
+    Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// A reader that has seen enough is no failure.

@@ -12,6 +12,7 @@ mod manual;
 mod mechanisms;
 mod serve;
 mod signals;
+mod time;
 
 use args::{Cli, Command};
 

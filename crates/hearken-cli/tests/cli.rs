@@ -155,6 +155,31 @@ fn what_cannot_be_loaded_is_refused() {
     refused(&["load", "http://127.0.0.1:70000/"], "70000");
     refused(&["load", "http://127.0.0.1:1/", "--events", "kqueue"], "kqueue");
     refused(&["load", "http://127.0.0.1:1/", "--rate", "0"], "rate");
+    refused(&["load", "http://127.0.0.1:1/", "--rate", "-5"], "rate");
+    refused(&["load", "http://127.0.0.1:1/", "--json", "/no/such/file"], "/no/such/file");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let out = TempDir::new().unwrap();
+    let out = out.path().to_str().unwrap();
+    refused(&["lab", "quick", "--out", out, "--mechanisms", "kqueue"], "kqueue");
+    refused(&["lab", "quick", "--out", out, "--repetitions", "0"], "repetition");
+    refused(&["lab", "quick", "--out", "/proc/none"], "/proc/none");
+}
+
+#[test]
+fn no_time_is_no_timeout() {
+    for args in [
+        &["serve", ".", "--head-timeout", "0"][..],
+        &["serve", ".", "--idle-timeout", "0ms"],
+        &["load", "http://127.0.0.1:1/", "--duration", "0"],
+        &["load", "http://127.0.0.1:1/", "--timeout", "0s"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains("no time at all"), "{args:?}");
+    }
 }
 
 #[test]
@@ -176,8 +201,13 @@ fn a_load_reports_what_the_server_did() {
         assert_eq!(report["idle"]["held"], 200, "{report}");
         assert_eq!(report["latency_ns"]["count"], requests["intended"]);
     }
-    let summary = run(&[&["load", &url], &args[..]].concat());
+    let file = dir.path().join("result.json");
+    fs::write(&file, [b' '; 10_000]).unwrap();
+    let json = ["--json", file.to_str().unwrap()];
+    let summary = run(&[&["load", &url], &args[..], &json].concat());
     assert!(text(&summary.stdout).contains("200"), "{}", text(&summary.stdout));
+    let written = fs::read(&file).unwrap();
+    assert!(written.len() < 10_000 && serde_json::from_slice::<Value>(&written).is_ok());
 }
 
 #[test]
