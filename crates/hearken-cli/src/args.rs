@@ -220,6 +220,9 @@ pub(crate) struct LoadArgs {
     /// The generator's own event mechanism
     #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
     pub(crate) events: String,
+    /// Say "prepared" on stdout when the first request is about to be made
+    #[arg(long, hide = true)]
+    pub(crate) announce: bool,
     /// Write the result as JSON to FILE (- for stdout, in place of the summary)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -39,7 +39,8 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     signals::on_stop(on_stop).map_err(Failure::runtime)?;
     let json_on_stdout = matches!(sink, Sink::Stdout);
     let terminal = io::stderr().is_terminal();
-    let mut shown = Shown { waker, terminal, json_on_stdout, dirty: false };
+    let announce = args.announce;
+    let mut shown = Shown { waker, terminal, announce, json_on_stdout, dirty: false };
     let report = hearken_load::run(&config(args), &mut shown, &stop);
     shown.clear();
     let report = report.map_err(Failure::usage)?;
@@ -80,6 +81,7 @@ fn print(text: &str) {
 struct Shown {
     waker: Arc<OnceLock<Waker>>,
     terminal: bool,
+    announce: bool,
     json_on_stdout: bool,
     dirty: bool,
 }
@@ -95,6 +97,12 @@ impl Shown {
 impl Progress for Shown {
     fn started(&mut self, waker: Waker) {
         let _ = self.waker.set(waker);
+    }
+
+    fn prepared(&mut self) {
+        if self.announce {
+            print("prepared\n");
+        }
     }
 
     fn holding(&mut self, idle: u64) {

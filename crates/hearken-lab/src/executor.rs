@@ -140,13 +140,16 @@ impl ProcessExecutor {
         Ok(parse(process, &output)?.idle)
     }
 
-    fn load(
+    /// Loads the server, and calls `begin` once all connections are there, so that what it cost to
+    /// make them is not counted among the requests.
+    fn load<T>(
         &self,
         server: &Running,
         seconds: f64,
         case: &Case,
         stop: &AtomicBool,
-    ) -> Result<LoadResult, LabError> {
+        begin: impl FnOnce() -> Result<T, LabError>,
+    ) -> Result<(T, LoadResult), LabError> {
         // Each repetition has arrivals of its own, the same for every cell.
         let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
         let arguments = words(&[
@@ -162,12 +165,15 @@ impl ProcessExecutor {
             &seed.to_string(),
             "--json",
             "-",
+            "--announce",
             "--exit-with-parent",
         ]);
         let mut guard = self.start("load", &self.placement.others, &arguments)?;
+        guard.wait_for_line("prepared", HOLD, stop)?;
+        let begun = begin()?;
         let limit = Duration::from_secs_f64(seconds) + DRAIN;
         let output = guard.wait_for_end(limit, stop)?;
-        parse(guard.name().into(), &output)
+        Ok((begun, parse(guard.name().into(), &output)?))
     }
 }
 
@@ -181,13 +187,16 @@ impl Executor for ProcessExecutor {
         let rss_bytes = server.meter.resident()?;
 
         // First the short pass: it warms the server up, and what the counters cost falls on it.
-        let counters = Counters::attach(&server.meter.threads()?, &mut self.refusals);
-        let warm = self.load(&server, self.settings.counters_s, case, stop)?;
+        let mut refusals = std::mem::take(&mut self.refusals);
+        let attach = || Ok(Counters::attach(&server.meter.threads()?, &mut refusals));
+        let warmed = self.load(&server, self.settings.counters_s, case, stop, attach);
+        self.refusals = refusals;
+        let (counters, warm) = warmed?;
         let counts = counters.finish();
 
-        let before = server.meter.usage()?;
-        let began = Instant::now();
-        let result = self.load(&server, self.settings.duration_s, case, stop)?;
+        let begin = || Ok((server.meter.usage()?, Instant::now()));
+        let ((before, began), result) =
+            self.load(&server, self.settings.duration_s, case, stop, begin)?;
         let elapsed = began.elapsed();
         let used = server.meter.usage()?.since(&before);
         let rss_end_bytes = server.meter.resident()?;

@@ -23,6 +23,7 @@ load:*--rate\ 0*)
     while :; do sleep 0.02; done
     ;;
 load:*)
+    echo "prepared"
     json 100 0
     ;;
 esac

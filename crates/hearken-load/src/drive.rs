@@ -21,6 +21,9 @@ pub trait Progress {
         let _ = waker;
     }
 
+    /// The connections that were to be opened ahead are open: the clock of the requests starts.
+    fn prepared(&mut self) {}
+
     /// All idle connections are held, for the first time.
     fn holding(&mut self, connections: u64) {
         let _ = connections;
@@ -100,6 +103,7 @@ impl<'a, I: Io> Drive<'a, I> {
         if !prepared {
             return Ok(Outcome { complete: false, elapsed: Duration::ZERO, missing });
         }
+        self.progress.prepared();
         let start = Time::now();
         let end = duration.map(|duration| start + duration);
         self.start = Some(start);
