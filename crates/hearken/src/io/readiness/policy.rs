@@ -25,7 +25,7 @@ pub enum InterestPolicy {
     Once,
 }
 
-/// How a [`ReadinessIo`] works.
+/// How a [`ReadinessIo`](super::ReadinessIo) works.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Try first, or wait first.
