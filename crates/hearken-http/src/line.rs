@@ -104,9 +104,25 @@ impl Progress {
     }
 
     /// Remembers that `window` is good but incomplete, its last line starting at `line`.
-    pub(crate) fn wait(&mut self, line: usize, window: &[u8]) {
+    fn wait(&mut self, line: usize, window: &[u8]) {
         self.line = clamp(line);
         self.scanned = clamp(window.len() - usize::from(window.last() == Some(&b'\r')));
+    }
+
+    /// The answer to a head that is good but incomplete: more is waited for, unless it `is_too_long`.
+    #[cold]
+    pub(crate) fn incomplete<T>(
+        &mut self,
+        line: usize,
+        window: &[u8],
+        is_too_long: bool,
+    ) -> Result<Option<T>, Reject> {
+        if is_too_long {
+            *self = Progress::default();
+            return Err(Reject::new(431, "head is too long"));
+        }
+        self.wait(line, window);
+        Ok(None)
     }
 
     /// Whether the request line is still incomplete, one empty line before it aside.

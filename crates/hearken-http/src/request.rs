@@ -146,21 +146,6 @@ impl RequestParser {
         self.parse_head(window, limits, is_too_long)
     }
 
-    /// Remembers that `bytes` are good but end before the line at `line` does.
-    #[cold]
-    fn incomplete<'b>(
-        &mut self,
-        line: usize,
-        bytes: &[u8],
-        is_too_long: bool,
-    ) -> Result<Option<Request<'b>>, Reject> {
-        if is_too_long {
-            return Err(Reject::new(431, "head is too long"));
-        }
-        self.progress.wait(line, bytes);
-        Ok(None)
-    }
-
     /// Reads a head from its first byte.
     ///
     /// Goes strictly left to right and judges what the fields mean only at the end, so that more
@@ -173,13 +158,13 @@ impl RequestParser {
     ) -> Result<Option<Request<'b>>, Reject> {
         let start = match bytes {
             [b'\r', b'\n', ..] => 2,
-            [b'\r'] => return self.incomplete(0, bytes, is_too_long),
+            [b'\r'] => return self.progress.incomplete(0, bytes, is_too_long),
             _ => 0,
         };
         let Some(RequestLine { method, raw_target, target, version, next }) =
             request_line(bytes, start, limits)?
         else {
-            return self.incomplete(start, bytes, is_too_long);
+            return self.progress.incomplete(start, bytes, is_too_long);
         };
 
         let mut known = Known::default();
@@ -196,7 +181,7 @@ impl RequestParser {
                     (name, value)
                 }
                 Line::Blank { next } => break next,
-                Line::Partial => return self.incomplete(at, bytes, is_too_long),
+                Line::Partial => return self.progress.incomplete(at, bytes, is_too_long),
             };
             left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
             // The length alone rules out most names.

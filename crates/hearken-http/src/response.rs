@@ -97,14 +97,7 @@ impl ResponseParser {
         let mut line = 0;
         let result = parse_head(window, method, limits, &mut line);
         match result {
-            Ok(None) if is_too_long => {
-                self.reset();
-                Err(Malformed("head is too long"))
-            }
-            Ok(None) => {
-                self.progress.wait(line, window);
-                Ok(None)
-            }
+            Ok(None) => Ok(self.progress.incomplete(line, window, is_too_long)?),
             _ => {
                 self.reset();
                 Ok(result?)
