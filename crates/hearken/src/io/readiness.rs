@@ -261,7 +261,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             return Ok(()); // Nor would edges be told again.
         }
         self.ended = false;
-        self.declare()?;
+        self.declare();
         for on in self.later.drain(..) {
             self.sockets[on.slot() as usize].used = 0;
             self.turn.push_back(on);

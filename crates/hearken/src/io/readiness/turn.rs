@@ -58,7 +58,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     /// Tells the mechanism of what has changed in this turn and still holds.
-    pub(super) fn declare(&mut self) -> io::Result<()> {
+    pub(super) fn declare(&mut self) {
         while let Some(on) = self.undeclared.pop() {
             if self.registry.get(on).is_none() {
                 continue;
@@ -80,7 +80,6 @@ impl<M: Mechanism> ReadinessIo<M> {
                 self.undeclarable(on, error);
             }
         }
-        Ok(())
     }
 
     /// What cannot be waited for fails.
@@ -120,8 +119,8 @@ impl<M: Mechanism> ReadinessIo<M> {
             self.declare_later(on);
         }
         if on == self.wakeups {
-            if let Some(pipe) = self.registry.get(on) {
-                Wakeups::drain(pipe);
+            if let Some(wakeups) = self.registry.get(on) {
+                Wakeups::drain(wakeups);
             }
             return Some(Completion { on: NOBODY, what: What::Woken });
         }
@@ -334,23 +333,23 @@ impl<M: Mechanism> ReadinessIo<M> {
                 other => break other,
             }
         };
-        match progress {
-            Progress::Failed(_) => socket.state.insert(State::BROKEN),
-            Progress::Complete => {}
-            Progress::WouldBlock | Progress::Yielded => socket.sends = Some(sends),
-        }
         for _ in 0..completed {
             self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
         }
+        let socket = &mut self.sockets[on.slot() as usize];
         match progress {
-            Progress::Yielded => self.go_on(on, true),
-            Progress::WouldBlock => self.declare_later(on),
-            Progress::Complete => self.declare_later(on),
+            Progress::Yielded => {
+                socket.sends = Some(sends);
+                return self.go_on(on, true);
+            }
+            Progress::WouldBlock => socket.sends = Some(sends),
+            Progress::Complete => {}
             Progress::Failed(error) => {
+                socket.state.insert(State::BROKEN);
                 self.done.push_back(Completion { on, what: What::Sent(Err(error)) });
-                self.declare_later(on);
             }
         }
+        self.declare_later(on);
     }
 
     /// Goes on with what was queued.
