@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use hearken::descriptors;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
@@ -143,10 +143,7 @@ pub fn plan(settings: &Settings) -> Vec<Case> {
 /// Raises the soft limit on descriptors to the hard one, which the children inherit, and lowers
 /// the levels of idle connections that do not fit.
 pub(crate) fn fit_descriptors(settings: &mut Settings, warnings: &mut Vec<Warning>) {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Refused only if a limit is exceeded, which this does not do; then the old one still holds.
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    if let Some(limit) = if raised { maximum } else { current } {
+    if let Some(limit) = descriptors::raise_limit() {
         clamp_idle(settings, limit, warnings);
     }
 }

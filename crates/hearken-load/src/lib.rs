@@ -42,9 +42,9 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
+use hearken::descriptors;
 use hearken::io::readiness::{Policy, ReadinessIo};
 use hearken::mechanism::{self, Open, Visitor};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::set_current_timer_slack;
 
 mod active;
@@ -96,23 +96,13 @@ pub fn run(
 ) -> Result<Report, LoadError> {
     config.check()?;
     let target = Target::new(config)?;
-    let descriptors = raise_descriptor_limit();
+    let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     // Or the kernel delays each wait by up to 50 us to save wake-ups. Refused, lateness shows it.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let report =
         mechanism::visit(&config.events, Run { config, target, descriptors, progress, stop });
     let _ = set_current_timer_slack(None);
     report?
-}
-
-/// Returns how many files may be open.
-fn raise_descriptor_limit() -> u64 {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => maximum,
-        Err(_) => current,
-    }
-    .unwrap_or(u64::MAX)
 }
 
 /// What is done with the mechanism once its type is known.

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use hearken::Waker;
 use hearken::io::readiness::{Policy, ReadinessIo};
 use hearken::mechanism::{self, Open, SelectError, Visitor};
+use hearken::{Waker, descriptors};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
-use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
 use crate::log::AccessLog;
@@ -106,7 +105,8 @@ impl Drop for EndsAll {
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
     let events = mechanism::find(&config.events)?.name;
-    let descriptors = raise_descriptor_limit();
+    let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
+    let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
     let workers = config.max_connections.map_or(config.workers, |most| most.min(config.workers));
     if workers.get() > 1 && config.listen.port() != 0 {
@@ -115,7 +115,6 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     }
     let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
     let mut server = Server { addr: config.listen, events, stop, workers: Vec::new() };
-    let mut failed = None;
     for index in 0..workers.get() {
         // All on the port that the first was given.
         let config = Config { listen: server.addr, workers, ..config.clone() };
@@ -134,29 +133,12 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
                 }
             }
         });
-        match worker {
-            Ok(worker) => server.workers.push(worker),
-            Err(error) => {
-                failed = Some(StartError::Worker(error));
-                break;
-            }
-        }
-        match started.recv() {
-            Ok(Ok((addr, waker))) => {
-                server.addr = addr;
-                server.stop.add(waker);
-            }
-            Ok(Err(error)) => failed = Some(error),
-            Err(mpsc::RecvError) => failed = Some(io::Error::other("the worker ended").into()),
-        }
-        if failed.is_some() {
-            break;
-        }
-    }
-    if let Some(error) = failed {
-        // Dropping it stops the workers that did start.
-        drop(server);
-        return Err(error);
+        // Where one fails, dropping the server stops those that did start.
+        server.workers.push(worker?);
+        let started = started.recv().map_err(|_| io::Error::other("the worker ended"))?;
+        let (addr, waker) = started?;
+        server.addr = addr;
+        server.stop.add(waker);
     }
     Ok(server)
 }
@@ -289,14 +271,4 @@ fn check_free(addr: SocketAddr) -> io::Result<()> {
     sockopt::set_socket_reuseaddr(&probe, true)?;
     net::bind(&probe, &addr)?;
     Ok(net::listen(&probe, 1)?)
-}
-
-/// Raises the soft limit of open files to the hard one, and tells it.
-fn raise_descriptor_limit() -> usize {
-    let mut limit = getrlimit(Resource::Nofile);
-    let soft = limit.current;
-    limit.current = limit.maximum;
-    // Refused, the limit is what it was.
-    let now = if setrlimit(Resource::Nofile, limit).is_ok() { limit.maximum } else { soft };
-    now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hearken::io::{Body, Buffer, Io, ListenOptions, Outgoing, What};
 use hearken::timer::Time;
 use hearken::{Token, Waker};
-use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
+use hearken_http::{BodyReader, DateCache, Reject, Request, RequestParser, ResponseHead};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
@@ -247,10 +247,10 @@ impl<I: Io> Worker<I> {
 
     /// Answers the requests that are whole, and tells how many bytes they took.
     fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
-        let connection = &mut self.connections[on.slot() as usize];
         let mut out: Option<Buffer> = None;
         let mut used = 0;
         while used < bytes.len() {
+            let connection = &mut self.connections[on.slot() as usize];
             let request = match connection.parser.parse(&bytes[used..], &self.config.limits) {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
@@ -271,27 +271,40 @@ impl<I: Io> Worker<I> {
                 return bytes.len();
             }
             used += request.head_len;
-            let keep_alive = request.keep_alive && self.grace_ends.is_none();
-            let out_now = out.get_or_insert_with(|| self.io.pool().lend_beyond());
-            let answer = self.site.answer(&request, &self.date, keep_alive, out_now.as_vec());
-            if let Some(log) = &mut self.log {
-                log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
-            }
-            if !keep_alive {
-                connection.close_after(request.keep_alive || used < bytes.len());
-            }
-            let gathered = out_now.len() >= GATHER;
-            if !keep_alive || gathered || !matches!(answer.body, Body::None) {
-                if let Some(out) = out.take() {
-                    self.send(on, out, answer.body);
-                }
+            let mut now = out.take().unwrap_or_else(|| self.io.pool().lend_beyond());
+            let (keep_alive, body) = self.respond(on, &request, used < bytes.len(), &mut now);
+            if !keep_alive || now.len() >= GATHER || !matches!(body, Body::None) {
+                self.send(on, now, body);
                 return used;
             }
+            out = Some(now);
         }
         if let Some(out) = out {
             self.send(on, out, Body::None);
         }
         used
+    }
+
+    /// Adds the answer to a request, behind which there is `more` already, and tells whether the
+    /// connection is kept after it, and what body is to follow.
+    #[inline]
+    fn respond(
+        &mut self,
+        on: Token,
+        request: &Request<'_>,
+        more: bool,
+        out: &mut Buffer,
+    ) -> (bool, Body) {
+        let keep_alive = request.keep_alive && self.grace_ends.is_none();
+        let answer = self.site.answer(request, &self.date, keep_alive, out.as_vec());
+        if let Some(log) = &mut self.log {
+            log.answered(on.slot(), &self.date, Some(request), answer.status, answer.length);
+        }
+        if !keep_alive {
+            let connection = &mut self.connections[on.slot() as usize];
+            connection.close_after(request.keep_alive || more);
+        }
+        (keep_alive, answer.body)
     }
 
     fn send(&mut self, on: Token, head: Buffer, body: Body) {
@@ -383,21 +396,14 @@ impl<I: Io> Worker<I> {
         else {
             return self.close(on); // It was parsed before.
         };
-        let keep_alive = request.keep_alive && self.grace_ends.is_none();
-        if !keep_alive {
-            connection.close_after(request.keep_alive || head < pending.bytes.len());
-        }
         let mut out = self.io.pool().lend_beyond();
-        let answer = self.site.answer(&request, &self.date, keep_alive, out.as_vec());
-        if let Some(log) = &mut self.log {
-            log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
-        }
+        let (_, body) = self.respond(on, &request, head < pending.bytes.len(), &mut out);
         pending.bytes.drain(..head);
         pending.body = None;
         if !pending.bytes.is_empty() {
-            connection.pending = Some(pending);
+            self.connections[on.slot() as usize].pending = Some(pending);
         }
-        self.send(on, out, answer.body);
+        self.send(on, out, body);
     }
 
     fn on_sent(&mut self, on: Token) {

@@ -11,7 +11,9 @@
 //! | [`queue`] | `EventQueue` |
 //! | [`timer`] | the timing wheel |
 //! | [`io`] | operations and completions for servers |
+//! | [`descriptors`] | how many of them this process may have |
 
+pub mod descriptors;
 pub mod event;
 pub mod io;
 pub mod mechanism;
