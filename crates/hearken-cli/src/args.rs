@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen; port 0 takes any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// The event mechanism, as `hearken mechanisms` lists them
+    /// The event mechanism, as `hearken mechanisms` lists them: NAME or NAME:OPTION=VALUE
     #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
     pub(crate) events: String,
     /// Event loops, each a thread with a listening socket of its own
@@ -292,11 +292,16 @@ Examples:
   hearken mechanisms
       Each mechanism: whether this kernel and this user can have it, and if not, why.
   hearken mechanisms --json | jq -r '.[] | select(.available) | .name'
-      The names of those that can be had.")]
+      The names of those that can be had.
+  hearken mechanisms --explain
+      What --events auto chooses on this machine, and why.")]
 pub(crate) struct MechanismsArgs {
     /// As a JSON array of objects
     #[arg(long)]
     pub(crate) json: bool,
+    /// Say what `auto` stands for here, and what was measured to find out
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) explain: bool,
 }
 
 #[derive(Args)]

@@ -51,7 +51,7 @@ fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
 fn settings(args: QuickArgs) -> Result<Settings, Failure> {
     let defaults = Settings::default();
     let mechanisms = if args.mechanisms.is_empty() {
-        let here = TABLE.iter().filter(|entry| entry.probe().is_ok());
+        let here = TABLE.iter().filter(|entry| entry.spec().probe().is_ok());
         here.map(|entry| entry.name.to_owned()).collect()
     } else {
         for name in &args.mechanisms {

@@ -3,14 +3,19 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use hearken::mechanism::{ChangeCost, DEFAULT, Entry, TABLE, Trigger, WaitCost};
+use hearken::mechanism::auto::{self, Ranking, Verdict};
+use hearken::mechanism::{ChangeCost, Choice, Entry, Sharing, TABLE, Trigger, WaitCost, Watches};
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::args::MechanismsArgs;
 
 pub(crate) fn run(args: &MechanismsArgs) -> Result<ExitCode, Failure> {
-    let text = if args.json { as_json() } else { as_table() };
+    let text = match (args.json, args.explain) {
+        (true, _) => as_json(),
+        (_, true) => as_explanation(),
+        _ => as_table(),
+    };
     // A reader that has seen enough is no failure.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
@@ -28,6 +33,7 @@ fn wait_cost(entry: &Entry) -> &'static str {
     match entry.semantics.wait {
         WaitCost::HighestDescriptor => "highest descriptor",
         WaitCost::Registered => "registered",
+        WaitCost::Active => "active lately",
         WaitCost::Ready => "ready",
     }
 }
@@ -36,20 +42,42 @@ fn change_cost(entry: &Entry) -> &'static str {
     match entry.semantics.change {
         ChangeCost::Memory => "memory",
         ChangeCost::SystemCall => "system call",
+        ChangeCost::Wait => "on the wait",
+    }
+}
+
+fn watches(entry: &Entry) -> &'static str {
+    match entry.semantics.watches {
+        Watches::Any => "any",
+        Watches::Signalling => "signalling",
+    }
+}
+
+fn sharing(entry: &Entry) -> &'static str {
+    match entry.semantics.sharing {
+        Sharing::Exclusive => "exclusive",
+        Sharing::Each => "each",
+        Sharing::Owner => "owner",
     }
 }
 
 fn as_json() -> String {
+    let ranking = auto::choose();
+    let chosen = ranking.best().entry.name;
     let rows: Vec<Value> = TABLE
         .iter()
         .map(|entry| {
-            let refused = entry.probe().err();
+            let refused = entry.spec().probe().err();
             json!({
                 "name": entry.name,
                 "summary": entry.summary,
                 "available": refused.is_none(),
                 "reason": refused.map(|reason| reason.to_string()),
-                "default": entry.name == DEFAULT,
+                "auto": entry.name == chosen,
+                "measured_ns": measured(ranking, entry),
+                "options": entry.options.iter().map(|Choice { name, help, values }| json!({
+                    "name": name, "help": help, "values": values.to_string(),
+                })).collect::<Vec<_>>(),
                 "semantics": {
                     "trigger": trigger(entry),
                     "wait_cost_grows_with": wait_cost(entry),
@@ -59,6 +87,9 @@ fn as_json() -> String {
                     "close_revokes": entry.semantics.close_revokes,
                     "registers_both": entry.semantics.registers_both,
                     "overflows": entry.semantics.overflows,
+                    "watches": watches(entry),
+                    "sharing": sharing(entry),
+                    "privileged": entry.semantics.privileged,
                 },
             })
         })
@@ -66,26 +97,56 @@ fn as_json() -> String {
     format!("{:#}\n", Value::Array(rows))
 }
 
+/// What a round of the measurement for `auto` took, if it was measured.
+fn measured(ranking: &Ranking, entry: &Entry) -> Option<u64> {
+    ranking.rows.iter().find_map(|(spec, verdict)| match verdict {
+        Verdict::Measured(took) if spec.entry.name == entry.name => {
+            u64::try_from(took.as_nanos()).ok()
+        }
+        _ => None,
+    })
+}
+
 fn as_table() -> String {
+    let chosen = auto::choose().best().entry.name;
     let mut text = format!(
-        "{:<12} {:<4} {:<8} {:<19} {:<12} {}\n",
+        "{:<14} {:<4} {:<8} {:<19} {:<12} {}\n",
         "NAME", "HERE", "TRIGGER", "WAIT GROWS WITH", "CHANGE", "WHAT IT IS"
     );
     for entry in TABLE {
-        let refused = entry.probe().err();
+        let refused = entry.spec().probe().err();
         let here = if refused.is_none() { "yes" } else { "no" };
-        let default = if entry.name == DEFAULT { " (default)" } else { "" };
+        let chosen = if entry.name == chosen { " (auto, here)" } else { "" };
         text += &format!(
-            "{:<12} {here:<4} {:<8} {:<19} {:<12} {}{default}\n",
+            "{:<14} {here:<4} {:<8} {:<19} {:<12} {}{chosen}\n",
             entry.name,
             trigger(entry),
             wait_cost(entry),
             change_cost(entry),
             entry.summary
         );
-        if let Some(reason) = refused {
-            text += &format!("{:<17} {reason}\n", "");
+        for Choice { name, help, values } in entry.options {
+            text += &format!("{:<19} :{name}={values}  {help}\n", "");
         }
+        if let Some(reason) = refused {
+            text += &format!("{:<19} {reason}\n", "");
+        }
+    }
+    text
+}
+
+/// What `auto` stands for here, and why.
+fn as_explanation() -> String {
+    let ranking = auto::choose();
+    let mut text = format!(
+        "auto is {} here.\n\n\
+         Measured now, on this kernel: connections come, are heard of alone and among others, and go;\n\
+         CPU time of the best of several rounds. Of those within a tenth of the best, edge-triggered\n\
+         goes before level-triggered, and that before one-shot.\n\n",
+        ranking.best()
+    );
+    for (spec, verdict) in &ranking.rows {
+        text += &format!("{:<14} {verdict}\n", spec.to_string());
     }
     text
 }

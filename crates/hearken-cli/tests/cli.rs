@@ -102,7 +102,7 @@ fn mechanisms_are_those_of_the_table() {
 #[test]
 fn every_mechanism_serves_and_stops() {
     let dir = site();
-    for entry in TABLE {
+    for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
         let mut args = vec!["serve", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
         args.extend(["--events", entry.name, "--workers", "2"]);
         let mut server = Running::start(&args);

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use hearken::mechanism::TABLE;
+use hearken::mechanism::{Entry, TABLE};
 use hearken_load::{Arrivals, Config, Errors, Report, run};
 use proptest::prelude::*;
 use server::{Act, Server, refusing};
@@ -96,8 +96,13 @@ fn check(act: Act, events: &str, per_connection: Option<u32>) {
     }
 }
 
+/// The mechanisms that can be had here.
+fn here() -> Vec<&'static Entry> {
+    TABLE.iter().filter(|entry| entry.spec().probe().is_ok()).collect()
+}
+
 fn check_all(per_connection: Option<u32>) {
-    for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+    for entry in here() {
         thread::scope(|scope| {
             for act in Act::ALL {
                 scope.spawn(move || check(act, entry.name, per_connection));
@@ -123,7 +128,7 @@ fn over_a_connection_for_three_requests() {
 
 #[test]
 fn refused() {
-    for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+    for entry in here() {
         for per_connection in [None, NonZeroU32::new(1)] {
             let (url, _held) = refusing();
             let report = load(&Config { per_connection, ..config(url, entry.name) });
@@ -176,7 +181,7 @@ proptest! {
     #[test]
     fn whatever_the_server_does(
         acts in prop::collection::vec(prop::sample::select(Act::ALL.as_slice()), 1..12),
-        mechanism in prop::sample::select(TABLE),
+        mechanism in prop::sample::select(here()),
         connections in 1..20usize,
         per_connection in prop::option::of(1..4u32),
         rate in 100.0..2000.0f64,

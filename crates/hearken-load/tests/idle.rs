@@ -64,7 +64,7 @@ fn holding(url: String, idle: usize, events: &str) -> Config {
 #[test]
 fn lost_connections_are_made_again() {
     thread::scope(|scope| {
-        for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+        for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
             scope.spawn(|| {
                 let server = Server::start(|_| Act::Reply);
                 let config = holding(server.url(), 100, entry.name);
@@ -89,7 +89,7 @@ fn lost_connections_are_made_again() {
 
 #[test]
 fn each_may_ask_first() {
-    for entry in TABLE.iter().filter(|entry| entry.probe().is_ok()) {
+    for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
         let server = Server::start(|_| Act::Chunked);
         let config = Config { idle_request: true, ..holding(server.url(), 50, entry.name) };
         let report = while_running(&config, |said| until_holding(said, 50));

@@ -55,7 +55,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
-    events: &'static str,
+    events: String,
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
 }
@@ -104,7 +104,7 @@ impl Drop for EndsAll {
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let events = mechanism::find(&config.events)?.name;
+    let events = mechanism::find(&config.events)?.to_string();
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
@@ -115,6 +115,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     }
     let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
     let mut server = Server { addr: config.listen, events, stop, workers: Vec::new() };
+    let auto = config.events == mechanism::AUTO;
     for index in 0..workers.get() {
         // All on the port that the first was given.
         let config = Config { listen: server.addr, workers, ..config.clone() };
@@ -136,8 +137,12 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         // Where one fails, dropping the server stops those that did start.
         server.workers.push(worker?);
         let started = started.recv().map_err(|_| io::Error::other("the worker ended"))?;
-        let (addr, waker) = started?;
+        let (addr, waker, events) = started?;
         server.addr = addr;
+        // What auto stands for can fall back as it is opened.
+        if auto {
+            server.events = events.to_owned();
+        }
         server.stop.add(waker);
     }
     Ok(server)
@@ -150,8 +155,8 @@ impl Server {
     }
 
     /// The name of its mechanism.
-    pub fn events(&self) -> &'static str {
-        self.events
+    pub fn events(&self) -> &str {
+        &self.events
     }
 
     /// How many workers it has.
@@ -221,7 +226,7 @@ struct StartWorker {
     config: Config,
     share: Share,
     stop: Arc<AtomicBool>,
-    ready: mpsc::SyncSender<Result<(SocketAddr, Waker), StartError>>,
+    ready: mpsc::SyncSender<Result<(SocketAddr, Waker, &'static str), StartError>>,
 }
 
 impl Visitor for StartWorker {
@@ -252,7 +257,7 @@ impl Visitor for StartWorker {
         })();
         match started {
             Ok((addr, worker)) => {
-                let _ = ready.send(Ok((addr, worker.waker())));
+                let _ = ready.send(Ok((addr, worker.waker(), M::NAME)));
                 worker.run()
             }
             Err(error) => {

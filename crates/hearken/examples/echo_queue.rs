@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let address = args.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
 
-    let queue = Queue::over((mechanism::find(&events)?.open)()?)?;
+    let queue = Queue::over(mechanism::find(&events)?.open()?)?;
     let listener = TcpListener::bind(&address)?;
     listener.set_nonblocking(true)?;
     println!("listening on {}", listener.local_addr()?);

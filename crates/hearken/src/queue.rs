@@ -138,7 +138,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     /// ```
     /// use hearken::{EventQueue, mechanism};
     ///
-    /// let mechanism = (mechanism::find("poll")?.open)()?;
+    /// let mechanism = mechanism::find("poll")?.open()?;
     /// let queue = EventQueue::<u64, _>::over(mechanism)?;
     /// assert_eq!(queue.semantics().trigger, mechanism::Trigger::Level);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -5,12 +5,16 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use hearken::mechanism::{Open, Registry, Trigger};
+use hearken::mechanism::{Registry, Spec, Trigger};
 use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Token};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+
+#[path = "suite/mod.rs"]
+mod suite;
 
 const SOCKETS: usize = 5;
 
@@ -319,12 +323,9 @@ fn runner() -> TestRunner {
     })
 }
 
-fn registry_against_the_model<M: Open>() {
-    if let Err(reason) = M::open() {
-        return eprintln!("skipped: {reason}");
-    }
+fn registry_against_the_model(spec: &Spec) {
     let run = |steps: Vec<Step>| {
-        let mut world = World::new(M::open().unwrap());
+        let mut world = World::new(suite::open(spec));
         for step in &steps {
             world.step(step)?;
         }
@@ -335,12 +336,9 @@ fn registry_against_the_model<M: Open>() {
 
 /// A caller of the queue who reads all that there is upon each event, and sometimes leaves a batch
 /// half taken: in the end nothing is unread, and no event was for nothing.
-fn queue_against_the_model<M: Open>() {
-    if let Err(reason) = M::open() {
-        return eprintln!("skipped: {reason}");
-    }
+fn queue_against_the_model(spec: &Spec) {
     let run = |steps: Vec<Step>| {
-        let queue = EventQueue::<usize, M>::over(M::open().unwrap()).unwrap();
+        let queue = EventQueue::<usize, _>::over(suite::open(spec)).unwrap();
         let mut sockets: Vec<_> = (0..SOCKETS).map(|_| Peer::pair()).collect();
         let mut watched = Declared::new();
         let take = |watched: &mut Declared, max: usize, taken: usize| {
@@ -423,20 +421,11 @@ fn queue_against_the_model<M: Open>() {
     runner().run(&steps(), run).unwrap_or_else(|failed| panic!("{failed}"));
 }
 
-macro_rules! by_type {
-    ($($module:ident => $mechanism:ty,)*) => {
-        $(mod $module {
-            #[test]
-            fn registry_against_the_model() {
-                super::registry_against_the_model::<$mechanism>();
-            }
-
-            #[test]
-            fn queue_against_the_model() {
-                super::queue_against_the_model::<$mechanism>();
-            }
-        })*
-    };
+fn main() -> ExitCode {
+    suite::run(|spec| {
+        vec![
+            suite::trial(spec, "registry_against_the_model", registry_against_the_model),
+            suite::trial(spec, "queue_against_the_model", queue_against_the_model),
+        ]
+    })
 }
-
-hearken::for_each_mechanism!(by_type);

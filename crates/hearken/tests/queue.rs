@@ -7,12 +7,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::mechanism::WaitCost;
-use hearken::{Event, EventQueue, Interest, Mechanism, Readiness, Registration};
+use hearken::{Event, EventQueue, Interest, Readiness, Registration};
+
+#[path = "suite/mod.rs"]
+mod suite;
 
 const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest::WRITE;
@@ -20,76 +24,66 @@ const WRITE: Interest = Interest::WRITE;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
-macro_rules! suite {
-    ($mechanism:ty) => {
-        suite! { $mechanism:
-            declaring_answers_what_is_ready_now
-            what_came_before_is_an_event_too
-            an_event_says_whose_it_is_and_what
-            events_come_in_order_of_arrival
-            one_event_however_much_happened
-            dropped_while_it_waits_in_the_batch
-            a_slot_used_again_within_a_batch
-            what_is_left_comes_first
-            what_was_dealt_with_is_not_said
-            at_most_max
-            any_max_will_do
-            a_timeout_is_never_early
-            batches_may_be_nested
-            an_idle_deadline_is_never_early_and_comes_once
-            activity_puts_idleness_off
-            an_event_arms_idleness_again
-            idleness_taken_back
-            idleness_taken_back_after_it_came
-            idleness_put_off_after_it_came
-            idleness_that_ended_before_it_was_said
-            idleness_is_said_alone
-            idleness_goes_with_the_registration
-            a_slot_used_again_does_not_inherit_idleness
-            idleness_for_ever
-            a_waker_ends_a_wait
-            a_waker_may_come_first
-            wakers_do_not_add_up
-            a_waker_may_outlive_its_queue
-            a_waker_does_not_hide_events
-            a_changed_interest_holds_at_once
-            a_changed_interest_asks_again
-            a_source_comes_back
-            a_forgotten_registration_stays
-            a_registration_may_outlive_its_queue
-            a_refused_source_is_given_back
-            dropping_everything_closes_everything
-            a_source_may_use_the_queue_as_it_is_dropped
-            counters_count
-        }
-    };
-    ($mechanism:ty: $($test:ident)*) => {
-        $(#[test]
-        fn $test() {
-            super::with::<$mechanism>(super::$test);
-        })*
+/// The tests, each with its name.
+macro_rules! tests {
+    ($($test:ident)*) => {
+        [$((stringify!($test), $test as fn(Queue)),)*]
     };
 }
 
-macro_rules! by_type {
-    ($($module:ident => $mechanism:ty,)*) => {
-        $(mod $module {
-            suite!($mechanism);
-        })*
+fn main() -> ExitCode {
+    let tests = tests! {
+        declaring_answers_what_is_ready_now
+        what_came_before_is_an_event_too
+        an_event_says_whose_it_is_and_what
+        events_come_in_order_of_arrival
+        one_event_however_much_happened
+        dropped_while_it_waits_in_the_batch
+        a_slot_used_again_within_a_batch
+        what_is_left_comes_first
+        what_was_dealt_with_is_not_said
+        at_most_max
+        any_max_will_do
+        a_timeout_is_never_early
+        batches_may_be_nested
+        an_idle_deadline_is_never_early_and_comes_once
+        activity_puts_idleness_off
+        an_event_arms_idleness_again
+        idleness_taken_back
+        idleness_taken_back_after_it_came
+        idleness_put_off_after_it_came
+        idleness_that_ended_before_it_was_said
+        idleness_is_said_alone
+        idleness_goes_with_the_registration
+        a_slot_used_again_does_not_inherit_idleness
+        idleness_for_ever
+        a_waker_ends_a_wait
+        a_waker_may_come_first
+        wakers_do_not_add_up
+        a_waker_may_outlive_its_queue
+        a_waker_does_not_hide_events
+        a_changed_interest_holds_at_once
+        a_changed_interest_asks_again
+        a_source_comes_back
+        a_forgotten_registration_stays
+        a_registration_may_outlive_its_queue
+        a_refused_source_is_given_back
+        dropping_everything_closes_everything
+        a_source_may_use_the_queue_as_it_is_dropped
+        counters_count
     };
+    suite::run(|spec| {
+        let test = |(name, test): (&str, fn(Queue))| {
+            suite::trial(spec, name, move |spec| {
+                test(EventQueue::over(suite::open(spec)).expect("a queue"));
+            })
+        };
+        tests.into_iter().map(test).collect()
+    })
 }
 
-hearken::for_each_mechanism!(by_type);
-
-type Queue<M> = EventQueue<u64, M>;
+type Queue = EventQueue<u64, suite::Any>;
 type Stream = Registration<UnixStream>;
-
-fn with<M: hearken::mechanism::Open>(test: fn(Queue<M>)) {
-    match M::open() {
-        Ok(mechanism) => test(EventQueue::over(mechanism).expect("a queue")),
-        Err(reason) => eprintln!("skipped: {reason}"),
-    }
-}
 
 fn pair() -> (UnixStream, UnixStream) {
     let (here, there) = UnixStream::pair().expect("socketpair");
@@ -98,18 +92,14 @@ fn pair() -> (UnixStream, UnixStream) {
     (here, there)
 }
 
-fn declared<M: Mechanism + 'static>(
-    queue: &Queue<M>,
-    interest: Interest,
-    payload: u64,
-) -> (Stream, UnixStream) {
+fn declared(queue: &Queue, interest: Interest, payload: u64) -> (Stream, UnixStream) {
     let (here, there) = pair();
     let (registration, _) = queue.declare_interest(here, interest, payload).unwrap();
     (registration, there)
 }
 
 /// Some that have something to read, called 0, 1, 2...
-fn readable<M: Mechanism + 'static>(queue: &Queue<M>, count: u64) -> Vec<(Stream, UnixStream)> {
+fn readable(queue: &Queue, count: u64) -> Vec<(Stream, UnixStream)> {
     (0..count)
         .map(|payload| {
             let (registration, mut peer) = declared(queue, READ, payload);
@@ -119,7 +109,7 @@ fn readable<M: Mechanism + 'static>(queue: &Queue<M>, count: u64) -> Vec<(Stream
         .collect()
 }
 
-fn take<M: Mechanism + 'static>(queue: &Queue<M>, timeout: Option<Duration>) -> Vec<Event<u64>> {
+fn take(queue: &Queue, timeout: Option<Duration>) -> Vec<Event<u64>> {
     let events: Vec<_> = queue.next_events(64, timeout).unwrap().collect();
     for (at, event) in events.iter().enumerate() {
         let twice = events[..at].iter().any(|other| other.who == event.who);
@@ -129,7 +119,7 @@ fn take<M: Mechanism + 'static>(queue: &Queue<M>, timeout: Option<Duration>) -> 
 }
 
 /// Has a batch of which nobody takes anything.
-fn leave<M: Mechanism + 'static>(queue: &Queue<M>) {
+fn leave(queue: &Queue) {
     let _ = queue.next_events(64, PATIENCE).unwrap();
 }
 
@@ -150,7 +140,7 @@ fn drain(mut stream: &UnixStream) -> usize {
     }
 }
 
-fn quiet<M: Mechanism + 'static>(queue: &Queue<M>) {
+fn quiet(queue: &Queue) {
     for millis in [0, 10] {
         let events = take(queue, Some(Duration::from_millis(millis)));
         assert!(events.is_empty(), "{events:?}");
@@ -167,7 +157,7 @@ fn is_closed(mut peer: &UnixStream) -> bool {
     }
 }
 
-fn declaring_answers_what_is_ready_now<M: Mechanism + 'static>(queue: Queue<M>) {
+fn declaring_answers_what_is_ready_now(queue: Queue) {
     let (here, _there) = pair();
     let (_registration, ready) = queue.declare_interest(here, READ, 1).unwrap();
     assert_eq!(ready, Readiness::WRITABLE, "of all it could be asked for");
@@ -183,14 +173,14 @@ fn declaring_answers_what_is_ready_now<M: Mechanism + 'static>(queue: Queue<M>) 
     assert!(ready.contains(Readiness::READABLE | Readiness::READ_CLOSED));
 }
 
-fn what_came_before_is_an_event_too<M: Mechanism + 'static>(queue: Queue<M>) {
+fn what_came_before_is_an_event_too(queue: Queue) {
     let (here, mut there) = pair();
     there.write_all(b"x").unwrap();
     let _registration = queue.declare_interest(here, READ, 5).unwrap();
     assert_eq!(take(&queue, PATIENCE), [said(5, Readiness::READABLE)]);
 }
 
-fn an_event_says_whose_it_is_and_what<M: Mechanism + 'static>(queue: Queue<M>) {
+fn an_event_says_whose_it_is_and_what(queue: Queue) {
     let (read, mut peer) = declared(&queue, READ, u64::MAX);
     quiet(&queue);
     peer.write_all(b"x").unwrap();
@@ -201,7 +191,7 @@ fn an_event_says_whose_it_is_and_what<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::WRITABLE)]);
 }
 
-fn events_come_in_order_of_arrival<M: Mechanism + 'static>(queue: Queue<M>) {
+fn events_come_in_order_of_arrival(queue: Queue) {
     let mut pairs: Vec<_> = (0..8).map(|who| declared(&queue, READ, who)).collect();
     let order = [3, 1, 4, 7, 5, 0, 2, 6];
     for at in order {
@@ -217,7 +207,7 @@ fn events_come_in_order_of_arrival<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn one_event_however_much_happened<M: Mechanism + 'static>(queue: Queue<M>) {
+fn one_event_however_much_happened(queue: Queue) {
     let mut pairs = readable(&queue, 2);
     let first = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
     // The other's event is left; more arrives for it.
@@ -231,7 +221,7 @@ fn one_event_however_much_happened<M: Mechanism + 'static>(queue: Queue<M>) {
     quiet(&queue);
 }
 
-fn dropped_while_it_waits_in_the_batch<M: Mechanism + 'static>(queue: Queue<M>) {
+fn dropped_while_it_waits_in_the_batch(queue: Queue) {
     let mut pairs: Vec<_> = readable(&queue, 6).into_iter().map(Some).collect();
     let mut events = queue.next_events(64, PATIENCE).unwrap();
     let mut seen = vec![events.next().unwrap().who];
@@ -246,7 +236,7 @@ fn dropped_while_it_waits_in_the_batch<M: Mechanism + 'static>(queue: Queue<M>) 
     assert_eq!(seen, kept);
 }
 
-fn a_slot_used_again_within_a_batch<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_slot_used_again_within_a_batch(queue: Queue) {
     let mut pairs = readable(&queue, 3);
     let mut events = queue.next_events(64, PATIENCE).unwrap();
     let first = events.next().unwrap().who;
@@ -259,7 +249,7 @@ fn a_slot_used_again_within_a_batch<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(11, Readiness::READABLE)]);
 }
 
-fn what_is_left_comes_first<M: Mechanism + 'static>(queue: Queue<M>) {
+fn what_is_left_comes_first(queue: Queue) {
     let mut pairs = readable(&queue, 3);
     let taken = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
     drain(&pairs[taken as usize].0);
@@ -269,7 +259,7 @@ fn what_is_left_comes_first<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(whose.len(), 2, "and what was left is still there");
 }
 
-fn what_was_dealt_with_is_not_said<M: Mechanism + 'static>(queue: Queue<M>) {
+fn what_was_dealt_with_is_not_said(queue: Queue) {
     let pairs = readable(&queue, 3);
     leave(&queue);
     for at in [0, 2] {
@@ -278,7 +268,7 @@ fn what_was_dealt_with_is_not_said<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::READABLE)]);
 }
 
-fn at_most_max<M: Mechanism + 'static>(queue: Queue<M>) {
+fn at_most_max(queue: Queue) {
     let pairs = readable(&queue, 10);
     let mut seen = [false; 10];
     for _ in 0..4 {
@@ -298,13 +288,13 @@ fn at_most_max<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(events.next(), None);
 }
 
-fn any_max_will_do<M: Mechanism + 'static>(queue: Queue<M>) {
+fn any_max_will_do(queue: Queue) {
     let _pairs = readable(&queue, 2);
     assert_eq!(queue.next_events(0, PATIENCE).unwrap().count(), 1);
     assert!(queue.next_events(usize::MAX, PATIENCE).unwrap().count() >= 1);
 }
 
-fn a_timeout_is_never_early<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_timeout_is_never_early(queue: Queue) {
     let _pair = declared(&queue, READ, 0);
     for timeout in [1, 900_000, 3_100_000].map(Duration::from_nanos) {
         let start = Instant::now();
@@ -315,7 +305,7 @@ fn a_timeout_is_never_early<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn batches_may_be_nested<M: Mechanism + 'static>(queue: Queue<M>) {
+fn batches_may_be_nested(queue: Queue) {
     let pairs = readable(&queue, 4);
     let mut seen = Vec::new();
     let mut outer = queue.next_events(64, PATIENCE).unwrap();
@@ -333,7 +323,7 @@ fn batches_may_be_nested<M: Mechanism + 'static>(queue: Queue<M>) {
 
 const IDLE: Duration = Duration::from_millis(12);
 
-fn an_idle_deadline_is_never_early_and_comes_once<M: Mechanism + 'static>(queue: Queue<M>) {
+fn an_idle_deadline_is_never_early_and_comes_once(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 3);
     for idle in [Duration::ZERO, Duration::from_micros(700), IDLE] {
         let start = Instant::now();
@@ -345,7 +335,7 @@ fn an_idle_deadline_is_never_early_and_comes_once<M: Mechanism + 'static>(queue:
     }
 }
 
-fn activity_puts_idleness_off<M: Mechanism + 'static>(queue: Queue<M>) {
+fn activity_puts_idleness_off(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 3);
     let mut last = Instant::now();
     registration.set_idle_deadline(Some(IDLE));
@@ -365,7 +355,7 @@ fn activity_puts_idleness_off<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn an_event_arms_idleness_again<M: Mechanism + 'static>(queue: Queue<M>) {
+fn an_event_arms_idleness_again(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 3);
     registration.set_idle_deadline(Some(IDLE));
     for _ in 0..2 {
@@ -380,7 +370,7 @@ fn an_event_arms_idleness_again<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn idleness_taken_back<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_taken_back(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 3);
     registration.set_idle_deadline(Some(IDLE));
     registration.set_idle_deadline(None);
@@ -388,7 +378,7 @@ fn idleness_taken_back<M: Mechanism + 'static>(queue: Queue<M>) {
 }
 
 /// Two are idle, and the first to be told takes the other's back.
-fn idleness_taken_back_after_it_came<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_taken_back_after_it_came(queue: Queue) {
     let (one, two) = (declared(&queue, READ, 1), declared(&queue, READ, 2));
     for (registration, _) in [&one, &two] {
         registration.set_idle_deadline(Some(Duration::ZERO));
@@ -403,7 +393,7 @@ fn idleness_taken_back_after_it_came<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, Some(IDLE)), []);
 }
 
-fn idleness_put_off_after_it_came<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_put_off_after_it_came(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(Duration::ZERO));
     leave(&queue);
@@ -414,7 +404,7 @@ fn idleness_put_off_after_it_came<M: Mechanism + 'static>(queue: Queue<M>) {
 }
 
 /// It was idle, but by the time it is told it no longer is.
-fn idleness_that_ended_before_it_was_said<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_that_ended_before_it_was_said(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(IDLE));
     leave(&queue);
@@ -427,7 +417,7 @@ fn idleness_that_ended_before_it_was_said<M: Mechanism + 'static>(queue: Queue<M
 }
 
 /// An event that was not taken waits longer than the deadline: it is no idleness.
-fn idleness_is_said_alone<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_is_said_alone(queue: Queue) {
     let pairs = readable(&queue, 1);
     pairs[0].0.set_idle_deadline(Some(Duration::from_millis(2)));
     leave(&queue);
@@ -437,7 +427,7 @@ fn idleness_is_said_alone<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::IDLE)]);
 }
 
-fn idleness_goes_with_the_registration<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_goes_with_the_registration(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(IDLE));
     let source = registration.into_source();
@@ -445,7 +435,7 @@ fn idleness_goes_with_the_registration<M: Mechanism + 'static>(queue: Queue<M>) 
     drop(source);
 }
 
-fn a_slot_used_again_does_not_inherit_idleness<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_slot_used_again_does_not_inherit_idleness(queue: Queue) {
     let (old, _old_peer) = declared(&queue, READ, 1);
     old.set_idle_deadline(Some(IDLE));
     drop(old);
@@ -458,7 +448,7 @@ fn a_slot_used_again_does_not_inherit_idleness<M: Mechanism + 'static>(queue: Qu
     assert_eq!(take(&queue, Some(IDLE * 2)), []);
 }
 
-fn idleness_for_ever<M: Mechanism + 'static>(queue: Queue<M>) {
+fn idleness_for_ever(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 1);
     for idle in [Duration::MAX, Duration::from_secs(100 * 365 * 86400)] {
         registration.set_idle_deadline(Some(idle));
@@ -469,7 +459,7 @@ fn idleness_for_ever<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn a_waker_ends_a_wait<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_waker_ends_a_wait(queue: Queue) {
     let _pair = declared(&queue, READ, 0);
     for _ in 0..3 {
         let waker = queue.waker();
@@ -484,7 +474,7 @@ fn a_waker_ends_a_wait<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn a_waker_may_come_first<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_waker_may_come_first(queue: Queue) {
     queue.waker().wake();
     assert!(queue.next_events(1, None).unwrap().woken());
     // By its descriptor, as a signal handler does.
@@ -492,7 +482,7 @@ fn a_waker_may_come_first<M: Mechanism + 'static>(queue: Queue<M>) {
     assert!(queue.next_events(1, None).unwrap().woken());
 }
 
-fn wakers_do_not_add_up<M: Mechanism + 'static>(queue: Queue<M>) {
+fn wakers_do_not_add_up(queue: Queue) {
     for wakes in [2, 64, 65, 128, 100_000] {
         let waker = queue.waker();
         thread::spawn(move || (0..wakes).for_each(|_| waker.wake())).join().unwrap();
@@ -504,14 +494,14 @@ fn wakers_do_not_add_up<M: Mechanism + 'static>(queue: Queue<M>) {
     }
 }
 
-fn a_waker_may_outlive_its_queue<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_waker_may_outlive_its_queue(queue: Queue) {
     let waker = queue.waker();
     drop(queue);
     waker.wake();
     waker.clone().wake();
 }
 
-fn a_waker_does_not_hide_events<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_waker_does_not_hide_events(queue: Queue) {
     let pairs = readable(&queue, 3);
     let (mut woken, mut seen) = (0, 0);
     queue.waker().wake();
@@ -527,7 +517,7 @@ fn a_waker_does_not_hide_events<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!((woken, seen), (1, 3));
 }
 
-fn a_changed_interest_holds_at_once<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_changed_interest_holds_at_once(queue: Queue) {
     let pairs = readable(&queue, 3);
     // They are in the batch as readable, and nobody wants to know any more.
     let events = queue.next_events(64, PATIENCE).unwrap();
@@ -540,7 +530,7 @@ fn a_changed_interest_holds_at_once<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::WRITABLE)]);
 }
 
-fn a_changed_interest_asks_again<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_changed_interest_asks_again(queue: Queue) {
     let pairs = readable(&queue, 1);
     let registration = &pairs[0].0;
     // The event that is in the batch is withdrawn with the interest, and returns with it.
@@ -553,7 +543,7 @@ fn a_changed_interest_asks_again<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(0, both)]);
 }
 
-fn a_source_comes_back<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_source_comes_back(queue: Queue) {
     let mut pairs = readable(&queue, 1);
     let (registration, mut peer) = pairs.remove(0);
     leave(&queue);
@@ -567,7 +557,7 @@ fn a_source_comes_back<M: Mechanism + 'static>(queue: Queue<M>) {
     assert_eq!(take(&queue, PATIENCE), [said(9, Readiness::READABLE)]);
 }
 
-fn a_forgotten_registration_stays<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_forgotten_registration_stays(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 4);
     mem::forget(registration);
     peer.write_all(b"x").unwrap();
@@ -576,7 +566,7 @@ fn a_forgotten_registration_stays<M: Mechanism + 'static>(queue: Queue<M>) {
     assert!(!is_closed(&peer));
 }
 
-fn a_registration_may_outlive_its_queue<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_registration_may_outlive_its_queue(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 4);
     let (other, other_peer) = declared(&queue, READ, 5);
     registration.set_idle_deadline(Some(IDLE));
@@ -593,7 +583,7 @@ fn a_registration_may_outlive_its_queue<M: Mechanism + 'static>(queue: Queue<M>)
     assert!(is_closed(&other_peer));
 }
 
-fn a_refused_source_is_given_back<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_refused_source_is_given_back(queue: Queue) {
     let (here, mut there) = pair();
     let here = Rc::new(here);
     let (registration, _) = queue.declare_interest(here.clone(), READ, 1).unwrap();
@@ -612,7 +602,7 @@ fn a_refused_source_is_given_back<M: Mechanism + 'static>(queue: Queue<M>) {
     drop(again);
 }
 
-fn dropping_everything_closes_everything<M: Mechanism + 'static>(queue: Queue<M>) {
+fn dropping_everything_closes_everything(queue: Queue) {
     let waker = queue.waker();
     let (registrations, peers): (Vec<_>, Vec<_>) = readable(&queue, 5).into_iter().unzip();
     // With a batch in the queue, and idleness pending.
@@ -627,15 +617,15 @@ fn dropping_everything_closes_everything<M: Mechanism + 'static>(queue: Queue<M>
 }
 
 /// A source that says farewell through the queue that watched it.
-struct Farewell<M: Mechanism + 'static>(UnixStream, Rc<Queue<M>>);
+struct Farewell(UnixStream, Rc<Queue>);
 
-impl<M: Mechanism + 'static> AsFd for Farewell<M> {
+impl AsFd for Farewell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl<M: Mechanism + 'static> Drop for Farewell<M> {
+impl Drop for Farewell {
     fn drop(&mut self) {
         let (here, _there) = pair();
         let (registration, _) = self.1.declare_interest(here, READ, 99).unwrap();
@@ -645,7 +635,7 @@ impl<M: Mechanism + 'static> Drop for Farewell<M> {
     }
 }
 
-fn a_source_may_use_the_queue_as_it_is_dropped<M: Mechanism + 'static>(queue: Queue<M>) {
+fn a_source_may_use_the_queue_as_it_is_dropped(queue: Queue) {
     let queue = Rc::new(queue);
     let source = |payload| {
         let (here, there) = pair();
@@ -662,7 +652,7 @@ fn a_source_may_use_the_queue_as_it_is_dropped<M: Mechanism + 'static>(queue: Qu
     quiet(&queue);
 }
 
-fn counters_count<M: Mechanism + 'static>(queue: Queue<M>) {
+fn counters_count(queue: Queue) {
     // The queue's own pipe.
     assert_eq!(queue.counters().changes, 1);
     let (registration, mut peer) = declared(&queue, READ, 0);

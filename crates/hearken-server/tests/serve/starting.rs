@@ -141,6 +141,6 @@ fn with_an_unknown_mechanism() {
 fn with_the_best_mechanism() {
     let site = Site::new();
     let server = start(&config(&site)).unwrap();
-    assert_eq!(server.events(), hearken::mechanism::DEFAULT);
+    assert_eq!(server.events(), hearken::mechanism::auto::choose().best().entry.name);
     assert_eq!(Client::connect(server.addr()).get("/small").body, b"small\n");
 }

@@ -21,6 +21,8 @@
 //!    what it is, and why it is here to be measured; use it only for that.
 //! h) Regular files and directories are refused by the kernel with EPERM: always ready, they need
 //!    no mechanism.
+//! i) EPOLLEXCLUSIVE goes with no EPOLLRDHUP (EINVAL), and cannot be changed: what several instances
+//!    watch is not told of the end of a stream apart from data, and is registered anew.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -31,8 +33,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost};
-use super::{borrow, timespec};
+use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
+use super::{WaitCost, Watches, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// How epoll is used.
@@ -89,6 +91,7 @@ pub struct Epoll<M: Mode> {
     batch: Vec<epoll::Event>,
     /// epoll_pwait2 was refused.
     coarse: bool,
+    calls: u64,
     mode: PhantomData<M>,
 }
 
@@ -156,15 +159,18 @@ impl<M: Mode> Open for Epoll<M> {
         close_revokes: true,
         registers_both: M::BOTH,
         overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Exclusive,
+        privileged: false,
     };
 
-    fn open() -> Result<Self, Unavailable> {
+    fn open_with(_: &Options) -> Result<Self, Unavailable> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Unavailable {
             call: "epoll_create1",
             error: errno.into(),
             remedy: "raise the limit of open files, or allow the call in the seccomp filter",
         })?;
-        Ok(Epoll { epoll, batch: Vec::new(), coarse: false, mode: PhantomData })
+        Ok(Epoll { epoll, batch: Vec::new(), coarse: false, calls: 0, mode: PhantomData })
     }
 }
 
@@ -177,7 +183,22 @@ impl<M: Mode> Mechanism for Epoll<M> {
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());
+        self.calls += 1;
         Ok(epoll::add(&self.epoll, source, data, Self::flags(interest))?)
+    }
+
+    unsafe fn declare_exclusive(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        // SAFETY: the caller keeps fd open.
+        let source = unsafe { borrow(fd) };
+        let data = epoll::EventData::new_u64(token.to_bits());
+        let flags = Self::flags(interest) - epoll::EventFlags::RDHUP; // (i)
+        self.calls += 1;
+        Ok(epoll::add(&self.epoll, source, data, flags | epoll::EventFlags::EXCLUSIVE)?)
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
@@ -187,10 +208,12 @@ impl<M: Mode> Mechanism for Epoll<M> {
         // SAFETY: the caller keeps fd open.
         let source = unsafe { borrow(fd) };
         let data = epoll::EventData::new_u64(token.to_bits());
+        self.calls += 1;
         Ok(epoll::modify(&self.epoll, source, data, Self::flags(interest))?)
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
+        self.calls += 1;
         // SAFETY: the caller keeps fd open.
         Ok(epoll::delete(&self.epoll, unsafe { borrow(fd) })?)
     }
@@ -199,6 +222,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
+        self.calls += 1;
         // The kernel takes as many as there is room for.
         let max = max.clamp(1, MOST);
         if self.batch.capacity() != max {
@@ -239,5 +263,9 @@ impl<M: Mode> Mechanism for Epoll<M> {
         readiness.set(Readiness::HANGUP, flags.contains(epoll::EventFlags::HUP));
         readiness.set(Readiness::ERROR, flags.contains(epoll::EventFlags::ERR));
         Event { who: token, readiness }
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
     }
 }

@@ -19,14 +19,19 @@ use rustix::event::Timespec;
 
 use crate::event::{Event, Interest, Readiness, Token};
 
+pub mod auto;
 pub mod epoll;
+mod options;
 pub mod poll;
 mod registry;
 pub mod select;
 #[cfg(test)]
 mod skeleton;
+mod table;
 
+pub use options::{Choice, Options, Values};
 pub use registry::{Counters, Registry};
+pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
 /// How a mechanism repeats what it said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +51,8 @@ pub enum ChangeCost {
     Memory,
     /// A system call.
     SystemCall,
+    /// Nothing by itself: it rides on the next wait.
+    Wait,
 }
 
 /// What one wait costs, as a function of the descriptors registered (n) and ready (k).
@@ -55,8 +62,33 @@ pub enum WaitCost {
     HighestDescriptor,
     /// Grows with the number registered.
     Registered,
+    /// Grows with the number that were ready lately.
+    Active,
     /// Grows with the number ready only.
     Ready,
+}
+
+/// Which descriptors a mechanism can watch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watches {
+    /// All that poll(2) can wait for.
+    Any,
+    /// Those that raise signals when O_ASYNC is set: sockets, pipes, FIFOs and terminals. Others
+    /// are refused with `EPERM`.
+    Signalling,
+}
+
+/// What becomes of an event where several instances, as a rule in as many threads, watch the same
+/// open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Each of them hears of it, or only as many as are needed, where it was declared by
+    /// [`declare_exclusive`](Mechanism::declare_exclusive).
+    Exclusive,
+    /// Each of them hears of it.
+    Each,
+    /// Only the last to declare does: who is told belongs to the open file.
+    Owner,
 }
 
 /// What differs between mechanisms, as data for those who must know.
@@ -78,6 +110,12 @@ pub struct Semantics {
     pub registers_both: bool,
     /// True if it holds a queue that can overflow and be recovered.
     pub overflows: bool,
+    /// Which descriptors it can watch.
+    pub watches: Watches,
+    /// What becomes of an event where several instances watch the same open file.
+    pub sharing: Sharing,
+    /// True if it needs privileges, which [`AUTO`] never asks for.
+    pub privileged: bool,
 }
 
 /// Why a mechanism cannot be had.
@@ -175,6 +213,25 @@ pub trait Mechanism: fmt::Debug {
     /// [`closing`](Mechanism::closing).
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
 
+    /// As [`declare`](Mechanism::declare), for an open file that other instances watch as well: an
+    /// event wakes as few of them as [`Semantics::sharing`] allows, and at least one. It is changed
+    /// by revoking it and declaring it again.
+    ///
+    /// # Errors
+    /// As [`declare`](Mechanism::declare).
+    ///
+    /// # Safety
+    /// As for [`declare`](Mechanism::declare).
+    unsafe fn declare_exclusive(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.declare(fd, token, interest) }
+    }
+
     /// Replaces the interest in a registered descriptor, and arms it again where events are
     /// one-shot. O(1).
     ///
@@ -205,6 +262,10 @@ pub trait Mechanism: fmt::Debug {
         let _ = unsafe { self.revoke(fd, token) };
     }
 
+    /// Hears that an operation met `EAGAIN` in the directions of `interest`. A mechanism that was
+    /// is made edge-triggered from another kind needs it; others do not. O(1), no system call.
+    fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
+
     /// Waits for events, at most `max` (at least 1) and for at most `timeout` (for ever if none),
     /// and returns how many there are. The batch stands until the next wait.
     ///
@@ -220,6 +281,9 @@ pub trait Mechanism: fmt::Debug {
     fn overflows(&self) -> u64 {
         0
     }
+
+    /// How many system calls it has made.
+    fn calls(&self) -> u64;
 }
 
 /// A mechanism that can be opened by its type.
@@ -228,14 +292,24 @@ pub trait Open: Mechanism + Sized + 'static {
     const NAME: &'static str;
     /// One line on what it is.
     const SUMMARY: &'static str;
-    /// What holds for it.
+    /// What holds for it, with its options' defaults.
     const SEMANTICS: Semantics;
+    /// What can be chosen about it.
+    const OPTIONS: &'static [Choice] = &[];
 
     /// Asks the kernel for one.
     ///
     /// # Errors
     /// [`Unavailable`]: which call was refused, how, and what would allow it.
-    fn open() -> Result<Self, Unavailable>;
+    fn open_with(options: &Options) -> Result<Self, Unavailable>;
+
+    /// One with its options' defaults.
+    ///
+    /// # Errors
+    /// As [`open_with`](Open::open_with).
+    fn open() -> Result<Self, Unavailable> {
+        Self::open_with(&Options::defaults(Self::OPTIONS))
+    }
 }
 
 /// What [`Mechanism::event`] answers where there is none.
@@ -268,6 +342,16 @@ impl Mechanism for Box<dyn Mechanism> {
         unsafe { (**self).declare(fd, token, interest) }
     }
 
+    unsafe fn declare_exclusive(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { (**self).declare_exclusive(fd, token, interest) }
+    }
+
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         // SAFETY: the caller's promise is passed on.
         unsafe { (**self).change(fd, token, interest) }
@@ -283,6 +367,10 @@ impl Mechanism for Box<dyn Mechanism> {
         unsafe { (**self).closing(fd, token) }
     }
 
+    fn would_block(&mut self, fd: RawFd, token: Token, interest: Interest) {
+        (**self).would_block(fd, token, interest);
+    }
+
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         (**self).wait(max, timeout)
     }
@@ -294,134 +382,8 @@ impl Mechanism for Box<dyn Mechanism> {
     fn overflows(&self) -> u64 {
         (**self).overflows()
     }
-}
 
-/// Calls `$callback!` with the table of mechanisms: one line each, `module => Type`.
-///
-/// Names, probing, tests, benches and command lines are made from it; there is no other list.
-///
-/// ```
-/// macro_rules! count {
-///     ($($module:ident => $mechanism:ty,)*) => { [$(stringify!($module)),*].len() };
-/// }
-/// assert_eq!(hearken::for_each_mechanism!(count), hearken::mechanism::TABLE.len());
-/// ```
-#[macro_export]
-macro_rules! for_each_mechanism {
-    ($callback:ident) => {
-        $callback! {
-            select => $crate::mechanism::select::Select,
-            poll => $crate::mechanism::poll::Poll,
-            epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
-            epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
-            epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
-        }
-    };
-}
-
-/// One row of the table of mechanisms.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// The name on every command line.
-    pub name: &'static str,
-    /// One line on what it is.
-    pub summary: &'static str,
-    /// What holds for it.
-    pub semantics: Semantics,
-    /// Opens one, to be used by name.
-    pub open: fn() -> Result<Box<dyn Mechanism>, Unavailable>,
-}
-
-impl Entry {
-    /// Asks the kernel for one and gives it back: may this user have it here and now?
-    ///
-    /// # Errors
-    /// [`Unavailable`]: which call was refused, how, and what would allow it.
-    pub fn probe(&self) -> Result<(), Unavailable> {
-        (self.open)().map(drop)
+    fn calls(&self) -> u64 {
+        (**self).calls()
     }
-}
-
-macro_rules! table {
-    ($($module:ident => $mechanism:ty,)*) => {
-        /// Every mechanism, in the order in which the literature brought them.
-        pub const TABLE: &[Entry] = &[$(Entry {
-            name: <$mechanism as Open>::NAME,
-            summary: <$mechanism as Open>::SUMMARY,
-            semantics: <$mechanism as Open>::SEMANTICS,
-            open: || Ok(Box::new(<$mechanism as Open>::open()?)),
-        },)*];
-
-        /// Opens the mechanism called `name` and hands it, with its type, to `visitor`.
-        ///
-        /// What the visitor builds is compiled once for each mechanism, so that nothing on its
-        /// hot path asks which one it is.
-        ///
-        /// # Errors
-        /// [`SelectError`]: there is no such name, or the kernel refuses it.
-        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, SelectError> {
-            let name = if name == AUTO { DEFAULT } else { name };
-            match name {
-                $(<$mechanism as Open>::NAME => match <$mechanism as Open>::open() {
-                    Ok(mechanism) => Ok(visitor.visit(mechanism)),
-                    Err(reason) => Err(SelectError::Unavailable {
-                        name: <$mechanism as Open>::NAME, reason,
-                    }),
-                },)*
-                _ => Err(SelectError::Unknown { name: name.to_owned() }),
-            }
-        }
-    };
-}
-
-for_each_mechanism!(table);
-
-/// The name that stands for the best that can be had here.
-pub const AUTO: &str = "auto";
-
-/// What [`AUTO`] stands for: every kernel since 2.6 has it, and nothing here costs less.
-pub const DEFAULT: &str = <epoll::Epoll<epoll::Edge> as Open>::NAME;
-
-/// Something to be done with a mechanism whose type is known only at run time.
-pub trait Visitor {
-    /// What it yields.
-    type Output;
-
-    /// Does it.
-    fn visit<M: Open>(self, mechanism: M) -> Self::Output;
-}
-
-/// A mechanism could not be chosen.
-#[derive(Debug, thiserror::Error)]
-pub enum SelectError {
-    /// There is none of that name.
-    #[error("unknown mechanism \"{name}\"; known are: {AUTO}, {}", known())]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
-    /// The kernel refuses it.
-    #[error("mechanism {name} cannot be had here: {reason}")]
-    Unavailable {
-        /// What was asked for.
-        name: &'static str,
-        /// The kernel's answer.
-        reason: Unavailable,
-    },
-}
-
-fn known() -> String {
-    TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
-}
-
-/// The row of the table for `name`.
-///
-/// # Errors
-/// [`SelectError::Unknown`].
-pub fn find(name: &str) -> Result<&'static Entry, SelectError> {
-    let wanted = if name == AUTO { DEFAULT } else { name };
-    TABLE
-        .iter()
-        .find(|entry| entry.name == wanted)
-        .ok_or_else(|| SelectError::Unknown { name: name.to_owned() })
 }

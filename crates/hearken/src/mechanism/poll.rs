@@ -21,8 +21,8 @@ use std::{fmt, io};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost};
-use super::{borrow, timespec};
+use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
+use super::{WaitCost, Watches, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// poll(2).
@@ -36,6 +36,7 @@ pub struct Poll {
     /// Where the next scan of the answers begins.
     next: usize,
     batch: Vec<Event>,
+    calls: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -122,9 +123,12 @@ impl Open for Poll {
         close_revokes: false,
         registers_both: false,
         overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Each,
+        privileged: false,
     };
 
-    fn open() -> Result<Poll, Unavailable> {
+    fn open_with(_: &Options) -> Result<Poll, Unavailable> {
         Ok(Poll::default())
     }
 }
@@ -175,6 +179,7 @@ impl Mechanism for Poll {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
+        self.calls += 1;
         let timeout = timeout.map(timespec);
         let mut ready = match rustix::event::poll(&mut self.list, timeout.as_ref()) {
             Ok(ready) => ready.min(max.max(1)),
@@ -200,5 +205,9 @@ impl Mechanism for Poll {
     #[inline]
     fn event(&self, index: usize) -> Event {
         self.batch.get(index).copied().unwrap_or(super::NO_EVENT)
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
     }
 }

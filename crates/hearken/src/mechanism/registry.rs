@@ -24,6 +24,8 @@ pub struct Counters {
     pub changes: u64,
     /// Times a queue overflowed and was recovered.
     pub overflows: u64,
+    /// System calls made: waits, registrations, and what came with them.
+    pub calls: u64,
 }
 
 /// A mechanism with the sources that it watches.
@@ -51,6 +53,8 @@ struct Slot<S> {
     generation: u32,
     interest: Interest,
     declared: bool,
+    /// Declared as one of several that watch it.
+    exclusive: bool,
 }
 
 impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
@@ -66,7 +70,8 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
 
     /// What was counted since it was made.
     pub fn counters(&self) -> Counters {
-        Counters { overflows: self.mechanism.overflows(), ..self.counters }
+        let (overflows, calls) = (self.mechanism.overflows(), self.mechanism.calls());
+        Counters { overflows, calls, ..self.counters }
     }
 
     /// How many sources it owns.
@@ -89,6 +94,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
                 generation: 0,
                 interest: Interest::empty(),
                 declared: false,
+                exclusive: false,
             };
             self.slots.push(slot);
             // A descriptor is an i32, so there are never more slots than a u32 counts.
@@ -148,6 +154,14 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
             // SAFETY: the slot owns the source, whose descriptor this is, until `revoke`.
             unsafe { mechanism.declare(slot.fd, token, interest)? };
             slot.declared = true;
+        } else if slot.exclusive && slot.interest != interest {
+            // SAFETY: declared under the same token, and owned since.
+            unsafe {
+                mechanism.revoke(slot.fd, token)?;
+                slot.declared = false;
+                mechanism.declare_exclusive(slot.fd, token, interest)?;
+            }
+            slot.declared = true;
         } else if slot.interest != interest || rearms {
             // SAFETY: declared above under the same token, and owned since.
             unsafe { mechanism.change(slot.fd, token, interest)? };
@@ -157,6 +171,38 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         slot.interest = interest;
         counters.changes += 1;
         Ok(())
+    }
+
+    /// As [`declare`](Registry::declare), for an open file that other instances watch too: see
+    /// [`Mechanism::declare_exclusive`].
+    ///
+    /// # Errors
+    /// As [`declare`](Registry::declare); `EEXIST` if it is declared already.
+    pub fn declare_exclusive(&mut self, token: Token, interest: Interest) -> io::Result<()> {
+        let slot = self.slots.get_mut(token.slot() as usize);
+        let slot = slot
+            .filter(|slot| slot.generation == token.generation() && slot.source.is_some())
+            .ok_or(Errno::NOENT)?;
+        if slot.declared {
+            return Err(Errno::EXIST.into());
+        }
+        // SAFETY: the slot owns the source, whose descriptor this is, until `revoke`.
+        unsafe { self.mechanism.declare_exclusive(slot.fd, token, interest)? };
+        (slot.declared, slot.exclusive, slot.interest) = (true, true, interest);
+        self.counters.changes += 1;
+        Ok(())
+    }
+
+    /// Tells that an operation on the source met `EAGAIN` in the directions of `interest`: see
+    /// [`Mechanism::would_block`].
+    #[inline]
+    pub fn would_block(&mut self, token: Token, interest: Interest) {
+        if let Some(slot) = self.slots.get(token.slot() as usize)
+            && slot.generation == token.generation()
+            && slot.declared
+        {
+            self.mechanism.would_block(slot.fd, token, interest);
+        }
     }
 
     /// Gives the source back, its registration revoked.
@@ -185,6 +231,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         let source = slot.source.take()?;
         let (fd, declared) = (slot.fd, std::mem::take(&mut slot.declared));
         slot.interest = Interest::empty();
+        slot.exclusive = false;
         slot.generation = slot.generation.wrapping_add(1);
         if declared {
             revoke(&mut self.mechanism, fd);

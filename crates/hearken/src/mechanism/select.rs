@@ -25,7 +25,8 @@ use std::{fmt, io};
 use rustix::event::{FdSetElement, FdSetIter, fd_set_bound, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost, timespec};
+use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
+use super::{WaitCost, Watches, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// select(2).
@@ -44,6 +45,7 @@ pub struct Select {
     next: RawFd,
     /// Each with its descriptor's number.
     batch: Vec<(RawFd, Event)>,
+    calls: u64,
 }
 
 impl fmt::Debug for Select {
@@ -93,9 +95,12 @@ impl Open for Select {
         close_revokes: false,
         registers_both: false,
         overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Each,
+        privileged: false,
     };
 
-    fn open() -> Result<Select, Unavailable> {
+    fn open_with(_: &Options) -> Result<Select, Unavailable> {
         Ok(Select { bound: Some(0), ..Select::default() })
     }
 }
@@ -142,6 +147,7 @@ impl Mechanism for Select {
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
+        self.calls += 1;
         let bound = self.bound();
         let elements = rustix::event::fd_set_num_elements(bound as usize, bound);
         self.read_now.clear();
@@ -192,5 +198,9 @@ impl Mechanism for Select {
     #[inline]
     fn event(&self, index: usize) -> Event {
         self.batch.get(index).map_or(super::NO_EVENT, |&(_, event)| event)
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
     }
 }

@@ -16,7 +16,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::{ChangeCost, Mechanism, Open, Semantics, Trigger, Unavailable, WaitCost};
+use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
+use super::{WaitCost, Watches};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// A mechanism that never has an event.
@@ -24,6 +25,7 @@ use crate::event::{Event, Interest, Readiness, Token};
 pub(crate) struct Skeleton {
     /// The last batch, as it came from the kernel; `event` translates what is asked for.
     batch: Vec<Event>,
+    calls: u64,
 }
 
 impl Open for Skeleton {
@@ -37,11 +39,14 @@ impl Open for Skeleton {
         close_revokes: false,
         registers_both: false,
         overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Each,
+        privileged: false,
     };
 
-    fn open() -> Result<Skeleton, Unavailable> {
+    fn open_with(_: &Options) -> Result<Skeleton, Unavailable> {
         // Make the system call that could be refused, and say in `remedy` what would allow it.
-        Ok(Skeleton { batch: Vec::new() })
+        Ok(Skeleton { batch: Vec::new(), calls: 0 })
     }
 }
 
@@ -64,6 +69,7 @@ impl Mechanism for Skeleton {
 
     fn wait(&mut self, _max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
+        self.calls += 1;
         std::thread::sleep(timeout.unwrap_or(Duration::MAX));
         Ok(self.batch.len())
     }
@@ -71,6 +77,10 @@ impl Mechanism for Skeleton {
     #[inline]
     fn event(&self, index: usize) -> Event {
         self.batch.get(index).copied().unwrap_or(super::NO_EVENT)
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
     }
 }
 

@@ -4,12 +4,12 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use hearken::{Mechanism, Readiness};
+use hearken::Readiness;
 
 use crate::support::*;
 
 /// Registers under one number, ends that by `end`, and has the number return.
-fn returns<M: Mechanism>(mut watch: Watch<M>, end: fn(&mut Watch<M>, hearken::Token)) {
+fn returns(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
     let Some(number) = number_of_my_own(1500..=16384) else {
         return;
     };
@@ -34,15 +34,15 @@ fn returns<M: Mechanism>(mut watch: Watch<M>, end: fn(&mut Watch<M>, hearken::To
     }
 }
 
-pub(crate) fn a_closed_number_that_returns_is_new<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn a_closed_number_that_returns_is_new(watch: Watch) {
     returns(watch, |watch, old| assert!(watch.0.close(old)));
 }
 
-pub(crate) fn a_revoked_number_that_returns_is_new<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn a_revoked_number_that_returns_is_new(watch: Watch) {
     returns(watch, |watch, old| drop(watch.0.remove(old).unwrap()));
 }
 
-pub(crate) fn revoked_means_silent_though_a_duplicate_is_open<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn revoked_means_silent_though_a_duplicate_is_open(mut watch: Watch) {
     let (source, peer) = unix();
     let duplicate = source.try_clone().unwrap();
     let token = watch.add(source, BOTH);
@@ -58,7 +58,7 @@ pub(crate) fn revoked_means_silent_though_a_duplicate_is_open<M: Mechanism>(mut 
     assert_eq!(drain(&duplicate), (2, true));
 }
 
-pub(crate) fn closing_one_leaves_the_others<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn closing_one_leaves_the_others(mut watch: Watch) {
     let mut pairs: Vec<_> = (0..9)
         .map(|_| {
             let (source, peer) = unix();
@@ -80,7 +80,7 @@ pub(crate) fn closing_one_leaves_the_others<M: Mechanism>(mut watch: Watch<M>) {
     assert_eq!(watch.0.len(), 4);
 }
 
-pub(crate) fn a_batch_taken_before_is_told_by_generation<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_batch_taken_before_is_told_by_generation(mut watch: Watch) {
     let (source, peer) = pipe();
     let token = watch.add(source, READ);
     write(&peer, b"x");
@@ -89,7 +89,7 @@ pub(crate) fn a_batch_taken_before_is_told_by_generation<M: Mechanism>(mut watch
     assert_eq!(watch.0.event(0), None);
 }
 
-pub(crate) fn a_slot_used_again_within_a_batch_is_not_confused<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_slot_used_again_within_a_batch_is_not_confused(mut watch: Watch) {
     let (first, first_peer) = pipe();
     let old = watch.add(first, READ);
     write(&first_peer, b"x");
@@ -102,7 +102,7 @@ pub(crate) fn a_slot_used_again_within_a_batch_is_not_confused<M: Mechanism>(mut
     watch.quiet();
 }
 
-pub(crate) fn dropping_the_registry_closes_what_it_owns<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn dropping_the_registry_closes_what_it_owns(mut watch: Watch) {
     let (source, peer) = unix();
     let (silent, silent_peer) = unix();
     let number = source.as_raw_fd();

@@ -6,18 +6,18 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use hearken::{Interest, Mechanism, Readiness};
+use hearken::{Interest, Readiness};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::support::*;
 
 /// What is set where the mechanism can tell it.
-fn told<M: Mechanism>(watch: &Watch<M>, flags: Readiness) -> Readiness {
+fn told(watch: &Watch, flags: Readiness) -> Readiness {
     flags & watch.0.semantics().reports
 }
 
-pub(crate) fn half_close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn half_close_is_readable(mut watch: Watch) {
     for make in [unix, tcp] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -30,7 +30,7 @@ pub(crate) fn half_close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn half_close_leaves_writability_alone<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn half_close_leaves_writability_alone(mut watch: Watch) {
     let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
     // With room, it is writable as before, and without room it is not.
     for make in [unix, tcp] {
@@ -51,7 +51,7 @@ pub(crate) fn half_close_leaves_writability_alone<M: Mechanism>(mut watch: Watch
     watch.quiet();
 }
 
-pub(crate) fn half_close_behind_data_comes_with_it<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn half_close_behind_data_comes_with_it(mut watch: Watch) {
     for make in [unix, tcp] {
         let (source, peer) = make();
         write(&peer, b"last words");
@@ -70,7 +70,7 @@ fn reset(end: OwnedFd) {
     drop(end);
 }
 
-pub(crate) fn reset_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn reset_is_readable(mut watch: Watch) {
     let (source, peer) = tcp();
     let token = watch.add(source, READ);
     watch.quiet();
@@ -82,7 +82,7 @@ pub(crate) fn reset_is_readable<M: Mechanism>(mut watch: Watch<M>) {
     assert_eq!(read, Err(Errno::CONNRESET));
 }
 
-pub(crate) fn reset_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn reset_is_writable(mut watch: Watch) {
     let (source, peer) = tcp();
     fill(&source);
     let token = watch.add(source, WRITE);
@@ -96,7 +96,7 @@ pub(crate) fn reset_is_writable<M: Mechanism>(mut watch: Watch<M>) {
     assert_eq!(refused, Some(Errno::CONNRESET));
 }
 
-pub(crate) fn close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn close_is_readable(mut watch: Watch) {
     for make in [unix, tcp] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -109,7 +109,7 @@ pub(crate) fn close_is_readable<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn close_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn close_is_writable(mut watch: Watch) {
     let (source, peer) = unix();
     fill(&source);
     let token = watch.add(source, WRITE);
@@ -122,7 +122,7 @@ pub(crate) fn close_is_writable<M: Mechanism>(mut watch: Watch<M>) {
 
 /// The peer has ended both directions and keeps what it has not read: there is no room, and no
 /// reason to wait for it. A mechanism that cannot tell a hang-up cannot tell this one.
-pub(crate) fn hang_up_is_writable_where_there_is_no_room<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn hang_up_is_writable_where_there_is_no_room(mut watch: Watch) {
     let (source, peer) = unix();
     fill(&source);
     let token = watch.add(source, WRITE);
@@ -146,7 +146,7 @@ fn connecting(to: SocketAddr) -> (OwnedFd, Result<(), Errno>) {
     (socket, connected)
 }
 
-pub(crate) fn a_refused_connect_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_refused_connect_is_writable(mut watch: Watch) {
     for interest in [WRITE, BOTH] {
         // Bound, so that nobody takes the port, and not listening.
         let flags = SocketFlags::CLOEXEC;
@@ -165,7 +165,7 @@ pub(crate) fn a_refused_connect_is_writable<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn a_completed_connect_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_completed_connect_is_writable(mut watch: Watch) {
     for interest in [WRITE, BOTH] {
         let (listener, address) = listener();
         let (socket, _) = connecting(address);
@@ -179,14 +179,14 @@ pub(crate) fn a_completed_connect_is_writable<M: Mechanism>(mut watch: Watch<M>)
     }
 }
 
-fn pipe_end<M: Mechanism>(watch: &mut Watch<M>, end: OwnedFd, interest: Interest) -> Readiness {
+fn pipe_end(watch: &mut Watch, end: OwnedFd, interest: Interest) -> Readiness {
     let token = watch.add(end, interest);
     let readiness = watch.next(token);
     watch.0.remove(token).unwrap();
     readiness
 }
 
-pub(crate) fn a_pipe_without_writers_is_readable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_pipe_without_writers_is_readable(mut watch: Watch) {
     let (source, peer) = pipe();
     drop(peer);
     let readiness = pipe_end(&mut watch, source, READ);
@@ -194,7 +194,7 @@ pub(crate) fn a_pipe_without_writers_is_readable<M: Mechanism>(mut watch: Watch<
     assert_eq!(readiness, Readiness::READABLE | expected);
 }
 
-pub(crate) fn a_pipe_without_readers_is_writable<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_pipe_without_readers_is_writable(mut watch: Watch) {
     for full in [false, true] {
         let (peer, source) = pipe();
         if full {

@@ -1,11 +1,11 @@
 //! "READABLE only where READ was asked for, WRITABLE only where WRITE was, and nothing at all, a
 //! hang-up included, where nothing was; the descriptor stays registered."
 
-use hearken::{Mechanism, Readiness};
+use hearken::Readiness;
 
 use crate::support::*;
 
-pub(crate) fn only_what_was_asked_for<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn only_what_was_asked_for(mut watch: Watch) {
     for (interest, expected) in [
         (READ, Readiness::READABLE),
         (WRITE, Readiness::WRITABLE),
@@ -19,7 +19,7 @@ pub(crate) fn only_what_was_asked_for<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn an_empty_interest_is_silent<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn an_empty_interest_is_silent(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         // Declared so, and changed to it.
@@ -44,7 +44,7 @@ pub(crate) fn an_empty_interest_is_silent<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn what_was_not_asked_for_does_not_wake_every_wait<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn what_was_not_asked_for_does_not_wake_every_wait(mut watch: Watch) {
     if watch.0.semantics().registers_both {
         return;
     }
@@ -59,9 +59,7 @@ pub(crate) fn what_was_not_asked_for_does_not_wake_every_wait<M: Mechanism>(mut 
     assert_eq!(watch.wakes(4), 0);
 }
 
-pub(crate) fn hang_up_does_not_wake_every_wait_of_an_empty_interest<M: Mechanism>(
-    mut watch: Watch<M>,
-) {
+pub(crate) fn hang_up_does_not_wake_every_wait_of_an_empty_interest(mut watch: Watch) {
     if watch.0.semantics().registers_both {
         return;
     }
@@ -76,7 +74,7 @@ pub(crate) fn hang_up_does_not_wake_every_wait_of_an_empty_interest<M: Mechanism
     }
 }
 
-pub(crate) fn what_came_during_silence_is_reported_after<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn what_came_during_silence_is_reported_after(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, NEITHER);
     watch.quiet();
@@ -88,7 +86,7 @@ pub(crate) fn what_came_during_silence_is_reported_after<M: Mechanism>(mut watch
     assert_eq!(watch.next(token), Readiness::WRITABLE);
 }
 
-pub(crate) fn an_event_answers_the_interest_of_the_moment<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn an_event_answers_the_interest_of_the_moment(mut watch: Watch) {
     let (source, peer) = unix();
     write(&peer, b"x");
     let token = watch.add(source, BOTH);

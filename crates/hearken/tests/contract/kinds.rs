@@ -6,15 +6,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 
+use hearken::Readiness;
 use hearken::mechanism::Trigger;
-use hearken::{Mechanism, Readiness};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::support::*;
 
 /// Twice to and fro, with silence where there is nothing.
-fn converse<M: Mechanism>(mut watch: Watch<M>, (source, peer): (OwnedFd, OwnedFd)) {
+fn converse(mut watch: Watch, (source, peer): (OwnedFd, OwnedFd)) {
     let token = watch.add(source, READ);
     for _ in 0..2 {
         watch.quiet();
@@ -26,25 +26,25 @@ fn converse<M: Mechanism>(mut watch: Watch<M>, (source, peer): (OwnedFd, OwnedFd
     watch.quiet();
 }
 
-pub(crate) fn pipes<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn pipes(watch: Watch) {
     converse(watch, pipe());
 }
 
-pub(crate) fn unix_streams<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn unix_streams(watch: Watch) {
     converse(watch, unix());
 }
 
-pub(crate) fn unix_datagrams<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn unix_datagrams(watch: Watch) {
     let (here, there) = UnixDatagram::pair().unwrap();
     here.set_nonblocking(true).unwrap();
     converse(watch, (here.into(), there.into()));
 }
 
-pub(crate) fn tcp<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn tcp(watch: Watch) {
     converse(watch, crate::support::tcp());
 }
 
-pub(crate) fn udp<M: Mechanism>(watch: Watch<M>) {
+pub(crate) fn udp(watch: Watch) {
     let here = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = UdpSocket::bind("127.0.0.1:0").unwrap();
     here.set_nonblocking(true).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn udp<M: Mechanism>(watch: Watch<M>) {
 }
 
 /// Not every mechanism can: an eventfd raises no signal.
-pub(crate) fn eventfds<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn eventfds(mut watch: Watch) {
     let counter = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let writer = counter.try_clone().unwrap();
     match watch.try_add(counter, READ) {
@@ -67,7 +67,7 @@ pub(crate) fn eventfds<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn numbers_above_1024<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn numbers_above_1024(mut watch: Watch) {
     let Some(number) = number_of_my_own(1500..=16384) else {
         return;
     };
@@ -87,7 +87,7 @@ pub(crate) fn numbers_above_1024<M: Mechanism>(mut watch: Watch<M>) {
 /// One test at a time opens many.
 static MANY: Mutex<()> = Mutex::new(());
 
-pub(crate) fn two_thousand_descriptors<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
     let _alone = MANY.lock();
     let pairs = 1000.min(limit() / 4);
     let mut ends = Vec::new();
@@ -123,7 +123,7 @@ pub(crate) fn two_thousand_descriptors<M: Mechanism>(mut watch: Watch<M>) {
 }
 
 /// Slots and numbers are used over and over, and what is open is always heard.
-pub(crate) fn coming_and_going<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn coming_and_going(mut watch: Watch) {
     let mut open = Vec::new();
     for round in 0..300_usize {
         let (source, peer) = unix();

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use hearken::{Mechanism, Readiness};
+use hearken::Readiness;
 use rustix::io::Errno;
 
 use crate::support::*;
@@ -11,7 +11,7 @@ fn errno<T>(result: std::io::Result<T>) -> Option<Errno> {
     result.err().and_then(|error| Errno::from_io_error(&error))
 }
 
-pub(crate) fn at_most_once_at_a_time<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn at_most_once_at_a_time(mut watch: Watch) {
     for interest in [READ, NEITHER] {
         let (source, peer) = unix();
         let source = Rc::new(source);
@@ -28,7 +28,7 @@ pub(crate) fn at_most_once_at_a_time<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn a_refused_call_leaves_all_as_it_was<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_refused_call_leaves_all_as_it_was(mut watch: Watch) {
     let (source, peer) = unix();
     let source = Rc::new(source);
     let first = watch.0.insert(source.clone());
@@ -51,7 +51,7 @@ pub(crate) fn a_refused_call_leaves_all_as_it_was<M: Mechanism>(mut watch: Watch
 }
 
 /// A regular file is always ready. Whoever cannot say so refuses it, and nothing has happened.
-pub(crate) fn what_cannot_be_waited_for_is_refused<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn what_cannot_be_waited_for_is_refused(mut watch: Watch) {
     let file = Rc::new(tempfile::tempfile().unwrap().into());
     let token = watch.0.insert(file);
     match watch.0.declare(token, BOTH) {
@@ -74,7 +74,7 @@ pub(crate) fn what_cannot_be_waited_for_is_refused<M: Mechanism>(mut watch: Watc
     assert_eq!(watch.next(token), Readiness::READABLE);
 }
 
-pub(crate) fn ready_before_declare_is_reported<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn ready_before_declare_is_reported(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         write(&peer, b"x");
@@ -93,7 +93,7 @@ pub(crate) fn ready_before_declare_is_reported<M: Mechanism>(mut watch: Watch<M>
     assert!(watch.next(token).is_readable());
 }
 
-pub(crate) fn a_token_that_is_gone_is_refused<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_token_that_is_gone_is_refused(mut watch: Watch) {
     let (source, _peer) = unix();
     let (other, other_peer) = unix();
     let gone = watch.add(source, READ);

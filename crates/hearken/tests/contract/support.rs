@@ -9,11 +9,13 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use hearken::mechanism::{Registry, Trigger, Unavailable};
-use hearken::{Event, Interest, Mechanism, Readiness, Token};
+use hearken::mechanism::{Registry, Trigger};
+use hearken::{Event, Interest, Readiness, Token};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::suite::Any;
 
 pub(crate) const READ: Interest = Interest::READ;
 pub(crate) const WRITE: Interest = Interest::WRITE;
@@ -23,21 +25,10 @@ pub(crate) const NEITHER: Interest = Interest::empty();
 /// How long a wait may last that is expected to end by an event. No test runs into it that passes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Holds `clause` to what `open` opens.
-pub(crate) fn hold<M: Mechanism>(
-    open: impl FnOnce() -> Result<M, Unavailable>,
-    clause: fn(Watch<M>),
-) {
-    match open() {
-        Ok(mechanism) => clause(Watch(Registry::new(mechanism))),
-        Err(reason) => eprintln!("skipped: {reason}"),
-    }
-}
-
 /// A registry, and a source that several may hold, so that a test can register one number twice.
-pub(crate) struct Watch<M: Mechanism>(pub(crate) Registry<M, Rc<OwnedFd>>);
+pub(crate) struct Watch(pub(crate) Registry<Any, Rc<OwnedFd>>);
 
-impl<M: Mechanism> Watch<M> {
+impl Watch {
     pub(crate) fn trigger(&self) -> Trigger {
         self.0.semantics().trigger
     }

@@ -5,13 +5,13 @@ use std::io;
 use std::net::TcpStream;
 use std::thread;
 
+use hearken::Readiness;
 use hearken::mechanism::Trigger;
-use hearken::{Mechanism, Readiness};
 use rustix::io::Errno;
 
 use crate::support::*;
 
-pub(crate) fn data_repeats_as_the_trigger_says<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -50,7 +50,7 @@ pub(crate) fn data_repeats_as_the_trigger_says<M: Mechanism>(mut watch: Watch<M>
     }
 }
 
-pub(crate) fn room_repeats_as_the_trigger_says<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn room_repeats_as_the_trigger_says(mut watch: Watch) {
     let (source, _peer) = unix();
     let token = watch.add(source, WRITE);
     assert_eq!(watch.next(token), Readiness::WRITABLE);
@@ -69,7 +69,7 @@ pub(crate) fn room_repeats_as_the_trigger_says<M: Mechanism>(mut watch: Watch<M>
     }
 }
 
-pub(crate) fn the_end_of_the_stream_is_an_arrival<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn the_end_of_the_stream_is_an_arrival(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -84,7 +84,7 @@ pub(crate) fn the_end_of_the_stream_is_an_arrival<M: Mechanism>(mut watch: Watch
     }
 }
 
-pub(crate) fn room_made_again_is_reported<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn room_made_again_is_reported(mut watch: Watch) {
     let pipe_to_write = || {
         let (read, write) = pipe();
         (write, read)
@@ -105,7 +105,7 @@ pub(crate) fn room_made_again_is_reported<M: Mechanism>(mut watch: Watch<M>) {
 }
 
 /// On TCP room comes bit by bit: whoever writes until `EAGAIN` and waits, gets all across.
-pub(crate) fn room_on_tcp_is_always_reported<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn room_on_tcp_is_always_reported(mut watch: Watch) {
     const ALL: usize = 8 << 20;
     let (source, peer) = tcp();
     let token = watch.add(source, WRITE);
@@ -129,7 +129,7 @@ pub(crate) fn room_on_tcp_is_always_reported<M: Mechanism>(mut watch: Watch<M>) 
     assert_eq!(reader.join().unwrap(), written as u64);
 }
 
-pub(crate) fn change_answers_for_what_is_ready<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn change_answers_for_what_is_ready(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
     write(&peer, b"x");
@@ -148,7 +148,7 @@ pub(crate) fn change_answers_for_what_is_ready<M: Mechanism>(mut watch: Watch<M>
     assert_eq!(watch.next(token), Readiness::READABLE);
 }
 
-pub(crate) fn connections_waiting_to_be_accepted_arrive<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn connections_waiting_to_be_accepted_arrive(mut watch: Watch) {
     let (listener, address) = listener();
     let token = watch.add(listener, READ);
     watch.quiet();

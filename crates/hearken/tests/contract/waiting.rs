@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::mechanism::Trigger;
-use hearken::{Mechanism, Readiness, Token};
+use hearken::{Readiness, Token};
 
 use crate::support::*;
 
-pub(crate) fn a_timeout_is_never_early<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_timeout_is_never_early(mut watch: Watch) {
     let (source, _peer) = pipe();
     watch.add(source, READ);
     for nanos in [1, 999, 1_000, 300_000, 999_999, 1_000_001, 1_500_000, 7_300_000] {
@@ -21,7 +21,7 @@ pub(crate) fn a_timeout_is_never_early<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn with_nothing_registered_it_sleeps<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn with_nothing_registered_it_sleeps(mut watch: Watch) {
     let timeout = Duration::from_millis(4);
     // Also after there was something.
     for _ in 0..2 {
@@ -34,7 +34,7 @@ pub(crate) fn with_nothing_registered_it_sleeps<M: Mechanism>(mut watch: Watch<M
     }
 }
 
-pub(crate) fn without_a_timeout_it_waits_for_an_event<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn without_a_timeout_it_waits_for_an_event(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
     let writer = thread::spawn(move || {
@@ -53,7 +53,7 @@ pub(crate) fn without_a_timeout_it_waits_for_an_event<M: Mechanism>(mut watch: W
     writer.join().unwrap();
 }
 
-pub(crate) fn a_timeout_beyond_the_clock_is_for_ever<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn a_timeout_beyond_the_clock_is_for_ever(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
     for timeout in [Duration::MAX, Duration::from_secs(1 << 40)] {
@@ -74,7 +74,7 @@ pub(crate) fn a_timeout_beyond_the_clock_is_for_ever<M: Mechanism>(mut watch: Wa
 }
 
 /// `count` sources with something to read.
-fn ready<M: Mechanism>(watch: &mut Watch<M>, count: usize) -> Vec<(Token, std::os::fd::OwnedFd)> {
+fn ready(watch: &mut Watch, count: usize) -> Vec<(Token, std::os::fd::OwnedFd)> {
     let pairs = (0..count).map(|_| {
         let (source, peer) = pipe();
         write(&peer, b"x");
@@ -83,7 +83,7 @@ fn ready<M: Mechanism>(watch: &mut Watch<M>, count: usize) -> Vec<(Token, std::o
     pairs.collect()
 }
 
-pub(crate) fn at_most_max<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn at_most_max(mut watch: Watch) {
     let sources = ready(&mut watch, 10);
     for max in [1, 3, 9] {
         // That there are no more is checked of every batch; here, that there are as many.
@@ -95,7 +95,7 @@ pub(crate) fn at_most_max<M: Mechanism>(mut watch: Watch<M>) {
     drop(sources);
 }
 
-pub(crate) fn any_max_will_do<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn any_max_will_do(mut watch: Watch) {
     let sources = ready(&mut watch, 3);
     let got = watch.0.wait(0, Some(Duration::ZERO)).unwrap();
     assert!(got <= 1, "0 counts as 1");
@@ -108,7 +108,7 @@ pub(crate) fn any_max_will_do<M: Mechanism>(mut watch: Watch<M>) {
     assert_eq!(seen.len(), sources.len());
 }
 
-pub(crate) fn none_is_passed_over<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn none_is_passed_over(mut watch: Watch) {
     for max in [1, 7] {
         let sources = ready(&mut watch, 60);
         let mut seen = HashSet::new();
@@ -122,7 +122,7 @@ pub(crate) fn none_is_passed_over<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn none_is_passed_over_while_others_come_and_go<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn none_is_passed_over_while_others_come_and_go(mut watch: Watch) {
     let mut sources = ready(&mut watch, 20);
     let patient: HashSet<Token> = sources[..10].iter().map(|(token, _)| *token).collect();
     let mut seen = HashSet::new();
@@ -135,7 +135,7 @@ pub(crate) fn none_is_passed_over_while_others_come_and_go<M: Mechanism>(mut wat
     assert!(patient.is_subset(&seen));
 }
 
-pub(crate) fn each_appears_once_in_a_batch<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn each_appears_once_in_a_batch(mut watch: Watch) {
     let both = Readiness::READABLE | Readiness::WRITABLE;
     let pairs: Vec<_> = (0..20)
         .map(|_| {
@@ -157,7 +157,7 @@ pub(crate) fn each_appears_once_in_a_batch<M: Mechanism>(mut watch: Watch<M>) {
     }
 }
 
-pub(crate) fn the_batch_stands_until_the_next_wait<M: Mechanism>(mut watch: Watch<M>) {
+pub(crate) fn the_batch_stands_until_the_next_wait(mut watch: Watch) {
     let sources = ready(&mut watch, 2);
     let events = watch.next_batch(64);
     let late = ready(&mut watch, 1);

@@ -162,10 +162,9 @@ fn alone(work: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
         return work();
     }
-    let this = thread::current();
-    let name = this.name().expect("a test's thread has its name");
+    let name = crate::suite::current();
     let output = Command::new(env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, "1")
         .output()
         .unwrap();
