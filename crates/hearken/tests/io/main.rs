@@ -156,7 +156,10 @@ const MOST_TELLING: &[&str] = &["default", "tiny", "wait_first_every_state"];
 mod policy {
     use super::{InterestPolicy, Order, Policy};
 
-    pub(crate) const ALL: &[(&str, fn() -> Policy)] = &[
+    /// A policy with its name.
+    type Named = (&'static str, fn() -> Policy);
+
+    pub(crate) const ALL: &[Named] = &[
         ("default", default),
         ("wait_first", wait_first),
         ("accept_one", accept_one),
