@@ -2,12 +2,12 @@
 //! ("A scalable and explicit event delivery mechanism for UNIX", USENIX 1999), over any mechanism.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,9 +15,22 @@ use rustix::io::Errno;
 
 use crate::event::{Event, Interest, Readiness, Token};
 use crate::mechanism::epoll::{Edge, Epoll};
-use crate::mechanism::{self, Counters, Mechanism, Open, Registry, Semantics};
+use crate::mechanism::{self, Counters, Mechanism, Open, Registry, Semantics, Sharing, Trigger};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
+
+mod classes;
+mod herald;
+mod shared;
+
+pub use classes::Class;
+use classes::Pending;
+use herald::{Bell, Post};
+pub use shared::{Shared, Wake};
+
+/// While registrations differ in class, so many events are taken from the mechanism at a time that
+/// those of the first class are among them.
+const WIDE: usize = 1024;
 
 /// A queue of events on the descriptors in which interest was declared.
 ///
@@ -46,9 +59,9 @@ use crate::waker::{Waker, Wakeups};
 /// ```
 ///
 /// # What an event says
-/// Events come in the order in which the mechanism has them, one for each descriptor however much
-/// happened to it, each with the readiness found by the [`next_events`](Self::next_events) that
-/// gives it. Whether a descriptor that stays ready is named again is the mechanism's
+/// Events come in the order in which the mechanism has them, by [`Class`], one for each descriptor
+/// however much happened to it, each with the readiness found by the
+/// [`next_events`](Self::next_events) that gives it. Whether a descriptor that stays ready is named again is the mechanism's
 /// ([`Trigger`](crate::mechanism::Trigger)); code that reads or writes until `WouldBlock` is right
 /// with all.
 /// An event is never given for a registration that was dropped meanwhile, also not from a batch that
@@ -67,9 +80,12 @@ struct Core<P, M: Mechanism> {
     registry: Registry<M, Rc<dyn AsFd>>,
     /// By the slot of the token.
     slots: Vec<Slot<P>>,
-    /// Slots with something pending, in the order in which it came.
-    fifo: VecDeque<u32>,
+    pending: Pending,
+    /// Registrations differ in class.
+    classed: bool,
     wakeups: Token,
+    /// By which it hears of what it shares with other queues and cannot watch itself.
+    bell: Option<(Token, Arc<Bell>)>,
     woken: bool,
     wheel: Wheel,
     now: Time,
@@ -82,6 +98,30 @@ struct Slot<P> {
     idle: Option<Duration>,
     /// What is to be said of it: an entry in the queue is stale where this is empty.
     pending: Readiness,
+    class: Class,
+    shared: Sharer,
+}
+
+impl<P> Slot<P> {
+    fn new(token: Token, payload: Option<P>) -> Slot<P> {
+        Slot {
+            token,
+            payload,
+            idle: None,
+            pending: Readiness::empty(),
+            class: Class::default(),
+            shared: Sharer::Not,
+        }
+    }
+}
+
+/// Whether other queues may be told of the same.
+enum Sharer {
+    Not,
+    /// They may, and another may have dealt with it.
+    Herd,
+    /// It is heard of by the bell; the interest is known here alone.
+    Heard(Arc<Post>, Interest),
 }
 
 /// A source in which interest is declared. It lends the source out as `&S`; dropping it revokes the
@@ -96,6 +136,8 @@ pub struct Registration<S: AsFd + 'static> {
 trait Registrar {
     fn change(&self, token: Token, interest: Interest) -> io::Result<()>;
     fn set_idle_deadline(&self, token: Token, idle: Option<Duration>);
+    fn set_class(&self, token: Token, class: Class);
+    fn would_block(&self, token: Token, interest: Interest);
     fn revoke(&self, token: Token);
 }
 
@@ -155,8 +197,10 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         let core = Core {
             registry,
             slots: Vec::new(),
-            fifo: VecDeque::new(),
+            pending: Pending::default(),
+            classed: false,
             wakeups,
+            bell: None,
             woken: false,
             wheel: Wheel::new(now),
             now,
@@ -180,14 +224,57 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         interest: Interest,
         payload: P,
     ) -> Result<(Registration<S>, Readiness), DeclareError<S>> {
+        self.declare(source, payload, |core, token, _| {
+            core.registry.declare(token, interest).map(|()| Sharer::Not)
+        })
+    }
+
+    /// As [`declare_interest`](Self::declare_interest), for the whole process: each queue that
+    /// declares it in a clone of the same source hears of its events, or one of them does, as the
+    /// source's [`Wake`] says.
+    ///
+    /// With mechanisms of which only one can watch an open file ([`Sharing::Owner`]) a thread that is
+    /// started for it watches in their place, and tells them.
+    ///
+    /// # Errors
+    /// As [`declare_interest`](Self::declare_interest); where the thread is needed, that it cannot
+    /// be started.
+    pub fn declare_processwide_interest<S: AsFd + Send + Sync + 'static>(
+        &self,
+        source: Shared<S>,
+        interest: Interest,
+        payload: P,
+    ) -> Result<(Registration<Shared<S>>, Readiness), DeclareError<Shared<S>>> {
+        self.declare(source, payload, |core, token, source| {
+            match (core.registry.semantics().sharing, source.wake()) {
+                (Sharing::Owner, _) => core.hear_of(token, interest, source.post()),
+                (Sharing::Exclusive, Wake::One) => {
+                    core.registry.declare_exclusive(token, interest).map(|()| Sharer::Not)
+                }
+                (Sharing::Each, Wake::One) => {
+                    core.registry.declare_exclusive(token, interest).map(|()| Sharer::Herd)
+                }
+                (_, Wake::All) => core.registry.declare(token, interest).map(|()| Sharer::Not),
+            }
+        })
+    }
+
+    /// Declares interest by `how`.
+    fn declare<S: AsFd + 'static>(
+        &self,
+        source: S,
+        payload: P,
+        how: impl FnOnce(&mut Core<P, M>, Token, &S) -> io::Result<Sharer>,
+    ) -> Result<(Registration<S>, Readiness), DeclareError<S>> {
         let source = Rc::new(source);
         let mut core = self.core.borrow_mut();
         let token = core.registry.insert(source.clone());
-        let declared = core.registry.declare(token, interest);
+        let declared = how(&mut core, token, &source);
         // Asked after it was declared: what comes between the two is an event.
-        match declared.and_then(|()| ready_now(source.as_fd())) {
-            Ok(readiness) => {
-                core.register(token, payload);
+        let asked = declared.and_then(|shared| Ok((shared, ready_now(source.as_fd())?)));
+        match asked {
+            Ok((shared, readiness)) => {
+                core.register(token, payload, shared);
                 drop(core);
                 let queue = self.core.clone();
                 Ok((Registration { source, token, queue }, readiness))
@@ -236,17 +323,62 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
 }
 
 impl<P: Copy, M: Mechanism> Core<P, M> {
-    fn register(&mut self, token: Token, payload: P) {
-        let slot = Slot { token, payload: Some(payload), idle: None, pending: Readiness::empty() };
+    fn register(&mut self, token: Token, payload: P, shared: Sharer) {
+        let slot = Slot { shared, ..Slot::new(token, Some(payload)) };
         match self.slots.get_mut(token.slot() as usize) {
             Some(place) => *place = slot,
             None => {
-                // Only the slot of the wake-ups is without a payload.
-                let vacant =
-                    || Slot { token, payload: None, idle: None, pending: Readiness::empty() };
-                self.slots.resize_with(token.slot() as usize, vacant);
+                // Only the slots of the wake-ups are without a payload.
+                self.slots.resize_with(token.slot() as usize, || Slot::new(token, None));
                 self.slots.push(slot);
             }
+        }
+        self.look(token);
+    }
+
+    /// Has the bell be rung for what the mechanism cannot share.
+    fn hear_of(
+        &mut self,
+        token: Token,
+        interest: Interest,
+        post: &Arc<Post>,
+    ) -> io::Result<Sharer> {
+        let bell = match &self.bell {
+            Some((_, bell)) => bell.clone(),
+            None => {
+                let (waker, wakeups) = Wakeups::new()?;
+                let rings = self.registry.insert(Rc::new(wakeups));
+                if let Err(error) = self.registry.declare(rings, Interest::READ) {
+                    self.registry.remove(rings);
+                    return Err(error);
+                }
+                let bell = Arc::new(Bell::new(waker));
+                self.bell = Some((rings, bell.clone()));
+                bell
+            }
+        };
+        post.join(token, &bell)?;
+        Ok(Sharer::Heard(post.clone(), interest))
+    }
+
+    /// Looks at what is heard of by the bell, and has what is ready be an event.
+    fn look(&mut self, token: Token) {
+        let Some(Slot { shared: Sharer::Heard(_, asked), .. }) = self.slot(token) else {
+            return;
+        };
+        let asked = *asked;
+        let now = self.registry.get(token).and_then(|source| ready_now(source.as_fd()).ok());
+        let readiness = now.unwrap_or_default().answering(asked);
+        if !readiness.is_empty() {
+            self.push(Event { who: token, readiness });
+        }
+    }
+
+    /// What is asked for, wherever that is known.
+    fn asked(&self, slot: &Slot<P>) -> Interest {
+        match slot.shared {
+            Sharer::Heard(_, asked) => asked,
+            _ => self.registry.interest(slot.token),
         }
     }
 
@@ -258,17 +390,21 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
 
     /// Has the mechanism wait until there is something to give, and tells whether a waker was used.
     fn fill(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<bool> {
+        let max = if self.classed { max.max(WIDE) } else { max };
         self.refresh();
         self.now = Time::now();
         let end = timeout.map(|timeout| self.now + timeout);
         loop {
             let until = [self.wheel.next(), end].into_iter().flatten().min();
-            let timeout = if self.fifo.is_empty() && !self.woken {
+            let timeout = if self.pending.is_empty() && !self.woken {
                 until.map(|until| until.since(self.now))
             } else {
                 Some(Duration::ZERO)
             };
-            let batch = self.registry.wait(max, timeout)?;
+            self.set_waiting(true);
+            let batch = self.registry.wait(max, timeout);
+            self.set_waiting(false);
+            let batch = batch?;
             self.now = Time::now();
             for index in 0..batch {
                 if let Some(event) = self.registry.event(index) {
@@ -281,24 +417,18 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 self.push(Event { who, readiness: Readiness::IDLE });
             }
             let woken = std::mem::take(&mut self.woken);
-            if woken || !self.fifo.is_empty() || end.is_some_and(|end| self.now >= end) {
+            if woken || !self.pending.is_empty() || end.is_some_and(|end| self.now >= end) {
                 return Ok(woken);
             }
         }
     }
 
     fn push(&mut self, event: Event) {
-        if event.who == self.wakeups {
-            if let Some(source) = self.registry.get(self.wakeups) {
-                Wakeups::drain(source);
-            }
-            self.woken = true;
-            return;
-        }
         let now = self.now;
         let Some(slot) = self.slot(event.who) else {
-            return;
+            return self.on_wakeups(event.who);
         };
+        let class = slot.class;
         let first = slot.pending.is_empty();
         // Idleness is said alone: whatever there is to be said besides ends it.
         let idle = first && event.readiness.is_idle();
@@ -308,39 +438,83 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             self.wheel.arm(event.who.slot(), now + after);
         }
         if first {
-            self.fifo.push_back(event.who.slot());
+            self.pending.push(class, event.who.slot());
+        }
+    }
+
+    /// Hears a waker, or the bell: the queue's own registrations.
+    fn on_wakeups(&mut self, who: Token) {
+        let bell = self.bell.as_ref().filter(|(rings, _)| *rings == who).map(|(_, bell)| bell);
+        let bell = bell.cloned();
+        if who != self.wakeups && bell.is_none() {
+            return;
+        }
+        if let Some(source) = self.registry.get(who) {
+            Wakeups::drain(source);
+        }
+        if self.registry.semantics().trigger == Trigger::OneShot {
+            // It was armed before, so it can be again.
+            let _ = self.registry.declare(who, Interest::READ);
+        }
+        match bell {
+            Some(bell) => bell.answer().into_iter().for_each(|rung| self.look(rung)),
+            None => self.woken = true,
+        }
+    }
+
+    fn set_waiting(&self, waiting: bool) {
+        if let Some((_, bell)) = &self.bell {
+            bell.set_waiting(waiting);
         }
     }
 
     /// Asks again about what nobody took of the last batch: it may have been dealt with since.
     fn refresh(&mut self) {
-        for _ in 0..self.fifo.len() {
-            let Some(index) = self.fifo.pop_front() else {
-                break;
-            };
-            let slot = &mut self.slots[index as usize];
-            let was = std::mem::take(&mut slot.pending);
-            let Some(source) = self.registry.get(slot.token).filter(|_| !was.is_empty()) else {
-                continue;
-            };
-            let asked = self.registry.interest(slot.token);
-            // Idleness lasts until an event comes, and what cannot be asked is as it was.
-            slot.pending = if was.is_idle() {
-                was
-            } else {
-                ready_now(source.as_fd()).map_or(was, |now| now.answering(asked))
-            };
-            if !slot.pending.is_empty() {
-                self.fifo.push_back(index);
+        if self.pending.is_empty() {
+            return;
+        }
+        let left: Vec<u32> = self.pending.take().collect();
+        let left = || left.iter().map(|index| *index as usize);
+        let source = |index: usize| self.registry.get(self.slots[index].token);
+        let mut list: Vec<_> =
+            left().filter_map(source).map(|source| any_readiness(source.as_fd())).collect();
+        let asked = ask(&mut list);
+        let now: Vec<_> =
+            list.iter().map(|entry| mechanism::poll::readiness(entry.revents())).collect();
+        // What cannot be asked is as it was.
+        let mut now = asked.ok().map(|()| now.into_iter());
+        for index in left() {
+            let here = self.registry.get(self.slots[index].token).is_some();
+            let now = now.as_mut().filter(|_| here).and_then(Iterator::next);
+            let asked = self.asked(&self.slots[index]);
+            let Slot { token, class, pending, .. } = &mut self.slots[index];
+            // Idleness lasts until an event comes.
+            if let (Some(now), false) = (now, pending.is_idle() || pending.is_empty()) {
+                *pending = now.answering(asked);
+                if pending.is_empty() && self.registry.semantics().trigger == Trigger::OneShot {
+                    // Nobody will have heard of it who would arm it again.
+                    let _ = self.registry.declare(*token, asked);
+                }
+            }
+            if !pending.is_empty() {
+                self.pending.push(*class, index as u32);
             }
         }
     }
 
     /// The next event that is still true.
     fn take(&mut self) -> Option<Event<P>> {
-        while let Some(index) = self.fifo.pop_front() {
+        while let Some(index) = self.pending.pop() {
             let slot = &mut self.slots[index as usize];
-            let readiness = std::mem::take(&mut slot.pending);
+            let mut readiness = std::mem::take(&mut slot.pending);
+            if let (Sharer::Herd, false) = (&slot.shared, readiness.is_idle()) {
+                // Another may have been faster.
+                let (token, source) = (slot.token, self.registry.get(slot.token));
+                let asked = self.registry.interest(token);
+                let now = source.and_then(|source| ready_now(source.as_fd()).ok());
+                readiness = now.map_or(readiness, |now| now.answering(asked));
+            }
+            let slot = &self.slots[index as usize];
             if let (Some(who), false) = (slot.payload, readiness.is_empty()) {
                 return Some(Event { who, readiness });
             }
@@ -352,7 +526,13 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
 impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
     fn change(&self, token: Token, interest: Interest) -> io::Result<()> {
         let mut core = self.borrow_mut();
-        core.registry.declare(token, interest)?;
+        match core.slot(token) {
+            Some(Slot { shared: Sharer::Heard(_, asked), .. }) => {
+                *asked = interest;
+                core.look(token);
+            }
+            _ => core.registry.declare(token, interest)?,
+        }
         // What was taken for the old interest and not yet given is given only if still asked for.
         if let Some(slot) = core.slot(token) {
             let idle = slot.pending & Readiness::IDLE;
@@ -374,11 +554,28 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
         }
     }
 
+    fn set_class(&self, token: Token, class: Class) {
+        let mut core = self.borrow_mut();
+        if let Some(slot) = core.slot(token) {
+            slot.class = class;
+            core.classed |= class != Class::default();
+        }
+    }
+
+    fn would_block(&self, token: Token, interest: Interest) {
+        self.borrow_mut().registry.would_block(token, interest);
+    }
+
     fn revoke(&self, token: Token) {
         let mut core = self.borrow_mut();
+        let mut shared = Sharer::Not;
         if let Some(slot) = core.slot(token) {
             slot.payload = None;
             slot.pending = Readiness::empty();
+            shared = std::mem::replace(&mut slot.shared, Sharer::Not);
+        }
+        if let (Sharer::Heard(post, _), Some((_, bell))) = (shared, &core.bell) {
+            post.leave(token, bell);
         }
         core.wheel.cancel(token.slot());
         let source = core.registry.remove(token);
@@ -390,15 +587,24 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
 
 /// What a descriptor is ready for now, of all it could be asked for.
 fn ready_now(source: BorrowedFd<'_>) -> io::Result<Readiness> {
-    let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
-    let mut list = [PollFd::from_borrowed_fd(source, asked)];
+    let mut list = [any_readiness(source)];
+    ask(&mut list)?;
+    Ok(mechanism::poll::readiness(list[0].revents()))
+}
+
+fn any_readiness(of: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(of, PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP)
+}
+
+/// Fills in what each is ready for now.
+fn ask(list: &mut [PollFd<'_>]) -> io::Result<()> {
     let now = Duration::ZERO.try_into().ok();
-    while let Err(errno) = poll(&mut list, now.as_ref()) {
+    while let Err(errno) = poll(list, now.as_ref()) {
         if errno != Errno::INTR {
             return Err(errno.into());
         }
     }
-    Ok(mechanism::poll::readiness(list[0].revents()))
+    Ok(())
 }
 
 /// A batch of events: an iterator that skips those whose registration has gone by the time they
@@ -426,7 +632,8 @@ impl<P: Copy, M: Mechanism> Iterator for Events<'_, P, M> {
 }
 
 impl<S: AsFd + 'static> Registration<S> {
-    /// Replaces the interest. Empty silences the registration and keeps it.
+    /// Replaces the interest. Empty silences the registration and keeps it. Where the mechanism is
+    /// one-shot ([`Trigger::OneShot`]) this arms it again, which each event asks for.
     ///
     /// # Errors
     /// The mechanism's: out of memory.
@@ -439,6 +646,21 @@ impl<S: AsFd + 'static> Registration<S> {
     /// again. Never early, and at most about two milliseconds late. O(1).
     pub fn set_idle_deadline(&self, idle: Option<Duration>) {
         self.queue.set_idle_deadline(self.token, idle);
+    }
+
+    /// Puts it in a class: from its next event on, what is in an earlier class comes before it, and
+    /// what is in a later one after it. It is [`Class::NORMAL`] before that. O(1).
+    ///
+    /// While a queue has registrations of several classes, up to 1024 events are taken from the
+    /// mechanism at a time, so that the first class is first of all that is ready.
+    pub fn set_class(&self, class: Class) {
+        self.queue.set_class(self.token, class);
+    }
+
+    /// Tells the mechanism that an operation met `EAGAIN` in the directions of `interest`: needed
+    /// where [`Mechanism::would_block`] is, and harmless elsewhere. O(1).
+    pub fn would_block(&self, interest: Interest) {
+        self.queue.would_block(self.token, interest);
     }
 
     /// Revokes the interest and gives the source back.

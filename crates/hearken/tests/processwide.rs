@@ -1,0 +1,210 @@
+//! Interest of the whole process in one descriptor, over every mechanism.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use hearken::mechanism::{Spec, Trigger};
+use hearken::queue::{Shared, Wake};
+use hearken::{EventQueue, Interest, Registration};
+
+#[path = "suite/mod.rs"]
+mod suite;
+
+type Queue = EventQueue<u64, suite::Any>;
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const READ: Interest = Interest::READ;
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn(&Spec)); 7] = [
+        ("all_are_told", all_are_told),
+        ("one_is_told_and_nothing_is_lost", one_is_told_and_nothing_is_lost),
+        ("who_leaves_passes_it_on", who_leaves_passes_it_on),
+        ("who_comes_late_hears_what_is_there", who_comes_late_hears_what_is_there),
+        ("interest_may_change", interest_may_change),
+        ("threads_share_a_listener", threads_share_a_listener),
+        ("the_last_to_leave_closes", the_last_to_leave_closes),
+    ];
+    suite::run(|spec| {
+        tests.into_iter().map(|(name, test)| suite::trial(spec, name, test)).collect()
+    })
+}
+
+fn queue(spec: &Spec) -> Queue {
+    Queue::over(suite::open(spec)).unwrap()
+}
+
+fn shared(wake: Wake) -> (Shared<UnixStream>, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    (Shared::new(here, wake), there)
+}
+
+fn join(queue: &Queue, source: &Shared<UnixStream>) -> Registration<Shared<UnixStream>> {
+    queue.declare_processwide_interest(source.clone(), READ, 7).unwrap().0
+}
+
+/// How many readable events come within a while.
+fn hears(queue: &Queue, registration: &Registration<Shared<UnixStream>>, patience: u64) -> usize {
+    let timeout = Some(Duration::from_millis(patience));
+    let mut heard = 0;
+    for event in queue.next_events(8, timeout).unwrap() {
+        assert_eq!(event.who, 7);
+        heard += usize::from(event.readiness.is_readable());
+        if queue.semantics().trigger == Trigger::OneShot {
+            registration.change_interest(READ).unwrap();
+        }
+    }
+    heard
+}
+
+fn read(source: &Shared<UnixStream>) -> usize {
+    match (&**source).read(&mut [0; 64]) {
+        Ok(got) => got,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn all_are_told(spec: &Spec) {
+    let (source, mut peer) = shared(Wake::All);
+    let queues = [queue(spec), queue(spec), queue(spec)];
+    let joined = queues.each_ref().map(|queue| join(queue, &source));
+    for _ in 0..3 {
+        peer.write_all(b"x").unwrap();
+        for (queue, joined) in queues.iter().zip(&joined) {
+            assert_eq!(hears(queue, joined, 20_000), 1);
+        }
+        assert_eq!(read(&source), 1);
+    }
+}
+
+fn one_is_told_and_nothing_is_lost(spec: &Spec) {
+    let (source, mut peer) = shared(Wake::One);
+    let queues = [queue(spec), queue(spec)];
+    let joined = queues.each_ref().map(|queue| join(queue, &source));
+    let mut told = 0;
+    for round in 0..20 {
+        peer.write_all(b"x").unwrap();
+        let mut got = 0;
+        for turn in 0..2000 {
+            let at = (round + turn) % 2;
+            let heard = hears(&queues[at], &joined[at], u64::from(turn > 2));
+            told += heard;
+            if heard > 0 {
+                got += read(&source);
+            }
+            if got == 1 {
+                break;
+            }
+        }
+        assert_eq!(got, 1, "nobody was told of the {round}th");
+    }
+    // Each time one of them, or, being slower, the other as well; who finds nothing is not told.
+    assert!((20..=40).contains(&told), "{told}");
+}
+
+fn who_leaves_passes_it_on(spec: &Spec) {
+    let (source, mut peer) = shared(Wake::One);
+    let queues = [queue(spec), queue(spec)];
+    let [first, second] = queues.each_ref().map(|queue| join(queue, &source));
+    peer.write_all(b"x").unwrap();
+    // Whichever of the two it was meant for, the one that stays is told, now or at the next.
+    drop(first);
+    let mut heard = hears(&queues[1], &second, 100);
+    if heard == 0 {
+        peer.write_all(b"y").unwrap();
+        heard = hears(&queues[1], &second, 20_000);
+    }
+    assert_eq!(heard, 1);
+}
+
+fn who_comes_late_hears_what_is_there(spec: &Spec) {
+    let (source, mut peer) = shared(Wake::All);
+    peer.write_all(b"x").unwrap();
+    let queue = queue(spec);
+    let declared = queue.declare_processwide_interest(source, READ, 7).unwrap();
+    assert!(declared.1.is_readable());
+    assert_eq!(hears(&queue, &declared.0, 20_000), 1);
+}
+
+fn interest_may_change(spec: &Spec) {
+    for wake in [Wake::One, Wake::All] {
+        let (source, mut peer) = shared(wake);
+        let queue = queue(spec);
+        let joined = join(&queue, &source);
+        joined.change_interest(Interest::empty()).unwrap();
+        peer.write_all(b"x").unwrap();
+        assert_eq!(hears(&queue, &joined, 20), 0);
+        joined.change_interest(READ).unwrap();
+        assert_eq!(hears(&queue, &joined, 20_000), 1);
+    }
+}
+
+fn threads_share_a_listener(spec: &Spec) {
+    const THREADS: usize = 3;
+    const CONNECTIONS: usize = 120;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let listener = Shared::new(listener, Wake::One);
+    let accepted = AtomicUsize::new(0);
+    let (joined, all_joined) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            let (listener, joined, accepted) = (listener.clone(), joined.clone(), &accepted);
+            scope.spawn(move || {
+                let queue = queue(spec);
+                let waker = queue.waker();
+                let declared = queue.declare_processwide_interest(listener, READ, 7);
+                let (listener, _) = declared.unwrap();
+                joined.send(waker).unwrap();
+                loop {
+                    let events = queue.next_events(8, PATIENCE).unwrap();
+                    let woken = events.woken();
+                    for _ in events {
+                        while let Ok((mut stream, _)) = listener.accept() {
+                            stream.write_all(b"hark").unwrap();
+                            accepted.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if queue.semantics().trigger == Trigger::OneShot {
+                            listener.change_interest(READ).unwrap();
+                        }
+                    }
+                    if woken {
+                        return;
+                    }
+                }
+            });
+        }
+        let wakers: Vec<_> = all_joined.iter().take(THREADS).collect();
+        for _ in 0..CONNECTIONS {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let mut answer = String::new();
+            stream.set_read_timeout(PATIENCE).unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "hark");
+        }
+        wakers.iter().for_each(hearken::Waker::wake);
+    });
+    assert_eq!(accepted.load(Ordering::Relaxed), CONNECTIONS);
+}
+
+fn the_last_to_leave_closes(spec: &Spec) {
+    let (source, mut peer) = shared(Wake::All);
+    peer.set_nonblocking(true).unwrap();
+    let queues = [queue(spec), queue(spec)];
+    let [first, second] = queues.each_ref().map(|queue| join(queue, &source));
+    drop(source);
+    drop(first);
+    assert_eq!(peer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    drop(second);
+    peer.set_nonblocking(false).unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+}
