@@ -34,6 +34,13 @@ pub(crate) struct Counts {
     pub syscalls: Option<u64>,
 }
 
+impl Counts {
+    /// Instructions in both modes; none if either was refused.
+    pub(crate) fn instructions(&self) -> Option<u64> {
+        Some(self.instructions_user? + self.instructions_kernel?)
+    }
+}
+
 /// One quantity, with a counter for every thread.
 #[derive(Debug)]
 struct PerThread(Vec<Counter>);

@@ -111,6 +111,8 @@ impl ProcessExecutor {
             "0",
             "--idle",
             &idle.to_string(),
+            "--events",
+            LOAD_EVENTS,
             "--json",
             &self.idle_result().display().to_string(),
             "--exit-with-parent",
@@ -145,20 +147,22 @@ impl ProcessExecutor {
     fn load<T>(
         &self,
         server: &Running,
-        seconds: f64,
+        (seconds, each_its_own_connection): (f64, bool),
         case: &Case,
         stop: &AtomicBool,
         begin: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<(T, LoadResult), LabError> {
         // Each repetition has arrivals of its own, the same for every cell.
         let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
-        let arguments = words(&[
+        let mut arguments = words(&[
             "load",
             &server.url,
             "--rate",
             &self.settings.rate.to_string(),
             "--duration",
             &format!("{seconds}s"),
+            "--events",
+            LOAD_EVENTS,
             "--connections",
             &self.settings.connections.to_string(),
             "--seed",
@@ -168,6 +172,9 @@ impl ProcessExecutor {
             "--announce",
             "--exit-with-parent",
         ]);
+        if each_its_own_connection {
+            arguments.extend(words(&["--per-connection", "1"]));
+        }
         let mut guard = self.start("load", &self.placement.others, &arguments)?;
         guard.wait_for_line("prepared", HOLD, stop)?;
         let begun = begin()?;
@@ -189,14 +196,24 @@ impl Executor for ProcessExecutor {
         // First the short pass: it warms the server up, and what the counters cost falls on it.
         let mut refusals = std::mem::take(&mut self.refusals);
         let attach = || Ok(Counters::attach(&server.meter.threads()?, &mut refusals));
-        let warmed = self.load(&server, self.settings.counters_s, case, stop, attach);
-        self.refusals = refusals;
+        let warmed = self.load(&server, (self.settings.counters_s, false), case, stop, attach);
         let (counters, warm) = warmed?;
         let counts = counters.finish();
 
+        // Then one of connections that come, ask once and go: what registering costs.
+        let attach = || {
+            let counters = Counters::attach(&server.meter.threads()?, &mut refusals);
+            Ok((counters, server.meter.usage()?))
+        };
+        let made = self.load(&server, (self.settings.counters_s, true), case, stop, attach);
+        let ((counters, before), brief) = made?;
+        let brief_cpu = server.meter.usage()?.since(&before).cpu_ns;
+        let brief_counts = counters.finish();
+        self.refusals = refusals;
+
         let begin = || Ok((server.meter.usage()?, Instant::now()));
         let ((before, began), result) =
-            self.load(&server, self.settings.duration_s, case, stop, begin)?;
+            self.load(&server, (self.settings.duration_s, false), case, stop, begin)?;
         let elapsed = began.elapsed();
         let used = server.meter.usage()?.since(&before);
         let rss_end_bytes = server.meter.resident()?;
@@ -207,6 +224,8 @@ impl Executor for ProcessExecutor {
         };
         server.guard.terminate();
 
+        let replies = brief.requests.replies;
+        let per_connection = |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
         let added = rss_bytes.saturating_sub(rss_start_bytes) as f64;
         Ok(Measurement {
             rss_start_bytes,
@@ -215,6 +234,9 @@ impl Executor for ProcessExecutor {
             rss_per_idle_bytes: (case.idle > 0).then(|| added / case.idle as f64),
             idle_held: idle.held,
             idle_lost: idle.lost,
+            cpu_ns_per_connection: per_connection(brief_cpu),
+            syscalls_per_connection: brief_counts.syscalls.and_then(per_connection),
+            instr_per_connection: brief_counts.instructions().and_then(per_connection),
             ..account(&used, elapsed, counts, &warm, &result)
         })
     }
@@ -223,6 +245,9 @@ impl Executor for ProcessExecutor {
         self.refusals.clone()
     }
 }
+
+/// The load's own mechanism: the same for all that are compared, and had everywhere.
+const LOAD_EVENTS: &str = "epoll-edge";
 
 /// A server that listens.
 #[derive(Debug)]

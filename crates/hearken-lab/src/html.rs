@@ -180,8 +180,9 @@ fn method(report: &Report) -> Markup {
             li { "The load is open: requests for /" (settings.document) " leave when they are due, \
                 however slow the replies are." }
             li { "A first pass of " (settings.counters_s) " s warms the server up and counts \
-                instructions and system calls. A second of " (settings.duration_s) " s has no \
-                counter attached; CPU time and latency are from it." }
+                instructions and system calls. A second, as long, makes a connection for each \
+                request: what is per connection is from it. A third of " (settings.duration_s) " s \
+                has no counter attached; CPU time per request and latency are from it." }
             li { "CPU time is the scheduler's own account of the server's threads \
                 (/proc/PID/task/*/schedstat). Per request means per reply received." }
             li { "A server is called saturated if fewer than 95 % of the requests were answered, or \

@@ -40,7 +40,8 @@ pub struct Settings {
     pub rate: f64,
     /// Length of the pass that CPU time and latency are taken from, seconds.
     pub duration_s: f64,
-    /// Length of the pass before it, which warms the server up and has the counters attached.
+    /// Length of each of the two passes before it, to which the counters are attached: one that
+    /// warms the server up, and one with a connection for each request.
     pub counters_s: f64,
     /// Connections that carry the requests.
     pub connections: u64,
@@ -59,12 +60,12 @@ impl Default for Settings {
             mechanisms: ["select", "poll", "epoll-level", "epoll-edge", "epoll-once"]
                 .map(String::from)
                 .to_vec(),
-            idle: vec![0, 1000, 4000, 8000],
+            idle: vec![0, 2000, 8000],
             repetitions: 3,
             // Low enough that poll with 8,000 idle connections still keeps up.
             rate: 1000.0,
-            duration_s: 1.0,
-            counters_s: 0.4,
+            duration_s: 0.7,
+            counters_s: 0.25,
             connections: 50,
             document: "1b".into(),
             reference: "epoll-edge".into(),
@@ -97,7 +98,7 @@ impl Settings {
 
     /// How long the run will take, before anything was measured.
     pub fn expected(&self) -> Duration {
-        let each = SETUP + Duration::from_secs_f64(self.duration_s + self.counters_s);
+        let each = SETUP + Duration::from_secs_f64(self.duration_s + 2.0 * self.counters_s);
         each * u32::try_from(self.planned()).unwrap_or(u32::MAX)
     }
 

@@ -10,7 +10,7 @@ use crate::summary::Cell;
 use crate::warning::Warning;
 
 /// Name and version of the format of `results.json`.
-pub const SCHEMA: &str = "hearken-lab-quick/1";
+pub const SCHEMA: &str = "hearken-lab-quick/2";
 
 /// Everything that a run found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,6 +93,12 @@ pub struct Measurement {
     pub instr_kernel_per_request: Option<f64>,
     /// System calls.
     pub syscalls_per_request: Option<f64>,
+    /// CPU time of the server for a connection that is made, asks once and is closed, nanoseconds.
+    pub cpu_ns_per_connection: Option<f64>,
+    /// System calls for such a connection.
+    pub syscalls_per_connection: Option<f64>,
+    /// Instructions for such a connection, in both modes.
+    pub instr_per_connection: Option<f64>,
     /// Context switches, of one's own accord or not.
     pub context_switches_per_request: Option<f64>,
     /// Resident memory before any connection.

@@ -33,6 +33,12 @@ pub struct Cell {
     pub instructions_kernel: Option<Estimate>,
     /// System calls per request.
     pub syscalls: Option<Estimate>,
+    /// CPU time for a connection that is made, asks once and is closed, nanoseconds.
+    pub cpu_per_connection_ns: Option<Estimate>,
+    /// System calls for such a connection.
+    pub syscalls_per_connection: Option<Estimate>,
+    /// Instructions for such a connection.
+    pub instructions_per_connection: Option<Estimate>,
     /// Context switches per request.
     pub context_switches: Option<Estimate>,
     /// Resident memory with the idle connections, bytes.
@@ -108,6 +114,9 @@ impl<'a> Group<'a> {
             instructions_user: of(|m| m.instr_user_per_request),
             instructions_kernel: of(|m| m.instr_kernel_per_request),
             syscalls: of(|m| m.syscalls_per_request),
+            cpu_per_connection_ns: of(|m| m.cpu_ns_per_connection),
+            syscalls_per_connection: of(|m| m.syscalls_per_connection),
+            instructions_per_connection: of(|m| m.instr_per_connection),
             context_switches: of(|m| m.context_switches_per_request),
             rss_bytes: of(|m| Some(m.rss_bytes as f64)),
             rss_per_idle_bytes: of(|m| m.rss_per_idle_bytes),

@@ -80,7 +80,7 @@ fn config() -> QuickConfig {
         executable: "hearken".into(),
         command_line: ["hearken", "lab", "quick", "--out", "a <dir>"].map(String::from).to_vec(),
         version: "0.1.0".into(),
-        settings: Settings::default(),
+        settings: Settings { idle: vec![0, 1000, 4000, 8000], ..Settings::default() },
     }
 }
 
@@ -113,7 +113,7 @@ fn json_round_trips() {
     let back: Report = serde_json::from_str(&json).unwrap();
     assert!(back == report, "a report changed on its way through JSON");
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["schema"], "hearken-lab-quick/1");
+    assert_eq!(value["schema"], "hearken-lab-quick/2");
     assert_eq!(value["complete"], true);
     assert!(value["date"].as_str().unwrap().ends_with('Z'));
     // A sample is flat: its place and its measurement side by side.
