@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use hearken::mechanism::{AUTO, auto};
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Timeouts};
 
@@ -13,7 +14,11 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
-    let server = hearken_server::start(&config(args)).map_err(Failure::usage)?;
+    let config = config(args);
+    let server = hearken_server::start(&config).map_err(Failure::usage)?;
+    if config.events == AUTO {
+        tell_refused(server.events());
+    }
     let stopper = server.stopper();
     signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
     let workers = server.workers();
@@ -27,6 +32,13 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
     server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `auto` would have considered, and this kernel refuses: a line for each.
+fn tell_refused(chosen: &str) {
+    for (spec, reason) in auto::choose().refused() {
+        eprintln!("hearken: {spec} is refused here ({reason}); auto is {chosen}");
+    }
 }
 
 fn config(args: ServeArgs) -> Config {

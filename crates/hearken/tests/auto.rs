@@ -1,0 +1,101 @@
+//! `auto`, and how mechanisms and their options are said.
+
+use hearken::mechanism::{
+    self, AUTO, Open, SelectError, TABLE, Values, Visitor, WaitCost, auto, find, visit,
+};
+
+/// Says which mechanism it was handed.
+struct Name;
+
+impl Visitor for Name {
+    type Output = &'static str;
+
+    fn visit<M: Open>(self, _mechanism: M) -> &'static str {
+        M::NAME
+    }
+}
+
+#[test]
+fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
+    let spec = find(AUTO).unwrap();
+    let semantics = spec.entry.semantics;
+    assert_eq!(semantics.wait, WaitCost::Ready);
+    assert!(!semantics.registers_both && !semantics.overflows && !semantics.privileged);
+    assert_eq!(visit(AUTO, Name).unwrap(), spec.entry.name);
+    spec.open().unwrap();
+}
+
+#[test]
+fn auto_says_of_every_mechanism_why() {
+    let ranking = auto::choose();
+    let mut ranked: Vec<_> = ranking.rows.iter().map(|(spec, _)| spec.entry.name).collect();
+    let mut all: Vec<_> = TABLE.iter().map(|entry| entry.name).collect();
+    ranked.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(ranked, all);
+    let measured: Vec<_> = ranking
+        .rows
+        .iter()
+        .filter_map(|(_, verdict)| match verdict {
+            auto::Verdict::Measured(took) => Some(*took),
+            _ => None,
+        })
+        .collect();
+    assert!(measured.len() >= 2, "{ranking:?}");
+    let best = *measured.iter().min().unwrap();
+    assert!(measured[0] <= best + best / 10, "what is first is as good as the best: {measured:?}");
+}
+
+#[test]
+fn a_spec_says_what_differs_from_the_defaults() {
+    for entry in TABLE {
+        assert_eq!(entry.spec().to_string(), entry.name);
+        for spec in entry.variants() {
+            let text = spec.to_string();
+            assert_eq!(find(&text).unwrap().to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn options_are_checked_by_the_table() {
+    for entry in TABLE {
+        let unknown = find(&format!("{}:colour=blue", entry.name)).unwrap_err();
+        assert!(matches!(unknown, SelectError::Option { name, .. } if name == entry.name));
+        assert!(unknown.to_string().contains("colour"), "{unknown}");
+        assert!(find(&format!("{}:", entry.name)).is_err());
+        for choice in entry.options {
+            let say = |value: &str| find(&format!("{}:{}={value}", entry.name, choice.name));
+            let refused = say("nonsense").unwrap_err().to_string();
+            assert!(refused.contains(choice.name) && refused.contains(entry.name), "{refused}");
+            match choice.values {
+                Values::OneOf(words) => {
+                    assert!(words.len() > 1 && refused.contains(words[1]), "{refused}");
+                    for word in words {
+                        assert_eq!(say(word).unwrap().options.get(choice.name), *word);
+                    }
+                }
+                Values::Number { default, least, most } => {
+                    assert!((least..=most).contains(&default));
+                    for number in [least, most, default] {
+                        let said = say(&number.to_string()).unwrap();
+                        assert_eq!(said.options.number(choice.name), number);
+                    }
+                    assert!(say(&(u128::from(most) + 1).to_string()).is_err());
+                    assert!(say("-1").is_err());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_unknown_is_refused_with_what_is_known() {
+    for name in ["kqueue", "", "auto:x=y", "EPOLL-EDGE", " poll"] {
+        let error = find(name).unwrap_err();
+        assert!(matches!(error, SelectError::Unknown { .. }), "{name}: {error}");
+        assert!(error.to_string().contains("epoll-edge"), "{error}");
+    }
+    assert!(visit("kqueue", Name).is_err());
+    assert_eq!(visit("poll", Name).unwrap(), mechanism::poll::Poll::NAME);
+}
