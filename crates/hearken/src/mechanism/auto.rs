@@ -94,7 +94,7 @@ pub fn choose() -> &'static Ranking {
 /// Why it is not considered, if it is not.
 fn why_not(spec: &Spec) -> Option<&'static str> {
     let semantics = &spec.entry.semantics;
-    if semantics.privileged {
+    if spec.needs_privileges() {
         Some("it needs privileges")
     } else if semantics.wait != WaitCost::Ready {
         Some("a wait costs more than what is ready")

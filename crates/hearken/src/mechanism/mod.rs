@@ -297,6 +297,11 @@ pub trait Open: Mechanism + Sized + 'static {
     /// What can be chosen about it.
     const OPTIONS: &'static [Choice] = &[];
 
+    /// True if it needs privileges with these options.
+    fn needs_privileges(_options: &Options) -> bool {
+        Self::SEMANTICS.privileged
+    }
+
     /// Asks the kernel for one.
     ///
     /// # Errors

@@ -39,6 +39,7 @@ pub struct Entry {
     pub semantics: Semantics,
     /// What can be chosen about it.
     pub options: &'static [Choice],
+    needs_privileges: fn(&Options) -> bool,
     open: fn(&Options) -> Result<Box<dyn Mechanism>, Unavailable>,
 }
 
@@ -83,6 +84,11 @@ impl Spec {
         (self.entry.open)(&self.options)
     }
 
+    /// True if it needs privileges, with these options.
+    pub fn needs_privileges(&self) -> bool {
+        (self.entry.needs_privileges)(&self.options)
+    }
+
     /// Asks the kernel for one and gives it back: may this user have it here and now?
     ///
     /// # Errors
@@ -106,6 +112,7 @@ macro_rules! table {
             summary: <$mechanism as Open>::SUMMARY,
             semantics: <$mechanism as Open>::SEMANTICS,
             options: <$mechanism as Open>::OPTIONS,
+            needs_privileges: <$mechanism as Open>::needs_privileges,
             open: |options| Ok(Box::new(<$mechanism as Open>::open_with(options)?)),
         },)*];
 

@@ -52,7 +52,7 @@ pub(crate) fn run(trials: impl Fn(&Spec) -> Vec<Trial>) -> ExitCode {
             Ok(()) => all.extend(trials(&spec)),
             Err(reason) => {
                 let required = std::env::var_os(REQUIRED).is_some();
-                let must = required && !spec.entry.semantics.privileged;
+                let must = required && !spec.needs_privileges();
                 let name = format!("{spec} cannot be had here: {reason}");
                 let fail = move || Err(Failed::from("it is required, and was skipped"));
                 all.push(Trial::test(name, fail).with_ignored_flag(!must));
