@@ -25,6 +25,7 @@ mod options;
 pub mod poll;
 mod registry;
 pub mod select;
+pub mod signal;
 #[cfg(test)]
 mod skeleton;
 mod table;
