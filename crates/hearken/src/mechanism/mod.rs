@@ -24,8 +24,10 @@ pub mod epoll;
 mod options;
 pub mod poll;
 mod registry;
+pub mod rt_signal;
 pub mod select;
 pub mod signal;
+pub mod signal_per_fd;
 #[cfg(test)]
 mod skeleton;
 mod table;

@@ -87,7 +87,8 @@ impl Poll {
     }
 }
 
-fn flags(interest: Interest) -> PollFlags {
+/// What asks poll(2) for `interest`.
+pub(crate) fn flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ)); // (f)
     flags.set(PollFlags::OUT, interest.contains(Interest::WRITE));

@@ -16,18 +16,15 @@
 //!    then asks, finds all that was dropped before it was taken; what is dropped after raises it
 //!    again. SIGIO does not say whose event it was, so every queue of the thread is told.
 //! f) A queued signal survives the registration that raised it, and names a number that may have a
-//!    new holder.
+//!    new holder: see [`table`].
 //! g) The kernel says POLLHUP together with POLLERR for a plain close, POLLIN alone for the end of a
 //!    stream, and neither always: signals tell readable and writable, and no more.
-
-// Used by the mechanisms that follow.
-#![allow(dead_code)]
 
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -35,6 +32,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Unavailable, timespec};
 use crate::event::Readiness;
+
+pub(crate) mod dispatch;
+pub(crate) mod table;
 
 /// Signals taken in one system call.
 pub(crate) const MOST: usize = 64;
@@ -162,6 +162,7 @@ impl Signals {
     }
 
     /// Its signal.
+    #[allow(dead_code, reason = "for those who tell the kernel of it by other means")]
     pub(crate) fn signal(&self) -> libc::c_int {
         self.signal
     }
@@ -206,10 +207,12 @@ impl Signals {
         if self.singly {
             let mut count = 0;
             while count < most {
-                if !self.next(count, Some(Duration::ZERO))? {
-                    return Ok(Took { count, emptied: true });
+                match self.next(count, Some(Duration::ZERO)) {
+                    Ok(()) => count += 1,
+                    Err(Errno::AGAIN) => return Ok(Took { count, emptied: true }),
+                    Err(Errno::INTR) => break,
+                    Err(errno) => return Err(errno.into()),
                 }
-                count += 1;
             }
             return Ok(Took { count, emptied: false });
         }
@@ -222,9 +225,6 @@ impl Signals {
             Ok(got) => got / SIZE,
             Err(_) => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::WouldBlock => 0,
-                error if error.kind() == io::ErrorKind::Interrupted => {
-                    return Ok(Took { count: 0, emptied: false });
-                }
                 error => return Err(error),
             },
         };
@@ -239,11 +239,15 @@ impl Signals {
 
     /// Waits for one signal and takes it; false if none came in time, or a handler ran.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.next(0, timeout)
+        match self.next(0, timeout) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Takes one signal to `place`.
-    fn next(&mut self, place: usize, timeout: Option<Duration>) -> io::Result<bool> {
+    fn next(&mut self, place: usize, timeout: Option<Duration>) -> Result<(), Errno> {
         let timeout = timeout.map(timespec);
         let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref).cast();
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -252,11 +256,8 @@ impl Signals {
         // or a timespec.
         let signal = unsafe { libc::sigtimedwait(&self.set, info.as_mut_ptr(), timeout) };
         if signal < 0 {
-            return match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
-                error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
-                error => Err(error),
-            };
+            let error = io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
         }
         // SAFETY: a siginfo_t is larger than its beginning, as aligned, and was zeroed.
         let info = unsafe { info.as_ptr().cast::<Info>().read() };
@@ -268,7 +269,7 @@ impl Signals {
         taken.ssi_code = info.code;
         taken.ssi_fd = info.fd;
         taken.ssi_band = info.band as u32;
-        Ok(true)
+        Ok(())
     }
 
     /// What the signal at `index` of those just taken says.
@@ -311,8 +312,8 @@ impl Signals {
     }
 
     /// What is readable where a signal is queued.
-    pub(crate) fn queue(&self) -> impl AsFd {
-        &self.queue
+    pub(crate) fn queue(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
     }
 }
 

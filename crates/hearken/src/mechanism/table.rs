@@ -21,6 +21,8 @@ macro_rules! for_each_mechanism {
         $callback! {
             select => $crate::mechanism::select::Select,
             poll => $crate::mechanism::poll::Poll,
+            rt_signal => $crate::mechanism::rt_signal::RtSignal,
+            signal_per_fd => $crate::mechanism::signal_per_fd::SignalPerFd,
             epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
             epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
             epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
