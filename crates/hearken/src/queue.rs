@@ -411,6 +411,9 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                     self.push(event);
                 }
             }
+            if batch > 0 && !self.registry.semantics().tells_state() {
+                self.refresh();
+            }
             // After the events, which count as activity.
             while let Some(slot) = self.wheel.expired(self.now) {
                 let who = self.slots[slot as usize].token;

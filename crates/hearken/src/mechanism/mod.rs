@@ -121,6 +121,17 @@ pub struct Semantics {
     pub privileged: bool,
 }
 
+impl Semantics {
+    /// True if an event tells all that its descriptor is ready for, as it is when the wait returns.
+    ///
+    /// False if it tells what has arrived, as signals do: not that there is room besides, and
+    /// what has arrived may have been dealt with since by a caller who did not wait for the event.
+    /// An arrival may then also be told twice, if it is still so.
+    pub const fn tells_state(&self) -> bool {
+        matches!(self.watches, Watches::Any)
+    }
+}
+
 /// Why a mechanism cannot be had.
 #[derive(Debug)]
 pub struct Unavailable {
@@ -195,7 +206,8 @@ impl From<Unavailable> for io::Error {
 ///
 /// **What may be spurious.** An event promises that an operation was possible when the
 /// kernel looked, not that it still is: another holder of the same open file may have taken the
-/// data, or a checksum may have failed. Operations must be non-blocking. A wait may return no
+/// data, or a checksum may have failed. Operations must be non-blocking. Where
+/// [`Semantics::tells_state`] does not hold, the kernel looked when it arrived. A wait may return no
 /// events before its timeout. Nothing else is spurious: in particular no token that was not
 /// declared comes out.
 ///

@@ -140,7 +140,7 @@ impl Dispatch {
                 self.table.ask(max, false)?;
             }
         }
-        self.ask_first = self.table.has_listed();
+        self.ask_first = self.table.batch.len() >= max && self.table.has_listed();
         Ok(self.table.batch.len())
     }
 
