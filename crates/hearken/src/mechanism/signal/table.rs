@@ -165,16 +165,14 @@ impl Table {
             return;
         };
         let readiness = raised.readiness.answering(entry.interest);
-        if readiness.is_empty() || entry.flags.contains(Flags::LISTED) {
+        if readiness.is_empty() {
             return;
         }
-        if let Some(event) = self.batch.get_mut(entry.place as usize)
-            && event.who == entry.token
-        {
+        let event = self.batch.get_mut(entry.place as usize);
+        if let Some(event) = event.filter(|event| event.who == entry.token) {
             event.readiness |= readiness;
         } else if entry.stamp == self.epoch || readiness.is_writable() || self.batch.len() >= max {
-            entry.flags.insert(Flags::LISTED); // (b), (c), (e)
-            self.listed.push_back(raised.fd);
+            self.ask_later(raised.fd); // (b), (c), (e)
         } else {
             entry.stamp = self.epoch;
             entry.place = self.batch.len() as u32;
@@ -248,17 +246,16 @@ impl Table {
         if readiness.is_empty() {
             return;
         }
-        if let Some(event) = self.batch.get_mut(entry.place as usize)
-            && event.who == entry.token
-        {
+        let event = self.batch.get_mut(entry.place as usize);
+        if let Some(event) = event.filter(|event| event.who == entry.token) {
             event.readiness |= readiness;
-        } else if self.batch.len() >= max {
-            self.ask_later(fd); // (e)
-        } else {
-            entry.stamp = self.epoch;
+        } else if self.batch.len() < max {
             entry.place = self.batch.len() as u32;
             self.batch.push(Event { who: entry.token, readiness });
+        } else {
+            return self.ask_later(fd); // (e)
         }
+        entry.stamp = self.epoch; // (b)
     }
 
     /// Remembers to ask for room where no signal will tell of it.
