@@ -277,6 +277,9 @@ impl<M: Mechanism> World<M> {
     fn finish(&mut self) -> Result<(), TestCaseError> {
         let trigger = self.registry.semantics().trigger;
         if trigger == Trigger::Level {
+            for _ in 1..self.registry.mechanism().within() {
+                self.wait(64)?;
+            }
             let mut events = self.wait(64)?;
             events.sort_unstable_by_key(|&(at, _)| at);
             let ready: Vec<_> = self

@@ -21,6 +21,7 @@ use crate::event::{Event, Interest, Readiness, Token};
 
 pub mod auto;
 pub mod epoll;
+pub mod locality;
 mod options;
 pub mod poll;
 mod registry;
@@ -181,7 +182,9 @@ impl From<Unavailable> for io::Error {
 ///
 /// **Level, edge, one-shot.** [`Semantics::trigger`] says which holds.
 /// *Level*: a descriptor is in every batch (subject to `max`) for as long as what its interest
-/// asks for is so. *Edge*: it is in a batch once after each arrival (of data, of room to
+/// asks for is so; a mechanism that does not look at all of them in every wait may come to one that
+/// was quiet by any of the next [`within`](Mechanism::within) waits, and in a wait that goes on, in
+/// bounded time. *Edge*: it is in a batch once after each arrival (of data, of room to
 /// write, of the end of the stream), and after `declare` and `change` if it is ready then; a
 /// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
 /// was not set, before it relies on the next event. *One-shot*: as level, but once; `change` arms
@@ -292,6 +295,12 @@ pub trait Mechanism: fmt::Debug {
     /// beyond the batch, or where nothing that was asked for is left.
     fn event(&self, index: usize) -> Event;
 
+    /// By how many waits an event on a descriptor that was quiet is found, at the latest; those that a
+    /// signal interrupted do not count. One, but where only some are looked at in a wait.
+    fn within(&self) -> u32 {
+        1
+    }
+
     /// How often its queue has overflowed (and was recovered).
     fn overflows(&self) -> u64 {
         0
@@ -397,6 +406,10 @@ impl Mechanism for Box<dyn Mechanism> {
 
     fn event(&self, index: usize) -> Event {
         (**self).event(index)
+    }
+
+    fn within(&self) -> u32 {
+        (**self).within()
     }
 
     fn overflows(&self) -> u64 {

@@ -26,21 +26,27 @@ use super::{WaitCost, Watches, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// poll(2).
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Poll {
-    list: Vec<PollFd<'static>>,
-    /// For each entry of the list, the descriptor and its token.
-    entries: Vec<(RawFd, Token)>,
-    /// For each descriptor's number, where it is on the list.
-    places: Vec<Place>,
+    list: List,
     /// Where the next scan of the answers begins.
     next: usize,
     batch: Vec<Event>,
     calls: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
+/// What is handed to poll(2), and whose each entry is. [`locality`](super::locality) has it too.
+#[derive(Default)]
+pub(super) struct List {
+    polled: Vec<PollFd<'static>>,
+    /// For each entry of the list, the descriptor and its token.
+    entries: Vec<(RawFd, Token)>,
+    /// For each descriptor's number, where it is on the list.
+    places: Vec<Place>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Place {
     #[default]
     Unregistered,
     /// Registered with an empty interest.
@@ -48,42 +54,116 @@ enum Place {
     Listed(u32),
 }
 
-impl fmt::Debug for Poll {
+impl fmt::Debug for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("poll").field("listed", &self.list.len()).finish_non_exhaustive()
+        f.debug_struct("List").field("listed", &self.polled.len()).finish_non_exhaustive()
     }
 }
 
-impl Poll {
-    fn place(&self, fd: RawFd) -> Place {
+impl List {
+    pub(super) fn len(&self) -> usize {
+        self.polled.len()
+    }
+
+    pub(super) fn place(&self, fd: RawFd) -> Place {
         usize::try_from(fd).ok().and_then(|fd| self.places.get(fd)).copied().unwrap_or_default()
     }
 
-    /// Lists `fd` as its interest asks.
+    /// The descriptor and the token of an entry.
+    pub(super) fn whose(&self, at: usize) -> (RawFd, Token) {
+        self.entries[at]
+    }
+
+    /// Registers `fd`, with an empty interest.
+    pub(super) fn register(&mut self, fd: RawFd) -> io::Result<()> {
+        if self.place(fd) != Place::Unregistered {
+            return Err(Errno::EXIST.into());
+        }
+        let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
+        if number >= self.places.len() {
+            self.places.resize(number + 1, Place::Unregistered);
+        }
+        self.places[number] = Place::Silent;
+        Ok(())
+    }
+
+    /// Ends the registration of what is not on the list.
+    pub(super) fn forget(&mut self, fd: RawFd) {
+        self.places[fd as usize] = Place::Unregistered;
+    }
+
+    /// Puts what is registered at the end of the list.
     ///
     /// # Safety
     /// `fd` is open, and stays so while it is listed.
-    unsafe fn list(&mut self, fd: RawFd, token: Token, interest: Interest) {
-        self.places[fd as usize] = if interest.is_empty() {
-            Place::Silent // (a)
-        } else {
-            // SAFETY: the caller's promise.
-            let entry = PollFd::from_borrowed_fd(unsafe { borrow(fd) }, flags(interest));
-            self.list.push(entry);
-            self.entries.push((fd, token));
-            Place::Listed(self.list.len() as u32 - 1)
-        };
+    pub(super) unsafe fn push(&mut self, fd: RawFd, token: Token, interest: Interest) {
+        self.places[fd as usize] = Place::Listed(self.polled.len() as u32);
+        // SAFETY: the caller's promise.
+        self.polled.push(PollFd::from_borrowed_fd(unsafe { borrow(fd) }, flags(interest)));
+        self.entries.push((fd, token));
     }
 
-    fn unlist(&mut self, fd: RawFd) {
-        if let Place::Listed(at) = self.place(fd) {
-            let at = at as usize;
-            self.list.swap_remove(at);
-            self.entries.swap_remove(at);
-            if let Some(&(moved, _)) = self.entries.get(at) {
-                self.places[moved as usize] = Place::Listed(at as u32); // (d)
-            }
+    /// Replaces the interest in an entry.
+    ///
+    /// # Safety
+    /// The entry's descriptor is open, and stays so while it is listed.
+    pub(super) unsafe fn set(&mut self, at: usize, interest: Interest) {
+        // SAFETY: the caller's promise.
+        let source = unsafe { borrow(self.entries[at].0) };
+        self.polled[at] = PollFd::from_borrowed_fd(source, flags(interest));
+    }
+
+    pub(super) fn swap(&mut self, one: usize, other: usize) {
+        self.polled.swap(one, other);
+        self.entries.swap(one, other);
+        for at in [one, other] {
+            self.places[self.entries[at].0 as usize] = Place::Listed(at as u32);
         }
+    }
+
+    /// Takes an entry off; the last takes its place. Its descriptor stays registered.
+    pub(super) fn swap_remove(&mut self, at: usize) {
+        self.swap(at, self.polled.len() - 1); // (d)
+        self.polled.pop();
+        if let Some((fd, _)) = self.entries.pop() {
+            self.places[fd as usize] = Place::Silent;
+        }
+    }
+
+    /// Asks the kernel about the first `len` entries: how many of them have an answer.
+    pub(super) fn ask(&mut self, len: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        let timeout = timeout.map(timespec);
+        Ok(rustix::event::poll(&mut self.polled[..len], timeout.as_ref())?)
+    }
+
+    #[inline]
+    pub(super) fn is_ready(&self, at: usize) -> bool {
+        !self.polled[at].revents().is_empty()
+    }
+
+    /// Adds `count` events to the batch, of at least as many that the first `len` entries have,
+    /// beginning with the entry at `from`. Answers where it ended.
+    pub(super) fn collect(
+        &self,
+        len: usize,
+        from: usize,
+        count: usize,
+        batch: &mut Vec<Event>,
+    ) -> usize {
+        let mut at = from;
+        let mut left = count;
+        while left > 0 {
+            if at >= len {
+                at = 0;
+            }
+            let answer = self.polled[at].revents();
+            if !answer.is_empty() {
+                batch.push(Event { who: self.entries[at].1, readiness: readiness(answer) });
+                left -= 1;
+            }
+            at += 1;
+        }
+        at
     }
 }
 
@@ -140,66 +220,47 @@ impl Mechanism for Poll {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        if self.place(fd) != Place::Unregistered {
-            return Err(Errno::EXIST.into());
+        self.list.register(fd)?;
+        if !interest.is_empty() {
+            // SAFETY: the caller keeps fd open until revoke.
+            unsafe { self.list.push(fd, token, interest) };
         }
-        let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
-        if number >= self.places.len() {
-            self.places.resize(number + 1, Place::Unregistered);
-        }
-        // SAFETY: the caller keeps fd open until revoke.
-        unsafe { self.list(fd, token, interest) };
         Ok(())
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        match self.place(fd) {
+        match self.list.place(fd) {
             Place::Unregistered => return Err(Errno::NOENT.into()),
-            Place::Listed(at) if !interest.is_empty() => {
-                // SAFETY: the caller keeps fd open until revoke.
-                let source = unsafe { borrow(fd) };
-                self.list[at as usize] = PollFd::from_borrowed_fd(source, flags(interest));
-            }
-            Place::Listed(_) | Place::Silent => {
-                self.unlist(fd);
-                // SAFETY: the caller keeps fd open until revoke.
-                unsafe { self.list(fd, token, interest) };
-            }
+            Place::Listed(at) if interest.is_empty() => self.list.swap_remove(at as usize), // (a)
+            // SAFETY: the caller keeps fd open until revoke.
+            Place::Listed(at) => unsafe { self.list.set(at as usize, interest) },
+            Place::Silent if interest.is_empty() => {}
+            // SAFETY: as above.
+            Place::Silent => unsafe { self.list.push(fd, token, interest) },
         }
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        if self.place(fd) == Place::Unregistered {
-            return Err(Errno::NOENT.into());
+        match self.list.place(fd) {
+            Place::Unregistered => return Err(Errno::NOENT.into()),
+            Place::Silent => {}
+            Place::Listed(at) => self.list.swap_remove(at as usize),
         }
-        self.unlist(fd);
-        self.places[fd as usize] = Place::Unregistered;
+        self.list.forget(fd);
         Ok(())
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
         self.calls += 1;
-        let timeout = timeout.map(timespec);
-        let mut ready = match rustix::event::poll(&mut self.list, timeout.as_ref()) {
+        let len = self.list.len();
+        let ready = match self.list.ask(len, timeout) {
             Ok(ready) => ready.min(max.max(1)),
-            Err(Errno::INTR) => 0,
-            Err(errno) => return Err(errno.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
         };
-        let mut at = self.next; // (b)
-        while ready > 0 {
-            if at >= self.list.len() {
-                at = 0;
-            }
-            let answer = self.list[at].revents();
-            if !answer.is_empty() {
-                self.batch.push(Event { who: self.entries[at].1, readiness: readiness(answer) });
-                ready -= 1;
-            }
-            at += 1;
-        }
-        self.next = at;
+        self.next = self.list.collect(len, self.next, ready, &mut self.batch); // (b)
         Ok(self.batch.len())
     }
 

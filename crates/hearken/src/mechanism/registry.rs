@@ -68,6 +68,11 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         self.mechanism.semantics()
     }
 
+    /// The mechanism, to be asked what only it knows.
+    pub fn mechanism(&self) -> &M {
+        &self.mechanism
+    }
+
     /// What was counted since it was made.
     pub fn counters(&self) -> Counters {
         let (overflows, calls) = (self.mechanism.overflows(), self.mechanism.calls());

@@ -26,6 +26,7 @@ macro_rules! for_each_mechanism {
             epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
             epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
             epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
+            locality => $crate::mechanism::locality::Locality,
         }
     };
 }
