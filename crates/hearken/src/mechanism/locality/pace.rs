@@ -13,9 +13,9 @@
 //!   come from there lately. Then it sleeps on all; or, if there were such since the last look at
 //!   all, looks and sleeps on the active set once more, for sleeping on all costs four times a
 //!   look. So with little to do every wait is on all, and nothing is delayed.
-//! * *N.* It doubles while events are missed (more than one in nine were not found in the active
-//!   set) and the active set takes less than half of the work of looking at the others; it falls by
-//!   a quarter while it takes more than that and finds fewer than one event in 16 descriptors.
+//! * *N.* It doubles while events are missed (more than one in 65 was not found in the active set)
+//!   and the active set takes less than half of the work of looking at the others; it falls by a
+//!   quarter while it takes more than that and finds fewer than one event in 16 descriptors.
 //!   It is judged at a look at all, when it has been in force for N waits.
 //!
 //! There is one look at the clock a wait, and none while there are few.
@@ -242,7 +242,7 @@ impl Pace {
         if depth == Depth::All && record.waits >= self.n {
             let Record { hits, misses, inside, outside, .. } = std::mem::take(record);
             let costly = inside > outside / 2;
-            if misses > hits / 8 && !costly {
+            if misses > hits / 64 && !costly {
                 self.n = (self.n * 2).min(MOST_N);
             } else if costly && inside > 16 * hits {
                 self.n = (self.n - self.n / 4).max(2);
