@@ -193,6 +193,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         let mut registry: Registry<M, Rc<dyn AsFd>> = Registry::new(mechanism);
         let wakeups = registry.insert(Rc::new(wakeups));
         registry.declare(wakeups, Interest::READ)?;
+        registry.keep_active(wakeups);
         let now = Time::now();
         let core = Core {
             registry,

@@ -78,6 +78,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         let mut registry = Registry::new(mechanism);
         let wakeups = registry.insert(wakeups.into());
         registry.declare(wakeups, Interest::READ)?;
+        registry.keep_active(wakeups);
         let semantics = registry.semantics();
         let edge = semantics.trigger == Trigger::Edge;
         // An end that comes with the last data, in one edge, and is not told, has to be looked for.

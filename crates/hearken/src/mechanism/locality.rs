@@ -23,7 +23,8 @@
 //! a) All of poll(2)'s, which [`poll`](super::poll) tells of; the list is the same.
 //! b) A listener that dozes makes every client wait. Listeners are known by `SO_ACCEPTCONN` and stay
 //!    active. It is asked when a descriptor would leave the active set for the first time, so that
-//!    short connections are not charged for it. [`Locality::lock`] keeps others active.
+//!    short connections are not charged for it. [`Mechanism::keep_active`] locks others: the queues'
+//!    wake-ups.
 //! c) Sleeping on the active set alone would never hear of the others, and sleeping on all costs
 //!    four times a look at all. So a wait sleeps on the active set for a while, then on all.
 //! d) An interrupted look found nothing because it did not look: it counts neither as a look nor as
@@ -57,17 +58,6 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// Keeps `fd` active, whatever it does, until its interest becomes empty or it is revoked.
-    /// Listeners need not be locked.
-    ///
-    /// # Errors
-    /// `ENOENT` if it is not registered under `token`, or with an empty interest.
-    pub fn lock(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
-        let at = self.sets.find(fd, token)?;
-        self.sets.lock(at);
-        Ok(())
-    }
-
     /// How many descriptors are in the active, the doze and the idle set.
     pub fn sets(&self) -> (usize, usize, usize) {
         let [active, doze, idle] = self.sets.sizes();
@@ -181,6 +171,10 @@ impl Mechanism for Locality {
         }
         self.sets.list().forget(fd);
         Ok(())
+    }
+
+    fn keep_active(&mut self, fd: RawFd, token: Token) {
+        self.sets.lock(fd, token);
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {

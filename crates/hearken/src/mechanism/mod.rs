@@ -284,6 +284,11 @@ pub trait Mechanism: fmt::Debug {
     /// is made edge-triggered from another kind needs it; others do not. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
 
+    /// Hears that `fd` is not to wait for its turn, however quiet it is: a wake-up from another
+    /// thread. It holds until the interest in it is empty. What looks at all of them in every wait
+    /// has nothing to do. O(1).
+    fn keep_active(&mut self, _fd: RawFd, _token: Token) {}
+
     /// Waits for events, at most `max` (at least 1) and for at most `timeout` (for ever if none),
     /// and returns how many there are. The batch stands until the next wait.
     ///
@@ -398,6 +403,10 @@ impl Mechanism for Box<dyn Mechanism> {
 
     fn would_block(&mut self, fd: RawFd, token: Token, interest: Interest) {
         (**self).would_block(fd, token, interest);
+    }
+
+    fn keep_active(&mut self, fd: RawFd, token: Token) {
+        (**self).keep_active(fd, token);
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {

@@ -210,6 +210,14 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         }
     }
 
+    /// Has the mechanism look at a declared source in every wait, however quiet it is, if it would
+    /// not: [`Mechanism::keep_active`].
+    pub fn keep_active(&mut self, token: Token) {
+        if let Some(fd) = self.slot(token).filter(|slot| slot.declared).map(|slot| slot.fd) {
+            self.mechanism.keep_active(fd, token);
+        }
+    }
+
     /// Gives the source back, its registration revoked.
     pub fn remove(&mut self, token: Token) -> Option<S> {
         self.release(token, |mechanism, fd| {

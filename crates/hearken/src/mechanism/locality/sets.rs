@@ -8,7 +8,6 @@
 //! A descriptor changes its set by a swap at each border that it crosses. What is beyond the part
 //! that was asked about has no answer: whatever answers becomes active at once.
 
-use std::io;
 use std::os::fd::RawFd;
 
 use crate::event::{Event, Interest, Token};
@@ -117,9 +116,13 @@ impl Sets {
     }
 
     /// Keeps a descriptor active from now on.
-    pub(super) fn lock(&mut self, at: usize) {
-        let at = self.raise(at);
-        self.lives[at].state = State::LOCKED;
+    pub(super) fn lock(&mut self, fd: RawFd, token: Token) {
+        if let Place::Listed(at) = self.place(fd)
+            && self.list.whose(at as usize).1 == token
+        {
+            let at = self.raise(at as usize);
+            self.lives[at].state = State::LOCKED;
+        }
     }
 
     /// Takes the events of the last look into the batch, at most `max`.
@@ -257,13 +260,5 @@ impl Sets {
     /// Where `fd` is on the list.
     pub(super) fn place(&self, fd: RawFd) -> Place {
         self.list.place(fd)
-    }
-
-    /// The entry that is called `token`.
-    pub(super) fn find(&self, fd: RawFd, token: Token) -> io::Result<usize> {
-        match self.place(fd) {
-            Place::Listed(at) if self.list.whose(at as usize).1 == token => Ok(at as usize),
-            _ => Err(rustix::io::Errno::NOENT.into()),
-        }
     }
 }
