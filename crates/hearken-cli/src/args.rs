@@ -52,6 +52,8 @@ Examples:
       To everybody, with two event loops.
   hearken serve public --listen 127.0.0.1:0 --events poll --accept-limit 1 --io wait-first
       As a paper's server did, on any port that is free.
+  hearken serve public --events rt-signal:dequeue=one:recover=select --rt-queue 64
+      By real-time signals, taken one at a time, with a queue that overflows soon.
 
 Prints \"listening on http://ADDR:PORT (MECHANISM, N workers)\" when it is ready. SIGTERM or SIGINT:
 accepts no more, finishes what is in flight within --grace, and exits with 0; a second one ends it at
@@ -65,6 +67,9 @@ pub(crate) struct ServeArgs {
     /// The event mechanism, as `hearken mechanisms` lists them: NAME or NAME:OPTION=VALUE
     #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
     pub(crate) events: String,
+    /// Signals that may be queued for this process, for experiments with rt-signal (RLIMIT_SIGPENDING)
+    #[arg(long, value_name = "N")]
+    pub(crate) rt_queue: Option<u64>,
     /// Event loops, each a thread with a listening socket of its own
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: NonZeroUsize,
@@ -220,6 +225,9 @@ pub(crate) struct LoadArgs {
     /// The generator's own event mechanism
     #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
     pub(crate) events: String,
+    /// Signals that may be queued for it, for experiments with rt-signal (RLIMIT_SIGPENDING)
+    #[arg(long, value_name = "N")]
+    pub(crate) rt_queue: Option<u64>,
     /// Say "prepared" on stdout when the first request is about to be made
     #[arg(long, hide = true)]
     pub(crate) announce: bool,

@@ -17,6 +17,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
+    signals::limit_queue(args.rt_queue)?;
     // Before the run, and without losing an earlier result should this one come to nothing.
     let sink = match args.json.as_deref() {
         None => Sink::Summary,

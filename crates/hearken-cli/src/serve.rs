@@ -14,6 +14,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
+    signals::limit_queue(args.rt_queue)?;
     let config = config(args);
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
     if config.events == AUTO {

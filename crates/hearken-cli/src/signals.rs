@@ -1,11 +1,14 @@
-//! Signals that ask a command to end.
+//! Signals: those that ask a command to end, and how many may be queued.
 
 use std::io;
 use std::thread;
 
+use hearken::mechanism::signal;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+
+use crate::Failure;
 
 /// Calls `stop` at the first SIGINT or SIGTERM; a second one ends the process at once, as its user
 /// then means it to. What is returned ends the watching when it is closed.
@@ -34,4 +37,12 @@ pub(crate) fn exit_with_parent() -> io::Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// Lowers how many signals may be queued for this process.
+pub(crate) fn limit_queue(most: Option<u64>) -> Result<(), Failure> {
+    let Some(most) = most else { return Ok(()) };
+    signal::limit_queue(most).map_err(|error| {
+        Failure::usage(format!("--rt-queue {most}: setrlimit(RLIMIT_SIGPENDING): {error}"))
+    })
 }

@@ -150,6 +150,20 @@ fn what_cannot_be_served_is_refused() {
 }
 
 #[test]
+fn a_short_queue_of_signals_serves() {
+    let dir = site();
+    let spec = "rt-signal:dequeue=one:recover=select";
+    let (_server, url) = serve(dir.path(), &["--events", spec, "--rt-queue", "4"]);
+    let load = ["load", &url, "--rate", "2000", "--duration", "300ms", "--json", "-"];
+    let output = run(&load);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["requests"]["replies"], report["requests"]["intended"], "{report}");
+    refused(&["serve", ".", "--rt-queue", &u64::MAX.to_string()], "RLIMIT_SIGPENDING");
+    refused(&["serve", ".", "--events", "rt-signal:dequeue=two"], "many|one");
+}
+
+#[test]
 fn what_cannot_be_loaded_is_refused() {
     refused(&["load", "https://127.0.0.1/"], "https");
     refused(&["load", "http://127.0.0.1:70000/"], "70000");

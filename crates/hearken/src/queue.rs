@@ -141,6 +141,9 @@ trait Registrar {
     fn revoke(&self, token: Token);
 }
 
+/// What declaring interest answers: the registration, and what the source is ready for now.
+pub type Declared<S> = Result<(Registration<S>, Readiness), DeclareError<S>>;
+
 /// A source that was not registered, and why.
 #[derive(thiserror::Error)]
 #[error("declaring interest: {error}")]
@@ -224,7 +227,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: S,
         interest: Interest,
         payload: P,
-    ) -> Result<(Registration<S>, Readiness), DeclareError<S>> {
+    ) -> Declared<S> {
         self.declare(source, payload, |core, token, _| {
             core.registry.declare(token, interest).map(|()| Sharer::Not)
         })
@@ -245,7 +248,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: Shared<S>,
         interest: Interest,
         payload: P,
-    ) -> Result<(Registration<Shared<S>>, Readiness), DeclareError<Shared<S>>> {
+    ) -> Declared<Shared<S>> {
         self.declare(source, payload, |core, token, source| {
             match (core.registry.semantics().sharing, source.wake()) {
                 (Sharing::Owner, _) => core.hear_of(token, interest, source.post()),
@@ -266,7 +269,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: S,
         payload: P,
         how: impl FnOnce(&mut Core<P, M>, Token, &S) -> io::Result<Sharer>,
-    ) -> Result<(Registration<S>, Readiness), DeclareError<S>> {
+    ) -> Declared<S> {
         let source = Rc::new(source);
         let mut core = self.core.borrow_mut();
         let token = core.registry.insert(source.clone());
