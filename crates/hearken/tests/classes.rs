@@ -18,8 +18,11 @@ const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 /// What is promised: so many of earlier classes before one of a later, and one of each other class.
 const BOUND: usize = 16 + 3;
 
+/// A test with its name.
+type Test = (&'static str, fn(&World));
+
 fn main() -> ExitCode {
-    let tests: [(&str, fn(&World)); 6] = [
+    let tests: [Test; 6] = [
         ("earlier_classes_come_first", earlier_classes_come_first),
         ("in_order_within_a_class", in_order_within_a_class),
         ("the_first_of_all_that_is_ready", the_first_of_all_that_is_ready),
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
         ("a_class_may_be_changed", a_class_may_be_changed),
     ];
     suite::run(|spec| {
-        let make = |(name, test): (&str, fn(&World))| {
+        let make = |(name, test): Test| {
             suite::trial(spec, name, move |spec| {
                 let queue = EventQueue::over(suite::open(spec)).unwrap();
                 test(&World { queue, watched: RefCell::default() });

@@ -21,8 +21,11 @@ type Queue = EventQueue<u64, suite::Any>;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 const READ: Interest = Interest::READ;
 
+/// A test with its name.
+type Test = (&'static str, fn(&Spec));
+
 fn main() -> ExitCode {
-    let tests: [(&str, fn(&Spec)); 7] = [
+    let tests: [Test; 7] = [
         ("all_are_told", all_are_told),
         ("one_is_told_and_nothing_is_lost", one_is_told_and_nothing_is_lost),
         ("who_leaves_passes_it_on", who_leaves_passes_it_on),
