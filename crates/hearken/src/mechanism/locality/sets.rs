@@ -231,16 +231,11 @@ impl Sets {
     /// Moves an entry out of the active set, and out of the doze set as well if so `far`.
     fn lower(&mut self, mut at: usize, far: bool) -> usize {
         if at < self.doze {
-            let last = self.doze - 1;
-            if at < self.next && self.next <= last {
-                // The last has not had its turn yet: it must not come to lie before the next.
-                self.next -= 1;
-                self.swap(at, self.next);
-                at = self.next;
-            }
-            self.swap(at, last);
-            at = last;
-            self.doze = last;
+            // Whoever comes to lie before the next batch loses a turn, and never comes to lie
+            // further back: turns cannot be lost for ever.
+            self.doze -= 1;
+            self.swap(at, self.doze);
+            at = self.doze;
         }
         if far && at < self.idle {
             self.idle -= 1;
