@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hearken::Waker;
+use hearken::mechanism::AUTO;
 use hearken_load::{Config, Progress, Report, Snapshot};
 
 use crate::args::{Arrivals, LoadArgs};
-use crate::{Failure, signals};
+use crate::{Failure, mechanisms, signals};
 
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
@@ -42,9 +43,13 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     let terminal = io::stderr().is_terminal();
     let announce = args.announce;
     let mut shown = Shown { waker, terminal, announce, json_on_stdout, dirty: false };
-    let report = hearken_load::run(&config(args), &mut shown, &stop);
+    let config = config(args);
+    let report = hearken_load::run(&config, &mut shown, &stop);
     shown.clear();
     let report = report.map_err(Failure::usage)?;
+    if config.events == AUTO {
+        mechanisms::tell_refused(&report.events);
+    }
     match sink {
         Sink::Stdout => print(&as_json(&report).map_err(Failure::runtime)?),
         Sink::Summary => print(&report.to_string()),

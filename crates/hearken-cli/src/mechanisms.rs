@@ -150,3 +150,10 @@ fn as_explanation() -> String {
     }
     text
 }
+
+/// What `auto` would have considered, and this kernel refuses: a line for each.
+pub(crate) fn tell_refused(chosen: &str) {
+    for (spec, reason) in auto::choose().refused() {
+        eprintln!("hearken: {spec} is refused here ({reason}); auto is {chosen}");
+    }
+}

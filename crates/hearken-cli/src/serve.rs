@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use hearken::mechanism::{AUTO, auto};
+use hearken::mechanism::AUTO;
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Timeouts};
 
 use crate::args::ServeArgs;
-use crate::{Failure, signals};
+use crate::{Failure, mechanisms, signals};
 
 pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
@@ -18,7 +18,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let config = config(args);
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
     if config.events == AUTO {
-        tell_refused(server.events());
+        mechanisms::tell_refused(server.events());
     }
     let stopper = server.stopper();
     signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
@@ -33,13 +33,6 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
     server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What `auto` would have considered, and this kernel refuses: a line for each.
-fn tell_refused(chosen: &str) {
-    for (spec, reason) in auto::choose().refused() {
-        eprintln!("hearken: {spec} is refused here ({reason}); auto is {chosen}");
-    }
 }
 
 fn config(args: ServeArgs) -> Config {
