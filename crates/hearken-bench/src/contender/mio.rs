@@ -1,0 +1,43 @@
+//! mio: registered once, edge-triggered, the reader found by the token.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+
+use super::MAX;
+use crate::measure::Contender;
+use crate::pairs::take;
+
+pub(super) struct Mio {
+    poll: Poll,
+    events: Events,
+    readers: Vec<OwnedFd>,
+}
+
+impl Mio {
+    pub(super) fn new(readers: Vec<OwnedFd>) -> io::Result<Mio> {
+        let poll = Poll::new()?;
+        for (index, reader) in readers.iter().enumerate() {
+            let mut source = SourceFd(&reader.as_raw_fd());
+            poll.registry().register(&mut source, Token(index), Interest::READABLE)?;
+        }
+        Ok(Mio { poll, events: Events::with_capacity(MAX), readers })
+    }
+}
+
+impl Contender for Mio {
+    fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
+        let mut left = round.len();
+        while left > 0 {
+            self.poll.poll(&mut self.events, None)?;
+            for event in &self.events {
+                if event.is_readable() {
+                    left -= usize::from(take(&self.readers[event.token().0])?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
