@@ -118,8 +118,9 @@ impl Run {
         };
         let least = [self.active[0], self.repetitions as usize, self.passes as usize];
         if least.contains(&0) || self.pass_ms == 0 {
-            return Err("active descriptors, repetitions, passes and their length are at least 1"
-                .into());
+            return Err(
+                "active descriptors, repetitions, passes and their length are at least 1".into()
+            );
         }
         if most > fewest {
             return Err(format!("{most} of {fewest} descriptors cannot be active"));

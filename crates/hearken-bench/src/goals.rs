@@ -46,9 +46,8 @@ pub(crate) enum What {
 pub(crate) fn goals(cells: &[Cell]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for cell in cells.iter().filter(|cell| cell.hearken) {
-        let here = |other: &&Cell| {
-            (other.descriptors, other.active) == (cell.descriptors, cell.active)
-        };
+        let here =
+            |other: &&Cell| (other.descriptors, other.active) == (cell.descriptors, cell.active);
         let peers = cells
             .iter()
             .filter(here)

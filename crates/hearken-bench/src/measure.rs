@@ -108,9 +108,15 @@ pub(crate) fn measure(
 fn rounds(contender: &mut impl Contender, writers: &mut Writers, count: u64) -> io::Result<()> {
     for _ in 0..count {
         let round = writers.write()?;
-        contender.dispatch(round)?;
+        turn(contender, round)?;
     }
     Ok(())
+}
+
+// Nor this: what is around it would be compiled differently for each.
+#[inline(never)]
+fn turn(contender: &mut impl Contender, round: &[u32]) -> io::Result<()> {
+    contender.dispatch(round)
 }
 
 /// The number of rounds that takes `ns`, found by running them, so that it also warms up.

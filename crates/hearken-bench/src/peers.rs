@@ -20,12 +20,7 @@ struct Source {
 const HEADER: &str = include_str!("../peers/peer.h");
 
 const SOURCES: &[Source] = &[
-    Source {
-        name: FLOOR_C,
-        text: include_str!("../peers/floor.c"),
-        libraries: &[],
-        variants: &[],
-    },
+    Source { name: FLOOR_C, text: include_str!("../peers/floor.c"), libraries: &[], variants: &[] },
     Source {
         name: "libevent",
         text: include_str!("../peers/libevent.c"),

@@ -145,7 +145,8 @@ pub(crate) fn cells(contenders: &[Contender], samples: &[Sample], run: &Run) -> 
             for cell in &mut row {
                 let kind = contenders.iter().find(|c| c.name == cell.contender).map(|c| &c.kind);
                 let floor = if matches!(kind, Some(Kind::C(_))) { floor_c } else { floor_rust };
-                cell.over_floor = cell.instructions.zip(floor).map(|(own, floor)| own.median - floor);
+                cell.over_floor =
+                    cell.instructions.zip(floor).map(|(own, floor)| own.median - floor);
             }
             cells.extend(row);
         }

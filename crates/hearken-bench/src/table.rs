@@ -40,9 +40,8 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
 
 fn rows(page: &mut String, report: &Report) -> fmt::Result {
     let run = &report.settings;
-    let places = || {
-        run.active.iter().flat_map(|&active| run.descriptors.iter().map(move |&n| (n, active)))
-    };
+    let places =
+        || run.active.iter().flat_map(|&active| run.descriptors.iter().map(move |&n| (n, active)));
     write!(page, "| contender |")?;
     for (descriptors, active) in places() {
         write!(page, " N={descriptors} A={active} |")?;
@@ -122,8 +121,15 @@ fn goals(page: &mut String, what: What, goals: &[&Goal]) -> fmt::Result {
     }
     let binding = goals.iter().filter(|goal| goal.binding);
     let reached = binding.clone().filter(|goal| goal.reached == Some(true)).count();
-    writeln!(page, "{reached} of {} reached (the registry's; others in brackets).\n", binding.count())?;
-    writeln!(page, "| | N | A | instructions | against | | ratio | |\n|---|---|---|---|---|---|---|---|")?;
+    writeln!(
+        page,
+        "{reached} of {} reached (the registry's; others in brackets).\n",
+        binding.count()
+    )?;
+    writeln!(
+        page,
+        "| | N | A | instructions | against | | ratio | |\n|---|---|---|---|---|---|---|---|"
+    )?;
     for goal in goals {
         let verdict = match goal.reached {
             Some(true) => "pass",

@@ -57,7 +57,7 @@ bitflags::bitflags! {
         /// A read, receive or accept would not block.
         const READ = 1;
         /// A write or send would not block, or a connect has ended.
-        const WRITE = 2;
+        const WRITE = 4;
     }
 }
 
@@ -68,25 +68,52 @@ bitflags::bitflags! {
     /// portable caller needs: whatever ends a wait for reading or writing (data, end of stream,
     /// hang-up, error) sets them. The other flags say why, where the mechanism can tell
     /// ([`Semantics::reports`](crate::mechanism::Semantics::reports)).
+    ///
+    /// The bits are poll(2)'s, as far as it has them, so that most events need no translation.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
     pub struct Readiness: u8 {
         /// A read, receive or accept returns at once: with data, end of stream, or an error.
         const READABLE = 1;
         /// A write or send returns at once: having taken bytes, or with an error.
-        const WRITABLE = 2;
-        /// The peer has ended its side; what it sent before can still be read.
-        const READ_CLOSED = 4;
-        /// Both directions are ended.
-        const HANGUP = 8;
+        const WRITABLE = 4;
         /// An error is pending; the next operation returns it.
-        const ERROR = 16;
+        const ERROR = 8;
+        /// Both directions are ended.
+        const HANGUP = 16;
+        /// The peer has ended its side; what it sent before can still be read.
+        const READ_CLOSED = 32;
         /// No event came for as long as the registration's idle deadline allows. Made by
         /// [`EventQueue`](crate::EventQueue), never by a mechanism.
-        const IDLE = 32;
+        const IDLE = 64;
     }
 }
 
+/// The flags that an interest asks for.
+const DIRECTIONS: u8 = Interest::all().bits();
+/// poll(2)'s POLLRDHUP.
+const POLL_RDHUP: u32 = 0x2000;
+
 impl Readiness {
+    /// What poll(2) means by `flags`, and with it epoll(7), io_uring and signals. POLLNVAL is for the
+    /// caller to look for.
+    #[inline]
+    pub(crate) const fn from_poll(flags: u32) -> Readiness {
+        let endings = Readiness::ERROR.bits() | Readiness::HANGUP.bits();
+        if flags & (POLL_RDHUP | endings as u32) == 0 {
+            return Readiness::from_bits_retain(flags as u8 & DIRECTIONS);
+        }
+        // All that ends is readable. POLLERR and POLLHUP alone say nothing of reading or writing: the
+        // caller is to meet the condition in its next operation, whichever that is.
+        let mut told = Readiness::READABLE.bits() | flags as u8 & (DIRECTIONS | endings);
+        if told & endings != 0 {
+            told |= DIRECTIONS;
+        }
+        if flags & (POLL_RDHUP | Readiness::HANGUP.bits() as u32) != 0 {
+            told |= Readiness::READ_CLOSED.bits();
+        }
+        Readiness::from_bits_retain(told)
+    }
+
     /// True if a read would return at once.
     #[inline]
     pub const fn is_readable(self) -> bool {
@@ -113,7 +140,7 @@ impl Readiness {
         if asked == 0 {
             return Readiness::empty();
         }
-        Readiness::from_bits_truncate(asked | (self.bits() & !3))
+        Readiness::from_bits_retain(asked | (self.bits() & !DIRECTIONS))
     }
 }
 

@@ -37,7 +37,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let at = 0..SOCKETS;
-    let interest = (0u8..4).prop_map(Interest::from_bits_truncate);
+    let interest = (0u8..=Interest::all().bits()).prop_map(Interest::from_bits_truncate);
     let step = prop_oneof![
         6 => (at.clone(), interest).prop_map(|(at, interest)| Step::Declare(at, interest)),
         1 => at.clone().prop_map(Step::Revoke),

@@ -11,6 +11,7 @@ pub(super) struct Floor {
 }
 
 impl Contender for Floor {
+    #[inline]
     fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
         for &index in round {
             while !take(&self.readers[index as usize])? {}

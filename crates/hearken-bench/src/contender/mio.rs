@@ -28,6 +28,7 @@ impl Mio {
 }
 
 impl Contender for Mio {
+    #[inline]
     fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
         let mut left = round.len();
         while left > 0 {

@@ -27,6 +27,8 @@ pub(crate) const FLOOR_C: &str = "floor-c";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Door {
+    /// The mechanism alone, by its type: what mio and polling are too.
+    Bare,
     /// `Registry<M>`: the mechanism's type is known to the compiler.
     Registry,
     /// `Registry<Box<dyn Mechanism>>`: chosen by name at run time.
@@ -36,10 +38,11 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    const ALL: [Door; 3] = [Door::Registry, Door::Dyn, Door::Queue];
+    const ALL: [Door; 4] = [Door::Bare, Door::Registry, Door::Dyn, Door::Queue];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Door::Bare => "bare",
             Door::Registry => "registry",
             Door::Dyn => "dyn",
             Door::Queue => "queue",
@@ -122,9 +125,7 @@ pub(crate) fn everyone(peers: &Peers) -> (Vec<Contender>, Vec<Absent>) {
             [] => all.push(one(FLOOR_C, kind, None)),
             [only] => all.push(one(program, kind, Some(only))),
             several => all.extend(
-                several
-                    .iter()
-                    .map(|v| one(&format!("{program}-{v}"), kind.clone(), Some(v))),
+                several.iter().map(|v| one(&format!("{program}-{v}"), kind.clone(), Some(v))),
             ),
         }
     }

@@ -31,6 +31,7 @@ impl Polling {
 }
 
 impl Contender for Polling {
+    #[inline]
     fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
         let mut left = round.len();
         while left > 0 {

@@ -176,17 +176,12 @@ pub(crate) fn flags(interest: Interest) -> PollFlags {
 }
 
 /// What poll(2)'s answer means.
+#[inline]
 pub(crate) fn readiness(flags: PollFlags) -> Readiness {
-    let ended = flags.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
-    let mut readiness = Readiness::empty();
-    let readable = ended || flags.intersects(PollFlags::IN | PollFlags::RDHUP);
-    readiness.set(Readiness::READABLE, readable);
-    readiness.set(Readiness::WRITABLE, ended || flags.contains(PollFlags::OUT));
-    let read_closed = flags.intersects(PollFlags::RDHUP | PollFlags::HUP);
-    readiness.set(Readiness::READ_CLOSED, read_closed);
-    readiness.set(Readiness::HANGUP, flags.contains(PollFlags::HUP));
-    readiness.set(Readiness::ERROR, flags.intersects(PollFlags::ERR | PollFlags::NVAL));
-    readiness
+    if flags.contains(PollFlags::NVAL) {
+        return Readiness::READABLE | Readiness::WRITABLE | Readiness::ERROR;
+    }
+    Readiness::from_poll(flags.bits().into())
 }
 
 impl Open for Poll {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{Mechanism, Semantics};
-use crate::event::{Event, Interest, Readiness, Token};
+use crate::event::{Event, Interest, Token};
 
 /// How much was asked of a mechanism, and what came of it. Each only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -271,15 +271,21 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     #[inline]
     pub fn event(&mut self, index: usize) -> Option<Event> {
         let Event { who, readiness } = self.mechanism.event(index);
-        let readiness = match self.slots.get(who.slot() as usize) {
-            Some(slot) if slot.generation == who.generation() => readiness.answering(slot.interest),
-            _ => Readiness::empty(),
-        };
-        if readiness.is_empty() {
-            self.counters.spurious += 1;
-            return None;
+        if let Some(slot) = self.slots.get(who.slot() as usize)
+            && slot.generation == who.generation()
+        {
+            let readiness = readiness.answering(slot.interest);
+            if !readiness.is_empty() {
+                self.counters.events += 1;
+                return Some(Event { who, readiness });
+            }
         }
-        self.counters.events += 1;
-        Some(Event { who, readiness })
+        self.count_spurious();
+        None
+    }
+
+    #[cold]
+    fn count_spurious(&mut self) {
+        self.counters.spurious += 1;
     }
 }
