@@ -88,7 +88,8 @@ struct Core<P, M: Mechanism> {
     bell: Option<(Token, Arc<Bell>)>,
     woken: bool,
     wheel: Wheel,
-    now: Time,
+    /// The present, once it was asked for since the last wait: without timers nobody does.
+    now: Option<Time>,
 }
 
 struct Slot<P> {
@@ -197,7 +198,6 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         let wakeups = registry.insert(Rc::new(wakeups));
         registry.declare(wakeups, Interest::READ)?;
         registry.keep_active(wakeups);
-        let now = Time::now();
         let core = Core {
             registry,
             slots: Vec::new(),
@@ -206,8 +206,8 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
             wakeups,
             bell: None,
             woken: false,
-            wheel: Wheel::new(now),
-            now,
+            wheel: Wheel::new(Time::now()),
+            now: None,
         };
         Ok(EventQueue { core: Rc::new(RefCell::new(core)), waker })
     }
@@ -396,20 +396,20 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
     fn fill(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<bool> {
         let max = if self.classed { max.max(WIDE) } else { max };
         self.refresh();
-        self.now = Time::now();
-        let end = timeout.map(|timeout| self.now + timeout);
+        self.now = None;
+        let end = timeout.map(|timeout| self.now() + timeout);
         loop {
             let until = [self.wheel.next(), end].into_iter().flatten().min();
             let timeout = if self.pending.is_empty() && !self.woken {
-                until.map(|until| until.since(self.now))
+                until.map(|until| until.since(self.now()))
             } else {
                 Some(Duration::ZERO)
             };
             self.set_waiting(true);
             let batch = self.registry.wait(max, timeout);
             self.set_waiting(false);
+            self.now = None;
             let batch = batch?;
-            self.now = Time::now();
             for index in 0..batch {
                 if let Some(event) = self.registry.event(index) {
                     self.push(event);
@@ -418,20 +418,57 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             if batch > 0 && !self.registry.semantics().tells_state() {
                 self.refresh();
             }
-            // After the events, which count as activity.
-            while let Some(slot) = self.wheel.expired(self.now) {
-                let who = self.slots[slot as usize].token;
-                self.push(Event { who, readiness: Readiness::IDLE });
+            if self.wheel.armed() > 0 {
+                self.expire();
             }
             let woken = std::mem::take(&mut self.woken);
-            if woken || !self.pending.is_empty() || end.is_some_and(|end| self.now >= end) {
+            if woken || !self.pending.is_empty() || end.is_some_and(|end| self.now() >= end) {
                 return Ok(woken);
             }
         }
     }
 
+    /// The present, the same for all that one wait brought.
+    fn now(&mut self) -> Time {
+        *self.now.get_or_insert_with(Time::now)
+    }
+
+    fn arm(&mut self, slot: u32, now: Time, after: Duration) {
+        if self.wheel.armed() == 0 {
+            // Without timers the wheel was not told of the time.
+            self.wheel.expired(now);
+        }
+        self.wheel.arm(slot, now + after);
+    }
+
+    /// Says which registrations are idle: after the events, which count as activity.
+    fn expire(&mut self) {
+        let now = self.now();
+        while let Some(slot) = self.wheel.expired(now) {
+            let who = self.slots[slot as usize].token;
+            self.push(Event { who, readiness: Readiness::IDLE });
+        }
+    }
+
+    #[inline]
     fn push(&mut self, event: Event) {
-        let now = self.now;
+        match self.slots.get_mut(event.who.slot() as usize) {
+            // Nothing is known of it, and nobody asked after its idleness.
+            Some(slot)
+                if slot.token == event.who
+                    && slot.payload.is_some()
+                    && slot.pending.is_empty()
+                    && slot.idle.is_none() =>
+            {
+                slot.pending = event.readiness;
+                self.pending.push(slot.class, event.who.slot());
+            }
+            _ => self.push_more(event),
+        }
+    }
+
+    #[inline(never)]
+    fn push_more(&mut self, event: Event) {
         let Some(slot) = self.slot(event.who) else {
             return self.on_wakeups(event.who);
         };
@@ -442,7 +479,8 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         slot.pending |= event.readiness;
         slot.pending.set(Readiness::IDLE, idle);
         if let (Some(after), false) = (slot.idle, idle) {
-            self.wheel.arm(event.who.slot(), now + after);
+            let now = self.now();
+            self.arm(event.who.slot(), now, after);
         }
         if first {
             self.pending.push(class, event.who.slot());
@@ -510,23 +548,32 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
     }
 
     /// The next event that is still true.
+    #[inline]
     fn take(&mut self) -> Option<Event<P>> {
         while let Some(index) = self.pending.pop() {
             let slot = &mut self.slots[index as usize];
-            let mut readiness = std::mem::take(&mut slot.pending);
-            if let (Sharer::Herd, false) = (&slot.shared, readiness.is_idle()) {
-                // Another may have been faster.
-                let (token, source) = (slot.token, self.registry.get(slot.token));
-                let asked = self.registry.interest(token);
-                let now = source.and_then(|source| ready_now(source.as_fd()).ok());
-                readiness = now.map_or(readiness, |now| now.answering(asked));
-            }
-            let slot = &self.slots[index as usize];
-            if let (Some(who), false) = (slot.payload, readiness.is_empty()) {
+            let readiness = std::mem::take(&mut slot.pending);
+            let Some(who) = slot.payload else { continue };
+            let readiness = match slot.shared {
+                Sharer::Herd => self.left_by_others(index, readiness),
+                _ => readiness,
+            };
+            if !readiness.is_empty() {
                 return Some(Event { who, readiness });
             }
         }
         None
+    }
+
+    /// What is left of `readiness` where another queue may have been faster.
+    #[cold]
+    fn left_by_others(&self, index: u32, readiness: Readiness) -> Readiness {
+        let token = self.slots[index as usize].token;
+        let Some(source) = self.registry.get(token).filter(|_| !readiness.is_idle()) else {
+            return readiness;
+        };
+        let asked = self.registry.interest(token);
+        ready_now(source.as_fd()).map_or(readiness, |now| now.answering(asked))
     }
 }
 
@@ -554,7 +601,7 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
         slot.idle = idle;
         slot.pending.remove(Readiness::IDLE);
         match idle {
-            Some(idle) => core.wheel.arm(token.slot(), Time::now() + idle),
+            Some(idle) => core.arm(token.slot(), Time::now(), idle),
             None => {
                 core.wheel.cancel(token.slot());
             }
@@ -632,6 +679,7 @@ impl<P: Copy, M: Mechanism> Events<'_, P, M> {
 impl<P: Copy, M: Mechanism> Iterator for Events<'_, P, M> {
     type Item = Event<P>;
 
+    #[inline]
     fn next(&mut self) -> Option<Event<P>> {
         self.left = self.left.checked_sub(1)?;
         self.queue.core.borrow_mut().take()

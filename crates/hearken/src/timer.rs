@@ -135,6 +135,7 @@ impl Wheel {
     }
 
     /// How many timers are armed.
+    #[inline]
     pub fn armed(&self) -> usize {
         self.armed
     }
@@ -202,7 +203,11 @@ impl Wheel {
     }
 
     /// When to look next: no timer is due before. It may be too soon, never too late. O(1).
+    #[inline]
     pub fn next(&self) -> Option<Time> {
+        if self.armed == 0 {
+            return None;
+        }
         self.first().map(|(_, _, tick)| Time(tick.saturating_mul(1 << TICK_BITS)))
     }
 

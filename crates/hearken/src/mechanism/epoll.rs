@@ -124,7 +124,7 @@ impl<M: Mode> Epoll<M> {
 
     /// epoll_pwait2(2), which waits by the nanosecond, or what stands in for it.
     fn wait_timed(&mut self, timeout: Duration) -> libc::c_int {
-        if timeout.subsec_nanos() % 1_000_000 != 0 && !self.coarse {
+        if !timeout.subsec_nanos().is_multiple_of(1_000_000) && !self.coarse {
             let (room, timeout) = (self.batch.capacity().min(MOST), timespec(timeout));
             let no_mask = std::ptr::null::<libc::sigset_t>();
             // SAFETY: as in `wait_coarse`; the timeout outlives the call.

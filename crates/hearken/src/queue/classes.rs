@@ -1,7 +1,5 @@
 //! Classes of registrations, and the order in which their events are given.
 
-use std::collections::VecDeque;
-
 /// How many classes there are.
 const CLASSES: usize = 4;
 
@@ -42,21 +40,30 @@ impl Default for Class {
 /// Slots with something pending, by class, each in the order in which it came.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    fifos: [VecDeque<u32>; CLASSES],
+    fifos: [Fifo; CLASSES],
     /// The classes that have any, one bit each.
     waiting: u8,
     /// How many of earlier classes went before, since one of this was given.
     passed: [u32; CLASSES],
 }
 
+/// It is emptied before it is filled again, so that a ring would gain nothing. A slot is in it once
+/// at most.
+#[derive(Debug, Default)]
+struct Fifo {
+    slots: Vec<u32>,
+    given: usize,
+}
+
 impl Pending {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
     #[inline]
     pub(super) fn push(&mut self, class: Class, slot: u32) {
-        self.fifos[usize::from(class.0)].push_back(slot);
+        self.fifos[usize::from(class.0)].slots.push(slot);
         self.waiting |= 1 << class.0;
     }
 
@@ -69,12 +76,20 @@ impl Pending {
         let only = self.waiting & (self.waiting - 1) == 0;
         let class = if only { first } else { self.next_of_several(first) };
         let fifo = &mut self.fifos[class];
-        let slot = fifo.pop_front();
-        if fifo.is_empty() {
-            self.waiting &= !(1 << class);
-            self.passed[class] = 0;
+        let slot = fifo.slots.get(fifo.given).copied();
+        fifo.given += 1;
+        if fifo.given >= fifo.slots.len() {
+            self.emptied(class);
         }
         slot
+    }
+
+    #[cold]
+    fn emptied(&mut self, class: usize) {
+        self.fifos[class].slots.clear();
+        self.fifos[class].given = 0;
+        self.waiting &= !(1 << class);
+        self.passed[class] = 0;
     }
 
     /// The class whose turn it is: the latest that has waited too long, or else the earliest.
@@ -92,6 +107,7 @@ impl Pending {
     /// All that there are, in order.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         self.waiting = 0;
-        std::mem::take(&mut self.fifos).into_iter().flatten()
+        let fifos = std::mem::take(&mut self.fifos);
+        fifos.into_iter().flat_map(|fifo| fifo.slots.into_iter().skip(fifo.given))
     }
 }
