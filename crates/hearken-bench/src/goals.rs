@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::contender::Door;
 use crate::results::Cell;
 
-/// "At or below" allows for what two runs of the same thing differ by.
+/// "At or below" allows for what two compilations of the same thing differ by.
 const SAME: f64 = 1.002;
 /// "Flat" is within this.
 const FLAT: f64 = 1.03;
@@ -28,7 +29,7 @@ pub(crate) struct Goal {
     pub(crate) theirs: Option<f64>,
     /// The outcome; none where instructions could not be counted.
     pub(crate) reached: Option<bool>,
-    /// False for doors that do more than dispatch: shown, not judged.
+    /// False for doors that do more than those they are compared with: shown, not judged.
     pub(crate) binding: bool,
 }
 
@@ -45,13 +46,13 @@ pub(crate) enum What {
 /// The goals that `cells` tell of.
 pub(crate) fn goals(cells: &[Cell]) -> Vec<Goal> {
     let mut goals = Vec::new();
-    for cell in cells.iter().filter(|cell| cell.hearken) {
-        let here =
-            |other: &&Cell| (other.descriptors, other.active) == (cell.descriptors, cell.active);
-        let peers = cells
-            .iter()
-            .filter(here)
-            .filter(|other| !other.hearken && other.mechanism == cell.mechanism);
+    for cell in cells.iter().filter(|cell| cell.door.is_some()) {
+        let peers = cells.iter().filter(|other| {
+            let here = (other.descriptors, other.active) == (cell.descriptors, cell.active);
+            let same = other.door.is_none() && other.mechanism == cell.mechanism;
+            // A queue has timers and wake-ups: it is compared with those that have too.
+            here && same && (cell.door != Some(Door::Queue) || other.is_loop)
+        });
         if let Some(peer) = peers.min_by(|a, b| figure(a).total_cmp(&figure(b))) {
             goals.push(goal(What::Cheapest, cell, peer, SAME));
         }
@@ -87,6 +88,11 @@ fn goal(what: What, cell: &Cell, other: &Cell, most: f64) -> Goal {
         },
         theirs,
         reached: ours.zip(theirs).map(|(ours, theirs)| ours <= theirs * most),
-        binding: cell.contender.ends_with("/registry"),
+        // The registry also owns the sources and drops what is stale, which no peer does.
+        binding: match cell.door {
+            Some(Door::Bare) => true,
+            Some(Door::Registry) => what == What::Flat,
+            _ => false,
+        },
     }
 }

@@ -7,7 +7,7 @@ use hearken_lab::stats::{Estimate, estimate};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Run;
-use crate::contender::{Absent, Contender, FLOOR, FLOOR_C, Kind};
+use crate::contender::{Absent, Contender, Door, FLOOR, FLOOR_C, Kind};
 use crate::goals::Goal;
 use crate::measure::{Pass, Raw};
 use crate::trace::Traced;
@@ -106,8 +106,10 @@ pub(crate) struct Cell {
     pub(crate) contender: String,
     /// What it asks of the kernel; none for a floor.
     pub(crate) mechanism: Option<String>,
-    /// True if it is one of Hearken's.
-    pub(crate) hearken: bool,
+    /// How Hearken is used; none if it is not Hearken's.
+    pub(crate) door: Option<Door>,
+    /// True for a peer that is an event loop, with timers and callbacks.
+    pub(crate) is_loop: bool,
     /// True if it says that a wait costs the same however many are registered.
     pub(crate) flat: bool,
     /// Descriptors registered.
@@ -176,7 +178,11 @@ fn cell(
     Some(Cell {
         contender: contender.name.clone(),
         mechanism: contender.mechanism.clone(),
-        hearken: matches!(contender.kind, Kind::Hearken(_)),
+        door: match contender.kind {
+            Kind::Hearken(door) => Some(door),
+            _ => None,
+        },
+        is_loop: matches!(contender.kind, Kind::C(_)),
         flat: contender.flat,
         descriptors,
         active,

@@ -121,15 +121,17 @@ fn goals(page: &mut String, what: What, goals: &[&Goal]) -> fmt::Result {
     }
     let binding = goals.iter().filter(|goal| goal.binding);
     let reached = binding.clone().filter(|goal| goal.reached == Some(true)).count();
-    writeln!(
-        page,
-        "{reached} of {} reached (the registry's; others in brackets).\n",
-        binding.count()
-    )?;
-    writeln!(
-        page,
-        "| | N | A | instructions | against | | ratio | |\n|---|---|---|---|---|---|---|---|"
-    )?;
+    let said = match what {
+        What::Cheapest => {
+            "Judged is the mechanism alone (`bare`), which does what mio and polling do. In brackets: \
+             `registry` and `dyn`, which also own the sources and drop stale events; `queue`, beside \
+             the event loops."
+        }
+        What::Flat => "In brackets: other doors to the same.",
+    };
+    writeln!(page, "{reached} of {} reached. {said}\n", binding.count())?;
+    writeln!(page, "| | N | A | instructions | against | | ratio | |")?;
+    writeln!(page, "|---|---|---|---|---|---|---|---|")?;
     for goal in goals {
         let verdict = match goal.reached {
             Some(true) => "pass",

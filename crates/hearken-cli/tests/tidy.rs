@@ -31,6 +31,8 @@ const CRATES: &[(&str, &[&str])] = &[
     // For the limit of descriptors and the form of the generator's result; servers it knows as
     // processes.
     ("hearken-lab", &["hearken", "hearken-load"]),
+    // For the lab's statistics and what it says of a machine.
+    ("hearken-bench", &["hearken", "hearken-lab"]),
     ("hearken-cli", &["hearken", "hearken-server", "hearken-load", "hearken-lab"]),
 ];
 

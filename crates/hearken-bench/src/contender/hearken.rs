@@ -22,14 +22,14 @@ struct Bare<M: Mechanism, const REARMS: bool> {
 }
 
 impl<M: Mechanism, const REARMS: bool> Bare<M, REARMS> {
-    fn new(mut mechanism: M, readers: Vec<OwnedFd>) -> io::Result<Self> {
-        for (reader, slot) in readers.iter().zip(0..) {
+    fn new(mechanism: M, readers: Vec<OwnedFd>) -> io::Result<Self> {
+        let mut bare = Bare { mechanism, readers };
+        for (reader, slot) in bare.readers.iter().zip(0..) {
+            let token = Token::new(slot, 0);
             // SAFETY: the readers stay open for as long as the mechanism is there.
-            unsafe {
-                mechanism.declare(reader.as_raw_fd(), Token::new(slot, 0), Interest::READ)?;
-            }
+            unsafe { bare.mechanism.declare(reader.as_raw_fd(), token, Interest::READ)? };
         }
-        Ok(Bare { mechanism, readers })
+        Ok(bare)
     }
 }
 
