@@ -58,7 +58,8 @@ fn stress(spec: &Spec, time: Duration, asked: &Asked) -> Result<Counts, String> 
             let seed = asked.seed + round;
             let left = time.saturating_sub(start.elapsed());
             let load = Load {
-                descriptors: asked.descriptors,
+                // With few of them a queue is often empty.
+                descriptors: if round % 2 == 0 { asked.descriptors } else { 100 },
                 writers: asked.writers,
                 max: asked.max.unwrap_or([64, 1, 512, 7][(round as usize + at) % 4]),
                 time: left.min(Duration::from_secs(2)).max(Duration::from_millis(100)),

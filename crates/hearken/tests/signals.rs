@@ -86,7 +86,8 @@ fn rage(spec: &str, storm: &str, limit: Option<u64>) -> Result<(), String> {
         None => several_in_a_thread(&spec, descriptors / 2)?,
         Some((_, make)) => {
             let mut overflows = 0;
-            for max in [64, 1] {
+            // Where the queue is never empty, and where it often is.
+            for (descriptors, max) in [(descriptors, 64), (descriptors, 1), (100, 1024)] {
                 let time = Duration::from_millis(100);
                 let load = Load { descriptors, writers: 3, max, time, seed: max as u64 };
                 overflows += make(open(&spec), &load)?.overflows;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hearken::Interest;
 
-use super::{Any, Counts, Ear, Load, Random, Stop, Tally, pair};
+use super::{Any, Counts, Ear, Load, Random, Stop, Tally, most, pair};
 
 struct Line {
     peer: OwnedFd,
@@ -47,11 +47,10 @@ pub(crate) fn flood(mechanism: Any, load: &Load) -> Result<Counts, String> {
             let mut random = Random::new(load.seed + writer as u64);
             scope.spawn(move || {
                 while !stop.load(Ordering::Acquire) {
-                    let line = random.below(lines.len().div_ceil(load.writers));
-                    let Some(line) = lines.get(line * load.writers + writer) else { continue };
-                    // Half of them wait to be heard.
-                    let most = if random.below(2) == 0 { 1 } else { 64 };
-                    if line.tally.missing() < most {
+                    let at =
+                        random.below(lines.len().div_ceil(load.writers)) * load.writers + writer;
+                    let Some(line) = lines.get(at) else { continue };
+                    if line.tally.missing() < most(at) {
                         line.say();
                     }
                 }

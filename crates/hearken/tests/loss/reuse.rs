@@ -1,7 +1,7 @@
 //! Connections that close as they are heard of, and numbers that return at once, while their peers
 //! go on saying things.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,10 @@ use std::thread;
 use std::time::Instant;
 
 use hearken::{Interest, Token};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::SendFlags;
 
-use super::{Any, Counts, Ear, Load, Random, Stop, Tally, pair};
+use super::{Any, Counts, Ear, Load, Random, Stop, Tally, most, pair};
 
 /// Who is at the far end, for the threads that write.
 type Line = Mutex<Option<(OwnedFd, Arc<Tally>)>>;
@@ -29,7 +31,7 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
     let lines: Vec<Line> = (0..load.descriptors).map(|_| Line::default()).collect();
     let mut near = Vec::new();
     for at in 0..load.descriptors {
-        near.push(open(&mut ear, at)?.0);
+        near.push(open(&mut ear, at, 0)?);
         publish(&mut near[at], &lines[at]);
     }
     // By slot: slots return with the numbers.
@@ -42,16 +44,12 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
             let mut random = Random::new(load.seed + writer as u64);
             scope.spawn(move || {
                 while !stop.load(Ordering::Acquire) {
-                    let line = lines[random.below(lines.len())].lock().unwrap();
+                    let at = random.below(lines.len());
+                    let line = lines[at].lock().unwrap();
                     let Some((peer, tally)) = &*line else { continue };
-                    // The first burst is more than one signal; after it, everyone waits to be heard.
-                    let burst = if tally.said.load(Ordering::Acquire) == 0 { 3 } else { 1 };
-                    if tally.missing() == 0 {
-                        for _ in 0..burst {
-                            let sent =
-                                rustix::net::send(peer, b"x", rustix::net::SendFlags::NOSIGNAL);
-                            tally.said.fetch_add(u64::from(sent.is_ok()), Ordering::Release);
-                        }
+                    if tally.missing() < most(at) {
+                        let sent = rustix::net::send(peer, b"x", SendFlags::NOSIGNAL);
+                        tally.said.fetch_add(u64::from(sent.is_ok()), Ordering::Release);
                     }
                 }
             });
@@ -61,10 +59,8 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
         let mut returned = 0;
         let start = Instant::now();
         while start.elapsed() < load.time {
-            for at in fresh.drain(..) {
-                // Some are silent for another wait.
-                publish(&mut near[at], &lines[at]);
-            }
+            // They have said nothing in the wait after they were opened.
+            let ripe = std::mem::take(&mut fresh);
             for index in 0..ear.wait()? {
                 let Some(token) = ear.event(index) else { continue };
                 let at = by_slot[token.slot() as usize];
@@ -76,12 +72,16 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
                 if !ear.registry.close(token) {
                     return Err(format!("{token:?} was not registered"));
                 }
-                let (next, its_number) = open(&mut ear, at)?;
-                returned += u64::from(number == Some(its_number));
+                let next = open(&mut ear, at, number.unwrap_or(0))?;
+                let its = ear.registry.get(next.token).map(AsRawFd::as_raw_fd);
+                returned += u64::from(number == its);
                 by_slot.resize(by_slot.len().max(next.token.slot() as usize + 1), 0);
                 by_slot[next.token.slot() as usize] = at;
                 near[at] = next;
                 fresh.push(at);
+            }
+            for at in ripe {
+                publish(&mut near[at], &lines[at]);
             }
         }
         for at in fresh {
@@ -105,13 +105,17 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
     Ok(ear.finish())
 }
 
-fn open(ear: &mut Ear, at: usize) -> Result<(Near, i32), String> {
+/// A new one; its number is `number` if that is free.
+fn open(ear: &mut Ear, at: usize, number: RawFd) -> Result<Near, String> {
     // No pipes: who writes to one whose reader is gone is sent a signal.
     let kind = [0, 2, 3][at % 3];
     let (source, peer) = pair(kind).map_err(|error| format!("pair: {error}"))?;
-    let number = source.as_raw_fd();
+    let source = match source.as_raw_fd() == number {
+        true => source,
+        false => fcntl_dupfd_cloexec(source, number).map_err(|errno| format!("dup: {errno}"))?,
+    };
     let token = ear.add(source, Interest::READ)?;
-    Ok((Near { token, tally: Arc::default(), fresh: Some(peer) }, number))
+    Ok(Near { token, tally: Arc::default(), fresh: Some(peer) })
 }
 
 /// Lets the threads have the far end.
