@@ -88,7 +88,7 @@ fn rage(spec: &str, storm: &str, limit: Option<u64>) -> Result<(), String> {
             let mut overflows = 0;
             // Where the queue is never empty, and where it often is.
             for (descriptors, max) in [(descriptors, 64), (descriptors, 1), (100, 1024)] {
-                let time = Duration::from_millis(100);
+                let time = Duration::from_millis(60);
                 let load = Load { descriptors, writers: 3, max, time, seed: max as u64 };
                 overflows += make(open(&spec), &load)?.overflows;
             }

@@ -127,7 +127,8 @@ impl Semantics {
     ///
     /// False if it tells what has arrived, as signals do: not that there is room besides, and
     /// what has arrived may have been dealt with since by a caller who did not wait for the event.
-    /// An arrival may then also be told twice, if it is still so.
+    /// An arrival may then also be told twice, if it is still so. `READ_CLOSED` is set where the
+    /// end of the stream came together with data; an end that came alone may be READABLE, and no more.
     pub const fn tells_state(&self) -> bool {
         matches!(self.watches, Watches::Any)
     }

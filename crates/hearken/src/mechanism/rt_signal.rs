@@ -40,7 +40,11 @@ impl Open for RtSignal {
         trigger: Trigger::Edge,
         change: ChangeCost::Memory,
         wait: WaitCost::Ready,
-        reports: Readiness::READABLE.union(Readiness::WRITABLE),
+        reports: Readiness::READABLE
+            .union(Readiness::WRITABLE)
+            .union(Readiness::READ_CLOSED)
+            .union(Readiness::HANGUP)
+            .union(Readiness::ERROR),
         close_revokes: true,
         registers_both: false,
         overflows: true,

@@ -17,8 +17,8 @@
 //!    again. SIGIO does not say whose event it was, so every queue of the thread is told.
 //! f) A queued signal survives the registration that raised it, and names a number that may have a
 //!    new holder: see [`table`].
-//! g) The kernel says POLLHUP together with POLLERR for a plain close, POLLIN alone for the end of a
-//!    stream, and neither always: signals tell readable and writable, and no more.
+//! g) The kernel says POLLHUP together with POLLERR for a plain close, and POLLIN alone for the end of
+//!    a stream: a signal tells readable and writable, and no more.
 
 use std::cell::Cell;
 use std::io;
@@ -105,6 +105,8 @@ pub(crate) struct Raised {
     /// The number under which the descriptor was armed; negative if it says nothing of one.
     pub(crate) fd: RawFd,
     pub(crate) readiness: Readiness,
+    /// It stands for others that were not queued.
+    pub(crate) merged: bool,
 }
 
 /// How many signals were taken, and whether the queue was seen to be empty after them.
@@ -278,14 +280,14 @@ impl Signals {
         let info = &self.taken[index];
         // What another process queued (a negative code, or 0) says nothing.
         if info.ssi_signo != self.signal as u32 || info.ssi_code <= 0 {
-            return Raised { fd: -1, readiness: Readiness::empty() };
+            return Raised { fd: -1, readiness: Readiness::empty(), merged: false };
         }
         let band = info.ssi_band as i32;
         let ended = band & i32::from(libc::POLLHUP | libc::POLLERR) != 0;
         let mut readiness = Readiness::empty();
         readiness.set(Readiness::READABLE, ended || band & i32::from(libc::POLLIN) != 0);
         readiness.set(Readiness::WRITABLE, ended || band & i32::from(libc::POLLOUT) != 0);
-        Raised { fd: info.ssi_fd, readiness } // (g)
+        Raised { fd: info.ssi_fd, readiness, merged: false } // (g)
     }
 
     /// True, once, if events were dropped: all that is watched must be asked, after

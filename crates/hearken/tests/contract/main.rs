@@ -66,6 +66,7 @@ fn main() -> ExitCode {
             half_close_is_readable
             half_close_leaves_writability_alone
             half_close_behind_data_comes_with_it
+            whoever_stops_at_a_short_read_meets_the_end
             reset_is_readable
             reset_is_writable
             close_is_readable

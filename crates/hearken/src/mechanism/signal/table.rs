@@ -14,7 +14,11 @@
 //! d) A Unix socket raises the signal for room only if a write met EAGAIN when it was armed already,
 //!    and poll(2) does not make up for it as it does on TCP and UDP. What is found without room and
 //!    is no IP socket is asked at every wait, and waited for by poll(2), until it has some.
-//! e) Nobody is passed over: the list is first in, first out, and what is ready beyond the caller's
+//! e) The end of a stream raises what data does, and a signal of its own: data and end are never one
+//!    signal. So a descriptor of which a wait takes several is asked, and the answer tells the end; one
+//!    of which it takes one may be read until a short read, for the end is yet to come. Hang-ups and
+//!    errors are asked for what they are.
+//! f) Nobody is passed over: the list is first in, first out, and what is ready beyond the caller's
 //!    `max` goes to its end.
 
 use std::collections::VecDeque;
@@ -168,11 +172,12 @@ impl Table {
         if readiness.is_empty() {
             return;
         }
-        let event = self.batch.get_mut(entry.place as usize);
-        if let Some(event) = event.filter(|event| event.who == entry.token) {
-            event.readiness |= readiness;
-        } else if entry.stamp == self.epoch || readiness.is_writable() || self.batch.len() >= max {
-            self.ask_later(raised.fd); // (b), (c), (e)
+        let event = self.batch.get(entry.place as usize);
+        let given = event.is_some_and(|event| event.who == entry.token);
+        let suspect = entry.stamp == self.epoch; // (b)
+        let unclear = raised.merged || raised.readiness.is_writable(); // (c), (e)
+        if given || suspect || unclear || self.batch.len() >= max {
+            self.ask_later(raised.fd);
         } else {
             entry.stamp = self.epoch;
             entry.place = self.batch.len() as u32;
@@ -241,8 +246,7 @@ impl Table {
     /// Adds to the batch what a descriptor was found ready for, if it was asked for.
     fn give(&mut self, fd: RawFd, readiness: Readiness, max: usize) {
         let entry = &mut self.entries[fd as usize];
-        let told = readiness & (Readiness::READABLE | Readiness::WRITABLE);
-        let readiness = told.answering(entry.interest);
+        let readiness = readiness.answering(entry.interest);
         if readiness.is_empty() {
             return;
         }
@@ -253,7 +257,7 @@ impl Table {
             entry.place = self.batch.len() as u32;
             self.batch.push(Event { who: entry.token, readiness });
         } else {
-            return self.ask_later(fd); // (e)
+            return self.ask_later(fd); // (f)
         }
         entry.stamp = self.epoch; // (b)
     }
