@@ -25,7 +25,7 @@
 //!    watch is not told of the end of a stream apart from data, and is registered anew.
 
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -108,6 +108,43 @@ impl<M: Mode> Epoll<M> {
         }
         flags
     }
+
+    /// Its own descriptor.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// What is at `index` of the batch, as the kernel gave it.
+    pub(super) fn raw(&self, index: usize) -> Option<(Token, u32)> {
+        let event = self.batch.get(index)?;
+        Some((Token::from_bits(event.u64), event.events))
+    }
+
+    /// Waits, and says if a signal came.
+    #[inline]
+    pub(super) fn collect(
+        &mut self,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> rustix::io::Result<usize> {
+        self.batch.clear();
+        self.calls += 1;
+        // The kernel takes as many as there is room for.
+        let max = max.clamp(1, MOST);
+        if self.batch.capacity() != max {
+            self.batch = room_for(max);
+        }
+        let got = match timeout {
+            None => self.wait_coarse(-1),
+            Some(timeout) => self.wait_timed(timeout),
+        };
+        if let Ok(got) = usize::try_from(got) {
+            // SAFETY: the kernel has written that many.
+            unsafe { self.batch.set_len(got) };
+            return Ok(got);
+        }
+        Err(last_error())
+    }
 }
 
 impl<M: Mode> Epoll<M> {
@@ -189,6 +226,7 @@ impl<M: Mode> Open for Epoll<M> {
         overflows: false,
         watches: Watches::Any,
         sharing: Sharing::Exclusive,
+        needs_told: false,
         privileged: false,
     };
 
@@ -250,25 +288,9 @@ impl<M: Mode> Mechanism for Epoll<M> {
 
     #[inline]
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        self.batch.clear();
-        self.calls += 1;
-        // The kernel takes as many as there is room for.
-        let max = max.clamp(1, MOST);
-        if self.batch.capacity() != max {
-            self.batch = room_for(max);
-        }
-        let got = match timeout {
-            None => self.wait_coarse(-1),
-            Some(timeout) => self.wait_timed(timeout),
-        };
-        if let Ok(got) = usize::try_from(got) {
-            // SAFETY: the kernel has written that many.
-            unsafe { self.batch.set_len(got) };
-            return Ok(got);
-        }
-        match last_error() {
-            Errno::INTR => Ok(0),
-            errno => Err(errno.into()),
+        match self.collect(max, timeout) {
+            Err(Errno::INTR) => Ok(0),
+            waited => Ok(waited?),
         }
     }
 

@@ -20,6 +20,8 @@ use rustix::event::Timespec;
 use crate::event::{Event, Interest, Readiness, Token};
 
 pub mod auto;
+mod cache;
+pub mod dev_poll;
 pub mod epoll;
 pub mod locality;
 mod options;
@@ -32,6 +34,7 @@ pub mod signal_per_fd;
 #[cfg(test)]
 mod skeleton;
 mod table;
+pub mod trigger;
 
 pub use options::{Choice, Options, Values};
 pub use registry::{Counters, Registry};
@@ -118,6 +121,9 @@ pub struct Semantics {
     pub watches: Watches,
     /// What becomes of an event where several instances watch the same open file.
     pub sharing: Sharing,
+    /// True if it is edge-triggered only with its caller's help: a direction that it reported is
+    /// silent until [`Mechanism::would_block`] or [`Mechanism::change`] is called for it.
+    pub needs_told: bool,
     /// True if it needs privileges, which [`AUTO`] never asks for.
     pub privileged: bool,
 }
@@ -188,7 +194,9 @@ impl From<Unavailable> for io::Error {
 /// bounded time. *Edge*: it is in a batch once after each arrival (of data, of room to
 /// write, of the end of the stream), and after `declare` and `change` if it is ready then; a
 /// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
-/// was not set, before it relies on the next event. *One-shot*: as level, but once; `change` arms
+/// was not set, before it relies on the next event, and says so by
+/// [`would_block`](Mechanism::would_block). Where [`Semantics::needs_told`] is set, an arrival in a
+/// direction that was reported is held back until it was said, and is there then. *One-shot*: as level, but once; `change` arms
 /// it again and answers for what is ready then.
 ///
 /// **Interest.** An event answers the interest: `READABLE` only where `READ` was asked for,
@@ -281,8 +289,12 @@ pub trait Mechanism: fmt::Debug {
         let _ = unsafe { self.revoke(fd, token) };
     }
 
-    /// Hears that an operation met `EAGAIN` in the directions of `interest`. A mechanism that was
-    /// is made edge-triggered from another kind needs it; others do not. O(1), no system call.
+    /// Hears that in the directions of `interest` what the last event told of is used up: since that
+    /// event an operation met `EAGAIN`, or, where the mechanism
+    /// [`reports`](Semantics::reports) `READ_CLOSED` and the event had none, a read came back
+    /// short. To be said before the next wait, and only if it is true: a mechanism that
+    /// [`needs_told`](Semantics::needs_told) does not go on without, and others spare themselves a
+    /// look. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
 
     /// Hears that `fd` is not to wait for its turn, however quiet it is: a wake-up from another

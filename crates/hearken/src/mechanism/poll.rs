@@ -201,6 +201,7 @@ impl Open for Poll {
         overflows: false,
         watches: Watches::Any,
         sharing: Sharing::Each,
+        needs_told: false,
         privileged: false,
     };
 

@@ -50,6 +50,7 @@ impl Open for RtSignal {
         overflows: true,
         watches: Watches::Signalling,
         sharing: Sharing::Owner,
+        needs_told: false,
         privileged: false,
     };
     const OPTIONS: &'static [Choice] = &[DEQUEUE, RECOVER];

@@ -97,6 +97,7 @@ impl Open for Select {
         overflows: false,
         watches: Watches::Any,
         sharing: Sharing::Each,
+        needs_told: false,
         privileged: false,
     };
 

@@ -78,6 +78,7 @@ impl Open for SignalPerFd {
         overflows: true,
         watches: Watches::Signalling,
         sharing: Sharing::Owner,
+        needs_told: false,
         privileged: false,
     };
     const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];

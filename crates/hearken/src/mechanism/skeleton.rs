@@ -41,6 +41,7 @@ impl Open for Skeleton {
         overflows: false,
         watches: Watches::Any,
         sharing: Sharing::Each,
+        needs_told: false,
         privileged: false,
     };
 

@@ -23,6 +23,9 @@ macro_rules! for_each_mechanism {
             poll => $crate::mechanism::poll::Poll,
             rt_signal => $crate::mechanism::rt_signal::RtSignal,
             signal_per_fd => $crate::mechanism::signal_per_fd::SignalPerFd,
+            dev_poll => $crate::mechanism::trigger::AsLevel<
+                $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>
+            >,
             epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
             epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
             epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
