@@ -61,9 +61,9 @@ const WIDE: usize = 1024;
 /// # What an event says
 /// Events come in the order in which the mechanism has them, by [`Class`], one for each descriptor
 /// however much happened to it, each with the readiness found by the
-/// [`next_events`](Self::next_events) that gives it. Whether a descriptor that stays ready is named again is the mechanism's
-/// ([`Trigger`](crate::mechanism::Trigger)); code that reads or writes until `WouldBlock` is right
-/// with all.
+/// [`next_events`](Self::next_events) that gives it. Whether a descriptor that stays ready is named
+/// again is the mechanism's ([`Trigger`](crate::mechanism::Trigger)); code that reads or writes until
+/// `WouldBlock`, and tells of it by [`Registration::would_block`], is right with all.
 /// An event is never given for a registration that was dropped meanwhile, also not from a batch that
 /// was taken before.
 ///
@@ -497,6 +497,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         if let Some(source) = self.registry.get(who) {
             Wakeups::drain(source);
         }
+        self.registry.would_block(who, Interest::READ);
         if self.registry.semantics().trigger == Trigger::OneShot {
             // It was armed before, so it can be again.
             let _ = self.registry.declare(who, Interest::READ);
@@ -712,8 +713,10 @@ impl<S: AsFd + 'static> Registration<S> {
         self.queue.set_class(self.token, class);
     }
 
-    /// Tells the mechanism that an operation met `EAGAIN` in the directions of `interest`: needed
-    /// where [`Mechanism::would_block`] is, and harmless elsewhere. O(1).
+    /// Tells the mechanism that an operation in the directions of `interest` met `WouldBlock` since
+    /// the last wait. Where [`Semantics::needs_told`] is set, nothing more is reported of a direction
+    /// before; elsewhere it may save a system call. It must be true: see
+    /// [`Mechanism::would_block`]. O(1).
     pub fn would_block(&self, interest: Interest) {
         self.queue.would_block(self.token, interest);
     }

@@ -43,6 +43,8 @@ pub struct ReadinessIo<M: Mechanism> {
     policy: Policy,
     edge: bool,
     one_shot: bool,
+    /// A short read is the last, but for an end that was told.
+    tells_end: bool,
     /// What a connection is when it is made.
     newborn: State,
     /// By slot of the token.
@@ -82,11 +84,12 @@ impl<M: Mechanism> ReadinessIo<M> {
         let semantics = registry.semantics();
         let edge = semantics.trigger == Trigger::Edge;
         // An end that comes with the last data, in one edge, and is not told, has to be looked for.
-        let untold = edge && !semantics.reports.contains(Readiness::READ_CLOSED);
-        let newborn = if untold { State::ENDING } else { State::empty() };
+        let tells_end = semantics.reports.contains(Readiness::READ_CLOSED);
+        let newborn = if edge && !tells_end { State::ENDING } else { State::empty() };
         let now = Time::now();
         Ok(ReadinessIo {
             edge,
+            tells_end,
             one_shot: semantics.trigger == Trigger::OneShot,
             newborn,
             registry,
@@ -181,11 +184,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             return;
         }
         let writable = order == Order::TryFirst || (edge && socket.state.contains(State::WRITABLE));
-        let progress = if writable && !socket.state.contains(State::CONNECTING) {
-            transmit(fd, &mut what, socket, share)
-        } else {
-            Progress::WouldBlock
-        };
+        let tries = writable && !socket.state.contains(State::CONNECTING);
+        let progress =
+            if tries { transmit(fd, &mut what, socket, share) } else { Progress::WouldBlock };
         let result = match progress {
             Progress::Complete => Ok(()),
             Progress::Failed(error) => {
@@ -194,6 +195,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             }
             Progress::WouldBlock => {
                 socket.sends = Some(Box::new(VecDeque::from([what])));
+                if tries {
+                    self.registry.would_block(on, Interest::WRITE);
+                }
                 self.declare_later(on);
                 return;
             }

@@ -289,10 +289,10 @@ pub trait Mechanism: fmt::Debug {
         let _ = unsafe { self.revoke(fd, token) };
     }
 
-    /// Hears that in the directions of `interest` what the last event told of is used up: since that
-    /// event an operation met `EAGAIN`, or, where the mechanism
-    /// [`reports`](Semantics::reports) `READ_CLOSED` and the event had none, a read came back
-    /// short. To be said before the next wait, and only if it is true: a mechanism that
+    /// Hears that in the directions of `interest` what was reported is used up: since the last wait
+    /// an operation met `EAGAIN`, or, where the mechanism
+    /// [`reports`](Semantics::reports) `READ_CLOSED` and no event had it, a read came back short.
+    /// To be said before the next wait, and only if it is true: a mechanism that
     /// [`needs_told`](Semantics::needs_told) does not go on without, and others spare themselves a
     /// look. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}

@@ -122,6 +122,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             if let Some(wakeups) = self.registry.get(on) {
                 Wakeups::drain(wakeups);
             }
+            self.registry.would_block(on, Interest::READ);
             return Some(Completion { on: NOBODY, what: What::Woken });
         }
         let socket = &mut self.sockets[on.slot() as usize];
@@ -203,6 +204,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                 }
                 Err(Errno::AGAIN) => {
                     socket.state.remove(State::READABLE);
+                    self.registry.would_block(on, Interest::READ);
                     self.declare_later(on);
                     return None;
                 }
@@ -257,12 +259,16 @@ impl<M: Mechanism> ReadinessIo<M> {
                     self.go_on(on, spent);
                 } else {
                     socket.state.remove(State::READABLE);
+                    if self.tells_end {
+                        self.registry.would_block(on, Interest::READ);
+                    }
                     self.declare_if_unheard(on);
                 }
                 What::Received(buffer)
             }
             Err(Errno::AGAIN) => {
                 socket.state.remove(State::READABLE);
+                self.registry.would_block(on, Interest::READ);
                 self.declare_if_unheard(on);
                 return None;
             }
@@ -342,7 +348,10 @@ impl<M: Mechanism> ReadinessIo<M> {
                 socket.sends = Some(sends);
                 return self.go_on(on, true);
             }
-            Progress::WouldBlock => socket.sends = Some(sends),
+            Progress::WouldBlock => {
+                socket.sends = Some(sends);
+                self.registry.would_block(on, Interest::WRITE);
+            }
             Progress::Complete => {}
             Progress::Failed(error) => {
                 socket.state.insert(State::BROKEN);
