@@ -105,6 +105,8 @@ impl<M: Mode> Epoll<M> {
         }
         if M::TRIGGER == Trigger::Edge || flags.is_empty() {
             flags |= epoll::EventFlags::ET; // (b)
+        } else if M::TRIGGER == Trigger::OneShot {
+            flags |= epoll::EventFlags::ONESHOT;
         }
         flags
     }

@@ -76,6 +76,12 @@ pub(crate) fn numbers_above_1024(mut watch: Watch) {
     let low = watch.add(low, READ);
     let high = watch.add(renumber(high, number), BOTH);
     assert_eq!(watch.next(high), Readiness::WRITABLE);
+    watch.arm(high);
+    if watch.trigger() == Trigger::OneShot || watch.0.semantics().needs_told {
+        // It is armed, so it says so again.
+        assert_eq!(watch.next(high), Readiness::WRITABLE);
+        watch.arm(high);
+    }
     write(&high_peer, b"x");
     let both = Readiness::READABLE | Readiness::WRITABLE;
     assert_eq!(watch.next(high), both);

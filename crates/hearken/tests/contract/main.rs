@@ -99,7 +99,7 @@ fn main() -> ExitCode {
             what_was_dropped_is_counted
             overflows_only_where_it_can;
     };
-    suite::run(|spec| {
+    suite::run_adapted(|spec| {
         let clause = |(name, clause): (&str, fn(Watch))| {
             suite::trial(spec, name, move |spec| clause(Watch(Registry::new(suite::open(spec)))))
         };

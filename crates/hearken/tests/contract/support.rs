@@ -55,10 +55,14 @@ impl Watch {
         self.0.declare(token, interest).expect("change");
     }
 
-    /// As after an event has been dealt with: one-shot mechanisms are armed again.
+    /// As after an event has been dealt with: one-shot mechanisms are armed again, and who needs
+    /// to be told that it was is told.
     pub(crate) fn arm(&mut self, token: Token) {
         let interest = self.0.interest(token);
         self.change(token, interest);
+        if self.0.semantics().needs_told {
+            self.0.would_block(token, interest);
+        }
     }
 
     pub(crate) fn fd(&self, token: Token) -> &OwnedFd {
@@ -112,7 +116,7 @@ impl Watch {
             for event in events.iter().filter(|event| event.who == token) {
                 seen = event.readiness;
             }
-            if self.trigger() == Trigger::OneShot {
+            if self.trigger() == Trigger::OneShot || self.0.semantics().needs_told {
                 self.arm(token);
             }
         }

@@ -1,5 +1,6 @@
 //! "Level: in every batch for as long as it is so. Edge: once after each arrival, and after
-//! declare and change if it is ready then. One-shot: as level, but once, until change."
+//! declare and change if it is ready then; held back until it was said that it would block, where that
+//! is needed. One-shot: as level, but once, until change."
 
 use std::io;
 use std::net::TcpStream;
@@ -28,6 +29,10 @@ pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
                 watch.quiet();
                 // More, though what was there has not been read.
                 write(&peer, b"y");
+                if watch.0.semantics().needs_told {
+                    watch.quiet();
+                    watch.arm(token);
+                }
                 assert_eq!(watch.next(token), Readiness::READABLE);
                 watch.quiet();
             }

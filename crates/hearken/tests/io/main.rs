@@ -9,7 +9,7 @@
 use std::process::ExitCode;
 
 use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
-use hearken::mechanism::{Spec, Trigger};
+use hearken::mechanism::Trigger;
 
 mod checked;
 mod connections;
@@ -133,8 +133,8 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
 };
 
 fn main() -> ExitCode {
-    suite::run(|spec| {
-        let all = EVERY_POLICY.contains(&spec.entry.name) && suite::is_default(spec);
+    suite::run_adapted(|spec| {
+        let all = spec.plain().is_some_and(|name| EVERY_POLICY.contains(&name));
         let policies = policy::ALL.iter().filter(|(name, _)| all || MOST_TELLING.contains(name));
         policies
             .flat_map(|(policy, make)| {
@@ -209,7 +209,7 @@ mod policy {
 }
 
 /// Hands `clause` a case of readiness over what `spec` says.
-fn over(spec: &Spec, policy: Policy, clause: Clause) {
+fn over(spec: &suite::Subject, policy: Policy, clause: Clause) {
     let mechanism = suite::open(spec);
     let semantics = mechanism.semantics();
     let edge = semantics.trigger == Trigger::Edge;

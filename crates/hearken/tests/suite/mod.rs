@@ -6,11 +6,14 @@
 // Each suite uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod adapted;
+
 use std::cell::RefCell;
+use std::fmt;
 use std::process::ExitCode;
 
 use hearken::Mechanism;
-use hearken::mechanism::{Entry, Spec, TABLE};
+use hearken::mechanism::{Entry, Spec, TABLE, Unavailable};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Set where every mechanism that needs no privilege must be tested: one that is refused then fails.
@@ -24,14 +27,70 @@ pub(crate) fn variants() -> impl Iterator<Item = Spec> {
     TABLE.iter().flat_map(Entry::variants)
 }
 
+/// What a suite runs over.
+pub(crate) trait Variant: Clone + fmt::Display + Send + 'static {
+    fn try_open(&self) -> Result<Any, Unavailable>;
+    fn is_privileged(&self) -> bool;
+}
+
+impl Variant for Spec {
+    fn try_open(&self) -> Result<Any, Unavailable> {
+        self.open()
+    }
+
+    fn is_privileged(&self) -> bool {
+        self.needs_privileges()
+    }
+}
+
+/// A mechanism of the table, or an adapter over one.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    Listed(Spec),
+    /// Also a mechanism that only adapters are for.
+    Adapted(&'static str, fn() -> Result<Any, Unavailable>),
+}
+
+impl Subject {
+    /// The mechanism's name, if it is one of the table with its defaults.
+    pub(crate) fn plain(&self) -> Option<&'static str> {
+        match self {
+            Subject::Listed(spec) => is_default(spec).then_some(spec.entry.name),
+            Subject::Adapted(..) => None,
+        }
+    }
+}
+
+impl Variant for Subject {
+    fn try_open(&self) -> Result<Any, Unavailable> {
+        match self {
+            Subject::Listed(spec) => spec.open(),
+            Subject::Adapted(_, open) => open(),
+        }
+    }
+
+    fn is_privileged(&self) -> bool {
+        matches!(self, Subject::Listed(spec) if spec.is_privileged())
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Listed(spec) => spec.fmt(f),
+            Subject::Adapted(name, _) => f.write_str(name),
+        }
+    }
+}
+
 /// True if it is with its defaults.
 pub(crate) fn is_default(spec: &Spec) -> bool {
     spec.to_string() == spec.entry.name
 }
 
 /// Opens what was found to be available.
-pub(crate) fn open(spec: &Spec) -> Any {
-    spec.open().unwrap_or_else(|reason| panic!("{spec}: {reason}"))
+pub(crate) fn open(variant: &impl Variant) -> Any {
+    variant.try_open().unwrap_or_else(|reason| panic!("{variant}: {reason}"))
 }
 
 thread_local! {
@@ -46,14 +105,27 @@ pub(crate) fn current() -> String {
 /// A suite: for each variant that can be had, what `trials` makes for it; for each other, one that is
 /// skipped and says why.
 pub(crate) fn run(trials: impl Fn(&Spec) -> Vec<Trial>) -> ExitCode {
+    run_over(variants(), trials)
+}
+
+/// As [`run`], and over the adapters: for a suite that says what was used up.
+pub(crate) fn run_adapted(trials: impl Fn(&Subject) -> Vec<Trial>) -> ExitCode {
+    let adapted = adapted::ALL.iter().map(|(name, open)| Subject::Adapted(name, *open));
+    run_over(variants().map(Subject::Listed).chain(adapted), trials)
+}
+
+fn run_over<V: Variant>(
+    variants: impl Iterator<Item = V>,
+    trials: impl Fn(&V) -> Vec<Trial>,
+) -> ExitCode {
     let mut all = Vec::new();
-    for spec in variants() {
-        match spec.probe() {
-            Ok(()) => all.extend(trials(&spec)),
+    for variant in variants {
+        match variant.try_open() {
+            Ok(_) => all.extend(trials(&variant)),
             Err(reason) => {
                 let required = std::env::var_os(REQUIRED).is_some();
-                let must = required && !spec.needs_privileges();
-                let name = format!("{spec} cannot be had here: {reason}");
+                let must = required && !variant.is_privileged();
+                let name = format!("{variant} cannot be had here: {reason}");
                 let fail = move || Err(Failed::from("it is required, and was skipped"));
                 all.push(Trial::test(name, fail).with_ignored_flag(!must));
             }
@@ -63,9 +135,13 @@ pub(crate) fn run(trials: impl Fn(&Spec) -> Vec<Trial>) -> ExitCode {
 }
 
 /// A test of a variant.
-pub(crate) fn trial(spec: &Spec, name: &str, test: impl FnOnce(&Spec) + Send + 'static) -> Trial {
-    let owned = spec.clone();
-    let name = format!("{spec}::{name}");
+pub(crate) fn trial<V: Variant>(
+    variant: &V,
+    name: &str,
+    test: impl FnOnce(&V) + Send + 'static,
+) -> Trial {
+    let owned = variant.clone();
+    let name = format!("{variant}::{name}");
     Trial::test(name.clone(), move || {
         CURRENT.set(name);
         test(&owned);

@@ -1,0 +1,32 @@
+//! The adapters, each over a mechanism that needs it.
+
+use hearken::mechanism::epoll::{Edge, Epoll, Mode};
+use hearken::mechanism::poll::Poll;
+use hearken::mechanism::trigger::{AsEdge, AsLevel};
+use hearken::mechanism::{Open, Trigger, Unavailable};
+
+use super::Any;
+
+/// Each with its name. Level over epoll that is believed is `dev-poll`, which the table has.
+pub(crate) const ALL: &[(&str, fn() -> Result<Any, Unavailable>)] = &[
+    ("edge-over-poll", || Ok(Box::new(AsEdge::new(Poll::open()?)))),
+    ("edge-over-one-shot", || Ok(Box::new(AsEdge::new(one_shot()?)))),
+    ("level-over-edge", || Ok(Box::new(AsLevel::new(Epoll::<Edge>::open()?)))),
+    ("level-over-one-shot", || Ok(Box::new(AsLevel::new(one_shot()?)))),
+    ("one-shot", || Ok(Box::new(one_shot()?))),
+];
+
+/// epoll(7) with EPOLLONESHOT: what there is to be adapted, where nothing else is one-shot.
+#[derive(Debug)]
+pub(crate) struct OneShot;
+
+impl Mode for OneShot {
+    const NAME: &'static str = "one-shot";
+    const SUMMARY: &'static str = "epoll(7), one-shot";
+    const TRIGGER: Trigger = Trigger::OneShot;
+    const BOTH: bool = false;
+}
+
+fn one_shot() -> Result<Epoll<OneShot>, Unavailable> {
+    Epoll::open()
+}
