@@ -1,0 +1,423 @@
+//! The calls of Solaris's /dev/poll, as poll(7D) and the paper of Provos and Lever have them.
+
+// The object's `write` is told numbers of descriptors, as the original is.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use hearken::mechanism::dev_poll::{DevPoll, POLLREMOVE, PollFd};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+const IN: i16 = libc::POLLIN;
+const OUT: i16 = libc::POLLOUT;
+const NOW: Option<Duration> = Some(Duration::ZERO);
+/// No test that passes waits so long.
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (here, there) = UnixStream::pair().unwrap();
+    here.set_nonblocking(true).unwrap();
+    (here, there)
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap()
+}
+
+fn asked(source: impl AsFd, events: i16) -> PollFd {
+    PollFd { fd: source.as_fd().as_raw_fd(), events, revents: 0 }
+}
+
+fn write(device: &mut DevPoll, changes: &[PollFd]) {
+    // SAFETY: the tests keep what they write open, or close it to see what is answered then.
+    unsafe { device.write(changes) }.unwrap();
+}
+
+/// What is ready now, by number: what was asked and what was found.
+fn ready(device: &mut DevPoll) -> Vec<(RawFd, i16, i16)> {
+    let mut results = [PollFd::default(); 64];
+    let found = device.dp_poll(&mut results, NOW).unwrap();
+    let mut found: Vec<_> =
+        results[..found].iter().map(|entry| (entry.fd, entry.events, entry.revents)).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn what_is_written_is_polled_for_as_long_as_it_is_ready() {
+    let mut device = DevPoll::open().unwrap();
+    let (mut here, mut there) = pair();
+    let fd = here.as_raw_fd();
+    write(&mut device, &[asked(&here, IN)]);
+    assert_eq!(ready(&mut device), []);
+    there.write_all(b"x").unwrap();
+    for _ in 0..3 {
+        assert_eq!(ready(&mut device), [(fd, IN, IN)]);
+    }
+    here.read_exact(&mut [0]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(ready(&mut device), []);
+    }
+    there.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut device), [(fd, IN, IN)]);
+}
+
+#[test]
+fn what_was_ready_before_it_was_written_is_told() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, mut there) = pair();
+    there.write_all(b"x").unwrap();
+    write(&mut device, &[asked(&here, IN | OUT)]);
+    assert_eq!(ready(&mut device), [(here.as_raw_fd(), IN | OUT, IN | OUT)]);
+}
+
+#[test]
+fn writing_again_adds_to_the_events() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, mut there) = pair();
+    let fd = here.as_raw_fd();
+    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[asked(&here, OUT)]);
+    there.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut device), [(fd, IN | OUT, IN | OUT)]);
+    // As two entries of one write do.
+    let (other, _peer) = pair();
+    write(&mut device, &[asked(&here, POLLREMOVE), asked(&other, IN), asked(&other, OUT)]);
+    assert_eq!(ready(&mut device), [(other.as_raw_fd(), IN | OUT, OUT)]);
+}
+
+#[test]
+fn what_is_removed_is_silent_and_can_be_written_anew() {
+    for remove in [POLLREMOVE, 0x1000] {
+        let mut device = DevPoll::open().unwrap();
+        let (here, mut there) = pair();
+        let fd = here.as_raw_fd();
+        write(&mut device, &[asked(&here, IN | OUT)]);
+        there.write_all(b"x").unwrap();
+        assert_eq!(ready(&mut device).len(), 1);
+        write(&mut device, &[asked(&here, remove)]);
+        assert_eq!(ready(&mut device), []);
+        there.write_all(b"y").unwrap();
+        assert_eq!(ready(&mut device), []);
+        // Less is asked for by removing first, in one write.
+        write(&mut device, &[asked(&here, IN | OUT)]);
+        write(&mut device, &[asked(&here, remove), asked(&here, OUT)]);
+        assert_eq!(ready(&mut device), [(fd, OUT, OUT)]);
+        // What is not there can be removed.
+        write(&mut device, &[asked(&here, remove), asked(&here, remove)]);
+        assert_eq!(ready(&mut device), []);
+    }
+}
+
+#[test]
+fn remove_among_other_events_does_not_remove() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, _there) = pair();
+    write(&mut device, &[asked(&here, OUT)]);
+    write(&mut device, &[asked(&here, POLLREMOVE | IN)]);
+    let ready = ready(&mut device);
+    assert_eq!(ready.len(), 1);
+    assert_eq!(ready[0].2, OUT);
+}
+
+#[test]
+fn negative_numbers_are_passed_over() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, _there) = pair();
+    let nobody = PollFd { fd: -1, events: IN, revents: 0 };
+    write(&mut device, &[nobody, asked(&here, OUT), nobody]);
+    assert_eq!(ready(&mut device).len(), 1);
+    assert!(!device.is_polled(&mut nobody.clone()));
+}
+
+#[test]
+fn is_polled_tells_the_events_polled_for() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, _there) = pair();
+    let fd = here.as_raw_fd();
+    let untouched = PollFd { fd, events: 77, revents: 88 };
+    let mut question = untouched;
+    assert!(!device.is_polled(&mut question));
+    assert_eq!(question, untouched);
+    write(&mut device, &[asked(&here, IN)]);
+    assert!(device.is_polled(&mut question));
+    assert_eq!(question, PollFd { fd, events: 0, revents: IN });
+    write(&mut device, &[asked(&here, OUT)]);
+    assert!(device.is_polled(&mut question));
+    assert_eq!(question.revents, IN | OUT);
+    write(&mut device, &[asked(&here, POLLREMOVE)]);
+    question = untouched;
+    assert!(!device.is_polled(&mut question));
+    assert_eq!(question, untouched);
+    for fd in [RawFd::MIN, -1, RawFd::MAX] {
+        assert!(!device.is_polled(&mut PollFd { fd, ..untouched }));
+    }
+}
+
+#[test]
+fn a_timeout_is_kept() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, _there) = pair();
+    write(&mut device, &[asked(&here, IN)]);
+    let untouched = PollFd { fd: 9, events: 77, revents: 88 };
+    let mut results = [untouched; 4];
+    for timeout in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)] {
+        let start = Instant::now();
+        assert_eq!(device.dp_poll(&mut results, Some(timeout)).unwrap(), 0);
+        assert!(start.elapsed() >= timeout);
+        assert_eq!(results, [untouched; 4], "they are not modified");
+        // With no room it sleeps, whatever is ready.
+        write(&mut device, &[asked(&here, OUT)]);
+        let start = Instant::now();
+        assert_eq!(device.dp_poll(&mut [], Some(timeout)).unwrap(), 0);
+        assert!(start.elapsed() >= timeout);
+        write(&mut device, &[asked(&here, POLLREMOVE), asked(&here, IN)]);
+    }
+}
+
+#[test]
+fn without_a_timeout_it_waits_for_an_event() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, mut there) = pair();
+    write(&mut device, &[asked(&here, IN)]);
+    for timeout in [None, PATIENCE, Some(Duration::MAX)] {
+        let mut peer = there.try_clone().unwrap();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            peer.write_all(b"x").unwrap();
+        });
+        let mut results = [PollFd::default(); 4];
+        assert_eq!(device.dp_poll(&mut results, timeout).unwrap(), 1);
+        assert_eq!(results[0], PollFd { fd: here.as_raw_fd(), events: IN, revents: IN });
+        writer.join().unwrap();
+        (&here).read_exact(&mut [0]).unwrap();
+    }
+    there.flush().unwrap();
+}
+
+/// Those that do not fit come first the next time: n are told in n / room polls, again and again.
+#[test]
+fn more_may_be_ready_than_fit() {
+    for (count, room) in [(10, 3), (150, 1), (100, 64)] {
+        let mut device = DevPoll::open().unwrap();
+        let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
+        let all: Vec<_> = pairs.iter().map(|(here, _)| asked(here, OUT)).collect();
+        write(&mut device, &all);
+        for _ in 0..2 {
+            let mut seen = std::collections::HashSet::new();
+            let mut results = vec![PollFd::default(); room];
+            for _ in 0..count / room {
+                assert_eq!(device.dp_poll(&mut results, PATIENCE).unwrap(), room);
+                seen.extend(results.iter().map(|entry| entry.fd));
+            }
+            assert_eq!(seen.len(), count / room * room, "none twice before all");
+        }
+    }
+}
+
+#[test]
+fn results_are_shared_where_room_was_made() {
+    let mut device = DevPoll::open().unwrap();
+    assert_eq!(device.dp_poll_shared(NOW).unwrap_err().kind(), ErrorKind::InvalidInput);
+    let mut pairs: Vec<_> = (0..5).map(|_| pair()).collect();
+    for (here, _) in &pairs {
+        write(&mut device, &[asked(here, IN)]);
+    }
+    device.dp_alloc(3);
+    assert_eq!(device.dp_poll_shared(NOW).unwrap(), []);
+    for (_, there) in &mut pairs {
+        there.write_all(b"x").unwrap();
+    }
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..2 {
+        let results = device.dp_poll_shared(PATIENCE).unwrap();
+        assert_eq!(results.len(), 3);
+        assert!(results.iter().all(|entry| (entry.events, entry.revents) == (IN, IN)));
+        seen.extend(results.iter().map(|entry| entry.fd));
+    }
+    assert_eq!(seen.len(), 5);
+    device.dp_alloc(64);
+    assert_eq!(device.dp_poll_shared(PATIENCE).unwrap().len(), 5);
+    // What is done between does not disturb the next.
+    write(&mut device, &[asked(&pairs[1].0, POLLREMOVE), asked(&pairs[4].0, OUT)]);
+    (&pairs[0].0).read_exact(&mut [0]).unwrap();
+    let mut found: Vec<_> = device
+        .dp_poll_shared(PATIENCE)
+        .unwrap()
+        .iter()
+        .map(|entry| (entry.fd, entry.revents))
+        .collect();
+    found.sort_unstable();
+    let fd = |at: usize| pairs[at].0.as_raw_fd();
+    let mut expected = [(fd(2), IN), (fd(3), IN), (fd(4), IN | OUT)];
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+/// poll(7D): "Failure to do so may result in a POLLNVAL being returned for the closed descriptor."
+#[test]
+fn one_closed_while_ready_is_answered_until_it_is_removed() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, mut there) = pair();
+    // A number that nobody else takes.
+    let here = rustix::io::fcntl_dupfd_cloexec(here, 900).unwrap();
+    let fd = here.as_raw_fd();
+    write(&mut device, &[asked(&here, IN)]);
+    there.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut device), [(fd, IN, IN)]);
+    drop(here);
+    for _ in 0..2 {
+        assert_eq!(ready(&mut device), [(fd, IN, libc::POLLNVAL)]);
+    }
+    write(&mut device, &[PollFd { fd, events: POLLREMOVE, revents: 0 }]);
+    assert_eq!(ready(&mut device), []);
+    // One that never was open is told too, and not refused.
+    write(&mut device, &[PollFd { fd, events: IN, revents: 0 }]);
+    assert_eq!(ready(&mut device), [(fd, IN, libc::POLLNVAL)]);
+}
+
+#[test]
+fn a_number_written_again_is_its_new_holder_s() {
+    let mut device = DevPoll::open().unwrap();
+    let (old, mut old_peer) = pair();
+    let old = rustix::io::fcntl_dupfd_cloexec(old, 950).unwrap();
+    let fd = old.as_raw_fd();
+    write(&mut device, &[asked(&old, IN)]);
+    // A duplicate keeps the old file, and what is heard of it is not told of the number.
+    let duplicate = old.try_clone().unwrap();
+    for removed in [true, false] {
+        let (new, mut new_peer) = pair();
+        if removed {
+            write(&mut device, &[PollFd { fd, events: POLLREMOVE, revents: 0 }]);
+        }
+        // SAFETY: the number is ours, and `old` is not used again before it is forgotten.
+        assert_eq!(unsafe { libc::dup2(new.as_raw_fd(), fd) }, fd);
+        write(&mut device, &[PollFd { fd, events: IN, revents: 0 }]);
+        old_peer.write_all(b"x").unwrap();
+        assert_eq!(ready(&mut device), []);
+        new_peer.write_all(b"x").unwrap();
+        assert_eq!(ready(&mut device), [(fd, IN, IN)]);
+        (&new).read_exact(&mut [0]).unwrap();
+        assert_eq!(ready(&mut device), []);
+    }
+    drop(duplicate);
+}
+
+/// What hints cannot be had of is looked at all the same.
+#[test]
+fn a_regular_file_is_always_ready() {
+    let mut device = DevPoll::open().unwrap();
+    let file: File = tempfile::tempfile().unwrap();
+    let (here, mut there) = pair();
+    write(&mut device, &[asked(&file, IN), asked(&here, IN)]);
+    let (file_fd, fd) = (file.as_raw_fd(), here.as_raw_fd());
+    for _ in 0..3 {
+        assert_eq!(ready(&mut device), [(file_fd, IN, IN)]);
+    }
+    there.write_all(b"x").unwrap();
+    let mut expected = [(file_fd, IN, IN), (fd, IN, IN)];
+    expected.sort_unstable();
+    assert_eq!(ready(&mut device), expected);
+    write(&mut device, &[asked(&file, POLLREMOVE)]);
+    assert_eq!(ready(&mut device), [(fd, IN, IN)]);
+}
+
+#[test]
+fn hang_up_is_told_unasked() {
+    let mut device = DevPoll::open().unwrap();
+    let (reader, writer) = pipe();
+    write(&mut device, &[asked(&reader, 0)]);
+    assert_eq!(ready(&mut device), []);
+    drop(writer);
+    for _ in 0..2 {
+        assert_eq!(ready(&mut device), [(reader.as_raw_fd(), 0, libc::POLLHUP)]);
+    }
+}
+
+#[test]
+fn all_of_polls_events_can_be_asked_for() {
+    let mut device = DevPoll::open().unwrap();
+    let (here, mut there) = pair();
+    let fd = here.as_raw_fd();
+    let all = libc::POLLRDNORM | libc::POLLWRNORM | libc::POLLRDHUP;
+    write(&mut device, &[asked(&here, all)]);
+    assert_eq!(ready(&mut device), [(fd, all, libc::POLLWRNORM)]);
+    there.write_all(b"x").unwrap();
+    assert_eq!(ready(&mut device), [(fd, all, libc::POLLRDNORM | libc::POLLWRNORM)]);
+    there.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(ready(&mut device), [(fd, all, all)]);
+
+    // Urgent data is an event of its own.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (receiver, _) = listener.accept().unwrap();
+    let mut device = DevPoll::open().unwrap();
+    write(&mut device, &[asked(&receiver, libc::POLLPRI)]);
+    assert_eq!(ready(&mut device), []);
+    rustix::net::send(&sender, b"!", rustix::net::SendFlags::OOB).unwrap();
+    let mut results = [PollFd::default(); 4];
+    assert_eq!(device.dp_poll(&mut results, PATIENCE).unwrap(), 1);
+    assert_eq!(results[0].revents, libc::POLLPRI);
+}
+
+/// The cache and its hints against poll(2) itself, at every step of a random history.
+#[test]
+fn it_says_what_poll_says() {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let mut device = DevPoll::open().unwrap();
+    let mut pairs: Vec<_> = (0..12).map(|_| pair()).collect();
+    let mut events = vec![None; pairs.len()];
+    for step in 0..20_000 {
+        let at = random(pairs.len());
+        let (here, there) = &mut pairs[at];
+        match random(8) {
+            0 | 1 => {
+                let more = [IN, OUT, IN | OUT, 0][random(4)];
+                write(&mut device, &[asked(&*here, more)]);
+                *events[at].get_or_insert(0) |= more;
+            }
+            2 => {
+                write(&mut device, &[asked(&*here, POLLREMOVE)]);
+                events[at] = None;
+            }
+            3 | 4 => there.write_all(b"x").unwrap(),
+            5 => _ = here.read(&mut [0; 4096]),
+            6 => while here.write(&[7; 4096]).is_ok() {},
+            _ => {
+                there.set_nonblocking(true).unwrap();
+                while there.read(&mut [0; 65536]).is_ok_and(|got| got > 0) {}
+                if random(4) == 0 {
+                    write(&mut device, &[asked(&*here, POLLREMOVE)]);
+                    events[at] = None;
+                    pairs[at] = pair();
+                }
+            }
+        }
+        if random(2) == 0 {
+            continue;
+        }
+        let mut expected = Vec::new();
+        for ((here, _), events) in pairs.iter().zip(&events) {
+            let Some(events) = *events else { continue };
+            let mut entry = libc::pollfd { fd: here.as_raw_fd(), events, revents: 0 };
+            // SAFETY: the array has one element.
+            assert!(unsafe { libc::poll(&raw mut entry, 1, 0) } >= 0);
+            if entry.revents != 0 {
+                expected.push((entry.fd, events, entry.revents));
+            }
+        }
+        expected.sort_unstable();
+        assert_eq!(ready(&mut device), expected, "at step {step}");
+    }
+}
