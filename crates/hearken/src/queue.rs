@@ -62,7 +62,7 @@ const WIDE: usize = 1024;
 /// Events come in the order in which the mechanism has them, by [`Class`], one for each descriptor
 /// however much happened to it, each with the readiness found by the
 /// [`next_events`](Self::next_events) that gives it. Whether a descriptor that stays ready is named
-/// again is the mechanism's ([`Trigger`](crate::mechanism::Trigger)); code that reads or writes until
+/// again is the mechanism's ([`Trigger`]); code that reads or writes until
 /// `WouldBlock`, and tells of it by [`Registration::would_block`], is right with all.
 /// An event is never given for a registration that was dropped meanwhile, also not from a batch that
 /// was taken before.

@@ -165,7 +165,7 @@ impl DevPoll {
         events: i16,
         token: Token,
     ) -> Result<(), Errno> {
-        let events = (events & ASKABLE) as u16 as u32 | libc::EPOLLET as u32;
+        let events = u32::from((events & ASKABLE) as u16) | libc::EPOLLET as u32;
         let mut event = libc::epoll_event { events, u64: token.to_bits() };
         // SAFETY: the kernel reads one event, and looks the number up.
         match unsafe { libc::epoll_ctl(self.hints.fd().as_raw_fd(), what, fd, &raw mut event) } {

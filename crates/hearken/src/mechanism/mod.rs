@@ -196,8 +196,8 @@ impl From<Unavailable> for io::Error {
 /// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
 /// was not set, before it relies on the next event, and says so by
 /// [`would_block`](Mechanism::would_block). Where [`Semantics::needs_told`] is set, an arrival in a
-/// direction that was reported is held back until it was said, and is there then. *One-shot*: as level, but once; `change` arms
-/// it again and answers for what is ready then.
+/// direction that was reported is held back until it was said, and is there then. *One-shot*: as
+/// level, but once; `change` arms it again and answers for what is ready then.
 ///
 /// **Interest.** An event answers the interest: `READABLE` only where `READ` was asked for,
 /// `WRITABLE` only where `WRITE` was, and nothing at all, a hang-up included, where nothing was; the

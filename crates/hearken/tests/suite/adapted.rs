@@ -2,6 +2,7 @@
 
 use hearken::mechanism::epoll::{Edge, Epoll, Mode};
 use hearken::mechanism::poll::Poll;
+use hearken::mechanism::rt_signal::RtSignal;
 use hearken::mechanism::trigger::{AsEdge, AsLevel};
 use hearken::mechanism::{Open, Trigger, Unavailable};
 
@@ -12,6 +13,7 @@ pub(crate) const ALL: &[(&str, fn() -> Result<Any, Unavailable>)] = &[
     ("edge-over-poll", || Ok(Box::new(AsEdge::new(Poll::open()?)))),
     ("edge-over-one-shot", || Ok(Box::new(AsEdge::new(one_shot()?)))),
     ("level-over-edge", || Ok(Box::new(AsLevel::new(Epoll::<Edge>::open()?)))),
+    ("level-over-signals", || Ok(Box::new(AsLevel::new(RtSignal::open()?)))),
     ("level-over-one-shot", || Ok(Box::new(AsLevel::new(one_shot()?)))),
     ("one-shot", || Ok(Box::new(one_shot()?))),
 ];
