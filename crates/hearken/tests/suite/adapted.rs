@@ -8,8 +8,11 @@ use hearken::mechanism::{Open, Trigger, Unavailable};
 
 use super::Any;
 
+/// What opens one.
+pub(crate) type Opens = fn() -> Result<Any, Unavailable>;
+
 /// Each with its name. Level over epoll that is believed is `dev-poll`, which the table has.
-pub(crate) const ALL: &[(&str, fn() -> Result<Any, Unavailable>)] = &[
+pub(crate) const ALL: &[(&str, Opens)] = &[
     ("edge-over-poll", || Ok(Box::new(AsEdge::new(Poll::open()?)))),
     ("edge-over-one-shot", || Ok(Box::new(AsEdge::new(one_shot()?)))),
     ("level-over-edge", || Ok(Box::new(AsLevel::new(Epoll::<Edge>::open()?)))),

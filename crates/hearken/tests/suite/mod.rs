@@ -48,7 +48,7 @@ impl Variant for Spec {
 pub(crate) enum Subject {
     Listed(Spec),
     /// Also a mechanism that only adapters are for.
-    Adapted(&'static str, fn() -> Result<Any, Unavailable>),
+    Adapted(&'static str, adapted::Opens),
 }
 
 impl Subject {
