@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use hearken::mechanism::AUTO;
+use hearken::mechanism::bpf::{Programs, drop_privileges};
+use hearken::mechanism::{self, AUTO, SelectError};
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Timeouts};
 
@@ -16,6 +17,8 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     }
     signals::limit_queue(args.rt_queue)?;
     let config = config(args);
+    // Held for as long as it serves, so that a worker finds them loaded.
+    let _programs = load_programs(&config.events)?;
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
     if config.events == AUTO {
         mechanisms::tell_refused(server.events());
@@ -33,6 +36,22 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
     server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Loads the programs in the kernel that the mechanism needs, if it does, and gives up the privileges
+/// that took, before there are threads.
+fn load_programs(events: &str) -> Result<Option<Programs>, Failure> {
+    // What is chosen by measurement needs none.
+    if events == AUTO || !mechanism::find(events).is_ok_and(|spec| spec.needs_privileges()) {
+        return Ok(None);
+    }
+    // They have room for as many descriptors as the limit allows.
+    hearken::descriptors::raise_limit();
+    let programs = Programs::load().map_err(|reason| {
+        Failure::usage(SelectError::Unavailable { name: events.to_owned(), reason })
+    })?;
+    drop_privileges().map_err(Failure::runtime)?;
+    Ok(Some(programs))
 }
 
 fn config(args: ServeArgs) -> Config {

@@ -20,9 +20,11 @@ use rustix::event::Timespec;
 use crate::event::{Event, Interest, Readiness, Token};
 
 pub mod auto;
+pub mod bpf;
 mod cache;
 pub mod dev_poll;
 pub mod epoll;
+pub mod kernel_queue;
 pub mod locality;
 mod options;
 pub mod poll;

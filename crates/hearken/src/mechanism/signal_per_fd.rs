@@ -7,7 +7,8 @@
 //!    descriptor raised are one event; whom the batch has no room for is asked by a later wait. The
 //!    kernel's queue holds as many as with rt-signal, and overflows as soon.
 //! b) `kernel`: the kernel raises no signal for a descriptor that has one queued, so that the queue
-//!    cannot overflow where it has room for every descriptor. This needs a program in the kernel.
+//!    cannot overflow where it has room for every descriptor. This needs a program in the kernel
+//!    ([`bpf`](super::bpf)), and privileges to load it.
 //!
 //! Its other traps are those of [`rt_signal`](super::rt_signal).
 
@@ -15,8 +16,8 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use rustix::io::Errno;
-
+use super::bpf::Suppressor;
+use super::signal::Raised;
 use super::signal::dispatch::{DEQUEUE, Dispatch, Pending, RECOVER};
 use super::{ChangeCost, Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
 use super::{Unavailable, Values, WaitCost, Watches};
@@ -31,28 +32,30 @@ pub struct SignalPerFd {
 /// Where the events of one descriptor are made one.
 enum Place {
     User,
+    Kernel(Suppressor),
 }
 
-impl Pending for Place {}
+impl Pending for Place {
+    #[inline]
+    fn taken(&mut self, raised: Raised) -> Raised {
+        match self {
+            Place::User => raised,
+            Place::Kernel(suppressor) => suppressor.taken(raised),
+        }
+    }
 
-const WHERE: Choice = Choice {
-    name: "where",
-    help: "where the signals of one descriptor are made one",
-    values: Values::OneOf(&["user", "kernel"]),
-};
-
-impl Place {
-    fn open(options: &Options) -> Result<Place, Unavailable> {
-        match options.get(WHERE.name) {
-            "kernel" => Err(Unavailable {
-                call: "bpf",
-                error: Errno::OPNOTSUPP.into(),
-                remedy: "this build has no programs for the kernel",
-            }),
-            _ => Ok(Place::User),
+    fn overflowed(&mut self) {
+        if let Place::Kernel(suppressor) = self {
+            suppressor.overflowed();
         }
     }
 }
+
+const WHERE: Choice = Choice {
+    name: "where",
+    help: "where the signals of one descriptor are made one; the kernel needs an eBPF program for it",
+    values: Values::OneOf(&["user", "kernel"]),
+};
 
 impl fmt::Debug for SignalPerFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,18 +86,33 @@ impl Open for SignalPerFd {
     };
     const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];
 
+    fn needs_privileges(options: &Options) -> bool {
+        options.get(WHERE.name) == "kernel"
+    }
+
     fn open_with(options: &Options) -> Result<SignalPerFd, Unavailable> {
-        let place = Place::open(options)?;
-        Ok(SignalPerFd { dispatch: Dispatch::open(options, true)?, place })
+        let dispatch = Dispatch::open(options, options.get(WHERE.name) == "user")?;
+        let place = match options.get(WHERE.name) {
+            "kernel" => Place::Kernel(Suppressor::open(dispatch.signals().signal())?),
+            _ => Place::User,
+        };
+        Ok(SignalPerFd { dispatch, place })
     }
 }
 
 impl Mechanism for SignalPerFd {
     fn semantics(&self) -> &'static Semantics {
-        &Self::SEMANTICS
+        match self.place {
+            Place::User => &Self::SEMANTICS,
+            Place::Kernel(_) => const { &Semantics { privileged: true, ..Self::SEMANTICS } },
+        }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        if let Place::Kernel(suppressor) = &self.place {
+            self.dispatch.reserve(fd)?;
+            suppressor.watch(fd)?;
+        }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.dispatch.declare(fd, token, interest) }
     }

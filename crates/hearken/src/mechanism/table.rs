@@ -30,6 +30,7 @@ macro_rules! for_each_mechanism {
             epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
             epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
             locality => $crate::mechanism::locality::Locality,
+            kernel_queue => $crate::mechanism::kernel_queue::KernelQueue,
         }
     };
 }

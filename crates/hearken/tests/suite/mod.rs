@@ -118,6 +118,8 @@ fn run_over<V: Variant>(
     variants: impl Iterator<Item = V>,
     trials: impl Fn(&V) -> Vec<Trial>,
 ) -> ExitCode {
+    // Loaded once, where they can be: they are found loaded by each instance then.
+    let _programs = hearken::mechanism::bpf::Programs::load();
     let mut all = Vec::new();
     for variant in variants {
         match variant.try_open() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::table::Table;
 use super::{MOST, Raised, Signals};
-use crate::event::{Event, Interest, Token};
+use crate::event::{Event, Interest, Readiness, Token};
 use crate::mechanism::{Choice, NO_EVENT, Options, Unavailable, Values};
 
 /// How signals are taken.
@@ -62,7 +62,7 @@ impl Dispatch {
     pub(crate) fn open(options: &Options, drains: bool) -> Result<Dispatch, Unavailable> {
         Ok(Dispatch {
             signals: Signals::open(options.get(DEQUEUE.name) == "one")?,
-            table: Table::new(),
+            table: Table::new(Readiness::all()),
             drains,
             by_select: options.get(RECOVER.name) == "select",
             ask_first: false,
@@ -74,6 +74,11 @@ impl Dispatch {
     #[allow(dead_code)]
     pub(crate) fn signals(&self) -> &Signals {
         &self.signals
+    }
+
+    /// Says whether `fd` can be declared, as far as that does not depend on what it is.
+    pub(crate) fn reserve(&mut self, fd: RawFd) -> io::Result<()> {
+        self.table.reserve(fd)
     }
 
     /// # Safety

@@ -73,6 +73,7 @@ bitflags::bitflags! {
 
 /// The descriptors watched, and the batch of events.
 pub(crate) struct Table {
+    tells: Readiness,
     /// By descriptor.
     entries: Vec<Entry>,
     /// To be asked.
@@ -88,8 +89,10 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new() -> Table {
+    /// Of which no more is told than `tells`.
+    pub(crate) fn new(tells: Readiness) -> Table {
         Table {
+            tells,
             entries: Vec::new(),
             listed: VecDeque::new(),
             rooms: Vec::new(),
@@ -185,6 +188,13 @@ impl Table {
         }
     }
 
+    /// Something may be so of `fd`: it is asked by the next [`ask`](Table::ask).
+    pub(crate) fn doubt(&mut self, fd: RawFd) {
+        if usize::try_from(fd).is_ok_and(|fd| fd < self.entries.len()) {
+            self.ask_later(fd);
+        }
+    }
+
     /// Has `fd` asked by the next [`ask`](Table::ask).
     fn ask_later(&mut self, fd: RawFd) {
         let entry = &mut self.entries[fd as usize];
@@ -246,7 +256,7 @@ impl Table {
     /// Adds to the batch what a descriptor was found ready for, if it was asked for.
     fn give(&mut self, fd: RawFd, readiness: Readiness, max: usize) {
         let entry = &mut self.entries[fd as usize];
-        let readiness = readiness.answering(entry.interest);
+        let readiness = (readiness & self.tells).answering(entry.interest);
         if readiness.is_empty() {
             return;
         }
