@@ -421,3 +421,26 @@ fn it_says_what_poll_says() {
         assert_eq!(ready(&mut device), expected, "at step {step}");
     }
 }
+
+/// The original answers `EINTR`, so that a program's signal handlers are heard.
+#[test]
+fn a_signal_ends_it() {
+    extern "C" fn hear(_: libc::c_int) {}
+    let hear: extern "C" fn(libc::c_int) = hear;
+    // SAFETY: the handler does nothing, and nobody else here uses the signal.
+    unsafe { libc::signal(libc::SIGUSR2, hear as libc::sighandler_t) };
+    let mut device = DevPoll::open().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let poller = std::thread::spawn(move || {
+        // SAFETY: it asks for the thread's own name.
+        sender.send(unsafe { libc::pthread_self() }).unwrap();
+        device.dp_poll(&mut [PollFd::default()], PATIENCE).map_err(|error| error.kind())
+    });
+    let thread = receiver.recv().unwrap();
+    while !poller.is_finished() {
+        // SAFETY: the thread is not joined yet, so its name stands.
+        unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(poller.join().unwrap(), Err(ErrorKind::Interrupted));
+}
