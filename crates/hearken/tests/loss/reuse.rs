@@ -58,7 +58,8 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
         let mut fresh = Vec::new();
         let mut returned = 0;
         let start = Instant::now();
-        while start.elapsed() < load.time {
+        while start.elapsed() < load.time || returned == 0 {
+            ear.is_patient(|| "no number has returned".to_owned())?;
             // They have said nothing in the wait after they were opened.
             let ripe = std::mem::take(&mut fresh);
             for index in 0..ear.wait()? {
@@ -88,7 +89,7 @@ pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
             publish(&mut near[at], &lines[at]);
         }
         drop(stops);
-        if returned == 0 { Err("no number has returned".to_owned()) } else { Ok(()) }
+        Ok::<_, String>(())
     })?;
     ear.last = Instant::now();
     let deaf = || near.iter().enumerate().filter(|(_, near)| near.tally.missing() > 0);
