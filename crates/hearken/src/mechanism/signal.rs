@@ -32,8 +32,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Unavailable, timespec};
 use crate::event::Readiness;
+use number::{release, reserve, set_of};
 
 pub(crate) mod dispatch;
+mod number;
 pub(crate) mod table;
 
 /// Signals taken in one system call.
@@ -63,8 +65,6 @@ struct Info {
 }
 
 thread_local! {
-    /// Signals that a queue of this thread has, by their bits.
-    static TAKEN: Cell<u64> = const { Cell::new(0) };
     /// How often a queue of this thread was told that events were dropped.
     static OVERFLOWS: Cell<u64> = const { Cell::new(0) };
 }
@@ -324,45 +324,6 @@ impl Drop for Signals {
     fn drop(&mut self) {
         self.discard(|_| {});
         release(self.signal);
-    }
-}
-
-/// A signal that no queue of this thread has, and no handler of this process waits for.
-fn reserve() -> Option<libc::c_int> {
-    // From the top: programs that use some themselves count from the bottom.
-    let free = |&signal: &libc::c_int| TAKEN.get() & bit(signal) == 0 && is_default(signal);
-    let signal = (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(free)?;
-    TAKEN.set(TAKEN.get() | bit(signal));
-    Some(signal)
-}
-
-fn release(signal: libc::c_int) {
-    TAKEN.set(TAKEN.get() & !bit(signal));
-}
-
-/// Signals are numbered from 1 to 64.
-fn bit(signal: libc::c_int) -> u64 {
-    1 << ((signal - 1) & 63)
-}
-
-fn is_default(signal: libc::c_int) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: no action is set; `action` has room for the present one, and zeroes are a value of it.
-    unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
-            && action.assume_init().sa_sigaction == libc::SIG_DFL
-    }
-}
-
-fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set, and the signals exist.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for &signal in signals {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
-        set.assume_init()
     }
 }
 
