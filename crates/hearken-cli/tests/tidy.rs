@@ -91,7 +91,7 @@ fn rust_files(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     while let Some(path) = left.pop() {
         if path.is_dir() {
             left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.exists() {
+        } else if path.exists() && path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
     }
