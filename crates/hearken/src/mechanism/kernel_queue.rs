@@ -4,7 +4,7 @@
 //! Descriptors signal, and the program that stands there puts the descriptor on this instance's queue
 //! and refuses the signal. A descriptor is on it at most once, first come first; taking it off is
 //! access to memory. A system call is made to sleep while the queue is empty, and to ask (poll(2), many
-//! at a time) those of whom the word of an arrival is not enough: see [`table`](super::signal::table).
+//! at a time) those of whom the word of an arrival is not enough: see `signal/table.rs`.
 //!
 //! Its traps, and what is done about each:
 //!
@@ -19,7 +19,7 @@
 //! e) What is on the queue when its descriptor is closed has lost its word when it comes off, or is
 //!    for a number that is not registered.
 //! f) The signals of a number that was not registered here yet, but by another instance, are taken
-//!    off the queue of that one first: see [`layout`](super::bpf::layout).
+//!    off the queue of that one first: see `bpf/layout.rs`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;

@@ -16,7 +16,7 @@
 //!    then asks, finds all that was dropped before it was taken; what is dropped after raises it
 //!    again. SIGIO does not say whose event it was, so every queue of the thread is told.
 //! f) A queued signal survives the registration that raised it, and names a number that may have a
-//!    new holder: see [`table`].
+//!    new holder: see `signal/table.rs`.
 //! g) The kernel says POLLHUP together with POLLERR for a plain close, and POLLIN alone for the end of
 //!    a stream: a signal tells readable and writable, and no more.
 
