@@ -261,7 +261,12 @@ impl<M: Mechanism> World<M> {
             let now = socket.peer.ready() & directions(socket.interest);
             let mut still_due = Readiness::empty();
             match trigger {
-                Trigger::Level | Trigger::OneShot => prop_assert_eq!(readiness, now),
+                Trigger::Level => prop_assert_eq!(readiness, now),
+                Trigger::OneShot if semantics.tells_state() => prop_assert_eq!(readiness, now),
+                Trigger::OneShot => {
+                    let seen = socket.seen & directions(socket.interest);
+                    prop_assert!(seen.contains(readiness), "{at} never was {readiness:?}");
+                }
                 Trigger::Edge => {
                     let seen = socket.seen & directions(socket.interest);
                     if semantics.tells_state() {
@@ -307,6 +312,15 @@ impl<M: Mechanism> World<M> {
                 .filter(|(_, ready)| !ready.is_empty())
                 .collect();
             prop_assert_eq!(events, ready);
+            return Ok(());
+        }
+        if trigger == Trigger::OneShot {
+            let told = self.wait(64)?;
+            for (at, socket) in self.sockets.iter().enumerate() {
+                let ready = socket.peer.ready() & directions(socket.interest);
+                let is_told = told.iter().any(|(told, _)| *told == at);
+                prop_assert!(is_told || ready.is_empty(), "{at} is {ready:?}");
+            }
             return Ok(());
         }
         for _ in 0..2 {

@@ -94,21 +94,127 @@ pub struct Epoll<M: Mode> {
     mode: PhantomData<M>,
 }
 
+/// A new epoll instance.
+pub(super) fn create() -> Result<OwnedFd, Unavailable> {
+    epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Unavailable {
+        call: "epoll_create1",
+        error: errno.into(),
+        remedy: "raise the limit of open files, or allow the call in the seccomp filter",
+    })
+}
+
+/// What the kernel is asked for.
+#[inline]
+pub(super) fn flags(interest: Interest, trigger: Trigger) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    if interest.contains(Interest::READ) {
+        flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    }
+    if interest.contains(Interest::WRITE) {
+        flags |= epoll::EventFlags::OUT;
+    }
+    if trigger == Trigger::Edge || flags.is_empty() {
+        flags |= epoll::EventFlags::ET; // (b)
+    } else if trigger == Trigger::OneShot {
+        flags |= epoll::EventFlags::ONESHOT;
+    }
+    flags
+}
+
+/// Empties a batch and makes room in it for `max` events, as the kernel fills all that there is.
+#[inline]
+pub(super) fn make_room(batch: &mut Vec<libc::epoll_event>, max: usize) {
+    batch.clear();
+    let max = max.clamp(1, MOST);
+    if batch.capacity() != max {
+        *batch = room_for(max);
+    }
+}
+
+/// Waits, into the whole room of an empty batch, and says if a signal came; `coarse` remembers that
+/// epoll_pwait2 was refused.
+#[inline]
+pub(super) fn wait(
+    epoll: &OwnedFd,
+    batch: &mut Vec<libc::epoll_event>,
+    timeout: Option<Duration>,
+    coarse: &mut bool,
+) -> rustix::io::Result<usize> {
+    let got = match timeout {
+        None => wait_coarse(epoll, batch, -1),
+        Some(timeout) => wait_timed(epoll, batch, timeout, coarse),
+    };
+    if let Ok(got) = usize::try_from(got) {
+        // SAFETY: the kernel has written that many.
+        unsafe { batch.set_len(got) };
+        return Ok(got);
+    }
+    Err(last_error())
+}
+
+/// epoll_wait(2); -1 waits for ever. Not by rustix, whose call is epoll_pwait(2): that costs the kernel
+/// some 50 instructions more.
+#[inline]
+fn wait_coarse(
+    epoll: &OwnedFd,
+    batch: &mut Vec<libc::epoll_event>,
+    milliseconds: i32,
+) -> libc::c_int {
+    let room = batch.capacity().min(MOST) as libc::c_int;
+    // SAFETY: the kernel writes at most as many events as there is room for.
+    unsafe { libc::epoll_wait(epoll.as_raw_fd(), batch.as_mut_ptr(), room, milliseconds) }
+}
+
+/// epoll_pwait2(2), which waits by the nanosecond, or what stands in for it.
+fn wait_timed(
+    epoll: &OwnedFd,
+    batch: &mut Vec<libc::epoll_event>,
+    timeout: Duration,
+    coarse: &mut bool,
+) -> libc::c_int {
+    if !timeout.subsec_nanos().is_multiple_of(1_000_000) && !*coarse {
+        let (room, timeout) = (batch.capacity().min(MOST), timespec(timeout));
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // SAFETY: as in `wait_coarse`; the timeout outlives the call.
+        let got = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                epoll.as_raw_fd(),
+                batch.as_mut_ptr(),
+                room as libc::c_int,
+                &raw const timeout,
+                no_mask,
+                0,
+            )
+        };
+        let refused = || matches!(last_error(), Errno::NOSYS | Errno::PERM);
+        if got >= 0 || !refused() {
+            return got as libc::c_int; // At most MOST.
+        }
+        *coarse = true; // (e)
+    }
+    let parts = u64::from(timeout.subsec_nanos().div_ceil(1_000_000));
+    let milliseconds = timeout.as_secs().saturating_mul(1000).saturating_add(parts);
+    // What is too long to say is for ever.
+    wait_coarse(epoll, batch, i32::try_from(milliseconds).unwrap_or(-1))
+}
+
+#[cold]
+#[inline(never)]
+fn room_for(max: usize) -> Vec<libc::epoll_event> {
+    Vec::with_capacity(max)
+}
+
+/// Why a call of the C library failed.
+#[cold]
+#[inline(never)]
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
 impl<M: Mode> Epoll<M> {
     fn flags(interest: Interest) -> epoll::EventFlags {
-        let mut flags = epoll::EventFlags::empty();
-        if M::BOTH || interest.contains(Interest::READ) {
-            flags |= epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        }
-        if M::BOTH || interest.contains(Interest::WRITE) {
-            flags |= epoll::EventFlags::OUT;
-        }
-        if M::TRIGGER == Trigger::Edge || flags.is_empty() {
-            flags |= epoll::EventFlags::ET; // (b)
-        } else if M::TRIGGER == Trigger::OneShot {
-            flags |= epoll::EventFlags::ONESHOT;
-        }
-        flags
+        flags(if M::BOTH { Interest::all() } else { interest }, M::TRIGGER)
     }
 
     /// Its own descriptor.
@@ -129,80 +235,10 @@ impl<M: Mode> Epoll<M> {
         max: usize,
         timeout: Option<Duration>,
     ) -> rustix::io::Result<usize> {
-        self.batch.clear();
         self.calls += 1;
-        // The kernel takes as many as there is room for.
-        let max = max.clamp(1, MOST);
-        if self.batch.capacity() != max {
-            self.batch = room_for(max);
-        }
-        let got = match timeout {
-            None => self.wait_coarse(-1),
-            Some(timeout) => self.wait_timed(timeout),
-        };
-        if let Ok(got) = usize::try_from(got) {
-            // SAFETY: the kernel has written that many.
-            unsafe { self.batch.set_len(got) };
-            return Ok(got);
-        }
-        Err(last_error())
+        make_room(&mut self.batch, max);
+        wait(&self.epoll, &mut self.batch, timeout, &mut self.coarse)
     }
-}
-
-impl<M: Mode> Epoll<M> {
-    /// epoll_wait(2) into the whole room of the batch; -1 waits for ever. Not by rustix, whose call
-    /// is epoll_pwait(2): that costs the kernel some 50 instructions more.
-    #[inline]
-    fn wait_coarse(&mut self, milliseconds: i32) -> libc::c_int {
-        let room = self.batch.capacity().min(MOST) as libc::c_int;
-        // SAFETY: the kernel writes at most as many events as there is room for.
-        unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), self.batch.as_mut_ptr(), room, milliseconds)
-        }
-    }
-
-    /// epoll_pwait2(2), which waits by the nanosecond, or what stands in for it.
-    fn wait_timed(&mut self, timeout: Duration) -> libc::c_int {
-        if !timeout.subsec_nanos().is_multiple_of(1_000_000) && !self.coarse {
-            let (room, timeout) = (self.batch.capacity().min(MOST), timespec(timeout));
-            let no_mask = std::ptr::null::<libc::sigset_t>();
-            // SAFETY: as in `wait_coarse`; the timeout outlives the call.
-            let got = unsafe {
-                libc::syscall(
-                    libc::SYS_epoll_pwait2,
-                    self.epoll.as_raw_fd(),
-                    self.batch.as_mut_ptr(),
-                    room as libc::c_int,
-                    &raw const timeout,
-                    no_mask,
-                    0,
-                )
-            };
-            let refused = || matches!(last_error(), Errno::NOSYS | Errno::PERM);
-            if got >= 0 || !refused() {
-                return got as libc::c_int; // At most MOST.
-            }
-            self.coarse = true; // (e)
-        }
-        let parts = u64::from(timeout.subsec_nanos().div_ceil(1_000_000));
-        let milliseconds = timeout.as_secs().saturating_mul(1000).saturating_add(parts);
-        // What is too long to say is for ever.
-        self.wait_coarse(i32::try_from(milliseconds).unwrap_or(-1))
-    }
-}
-
-// These two are not given `self`: the compiler can then keep its fields in registers.
-#[cold]
-#[inline(never)]
-fn room_for(max: usize) -> Vec<libc::epoll_event> {
-    Vec::with_capacity(max)
-}
-
-/// Why a call of the C library failed.
-#[cold]
-#[inline(never)]
-fn last_error() -> Errno {
-    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
 impl<M: Mode> fmt::Debug for Epoll<M> {
@@ -233,11 +269,7 @@ impl<M: Mode> Open for Epoll<M> {
     };
 
     fn open_with(_: &Options) -> Result<Self, Unavailable> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Unavailable {
-            call: "epoll_create1",
-            error: errno.into(),
-            remedy: "raise the limit of open files, or allow the call in the seccomp filter",
-        })?;
+        let epoll = create()?;
         Ok(Epoll { epoll, batch: Vec::new(), coarse: false, calls: 0, mode: PhantomData })
     }
 }

@@ -24,11 +24,13 @@ pub mod bpf;
 mod cache;
 pub mod dev_poll;
 pub mod epoll;
+pub mod epoll_batched;
 pub mod kernel_queue;
 pub mod locality;
 mod options;
 pub mod poll;
 mod registry;
+mod ring;
 pub mod rt_signal;
 pub mod select;
 pub mod signal;
@@ -37,6 +39,7 @@ pub mod signal_per_fd;
 mod skeleton;
 mod table;
 pub mod trigger;
+pub mod uring_poll;
 
 pub use options::{Choice, Options, Values};
 pub use registry::{Counters, Registry};
@@ -137,8 +140,11 @@ impl Semantics {
     /// what has arrived may have been dealt with since by a caller who did not wait for the event.
     /// An arrival may then also be told twice, if it is still so. `READ_CLOSED` is set where the
     /// end of the stream came together with data; an end that came alone may be READABLE, and no more.
+    /// False if it tells what has arrived, as signals and a queue that can overflow do: not that
+    /// there is room besides, and what has arrived may have been dealt with since by a caller who
+    /// did not wait for the event. An arrival may then also be told twice, if it is still so.
     pub const fn tells_state(&self) -> bool {
-        matches!(self.watches, Watches::Any)
+        matches!(self.watches, Watches::Any) && !self.overflows
     }
 }
 

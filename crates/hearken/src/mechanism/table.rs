@@ -29,7 +29,9 @@ macro_rules! for_each_mechanism {
             epoll_level => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Level>,
             epoll_edge => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Edge>,
             epoll_once => $crate::mechanism::epoll::Epoll<$crate::mechanism::epoll::Once>,
+            epoll_batched => $crate::mechanism::epoll_batched::EpollBatched,
             locality => $crate::mechanism::locality::Locality,
+            uring_poll => $crate::mechanism::uring_poll::UringPoll,
             kernel_queue => $crate::mechanism::kernel_queue::KernelQueue,
         }
     };

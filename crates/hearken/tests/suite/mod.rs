@@ -145,8 +145,15 @@ pub(crate) fn trial<V: Variant>(
     let owned = variant.clone();
     let name = format!("{variant}::{name}");
     Trial::test(name.clone(), move || {
-        CURRENT.set(name);
-        test(&owned);
-        Ok(())
+        // In a thread of its own: a ring that goes interrupts the thread that had it, somewhat later.
+        let alone = std::thread::spawn(move || {
+            CURRENT.set(name);
+            test(&owned);
+        });
+        alone.join().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+            Failed::from(text.or(said).unwrap_or_else(|| "it panicked".to_owned()))
+        })
     })
 }

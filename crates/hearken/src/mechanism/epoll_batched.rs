@@ -1,0 +1,649 @@
+//! epoll(7) with the changes of interest collected, and told to the kernel together: Gammo, Brecht,
+//! Shukla and Pariag's epoll_ctlv, by io_uring's EPOLL_CTL.
+//!
+//! Its traps, and what is done about each:
+//!
+//! a) A collected change names a number, and by the time it is told the number may be a stranger's.
+//!    Until then a change is no more than a mark on the number's watch: what is told is the watch as it
+//!    is at the wait, and several changes are one. `closing` takes the mark off.
+//! b) A deletion that is told after the descriptor was closed deletes nothing if a duplicate keeps the
+//!    open file, and its events go on. They are known by their generation and dropped; when there have
+//!    been more of them than there are registrations, a new epoll instance takes over.
+//! c) Whether a number that is declared again after it was revoked is the same open file cannot be
+//!    seen. The deletion goes first, in a chain with the addition.
+//! d) What the kernel refuses is known at the wait only. What cannot be waited for (`EPERM`: a regular
+//!    file) is always ready, and said to be, as poll(2) does; what there is no room for (`ENOSPC`,
+//!    `ENOMEM`) is said to be ready as well, so that its owner tries, and told again.
+//! e) A change may be put off by the kernel to a thread of its own, where another holds epoll's lock.
+//!    No wait ends before all that it told has been done.
+//! f) A wait in the ring (`wait=ring`) that is over by its timeout is still with the kernel, and would
+//!    write into the batch: it is cancelled before the wait returns.
+//! g) Where io_uring is refused each watch that has changed costs a call (`via=calls` chooses that);
+//!    [`calls`](Mechanism::calls) shows it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+use std::{fmt, io};
+
+use io_uring::{opcode, squeue, types};
+use rustix::event::epoll::{self as kernel, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::epoll;
+use super::options::{Choice, Options, Values};
+use super::ring::{Ring, Work};
+use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
+use super::{WaitCost, Watches, borrow};
+use crate::event::{Event, Interest, Readiness, Token};
+
+/// Room for submissions: more are handed over in several calls.
+const SUBMISSIONS: u32 = 256;
+/// Comes back with what nobody waits for; no descriptor has this number.
+const NOBODY: u64 = u64::MAX;
+/// Comes back with the wait in the ring.
+const WAIT: u64 = u64::MAX - 1;
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy, Default)]
+    struct State: u8 {
+        const REGISTERED = 1;
+        /// It is among those to be told to the kernel.
+        const CHANGED = 2;
+        /// The kernel has it.
+        const PRESENT = 4;
+        /// The kernel may have it of a former registration (c).
+        const FORMER = 8;
+        const EXCLUSIVE = 16;
+        /// The kernel has refused it (d).
+        const REFUSED = 32;
+        /// For want of room.
+        const AGAIN = 64;
+        /// It is among those that were refused, and perhaps are no more.
+        const LISTED = 128;
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Watch {
+    token: Token,
+    generation: u32,
+    asked: EventFlags,
+    state: State,
+}
+
+const UNREGISTERED: Watch = Watch {
+    token: super::NO_EVENT.who,
+    generation: 0,
+    asked: EventFlags::empty(),
+    state: State::empty(),
+};
+
+/// What the kernel is told of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Op {
+    Add = libc::EPOLL_CTL_ADD as u32,
+    Delete = libc::EPOLL_CTL_DEL as u32,
+    Modify = libc::EPOLL_CTL_MOD as u32,
+}
+
+/// A ring, and what the kernel is to read of its submissions until they are handed over.
+struct Telling {
+    ring: Ring,
+    events: Box<[libc::epoll_event; SUBMISSIONS as usize]>,
+    next: usize,
+    /// How many have not been done, and whether one of them adds.
+    pending: u32,
+    adds: bool,
+    refused: Vec<(Op, u32, i32)>,
+    /// What the wait in the ring has answered, and whether it was cancelled.
+    waited: Option<i32>,
+    cancelled: bool,
+}
+
+/// epoll(7), told of changes in batches.
+pub struct EpollBatched {
+    // Before the batch, which it may write to: closed first.
+    telling: Option<Telling>,
+    epoll: OwnedFd,
+    trigger: Trigger,
+    waits_in_ring: bool,
+    /// By number of descriptor.
+    watches: Vec<Watch>,
+    registered: usize,
+    changed: VecDeque<u32>,
+    refused: VecDeque<u32>,
+    batch: Vec<libc::epoll_event>,
+    /// Events of registrations that are gone.
+    stale: usize,
+    calls: u64,
+    coarse: bool,
+    turn: bool,
+}
+
+impl fmt::Debug for EpollBatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("epoll-batched")
+            .field("via_ring", &self.telling.is_some())
+            .field("waits_in_ring", &self.waits_in_ring)
+            .field("registered", &self.registered)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Telling {
+    fn open() -> Result<Telling, Unavailable> {
+        let ring = Ring::open(Work::Deferred, (SUBMISSIONS, 2 * SUBMISSIONS))?;
+        ring.require(opcode::EpollCtl::CODE, "it needs Linux 5.6, or via=calls")?;
+        Ok(Telling {
+            ring,
+            events: Box::new([libc::epoll_event { events: 0, u64: 0 }; SUBMISSIONS as usize]),
+            next: 0,
+            pending: 0,
+            adds: false,
+            refused: Vec::new(),
+            waited: None,
+            cancelled: false,
+        })
+    }
+
+    /// Queues a change, and has the next wait for it where it is `followed`.
+    fn push(
+        &mut self,
+        epoll: &OwnedFd,
+        op: Op,
+        followed: bool,
+        (number, watch): (u32, &Watch),
+    ) -> io::Result<()> {
+        let event = &mut self.events[self.next % self.events.len()];
+        self.next += 1;
+        *event =
+            libc::epoll_event { events: watch.asked.bits(), u64: data(number, watch.generation) };
+        let event: *const libc::epoll_event = event;
+        let fd = types::Fd(epoll.as_raw_fd());
+        let entry = opcode::EpollCtl::new(fd, types::Fd(number as RawFd), op as i32, event.cast());
+        let mut entry = entry.build().user_data(data(number, op as u32));
+        if followed {
+            entry = entry.flags(squeue::Flags::IO_HARDLINK); // (c)
+        }
+        // SAFETY: the event stays as it is until it is handed over, which is when the kernel reads it:
+        // there are as many as there are places in the queue, and they are used in turn.
+        unsafe { self.ring.push(&entry)? };
+        self.pending += 1;
+        self.adds |= op == Op::Add;
+        Ok(())
+    }
+
+    /// Hands over what is queued, and takes what has been answered.
+    fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<()> {
+        self.ring.enter(least, timeout)?;
+        for completion in self.ring.completions() {
+            let (who, result) = (completion.user_data(), completion.result());
+            match who {
+                // It had not come to where it could be cancelled, or has ended.
+                NOBODY => self.cancelled = false,
+                WAIT => self.waited = Some(result),
+                _ => {
+                    self.pending -= 1;
+                    let op = match (who >> 32) as i32 {
+                        libc::EPOLL_CTL_ADD => Op::Add,
+                        libc::EPOLL_CTL_MOD => Op::Modify,
+                        _ => Op::Delete,
+                    };
+                    if result < 0 && op != Op::Delete {
+                        self.refused.push((op, who as u32, -result));
+                    }
+                }
+            }
+        }
+        self.adds &= self.pending > 0;
+        Ok(())
+    }
+
+    /// Has all that was told be done (e).
+    fn settle(&mut self) -> io::Result<()> {
+        while self.pending > 0 {
+            self.enter(self.pending, None)?;
+        }
+        Ok(())
+    }
+
+    /// epoll_wait in the ring, together with what is queued, into the spare room of `batch`.
+    fn wait(
+        &mut self,
+        epoll: &OwnedFd,
+        batch: &mut Vec<libc::epoll_event>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        let fd = types::Fd(epoll.as_raw_fd());
+        let room = batch.capacity() as u32;
+        let wait = opcode::EpollWait::new(fd, batch.as_mut_ptr().cast(), room);
+        self.waited = None;
+        // SAFETY: the kernel writes at most as many events as there is room for, in their layout,
+        // until the wait has answered, which is awaited below.
+        unsafe { self.ring.push(&wait.build().user_data(WAIT))? };
+        self.cancelled = false;
+        if timeout == Some(Duration::ZERO) {
+            self.cancel_wait()?;
+        }
+        while self.waited.is_none() {
+            let before = self.pending;
+            // What fails must not be slept over.
+            let least = if self.adds { 1 } else { before + 1 };
+            self.enter(least, timeout.filter(|_| !self.cancelled))?;
+            let told = self.pending < before && self.refused.is_empty();
+            if self.waited.is_none()
+                && !self.cancelled
+                && (!told || timeout == Some(Duration::ZERO))
+            {
+                self.cancel_wait()?; // (f)
+            }
+        }
+        self.settle()?;
+        match self.waited.take().unwrap_or_default() {
+            got if got >= 0 => {
+                // SAFETY: the kernel has written that many.
+                unsafe { batch.set_len(got as usize) };
+                Ok(())
+            }
+            error if [libc::ECANCELED, libc::EINTR, libc::EAGAIN].contains(&-error) => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+
+    fn cancel_wait(&mut self) -> io::Result<()> {
+        self.cancelled = true;
+        let cancel = opcode::AsyncCancel::new(WAIT).build().user_data(NOBODY);
+        // SAFETY: a cancellation points to nothing.
+        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) }
+    }
+}
+
+fn data(low: u32, high: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+impl EpollBatched {
+    fn registered(&mut self, fd: RawFd) -> Option<&mut Watch> {
+        let watch = self.watches.get_mut(usize::try_from(fd).ok()?)?;
+        watch.state.contains(State::REGISTERED).then_some(watch)
+    }
+
+    fn register(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        asked: EventFlags,
+        how: State,
+    ) -> io::Result<()> {
+        let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
+        if self.registered(fd).is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if number >= self.watches.len() {
+            self.watches.resize(number + 1, UNREGISTERED);
+        }
+        let watch = &mut self.watches[number];
+        watch.token = token;
+        watch.generation = watch.generation.wrapping_add(1);
+        watch.asked = asked;
+        watch.state.insert(State::REGISTERED | how);
+        self.registered += 1;
+        self.tell_later(number as u32);
+        Ok(())
+    }
+
+    fn tell_later(&mut self, number: u32) {
+        let watch = &mut self.watches[number as usize];
+        if !watch.state.contains(State::CHANGED) {
+            watch.state.insert(State::CHANGED);
+            self.changed.push_back(number);
+        }
+    }
+
+    /// Ends a registration; says whether the kernel had it, or may have.
+    fn forget(&mut self, fd: RawFd) -> io::Result<bool> {
+        let watch = self.registered(fd).ok_or(Errno::NOENT)?;
+        let known = watch.state.intersects(State::PRESENT | State::FORMER);
+        // Its places in queues are left to whoever has the number next.
+        watch.state &= State::CHANGED | State::LISTED;
+        watch.generation = watch.generation.wrapping_add(1);
+        self.registered -= 1;
+        Ok(known)
+    }
+
+    /// What there is to be told of a watch, in two steps; it is then taken as told.
+    fn steps(&mut self, number: u32) -> [Option<Op>; 2] {
+        let watch = &mut self.watches[number as usize];
+        // An exclusive registration cannot be modified.
+        let renewed = State::PRESENT | State::EXCLUSIVE;
+        if watch.state.contains(renewed) {
+            watch.state.remove(State::PRESENT);
+            watch.state.insert(State::FORMER);
+        }
+        let former = watch.state.contains(State::FORMER).then_some(Op::Delete);
+        let present = watch.state.contains(State::PRESENT);
+        let registered = watch.state.contains(State::REGISTERED);
+        let then = registered.then_some(if present { Op::Modify } else { Op::Add });
+        watch.state.remove(State::CHANGED | State::FORMER | State::REFUSED | State::AGAIN);
+        watch.state.set(State::PRESENT, registered);
+        [former, then]
+    }
+
+    /// Queues all changes for the kernel; where there is no ring, tells it at once.
+    fn tell(&mut self) -> io::Result<()> {
+        while let Some(&number) = self.changed.front() {
+            if let Some(telling) = &mut self.telling
+                && telling.ring.is_short_of(4)
+            {
+                telling.settle()?;
+            }
+            self.changed.pop_front();
+            let steps = self.steps(number);
+            for (nth, op) in steps.into_iter().enumerate() {
+                let Some(op) = op else { continue };
+                let watch = &self.watches[number as usize];
+                if let Some(telling) = &mut self.telling {
+                    let followed = nth == 0 && steps[1].is_some();
+                    telling.push(&self.epoll, op, followed, (number, watch))?;
+                } else if let Err(errno) = self.call(op, number) {
+                    self.refuse(op, number, errno.raw_os_error());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells one change by a call of its own.
+    fn call(&mut self, op: Op, number: u32) -> rustix::io::Result<()> {
+        let watch = self.watches[number as usize];
+        // SAFETY: what is registered is open. A deletion may name what is not, or a stranger's, and
+        // does nothing then.
+        let source = unsafe { borrow(number as RawFd) };
+        let data = EventData::new_u64(data(number, watch.generation));
+        self.calls += 1;
+        match op {
+            Op::Add => kernel::add(&self.epoll, source, data, watch.asked),
+            Op::Modify => kernel::modify(&self.epoll, source, data, watch.asked),
+            Op::Delete => {
+                let _ = kernel::delete(&self.epoll, source);
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks at what the kernel said to a change.
+    #[cold]
+    fn refuse(&mut self, op: Op, number: u32, errno: i32) {
+        let other = match (op, errno) {
+            // A duplicate has kept a former registration, or was closed with it.
+            (Op::Add, libc::EEXIST) => Some(Op::Modify),
+            (Op::Modify, libc::ENOENT) => Some(Op::Add),
+            _ => None,
+        };
+        if other.is_some_and(|op| self.call(op, number).is_ok()) {
+            return;
+        }
+        let watch = &mut self.watches[number as usize];
+        watch.state.remove(State::PRESENT);
+        watch.state.insert(State::REFUSED);
+        watch.state.set(State::AGAIN, errno != libc::EPERM);
+        if !watch.state.contains(State::LISTED) {
+            watch.state.insert(State::LISTED);
+            self.refused.push_back(number);
+        }
+    }
+
+    /// Says that what was refused is ready (d).
+    fn say_refused(&mut self, max: usize) {
+        for _ in 0..self.refused.len() {
+            if self.batch.len() >= max {
+                break;
+            }
+            let Some(number) = self.refused.pop_front() else {
+                break;
+            };
+            let watch = &mut self.watches[number as usize];
+            watch.state.remove(State::LISTED);
+            let flags = watch.asked & (EventFlags::IN | EventFlags::OUT);
+            if !watch.state.contains(State::REFUSED) || flags.is_empty() {
+                continue;
+            }
+            let event = libc::epoll_event { events: flags.bits(), u64: watch.token.to_bits() };
+            self.batch.push(event);
+            if watch.state.contains(State::AGAIN) {
+                self.tell_later(number);
+            } else if self.trigger == Trigger::Level {
+                watch.state.insert(State::LISTED);
+                self.refused.push_back(number);
+            }
+        }
+    }
+
+    /// Puts tokens in the place of numbers, and drops what is of no registration (b).
+    fn sift(&mut self) {
+        let EpollBatched { batch, watches, stale, .. } = self;
+        batch.retain_mut(|event| {
+            let who = event.u64;
+            match watches.get(who as u32 as usize) {
+                Some(watch) if watch.generation == (who >> 32) as u32 => {
+                    event.u64 = watch.token.to_bits();
+                    true
+                }
+                _ => {
+                    *stale += 1;
+                    false
+                }
+            }
+        });
+    }
+
+    /// Leaves behind what cannot be deleted (b).
+    #[cold]
+    fn renew(&mut self) {
+        self.stale = 0;
+        self.calls += 1;
+        let Ok(epoll) = epoll::create() else {
+            return; // Later, then.
+        };
+        self.epoll = epoll;
+        for number in 0..self.watches.len() {
+            let watch = &mut self.watches[number];
+            watch.state.remove(State::PRESENT | State::FORMER);
+            if watch.state.contains(State::REGISTERED) {
+                self.tell_later(number as u32);
+            }
+        }
+    }
+
+    fn hear_refusals(&mut self) {
+        while let Some((op, number, errno)) =
+            self.telling.as_mut().and_then(|telling| telling.refused.pop())
+        {
+            self.refuse(op, number, errno);
+        }
+    }
+}
+
+const fn semantics(trigger: Trigger) -> Semantics {
+    Semantics {
+        trigger,
+        change: ChangeCost::Wait,
+        wait: WaitCost::Ready,
+        reports: Readiness::READABLE
+            .union(Readiness::WRITABLE)
+            .union(Readiness::READ_CLOSED)
+            .union(Readiness::HANGUP)
+            .union(Readiness::ERROR),
+        close_revokes: true,
+        registers_both: false,
+        overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Exclusive,
+        needs_told: false,
+        privileged: false,
+    }
+}
+
+static LEVEL: Semantics = semantics(Trigger::Level);
+
+impl Open for EpollBatched {
+    const NAME: &'static str = "epoll-batched";
+    const SUMMARY: &'static str = "epoll(7), changes told together through io_uring(7)";
+    const SEMANTICS: Semantics = semantics(Trigger::Edge);
+    const OPTIONS: &'static [Choice] = &[
+        Choice {
+            name: "trigger",
+            help: "edge- or level-triggered",
+            values: Values::OneOf(&["edge", "level"]),
+        },
+        Choice {
+            name: "wait",
+            help: "by epoll_wait, or in the ring too, so that changes and wait are one call",
+            values: Values::OneOf(&["epoll", "ring"]),
+        },
+        Choice {
+            name: "via",
+            help: "changes go through a ring where there can be one, or by a call each",
+            values: Values::OneOf(&["ring", "calls"]),
+        },
+    ];
+
+    fn open_with(options: &Options) -> Result<Self, Unavailable> {
+        let waits_in_ring = options.get("wait") == "ring";
+        let telling = match options.get("via") {
+            "calls" if waits_in_ring => {
+                let error = io::ErrorKind::InvalidInput.into();
+                let remedy = "wait=ring needs via=ring";
+                return Err(Unavailable { call: "io_uring_setup", error, remedy });
+            }
+            "calls" => None,
+            _ if waits_in_ring => Some(Telling::open()?),
+            _ => Telling::open().ok(), // (g)
+        };
+        if let (true, Some(telling)) = (waits_in_ring, &telling) {
+            telling.ring.require(opcode::EpollWait::CODE, "it needs Linux 6.15, or wait=epoll")?;
+        }
+        Ok(EpollBatched {
+            telling,
+            epoll: epoll::create()?,
+            trigger: if options.get("trigger") == "level" { Trigger::Level } else { Trigger::Edge },
+            waits_in_ring,
+            watches: Vec::new(),
+            registered: 0,
+            changed: VecDeque::new(),
+            refused: VecDeque::new(),
+            batch: Vec::new(),
+            stale: 0,
+            calls: 0,
+            coarse: false,
+            turn: false,
+        })
+    }
+}
+
+impl Mechanism for EpollBatched {
+    fn semantics(&self) -> &'static Semantics {
+        if self.trigger == Trigger::Level { &LEVEL } else { const { &Self::SEMANTICS } }
+    }
+
+    unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        let asked = epoll::flags(interest, self.trigger);
+        self.register(fd, token, asked, State::empty())
+    }
+
+    unsafe fn declare_exclusive(
+        &mut self,
+        fd: RawFd,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        let asked = epoll::flags(interest, self.trigger) - EventFlags::RDHUP;
+        self.register(fd, token, asked | EventFlags::EXCLUSIVE, State::EXCLUSIVE)
+    }
+
+    unsafe fn change(&mut self, fd: RawFd, _token: Token, interest: Interest) -> io::Result<()> {
+        let asked = epoll::flags(interest, self.trigger);
+        let watch = self.registered(fd).ok_or(Errno::NOENT)?;
+        watch.asked = if watch.state.contains(State::EXCLUSIVE) {
+            (asked - EventFlags::RDHUP) | EventFlags::EXCLUSIVE
+        } else {
+            asked
+        };
+        self.tell_later(fd as u32);
+        Ok(())
+    }
+
+    unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
+        if self.forget(fd)? {
+            self.watches[fd as usize].state.insert(State::FORMER);
+            self.tell_later(fd as u32);
+        }
+        Ok(())
+    }
+
+    unsafe fn closing(&mut self, fd: RawFd, _token: Token) {
+        let _ = self.forget(fd); // (a)
+    }
+
+    fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
+        self.batch.clear();
+        let max = max.max(1);
+        if self.stale > self.registered {
+            self.renew();
+        }
+        self.tell()?;
+        if !self.waits_in_ring
+            && let Some(telling) = &mut self.telling
+        {
+            telling.settle()?;
+            self.hear_refusals();
+        }
+        // What was refused is given half of the room, or every other turn.
+        let mut room = max;
+        if !self.refused.is_empty() {
+            self.turn = !self.turn;
+            room -= if max == 1 { usize::from(self.turn) } else { self.refused.len().min(max / 2) };
+        }
+        let timeout = if self.refused.is_empty() { timeout } else { Some(Duration::ZERO) };
+        if room > 0 {
+            epoll::make_room(&mut self.batch, room);
+            match &mut self.telling {
+                Some(telling) if self.waits_in_ring => {
+                    if let Err(error) = telling.wait(&self.epoll, &mut self.batch, timeout) {
+                        // The kernel may still write to it.
+                        std::mem::forget(std::mem::take(&mut self.batch));
+                        return Err(error);
+                    }
+                }
+                _ => {
+                    self.calls += 1;
+                    let waited =
+                        epoll::wait(&self.epoll, &mut self.batch, timeout, &mut self.coarse);
+                    if let Err(errno) = waited
+                        && errno != Errno::INTR
+                    {
+                        return Err(errno.into());
+                    }
+                }
+            }
+            self.sift();
+            self.hear_refusals();
+        }
+        self.say_refused(max);
+        Ok(self.batch.len())
+    }
+
+    #[inline]
+    fn event(&self, index: usize) -> Event {
+        let Some(event) = self.batch.get(index) else {
+            return super::NO_EVENT;
+        };
+        Event { who: Token::from_bits(event.u64), readiness: Readiness::from_poll(event.events) }
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls + self.telling.as_ref().map_or(0, |telling| telling.ring.calls())
+    }
+}
