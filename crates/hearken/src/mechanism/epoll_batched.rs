@@ -22,27 +22,22 @@
 //!    [`calls`](Mechanism::calls) shows it.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
-use io_uring::{opcode, squeue, types};
 use rustix::event::epoll::{self as kernel, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::epoll;
 use super::options::{Choice, Options, Values};
-use super::ring::{Ring, Work};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use super::{WaitCost, Watches, borrow};
 use crate::event::{Event, Interest, Readiness, Token};
 
-/// Room for submissions: more are handed over in several calls.
-const SUBMISSIONS: u32 = 256;
-/// Comes back with what nobody waits for; no descriptor has this number.
-const NOBODY: u64 = u64::MAX;
-/// Comes back with the wait in the ring.
-const WAIT: u64 = u64::MAX - 1;
+mod telling;
+
+use telling::{Op, Telling, data};
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, Default)]
@@ -79,29 +74,6 @@ const UNREGISTERED: Watch = Watch {
     state: State::empty(),
 };
 
-/// What the kernel is told of a descriptor.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-enum Op {
-    Add = libc::EPOLL_CTL_ADD as u32,
-    Delete = libc::EPOLL_CTL_DEL as u32,
-    Modify = libc::EPOLL_CTL_MOD as u32,
-}
-
-/// A ring, and what the kernel is to read of its submissions until they are handed over.
-struct Telling {
-    ring: Ring,
-    events: Box<[libc::epoll_event; SUBMISSIONS as usize]>,
-    next: usize,
-    /// How many have not been done, and whether one of them adds.
-    pending: u32,
-    adds: bool,
-    refused: Vec<(Op, u32, i32)>,
-    /// What the wait in the ring has answered, and whether it was cancelled.
-    waited: Option<i32>,
-    cancelled: bool,
-}
-
 /// epoll(7), told of changes in batches.
 pub struct EpollBatched {
     // Before the batch, which it may write to: closed first.
@@ -132,136 +104,11 @@ impl fmt::Debug for EpollBatched {
     }
 }
 
-impl Telling {
-    fn open() -> Result<Telling, Unavailable> {
-        let ring = Ring::open(Work::Deferred, (SUBMISSIONS, 2 * SUBMISSIONS))?;
-        ring.require(opcode::EpollCtl::CODE, "it needs Linux 5.6, or via=calls")?;
-        Ok(Telling {
-            ring,
-            events: Box::new([libc::epoll_event { events: 0, u64: 0 }; SUBMISSIONS as usize]),
-            next: 0,
-            pending: 0,
-            adds: false,
-            refused: Vec::new(),
-            waited: None,
-            cancelled: false,
-        })
+impl Watch {
+    /// As the kernel is told of it.
+    fn event(&self, number: u32) -> libc::epoll_event {
+        libc::epoll_event { events: self.asked.bits(), u64: data(number, self.generation) }
     }
-
-    /// Queues a change, and has the next wait for it where it is `followed`.
-    fn push(
-        &mut self,
-        epoll: &OwnedFd,
-        op: Op,
-        followed: bool,
-        (number, watch): (u32, &Watch),
-    ) -> io::Result<()> {
-        let event = &mut self.events[self.next % self.events.len()];
-        self.next += 1;
-        *event =
-            libc::epoll_event { events: watch.asked.bits(), u64: data(number, watch.generation) };
-        let event: *const libc::epoll_event = event;
-        let fd = types::Fd(epoll.as_raw_fd());
-        let entry = opcode::EpollCtl::new(fd, types::Fd(number as RawFd), op as i32, event.cast());
-        let mut entry = entry.build().user_data(data(number, op as u32));
-        if followed {
-            entry = entry.flags(squeue::Flags::IO_HARDLINK); // (c)
-        }
-        // SAFETY: the event stays as it is until it is handed over, which is when the kernel reads it:
-        // there are as many as there are places in the queue, and they are used in turn.
-        unsafe { self.ring.push(&entry)? };
-        self.pending += 1;
-        self.adds |= op == Op::Add;
-        Ok(())
-    }
-
-    /// Hands over what is queued, and takes what has been answered.
-    fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<()> {
-        self.ring.enter(least, timeout)?;
-        for completion in self.ring.completions() {
-            let (who, result) = (completion.user_data(), completion.result());
-            match who {
-                // It had not come to where it could be cancelled, or has ended.
-                NOBODY => self.cancelled = false,
-                WAIT => self.waited = Some(result),
-                _ => {
-                    self.pending -= 1;
-                    let op = match (who >> 32) as i32 {
-                        libc::EPOLL_CTL_ADD => Op::Add,
-                        libc::EPOLL_CTL_MOD => Op::Modify,
-                        _ => Op::Delete,
-                    };
-                    if result < 0 && op != Op::Delete {
-                        self.refused.push((op, who as u32, -result));
-                    }
-                }
-            }
-        }
-        self.adds &= self.pending > 0;
-        Ok(())
-    }
-
-    /// Has all that was told be done (e).
-    fn settle(&mut self) -> io::Result<()> {
-        while self.pending > 0 {
-            self.enter(self.pending, None)?;
-        }
-        Ok(())
-    }
-
-    /// epoll_wait in the ring, together with what is queued, into the spare room of `batch`.
-    fn wait(
-        &mut self,
-        epoll: &OwnedFd,
-        batch: &mut Vec<libc::epoll_event>,
-        timeout: Option<Duration>,
-    ) -> io::Result<()> {
-        let fd = types::Fd(epoll.as_raw_fd());
-        let room = batch.capacity() as u32;
-        let wait = opcode::EpollWait::new(fd, batch.as_mut_ptr().cast(), room);
-        self.waited = None;
-        // SAFETY: the kernel writes at most as many events as there is room for, in their layout,
-        // until the wait has answered, which is awaited below.
-        unsafe { self.ring.push(&wait.build().user_data(WAIT))? };
-        self.cancelled = false;
-        if timeout == Some(Duration::ZERO) {
-            self.cancel_wait()?;
-        }
-        while self.waited.is_none() {
-            let before = self.pending;
-            // What fails must not be slept over.
-            let least = if self.adds { 1 } else { before + 1 };
-            self.enter(least, timeout.filter(|_| !self.cancelled))?;
-            let told = self.pending < before && self.refused.is_empty();
-            if self.waited.is_none()
-                && !self.cancelled
-                && (!told || timeout == Some(Duration::ZERO))
-            {
-                self.cancel_wait()?; // (f)
-            }
-        }
-        self.settle()?;
-        match self.waited.take().unwrap_or_default() {
-            got if got >= 0 => {
-                // SAFETY: the kernel has written that many.
-                unsafe { batch.set_len(got as usize) };
-                Ok(())
-            }
-            error if [libc::ECANCELED, libc::EINTR, libc::EAGAIN].contains(&-error) => Ok(()),
-            error => Err(io::Error::from_raw_os_error(-error)),
-        }
-    }
-
-    fn cancel_wait(&mut self) -> io::Result<()> {
-        self.cancelled = true;
-        let cancel = opcode::AsyncCancel::new(WAIT).build().user_data(NOBODY);
-        // SAFETY: a cancellation points to nothing.
-        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) }
-    }
-}
-
-fn data(low: u32, high: u32) -> u64 {
-    u64::from(high) << 32 | u64::from(low)
 }
 
 impl EpollBatched {
@@ -335,7 +182,7 @@ impl EpollBatched {
     fn tell(&mut self) -> io::Result<()> {
         while let Some(&number) = self.changed.front() {
             if let Some(telling) = &mut self.telling
-                && telling.ring.is_short_of(4)
+                && telling.is_full()
             {
                 telling.settle()?;
             }
@@ -346,7 +193,7 @@ impl EpollBatched {
                 let watch = &self.watches[number as usize];
                 if let Some(telling) = &mut self.telling {
                     let followed = nth == 0 && steps[1].is_some();
-                    telling.push(&self.epoll, op, followed, (number, watch))?;
+                    telling.push(&self.epoll, op, followed, (number, watch.event(number)))?;
                 } else if let Err(errno) = self.call(op, number) {
                     self.refuse(op, number, errno.raw_os_error());
                 }
@@ -519,12 +366,9 @@ impl Open for EpollBatched {
                 return Err(Unavailable { call: "io_uring_setup", error, remedy });
             }
             "calls" => None,
-            _ if waits_in_ring => Some(Telling::open()?),
-            _ => Telling::open().ok(), // (g)
+            _ if waits_in_ring => Some(Telling::open(true)?),
+            _ => Telling::open(false).ok(), // (g)
         };
-        if let (true, Some(telling)) = (waits_in_ring, &telling) {
-            telling.ring.require(opcode::EpollWait::CODE, "it needs Linux 6.15, or wait=epoll")?;
-        }
         Ok(EpollBatched {
             telling,
             epoll: epoll::create()?,
@@ -644,6 +488,6 @@ impl Mechanism for EpollBatched {
     }
 
     fn calls(&self) -> u64 {
-        self.calls + self.telling.as_ref().map_or(0, |telling| telling.ring.calls())
+        self.calls + self.telling.as_ref().map_or(0, Telling::calls)
     }
 }
