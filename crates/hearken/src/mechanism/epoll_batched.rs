@@ -35,44 +35,11 @@ use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailabl
 use super::{WaitCost, Watches, borrow};
 use crate::event::{Event, Interest, Readiness, Token};
 
+mod ledger;
 mod telling;
 
+use ledger::{Ledger, State};
 use telling::{Op, Telling, data};
-
-bitflags::bitflags! {
-    #[derive(Clone, Copy, Default)]
-    struct State: u8 {
-        const REGISTERED = 1;
-        /// It is among those to be told to the kernel.
-        const CHANGED = 2;
-        /// The kernel has it.
-        const PRESENT = 4;
-        /// The kernel may have it of a former registration (c).
-        const FORMER = 8;
-        const EXCLUSIVE = 16;
-        /// The kernel has refused it (d).
-        const REFUSED = 32;
-        /// For want of room.
-        const AGAIN = 64;
-        /// It is among those that were refused, and perhaps are no more.
-        const LISTED = 128;
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Watch {
-    token: Token,
-    generation: u32,
-    asked: EventFlags,
-    state: State,
-}
-
-const UNREGISTERED: Watch = Watch {
-    token: super::NO_EVENT.who,
-    generation: 0,
-    asked: EventFlags::empty(),
-    state: State::empty(),
-};
 
 /// epoll(7), told of changes in batches.
 pub struct EpollBatched {
@@ -81,10 +48,7 @@ pub struct EpollBatched {
     epoll: OwnedFd,
     trigger: Trigger,
     waits_in_ring: bool,
-    /// By number of descriptor.
-    watches: Vec<Watch>,
-    registered: usize,
-    changed: VecDeque<u32>,
+    ledger: Ledger,
     refused: VecDeque<u32>,
     batch: Vec<libc::epoll_event>,
     /// Events of registrations that are gone.
@@ -99,98 +63,24 @@ impl fmt::Debug for EpollBatched {
         f.debug_struct("epoll-batched")
             .field("via_ring", &self.telling.is_some())
             .field("waits_in_ring", &self.waits_in_ring)
-            .field("registered", &self.registered)
+            .field("registered", &self.ledger.registered())
             .finish_non_exhaustive()
     }
 }
 
-impl Watch {
-    /// As the kernel is told of it.
-    fn event(&self, number: u32) -> libc::epoll_event {
-        libc::epoll_event { events: self.asked.bits(), u64: data(number, self.generation) }
-    }
-}
-
 impl EpollBatched {
-    fn registered(&mut self, fd: RawFd) -> Option<&mut Watch> {
-        let watch = self.watches.get_mut(usize::try_from(fd).ok()?)?;
-        watch.state.contains(State::REGISTERED).then_some(watch)
-    }
-
-    fn register(
-        &mut self,
-        fd: RawFd,
-        token: Token,
-        asked: EventFlags,
-        how: State,
-    ) -> io::Result<()> {
-        let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
-        if self.registered(fd).is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        if number >= self.watches.len() {
-            self.watches.resize(number + 1, UNREGISTERED);
-        }
-        let watch = &mut self.watches[number];
-        watch.token = token;
-        watch.generation = watch.generation.wrapping_add(1);
-        watch.asked = asked;
-        watch.state.insert(State::REGISTERED | how);
-        self.registered += 1;
-        self.tell_later(number as u32);
-        Ok(())
-    }
-
-    fn tell_later(&mut self, number: u32) {
-        let watch = &mut self.watches[number as usize];
-        if !watch.state.contains(State::CHANGED) {
-            watch.state.insert(State::CHANGED);
-            self.changed.push_back(number);
-        }
-    }
-
-    /// Ends a registration; says whether the kernel had it, or may have.
-    fn forget(&mut self, fd: RawFd) -> io::Result<bool> {
-        let watch = self.registered(fd).ok_or(Errno::NOENT)?;
-        let known = watch.state.intersects(State::PRESENT | State::FORMER);
-        // Its places in queues are left to whoever has the number next.
-        watch.state &= State::CHANGED | State::LISTED;
-        watch.generation = watch.generation.wrapping_add(1);
-        self.registered -= 1;
-        Ok(known)
-    }
-
-    /// What there is to be told of a watch, in two steps; it is then taken as told.
-    fn steps(&mut self, number: u32) -> [Option<Op>; 2] {
-        let watch = &mut self.watches[number as usize];
-        // An exclusive registration cannot be modified.
-        let renewed = State::PRESENT | State::EXCLUSIVE;
-        if watch.state.contains(renewed) {
-            watch.state.remove(State::PRESENT);
-            watch.state.insert(State::FORMER);
-        }
-        let former = watch.state.contains(State::FORMER).then_some(Op::Delete);
-        let present = watch.state.contains(State::PRESENT);
-        let registered = watch.state.contains(State::REGISTERED);
-        let then = registered.then_some(if present { Op::Modify } else { Op::Add });
-        watch.state.remove(State::CHANGED | State::FORMER | State::REFUSED | State::AGAIN);
-        watch.state.set(State::PRESENT, registered);
-        [former, then]
-    }
-
     /// Queues all changes for the kernel; where there is no ring, tells it at once.
     fn tell(&mut self) -> io::Result<()> {
-        while let Some(&number) = self.changed.front() {
+        while let Some(number) = self.ledger.first_changed() {
             if let Some(telling) = &mut self.telling
                 && telling.is_full()
             {
                 telling.settle()?;
             }
-            self.changed.pop_front();
-            let steps = self.steps(number);
+            let steps = self.ledger.steps();
             for (nth, op) in steps.into_iter().enumerate() {
                 let Some(op) = op else { continue };
-                let watch = &self.watches[number as usize];
+                let watch = self.ledger.watch(number);
                 if let Some(telling) = &mut self.telling {
                     let followed = nth == 0 && steps[1].is_some();
                     telling.push(&self.epoll, op, followed, (number, watch.event(number)))?;
@@ -204,7 +94,7 @@ impl EpollBatched {
 
     /// Tells one change by a call of its own.
     fn call(&mut self, op: Op, number: u32) -> rustix::io::Result<()> {
-        let watch = self.watches[number as usize];
+        let watch = *self.ledger.watch(number);
         // SAFETY: what is registered is open. A deletion may name what is not, or a stranger's, and
         // does nothing then.
         let source = unsafe { borrow(number as RawFd) };
@@ -232,7 +122,7 @@ impl EpollBatched {
         if other.is_some_and(|op| self.call(op, number).is_ok()) {
             return;
         }
-        let watch = &mut self.watches[number as usize];
+        let watch = self.ledger.watch(number);
         watch.state.remove(State::PRESENT);
         watch.state.insert(State::REFUSED);
         watch.state.set(State::AGAIN, errno != libc::EPERM);
@@ -251,7 +141,7 @@ impl EpollBatched {
             let Some(number) = self.refused.pop_front() else {
                 break;
             };
-            let watch = &mut self.watches[number as usize];
+            let watch = self.ledger.watch(number);
             watch.state.remove(State::LISTED);
             let flags = watch.asked & (EventFlags::IN | EventFlags::OUT);
             if !watch.state.contains(State::REFUSED) || flags.is_empty() {
@@ -260,7 +150,7 @@ impl EpollBatched {
             let event = libc::epoll_event { events: flags.bits(), u64: watch.token.to_bits() };
             self.batch.push(event);
             if watch.state.contains(State::AGAIN) {
-                self.tell_later(number);
+                self.ledger.tell_later(number);
             } else if self.trigger == Trigger::Level {
                 watch.state.insert(State::LISTED);
                 self.refused.push_back(number);
@@ -270,18 +160,15 @@ impl EpollBatched {
 
     /// Puts tokens in the place of numbers, and drops what is of no registration (b).
     fn sift(&mut self) {
-        let EpollBatched { batch, watches, stale, .. } = self;
-        batch.retain_mut(|event| {
-            let who = event.u64;
-            match watches.get(who as u32 as usize) {
-                Some(watch) if watch.generation == (who >> 32) as u32 => {
-                    event.u64 = watch.token.to_bits();
-                    true
-                }
-                _ => {
-                    *stale += 1;
-                    false
-                }
+        let EpollBatched { batch, ledger, stale, .. } = self;
+        batch.retain_mut(|event| match ledger.token(event.u64) {
+            Some(token) => {
+                event.u64 = token.to_bits();
+                true
+            }
+            None => {
+                *stale += 1;
+                false
             }
         });
     }
@@ -295,13 +182,7 @@ impl EpollBatched {
             return; // Later, then.
         };
         self.epoll = epoll;
-        for number in 0..self.watches.len() {
-            let watch = &mut self.watches[number];
-            watch.state.remove(State::PRESENT | State::FORMER);
-            if watch.state.contains(State::REGISTERED) {
-                self.tell_later(number as u32);
-            }
-        }
+        self.ledger.start_over();
     }
 
     fn hear_refusals(&mut self) {
@@ -374,9 +255,7 @@ impl Open for EpollBatched {
             epoll: epoll::create()?,
             trigger: if options.get("trigger") == "level" { Trigger::Level } else { Trigger::Edge },
             waits_in_ring,
-            watches: Vec::new(),
-            registered: 0,
-            changed: VecDeque::new(),
+            ledger: Ledger::default(),
             refused: VecDeque::new(),
             batch: Vec::new(),
             stale: 0,
@@ -394,7 +273,7 @@ impl Mechanism for EpollBatched {
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         let asked = epoll::flags(interest, self.trigger);
-        self.register(fd, token, asked, State::empty())
+        self.ledger.register(fd, token, asked, State::empty())
     }
 
     unsafe fn declare_exclusive(
@@ -404,37 +283,37 @@ impl Mechanism for EpollBatched {
         interest: Interest,
     ) -> io::Result<()> {
         let asked = epoll::flags(interest, self.trigger) - EventFlags::RDHUP;
-        self.register(fd, token, asked | EventFlags::EXCLUSIVE, State::EXCLUSIVE)
+        self.ledger.register(fd, token, asked | EventFlags::EXCLUSIVE, State::EXCLUSIVE)
     }
 
     unsafe fn change(&mut self, fd: RawFd, _token: Token, interest: Interest) -> io::Result<()> {
         let asked = epoll::flags(interest, self.trigger);
-        let watch = self.registered(fd).ok_or(Errno::NOENT)?;
+        let watch = self.ledger.find(fd).ok_or(Errno::NOENT)?;
         watch.asked = if watch.state.contains(State::EXCLUSIVE) {
             (asked - EventFlags::RDHUP) | EventFlags::EXCLUSIVE
         } else {
             asked
         };
-        self.tell_later(fd as u32);
+        self.ledger.tell_later(fd as u32);
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        if self.forget(fd)? {
-            self.watches[fd as usize].state.insert(State::FORMER);
-            self.tell_later(fd as u32);
+        if self.ledger.forget(fd)? {
+            self.ledger.watch(fd as u32).state.insert(State::FORMER);
+            self.ledger.tell_later(fd as u32);
         }
         Ok(())
     }
 
     unsafe fn closing(&mut self, fd: RawFd, _token: Token) {
-        let _ = self.forget(fd); // (a)
+        let _ = self.ledger.forget(fd); // (a)
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
         let max = max.max(1);
-        if self.stale > self.registered {
+        if self.stale > self.ledger.registered() {
             self.renew();
         }
         self.tell()?;
