@@ -20,12 +20,15 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{CompletionQueue, EnterFlags, IoUring, Probe, squeue};
+use io_uring::{CompletionQueue, IoUring, Probe, squeue};
+use rustix::io::Errno;
+use rustix::io_uring::{IoringEnterFlags, io_uring_enter, io_uring_enter_arg};
+use rustix::io_uring::{io_uring_getevents_arg, io_uring_ptr};
 
-use super::Unavailable;
+use super::{Unavailable, borrow, timespec};
 
 /// When the kernel turns what has happened into completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +120,7 @@ impl Ring {
         self.calls
     }
 
-    /// Enters that found the completion queue overflown.
+    /// Enters after which the completion queue was overflown.
     pub(super) fn overflows(&self) -> u64 {
         self.overflows
     }
@@ -157,7 +160,9 @@ impl Ring {
     #[inline]
     pub(super) fn has_more(&mut self) -> bool {
         let queue = self.ring.submission();
-        queue.taskrun() || queue.cq_overflow()
+        let (deferred, overflown) = (queue.taskrun(), queue.cq_overflow());
+        self.overflows += u64::from(overflown);
+        deferred || overflown
     }
 
     /// True if the kernel keeps completions for which there was no room.
@@ -179,33 +184,29 @@ impl Ring {
     /// The kernel's, but for those that mean "later".
     #[inline]
     pub(super) fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<bool> {
-        let queue = self.ring.submission();
-        let (unsubmitted, overflown) = (queue.len() as u32, queue.cq_overflow());
-        drop(queue);
+        let unsubmitted = self.ring.submission().len() as u32;
         self.calls += 1;
-        self.overflows += u64::from(overflown);
-        let submitter = self.ring.submitter();
+        // SAFETY: the ring owns it, and outlives the call.
+        let fd = unsafe { borrow(self.ring.as_raw_fd()) };
+        let mut flags = IoringEnterFlags::GETEVENTS;
         let entered = match timeout.filter(|timeout| least > 0 && *timeout < FOR_EVER) {
-            None => {
-                let flags = EnterFlags::GETEVENTS.bits();
-                // SAFETY: it is one of its forms that has no argument.
-                unsafe { submitter.enter::<libc::sigset_t>(unsubmitted, least, flags, None) }
-            }
+            // SAFETY: what the entries point to is as the kernel expects it: `push`'s promise.
+            None => unsafe { io_uring_enter(fd, unsubmitted, least, flags) },
             Some(timeout) => {
-                let timespec = Timespec::new().sec(timeout.as_secs()).nsec(timeout.subsec_nanos());
-                let arguments = SubmitArgs::new().timespec(&timespec);
-                let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
-                // SAFETY: EXT_ARG says that these are the arguments; they outlive the call.
-                unsafe { submitter.enter(unsubmitted, least, flags, Some(&arguments)) }
+                let timespec = timespec(timeout);
+                flags |= IoringEnterFlags::EXT_ARG;
+                let arguments = io_uring_getevents_arg {
+                    ts: io_uring_ptr::new((&raw const timespec).cast_mut().cast()),
+                    ..io_uring_getevents_arg::default()
+                };
+                // SAFETY: as above; the timeout outlives the call.
+                unsafe { io_uring_enter_arg(fd, unsubmitted, least, flags, Some(&arguments)) }
             }
         };
         match entered {
-            Ok(_) => Ok(true),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(true), // (f)
-                Some(libc::EBADR) => Ok(false),
-                _ => Err(error),
-            },
+            Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(true), // (f)
+            Err(Errno::BADR) => Ok(false),
+            Err(errno) => Err(errno.into()),
         }
     }
 }
