@@ -1,7 +1,7 @@
 //! `auto`, and how mechanisms and their options are said.
 
 use hearken::mechanism::{
-    self, AUTO, Open, SelectError, TABLE, Values, Visitor, WaitCost, auto, find, visit,
+    self, AUTO, Open, SelectError, TABLE, Values, Visitor, WaitCost, Watches, auto, find, visit,
 };
 
 /// Says which mechanism it was handed.
@@ -20,7 +20,8 @@ fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
     let spec = find(AUTO).unwrap();
     let semantics = spec.entry.semantics;
     assert_eq!(semantics.wait, WaitCost::Ready);
-    assert!(!semantics.registers_both && !semantics.overflows && !semantics.privileged);
+    assert_eq!(semantics.watches, Watches::Any);
+    assert!(!semantics.registers_both && !semantics.privileged);
     assert_eq!(visit(AUTO, Name).unwrap(), spec.entry.name);
     spec.open().unwrap();
 }

@@ -6,7 +6,7 @@
 //! cheaper than it is. It takes about ten milliseconds and 40 descriptors, once a process.
 //!
 //! Not measured is what no server should be given unasked: what needs privileges, what costs by the
-//! number of idle connections, what can overflow, and what wakes every wait.
+//! number of idle connections, what cannot watch every kind of descriptor, and what wakes every wait.
 //!
 //! Of those within a tenth of the best, the edge-triggered goes before the level-triggered, which
 //! goes before the one-shot: what a server then need not say again is not in the measurement.
@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost};
+use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost, Watches};
 use crate::event::{Interest, Token};
 
 /// Registered in a measurement.
@@ -100,8 +100,8 @@ fn why_not(spec: &Spec) -> Option<&'static str> {
         Some("a wait costs more than what is ready")
     } else if semantics.registers_both {
         Some("it wakes every wait")
-    } else if semantics.overflows {
-        Some("its queue can overflow")
+    } else if semantics.watches != Watches::Any {
+        Some("it cannot watch every kind of descriptor")
     } else {
         None
     }
