@@ -143,7 +143,7 @@ fn as_explanation() -> String {
         "auto is {} here.\n\n\
          Measured now, on this kernel: connections come, are heard of alone and among others, and go;\n\
          CPU time of the best of several rounds. Of those within a tenth of the best, edge-triggered\n\
-         goes before level-triggered, and that before one-shot.\n\n",
+         goes before level-triggered, and that before one-shot; of equals the oldest.\n\n",
         ranking.best()
     );
     for (spec, verdict) in &ranking.rows {
