@@ -27,10 +27,11 @@ fn main() -> ExitCode {
     let limit = getrlimit(Resource::Nofile).maximum;
     // A refusal leaves the limit as it is, and the tests that need more say so.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit });
-    let tests: [(&str, Test); 4] = [
+    let tests: [(&str, Test); 5] = [
         ("a_flood", a_flood),
         ("thousands_of_descriptors", thousands_of_descriptors),
         ("close_and_reuse", close_and_reuse),
+        ("numbers_pass_to_plain_signals", numbers_pass_to_plain_signals),
         ("threads_race_for_numbers", threads_race_for_numbers),
     ];
     let programs = hearken::mechanism::bpf::Programs::load();
@@ -193,6 +194,31 @@ fn close_and_reuse(spec: &Spec) {
         let ends = rounds(3_000) as u64;
         assert!(vain <= ends, "{vain} events of {ends} were another's");
     });
+}
+
+/// The numbers of one instance's descriptors, and its signal, pass to one that uses plain signals, and
+/// back.
+fn numbers_pass_to_plain_signals(spec: &Spec) {
+    let plain = hearken::mechanism::find("rt-signal").expect("a mechanism");
+    for round in 0..rounds(20) {
+        for spec in [spec, &plain] {
+            let mut world = World::new(spec);
+            let pairs: Vec<_> =
+                (0..30).map(|_| pair()).map(|(here, there)| (world.add(here), there)).collect();
+            for said in 1..=5 {
+                for (token, peer) in &pairs {
+                    write(peer);
+                    while world.read[token.slot() as usize] < said {
+                        world.turn();
+                    }
+                }
+            }
+            // Some go with something unheard.
+            for (_, peer) in pairs.iter().skip(round % 5) {
+                write(peer);
+            }
+        }
+    }
 }
 
 /// Threads, each with an instance of its own, whose descriptors' numbers pass from one to another.

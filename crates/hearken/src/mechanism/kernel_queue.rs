@@ -251,7 +251,8 @@ impl Drop for KernelQueue {
             // SAFETY: it is registered, so its owner keeps it open. Refused, there is nothing to do.
             let _ = unsafe { self.signals.disarm(fd) };
         }
-        // What comes for those that were closed is no one's, until their numbers are declared again.
+        self.programs.shared().disown_all(self.queue);
+        // What came for those that were closed is no one's.
         self.programs.shared().take(self.shared(), |_, _| {});
         self.programs.give_back(self.queue);
     }

@@ -16,6 +16,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
+use super::bpf;
 use super::signal::dispatch::{DEQUEUE, Dispatch, RECOVER};
 use super::{ChangeCost, Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
 use super::{Unavailable, WaitCost, Watches};
@@ -66,6 +67,7 @@ impl Mechanism for RtSignal {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        bpf::disown(fd);
         // SAFETY: the caller's promise is passed on.
         unsafe { self.dispatch.declare(fd, token, interest) }
     }

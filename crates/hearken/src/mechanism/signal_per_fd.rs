@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use super::bpf::Suppressor;
+use super::bpf::{self, Suppressor};
 use super::signal::Raised;
 use super::signal::dispatch::{DEQUEUE, Dispatch, Pending, RECOVER};
 use super::{ChangeCost, Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
@@ -109,9 +109,12 @@ impl Mechanism for SignalPerFd {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        if let Place::Kernel(suppressor) = &self.place {
-            self.dispatch.reserve(fd)?;
-            suppressor.watch(fd)?;
+        match &self.place {
+            Place::User => bpf::disown(fd),
+            Place::Kernel(suppressor) => {
+                self.dispatch.reserve(fd)?;
+                suppressor.watch(fd)?;
+            }
         }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.dispatch.declare(fd, token, interest) }

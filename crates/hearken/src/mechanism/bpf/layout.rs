@@ -8,6 +8,9 @@
 //!    queue at most once, and a mark without a word is nobody's event.
 //! b) The number may return to another thread's instance, while it is still on the queue of the first.
 //!    It is taken off there first ([`Shared::unlink`]).
+//!    An instance that goes takes its name off its slots ([`Shared::disown_all`]), and one that wants
+//!    its signals as they are does so before it arms ([`Shared::disown`]): the next to have the number
+//!    may use the same signal.
 //! c) Nothing in flight in the kernel can be met there: close(2), and the call that takes O_ASYNC off,
 //!    wait for hooks that run for that open file.
 
@@ -168,6 +171,22 @@ impl Shared {
         slot.owner.store(owner, Ordering::Relaxed);
         slot.signal.store(signal, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Has the signals of a descriptor pass.
+    pub(crate) fn disown(&self, fd: RawFd) {
+        if let Some(slot) = self.slot(fd) {
+            slot.signal.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Has the signals of every descriptor pass that is still `owner`'s.
+    pub(crate) fn disown_all(&self, owner: u32) {
+        for slot in self.slots.iter() {
+            if slot.owner.load(Ordering::Relaxed) == owner {
+                slot.signal.store(0, Ordering::SeqCst);
+            }
+        }
     }
 
     /// Waits until a slot is on no queue, and takes it off if it is on queue `from`.

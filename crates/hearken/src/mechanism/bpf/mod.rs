@@ -13,6 +13,7 @@
 //!    loads its own.
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -47,13 +48,23 @@ pub(crate) struct Loaded {
     _attached: load::Attached,
 }
 
+static LOADED: Mutex<Weak<Loaded>> = Mutex::new(Weak::new());
+
+/// The programs let every signal of `fd` pass, if there are any: for an instance that counts on its
+/// signals, and whose number may have been another's.
+pub(crate) fn disown(fd: RawFd) {
+    let known = LOADED.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+    if let Some(loaded) = known.filter(|known| known.process == std::process::id()) {
+        loaded.shared.disown(fd);
+    }
+}
+
 impl Programs {
     /// Loads the programs, or finds them loaded, and makes sure that the kernel calls them.
     ///
     /// # Errors
     /// [`Unavailable`]: which call was refused for which program, how, and what would allow it.
     pub fn load() -> Result<Programs, Unavailable> {
-        static LOADED: Mutex<Weak<Loaded>> = Mutex::new(Weak::new());
         let mut known = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = known.upgrade().filter(|known| known.process == std::process::id()) {
             return Ok(Programs(loaded)); // (d)

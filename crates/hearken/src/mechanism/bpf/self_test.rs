@@ -56,6 +56,7 @@ fn two_arrivals(shared: &Shared, signals: &mut Signals) -> io::Result<(usize, u3
     let raised = signals.take(MOST)?.count;
     // SAFETY: as above.
     unsafe { signals.disarm(fd)? };
+    shared.disown(fd);
     let word = shared.slot(fd).map_or(0, |slot| slot.word.swap(0, Ordering::SeqCst));
     Ok((raised, word))
 }

@@ -45,6 +45,12 @@ impl Suppressor {
     }
 }
 
+impl Drop for Suppressor {
+    fn drop(&mut self) {
+        self.programs.shared().disown_all(self.owner);
+    }
+}
+
 impl Pending for Suppressor {
     /// Takes the word, so that the next arrival queues a signal again. It says of all that has arrived,
     /// the signal only of the first.
