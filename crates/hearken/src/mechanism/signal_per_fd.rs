@@ -8,7 +8,7 @@
 //!    kernel's queue holds as many as with rt-signal, and overflows as soon.
 //! b) `kernel`: the kernel raises no signal for a descriptor that has one queued, so that the queue
 //!    cannot overflow where it has room for every descriptor. This needs a program in the kernel
-//!    ([`bpf`](super::bpf)), and privileges to load it.
+//!    ([`bpf`]), and privileges to load it.
 //!
 //! Its other traps are those of [`rt_signal`](super::rt_signal).
 
