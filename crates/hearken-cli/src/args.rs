@@ -259,7 +259,7 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Experiment {
-    /// Every mechanism under the same load, with more and more idle connections; about two minutes
+    /// Every mechanism under the same load, with more and more idle connections; about three minutes
     Quick(QuickArgs),
 }
 
@@ -267,7 +267,7 @@ pub(crate) enum Experiment {
 #[command(after_help = "\
 Examples:
   hearken lab quick
-      About two minutes; the table on stdout, results.json and report.html in ./lab-quick.
+      About three minutes; the table on stdout, results.json and report.html in ./lab-quick.
   hearken lab quick --out /tmp/lab --mechanisms poll,epoll-edge --idle 0,8000
       Two mechanisms, two numbers of idle connections.
 

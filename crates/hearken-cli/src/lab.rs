@@ -32,7 +32,7 @@ fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
     let raised = stop.clone();
     let on_stop = move || raised.store(true, Ordering::Release);
     signals::on_stop(on_stop).map_err(Failure::runtime)?;
-    // Before two minutes are spent on it.
+    // Before minutes are spent on it.
     std::fs::create_dir_all(&out)
         .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
     let report = match hearken_lab::quick(&config, &mut Shown::on_stderr(), &stop) {

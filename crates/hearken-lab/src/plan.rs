@@ -54,7 +54,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// About two minutes on two processors.
+    /// Two to three minutes on two processors, with every mechanism.
     fn default() -> Self {
         Settings {
             mechanisms: ["select", "poll", "epoll-level", "epoll-edge", "epoll-once"]
