@@ -33,7 +33,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches, borrow, timespec};
+use super::{WaitCost, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// How epoll is used.
@@ -254,18 +254,10 @@ impl<M: Mode> Open for Epoll<M> {
         trigger: M::TRIGGER,
         change: if M::BOTH { ChangeCost::Memory } else { ChangeCost::SystemCall },
         wait: if M::BOTH { WaitCost::Registered } else { WaitCost::Ready },
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
         close_revokes: true,
         registers_both: M::BOTH,
-        overflows: false,
-        watches: Watches::Any,
         sharing: Sharing::Exclusive,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     };
 
     fn open_with(_: &Options) -> Result<Self, Unavailable> {

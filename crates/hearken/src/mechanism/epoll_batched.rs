@@ -29,10 +29,10 @@ use std::{fmt, io};
 use rustix::event::epoll::{self as kernel, EventData, EventFlags};
 use rustix::io::Errno;
 
+use super::borrow;
 use super::epoll;
 use super::options::{Choice, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches, borrow};
 use crate::event::{Event, Interest, Readiness, Token};
 
 mod ledger;
@@ -198,19 +198,9 @@ const fn semantics(trigger: Trigger) -> Semantics {
     Semantics {
         trigger,
         change: ChangeCost::Wait,
-        wait: WaitCost::Ready,
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
         close_revokes: true,
-        registers_both: false,
-        overflows: false,
-        watches: Watches::Any,
         sharing: Sharing::Exclusive,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     }
 }
 

@@ -30,8 +30,8 @@ use super::bpf::Programs;
 use super::bpf::layout::{PENDING, Queue, raised};
 use super::signal::table::Table;
 use super::signal::{MOST, Signals};
-use super::{ChangeCost, Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, Trigger};
-use super::{Unavailable, WaitCost, Watches};
+use super::{Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, Trigger};
+use super::{Unavailable, Watches};
 use crate::event::{Event, Interest, Readiness, Token};
 
 const BOTH: Readiness = Readiness::READABLE.union(Readiness::WRITABLE);
@@ -64,16 +64,12 @@ impl Open for KernelQueue {
     const SUMMARY: &'static str = "events queued by an eBPF program, in memory that both map";
     const SEMANTICS: Semantics = Semantics {
         trigger: Trigger::Edge,
-        change: ChangeCost::Memory,
-        wait: WaitCost::Ready,
         reports: BOTH,
         close_revokes: true,
-        registers_both: false,
-        overflows: false,
         watches: Watches::Signalling,
         sharing: Sharing::Owner,
-        needs_told: false,
         privileged: true,
+        ..Semantics::COMMON
     };
 
     fn open_with(_: &Options) -> Result<KernelQueue, Unavailable> {

@@ -134,6 +134,26 @@ pub struct Semantics {
 }
 
 impl Semantics {
+    /// What most mechanisms have in common, each of which says what is different: level-triggered, it
+    /// tells all that poll(2) does.
+    pub(crate) const COMMON: Semantics = Semantics {
+        trigger: Trigger::Level,
+        change: ChangeCost::Memory,
+        wait: WaitCost::Ready,
+        reports: Readiness::READABLE
+            .union(Readiness::WRITABLE)
+            .union(Readiness::READ_CLOSED)
+            .union(Readiness::HANGUP)
+            .union(Readiness::ERROR),
+        close_revokes: false,
+        registers_both: false,
+        overflows: false,
+        watches: Watches::Any,
+        sharing: Sharing::Each,
+        needs_told: false,
+        privileged: false,
+    };
+
     /// True if an event tells all that its descriptor is ready for, as it is when the wait returns.
     ///
     /// False if it tells what has arrived, as signals do: not that there is room besides, and

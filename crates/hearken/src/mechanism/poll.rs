@@ -21,8 +21,8 @@ use std::{fmt, io};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches, borrow, timespec};
+use super::{Mechanism, Open, Options, Semantics, Unavailable};
+use super::{WaitCost, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// poll(2).
@@ -187,23 +187,7 @@ pub(crate) fn readiness(flags: PollFlags) -> Readiness {
 impl Open for Poll {
     const NAME: &'static str = "poll";
     const SUMMARY: &'static str = "poll(2)";
-    const SEMANTICS: Semantics = Semantics {
-        trigger: Trigger::Level,
-        change: ChangeCost::Memory,
-        wait: WaitCost::Registered,
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
-        close_revokes: false,
-        registers_both: false,
-        overflows: false,
-        watches: Watches::Any,
-        sharing: Sharing::Each,
-        needs_told: false,
-        privileged: false,
-    };
+    const SEMANTICS: Semantics = Semantics { wait: WaitCost::Registered, ..Semantics::COMMON };
 
     fn open_with(_: &Options) -> Result<Poll, Unavailable> {
         Ok(Poll::default())

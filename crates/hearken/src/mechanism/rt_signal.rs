@@ -18,9 +18,9 @@ use std::{fmt, io};
 
 use super::bpf;
 use super::signal::dispatch::{DEQUEUE, Dispatch, RECOVER};
-use super::{ChangeCost, Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
-use super::{Unavailable, WaitCost, Watches};
-use crate::event::{Event, Interest, Readiness, Token};
+use super::{Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
+use super::{Unavailable, Watches};
+use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, as they are queued.
 pub struct RtSignal {
@@ -39,20 +39,11 @@ impl Open for RtSignal {
     const SUMMARY: &'static str = "real-time signals, queued by the kernel";
     const SEMANTICS: Semantics = Semantics {
         trigger: Trigger::Edge,
-        change: ChangeCost::Memory,
-        wait: WaitCost::Ready,
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
         close_revokes: true,
-        registers_both: false,
         overflows: true,
         watches: Watches::Signalling,
         sharing: Sharing::Owner,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     };
     const OPTIONS: &'static [Choice] = &[DEQUEUE, RECOVER];
 

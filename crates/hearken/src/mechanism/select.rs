@@ -25,8 +25,8 @@ use std::{fmt, io};
 use rustix::event::{FdSetElement, FdSetIter, fd_set_bound, fd_set_insert, fd_set_remove};
 use rustix::io::Errno;
 
-use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches, timespec};
+use super::{Mechanism, Open, Options, Semantics, Unavailable};
+use super::{WaitCost, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// select(2).
@@ -88,17 +88,9 @@ impl Open for Select {
     const NAME: &'static str = "select";
     const SUMMARY: &'static str = "select(2), with bitmaps that grow past 1024";
     const SEMANTICS: Semantics = Semantics {
-        trigger: Trigger::Level,
-        change: ChangeCost::Memory,
         wait: WaitCost::HighestDescriptor,
         reports: Readiness::READABLE.union(Readiness::WRITABLE),
-        close_revokes: false,
-        registers_both: false,
-        overflows: false,
-        watches: Watches::Any,
-        sharing: Sharing::Each,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     };
 
     fn open_with(_: &Options) -> Result<Select, Unavailable> {

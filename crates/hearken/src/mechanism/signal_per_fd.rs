@@ -19,9 +19,9 @@ use std::{fmt, io};
 use super::bpf::{self, Suppressor};
 use super::signal::Raised;
 use super::signal::dispatch::{DEQUEUE, Dispatch, Pending, RECOVER};
-use super::{ChangeCost, Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
-use super::{Unavailable, Values, WaitCost, Watches};
-use crate::event::{Event, Interest, Readiness, Token};
+use super::{Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
+use super::{Unavailable, Values, Watches};
+use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, of which a descriptor has at most one pending.
 pub struct SignalPerFd {
@@ -69,20 +69,11 @@ impl Open for SignalPerFd {
     const SUMMARY: &'static str = "real-time signals, at most one pending for a descriptor";
     const SEMANTICS: Semantics = Semantics {
         trigger: Trigger::Edge,
-        change: ChangeCost::Memory,
-        wait: WaitCost::Ready,
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
         close_revokes: true,
-        registers_both: false,
         overflows: true,
         watches: Watches::Signalling,
         sharing: Sharing::Owner,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     };
     const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];
 

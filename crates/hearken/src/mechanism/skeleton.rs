@@ -31,19 +31,7 @@ pub(crate) struct Skeleton {
 impl Open for Skeleton {
     const NAME: &'static str = "skeleton";
     const SUMMARY: &'static str = "watches nothing";
-    const SEMANTICS: Semantics = Semantics {
-        trigger: Trigger::Level,
-        change: ChangeCost::Memory,
-        wait: WaitCost::Ready,
-        reports: Readiness::empty(),
-        close_revokes: false,
-        registers_both: false,
-        overflows: false,
-        watches: Watches::Any,
-        sharing: Sharing::Each,
-        needs_told: false,
-        privileged: false,
-    };
+    const SEMANTICS: Semantics = Semantics { reports: Readiness::empty(), ..Semantics::COMMON };
 
     fn open_with(_: &Options) -> Result<Skeleton, Unavailable> {
         // Make the system call that could be refused, and say in `remedy` what would allow it.

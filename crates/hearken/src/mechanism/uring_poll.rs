@@ -33,7 +33,6 @@ use self::arrivals::{Arrivals, State, Watch, name};
 use super::options::{Choice, Options, Values};
 use super::ring::{Ring, Work};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches};
 use crate::event::{Event, Interest, Readiness, Token};
 
 mod arrivals;
@@ -259,19 +258,9 @@ const fn semantics(trigger: Trigger) -> Semantics {
     Semantics {
         trigger,
         change: ChangeCost::Wait,
-        wait: WaitCost::Ready,
-        reports: Readiness::READABLE
-            .union(Readiness::WRITABLE)
-            .union(Readiness::READ_CLOSED)
-            .union(Readiness::HANGUP)
-            .union(Readiness::ERROR),
-        close_revokes: false,
-        registers_both: false,
         overflows: true,
-        watches: Watches::Any,
         sharing: Sharing::Exclusive,
-        needs_told: false,
-        privileged: false,
+        ..Semantics::COMMON
     }
 }
 
