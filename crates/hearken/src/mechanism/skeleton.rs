@@ -16,8 +16,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, Unavailable};
-use super::{WaitCost, Watches};
+use super::{Mechanism, Open, Options, Semantics, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 
 /// A mechanism that never has an event.
