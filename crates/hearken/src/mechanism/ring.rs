@@ -57,6 +57,7 @@ pub(super) struct Ring {
     flagged: bool,
     deferred: bool,
     calls: u64,
+    was_overflown: bool,
     overflows: u64,
     in_one_thread: PhantomData<*mut ()>, // (b)
 }
@@ -86,6 +87,7 @@ impl Ring {
                         flagged: *flags != plain,
                         deferred: flags.deferred,
                         calls: 0,
+                        was_overflown: false,
                         overflows: 0,
                         in_one_thread: PhantomData,
                     });
@@ -120,7 +122,7 @@ impl Ring {
         self.calls
     }
 
-    /// Enters after which the completion queue was overflown.
+    /// Enters that found the completion queue overflown.
     pub(super) fn overflows(&self) -> u64 {
         self.overflows
     }
@@ -160,15 +162,13 @@ impl Ring {
     #[inline]
     pub(super) fn has_more(&mut self) -> bool {
         let queue = self.ring.submission();
-        let (deferred, overflown) = (queue.taskrun(), queue.cq_overflow());
-        self.overflows += u64::from(overflown);
-        deferred || overflown
+        queue.taskrun() || queue.cq_overflow()
     }
 
-    /// True if the kernel keeps completions for which there was no room.
-    #[inline]
+    /// True if the kernel kept completions for which there was no room, before the last enter or
+    /// after it: all that it had to say in between went the same way.
     pub(super) fn is_overflown(&mut self) -> bool {
-        self.ring.submission().cq_overflow()
+        self.was_overflown || self.ring.submission().cq_overflow()
     }
 
     /// What is in the ring; it is taken off as it is read.
@@ -184,8 +184,12 @@ impl Ring {
     /// The kernel's, but for those that mean "later".
     #[inline]
     pub(super) fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<bool> {
-        let unsubmitted = self.ring.submission().len() as u32;
+        let queue = self.ring.submission();
+        let unsubmitted = queue.len() as u32;
+        self.was_overflown = queue.cq_overflow();
+        drop(queue);
         self.calls += 1;
+        self.overflows += u64::from(self.was_overflown);
         // SAFETY: the ring owns it, and outlives the call.
         let fd = unsafe { borrow(self.ring.as_raw_fd()) };
         let mut flags = IoringEnterFlags::GETEVENTS;

@@ -344,6 +344,8 @@ impl Mechanism for UringPoll {
         }
         if !self.changed.is_empty() {
             self.submit()?;
+            // What came of handing over a part.
+            self.arrivals.take_later(&mut self.watches, max);
         }
         let sleeps = self.arrivals.batch.is_empty() && timeout != Some(Duration::ZERO);
         if sleeps || self.ring.stirs() {
