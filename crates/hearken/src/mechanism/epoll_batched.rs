@@ -10,7 +10,8 @@
 //!    open file, and its events go on. They are known by their generation and dropped; when there have
 //!    been more of them than there are registrations, a new epoll instance takes over.
 //! c) Whether a number that is declared again after it was revoked is the same open file cannot be
-//!    seen. The deletion goes first, in a chain with the addition.
+//!    seen. It is added, which is right for another file; if it is the same, the kernel says so
+//!    (`EEXIST`), and it is deleted first. A chain of both would be done after the wait has begun.
 //! d) What the kernel refuses is known at the wait only. What cannot be waited for (`EPERM`: a regular
 //!    file) is always ready, and said to be, as poll(2) does; what there is no room for (`ENOSPC`,
 //!    `ENOMEM`) is said to be ready as well, so that its owner tries, and told again.
@@ -77,16 +78,12 @@ impl EpollBatched {
             {
                 telling.settle()?;
             }
-            let steps = self.ledger.steps();
-            for (nth, op) in steps.into_iter().enumerate() {
-                let Some(op) = op else { continue };
-                let watch = self.ledger.watch(number);
-                if let Some(telling) = &mut self.telling {
-                    let followed = nth == 0 && steps[1].is_some();
-                    telling.push(&self.epoll, op, followed, (number, watch.event(number)))?;
-                } else if let Err(errno) = self.call(op, number) {
-                    self.refuse(op, number, errno.raw_os_error());
-                }
+            let Some(op) = self.ledger.step() else { continue };
+            let watch = self.ledger.watch(number);
+            if let Some(telling) = &mut self.telling {
+                telling.push(&self.epoll, op, (number, watch.event(number)))?;
+            } else if let Err(errno) = self.call(op, number) {
+                self.refuse(op, number, errno.raw_os_error());
             }
         }
         Ok(())
@@ -113,13 +110,13 @@ impl EpollBatched {
     /// Looks at what the kernel said to a change.
     #[cold]
     fn refuse(&mut self, op: Op, number: u32, errno: i32) {
-        let other = match (op, errno) {
-            // A duplicate has kept a former registration, or was closed with it.
-            (Op::Add, libc::EEXIST) => Some(Op::Modify),
-            (Op::Modify, libc::ENOENT) => Some(Op::Add),
-            _ => None,
+        let again = match (op, errno) {
+            (Op::Add, libc::EEXIST) => self.call(Op::Delete, number).is_ok(), // (c)
+            // It was closed, against what was promised.
+            (Op::Modify, libc::ENOENT) => true,
+            _ => false,
         };
-        if other.is_some_and(|op| self.call(op, number).is_ok()) {
+        if again && self.call(Op::Add, number).is_ok() {
             return;
         }
         let watch = self.ledger.watch(number);

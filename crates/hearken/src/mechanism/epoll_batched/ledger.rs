@@ -20,7 +20,7 @@ bitflags::bitflags! {
         const CHANGED = 2;
         /// The kernel has it.
         const PRESENT = 4;
-        /// The kernel may have it of a former registration (c).
+        /// The kernel has it of a former registration, or had (c).
         const FORMER = 8;
         const EXCLUSIVE = 16;
         /// The kernel has refused it (d).
@@ -117,25 +117,19 @@ impl Ledger {
         self.changed.front().copied()
     }
 
-    /// What there is to be told of the first, in two steps; it is then taken as told.
-    pub(super) fn steps(&mut self) -> [Option<Op>; 2] {
-        let Some(number) = self.changed.pop_front() else {
-            return [None; 2];
-        };
+    /// What there is to be told of the first; it is then taken as told.
+    pub(super) fn step(&mut self) -> Option<Op> {
+        let number = self.changed.pop_front()?;
         let watch = &mut self.by_number[number as usize];
-        // An exclusive registration cannot be modified.
-        let renewed = State::PRESENT | State::EXCLUSIVE;
-        if watch.state.contains(renewed) {
-            watch.state.remove(State::PRESENT);
-            watch.state.insert(State::FORMER);
-        }
-        let former = watch.state.contains(State::FORMER).then_some(Op::Delete);
-        let present = watch.state.contains(State::PRESENT);
-        let registered = watch.state.contains(State::REGISTERED);
-        let then = registered.then_some(if present { Op::Modify } else { Op::Add });
+        let state = watch.state;
         watch.state.remove(State::CHANGED | State::FORMER | State::REFUSED | State::AGAIN);
-        watch.state.set(State::PRESENT, registered);
-        [former, then]
+        watch.state.set(State::PRESENT, state.contains(State::REGISTERED));
+        if !state.contains(State::REGISTERED) {
+            return state.contains(State::FORMER).then_some(Op::Delete);
+        }
+        // An exclusive registration cannot be modified.
+        let modifies = state.contains(State::PRESENT) && !state.contains(State::EXCLUSIVE);
+        Some(if modifies { Op::Modify } else { Op::Add })
     }
 
     /// The watch of a number that has been registered.

@@ -61,21 +61,20 @@ impl Telling {
         })
     }
 
-    /// True if a descriptor more may have no room in the queue.
+    /// True if there may be no room for another change, a wait and its cancellation.
     pub(super) fn is_full(&mut self) -> bool {
-        self.ring.is_short_of(4)
+        self.ring.is_short_of(3)
     }
 
     pub(super) fn calls(&self) -> u64 {
         self.ring.calls()
     }
 
-    /// Queues a change, and has the next wait for it where it is `followed`.
+    /// Queues a change.
     pub(super) fn push(
         &mut self,
         epoll: &OwnedFd,
         op: Op,
-        followed: bool,
         (number, what): (u32, libc::epoll_event),
     ) -> io::Result<()> {
         let event = &mut self.events[self.next % self.events.len()];
@@ -84,10 +83,7 @@ impl Telling {
         let event: *const libc::epoll_event = event;
         let fd = types::Fd(epoll.as_raw_fd());
         let entry = opcode::EpollCtl::new(fd, types::Fd(number as RawFd), op as i32, event.cast());
-        let mut entry = entry.build().user_data(data(number, op as u32));
-        if followed {
-            entry = entry.flags(squeue::Flags::IO_HARDLINK); // (c)
-        }
+        let entry = entry.build().user_data(data(number, op as u32));
         // SAFETY: the event stays as it is until it is handed over, which is when the kernel reads it:
         // there are as many as there are places in the queue, and they are used in turn.
         unsafe { self.ring.push(&entry)? };
