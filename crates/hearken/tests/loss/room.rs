@@ -89,17 +89,20 @@ fn told(
 /// Writes until there is no room, and says how much.
 fn fill(to: &OwnedFd) -> Result<u64, String> {
     let mut sum = 0;
-    // A pipe takes less than a page where it does not take a page.
-    for chunk in [4096, 1] {
-        loop {
-            match rustix::io::write(to, &[7; 4096][..chunk]) {
-                Ok(taken) => sum += taken as u64,
-                Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(format!("write: {errno}")),
+    // A pipe takes less than a page where it does not take a page. After each such byte it is pages
+    // again, or who reads might be as fast for ever.
+    let mut chunk = 4096;
+    loop {
+        match rustix::io::write(to, &[7; 4096][..chunk]) {
+            Ok(taken) => {
+                sum += taken as u64;
+                chunk = 4096;
             }
+            Err(Errno::AGAIN) if chunk > 1 => chunk = 1,
+            Err(Errno::AGAIN) => return Ok(sum),
+            Err(errno) => return Err(format!("write: {errno}")),
         }
     }
-    Ok(sum)
 }
 
 /// Reads some: who read as long as there is something might keep pace with a writer for ever.
