@@ -38,6 +38,11 @@ const MARKERS: [&str; 7] = [
     "M-6,0L-3,-5H3L6,0L3,5H-3z",
 ];
 
+/// The marker of a style: each colour has another one when it comes a second time.
+fn marker(style: usize) -> &'static str {
+    MARKERS[(style + style / ON_WHITE.len() * 3) % MARKERS.len()]
+}
+
 /// A mean with its interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
@@ -77,7 +82,7 @@ pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) 
     }
     // After the colours, which they override in part.
     css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
-           stroke-width:1;opacity:.5}"
+           stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}"
         + &format!("svg .h{{fill:{ground};stroke-width:2}}")
 }
 
@@ -135,7 +140,8 @@ fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
     let path: Vec<String> =
         series.points.iter().map(at).map(|(x, y)| format!("{},{}", px(x), px(y))).collect();
     html! {
-        polyline.l.(colour) points=(path.join(" ")) {}
+        @let dashed = if series.style < ON_WHITE.len() { "" } else { " d" };
+        polyline class=(format!("l {colour}{dashed}")) points=(path.join(" ")) {}
         @for point in &series.points {
             @let (cx, cy) = at(point);
             g transform=(format!("translate({} {})", px(cx), px(cy))) {
@@ -148,7 +154,7 @@ fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
                     path.w.(colour) d=(whisker(top - cy, low - cy)) {}
                 }
                 path.(colour).(if point.hollow { "h" } else { "s" })
-                    d=(MARKERS[series.style % MARKERS.len()]) {}
+                    d=(marker(series.style)) {}
             }
         }
     }
@@ -176,7 +182,7 @@ fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
             @let style = series.style % ON_WHITE.len();
             path.t.{ "c" (style) }
                 d=(format!("M{},{}L{},{}", px(from_x + 7.0), px(from_y), px(RIGHT + 8.0), px(at))) {}
-            path.s.{ "c" (style) } d=(MARKERS[style])
+            path.s.{ "c" (style) } d=(marker(series.style))
                 transform=(format!("translate({} {})", px(RIGHT + 17.0), px(at))) {}
             text x=(px(RIGHT + 28.0)) y=(px(at + 5.0)) { (series.name) }
         }
