@@ -34,7 +34,7 @@ if [ -z "${KERNEL:-}" ]; then
     KERNEL=$(ls "$cache"/boot/vmlinuz-* | sort -V | tail -1)
 fi
 
-cargo build --release -p hearken-bench --manifest-path "$here/Cargo.toml"
+cargo build --release --features ebpf --manifest-path "$here/Cargo.toml"
 root=$work/root
 mkdir -p "$root"/{bin,dev,proc,sys,tmp,peers}
 cp "$(command -v busybox)" "$root/bin/busybox"
@@ -58,11 +58,11 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+mount -t securityfs securityfs /sys/kernel/security
 ip link set lo up 2>/dev/null
 ulimit -n 20000
-$(cat "$work/command") >/tmp/results.json 2>/tmp/errors
+$(cat "$work/command") >/tmp/results.json 2>/dev/console
 echo "dispatch ended with \$?"
-cat /tmp/errors
 stty -F /dev/ttyS1 raw
 cat /tmp/results.json >/dev/ttyS1
 poweroff -f
@@ -74,7 +74,7 @@ timeout "${LIMIT:-7200}" qemu-system-x86_64 \
     -accel tcg -icount shift=0,sleep=off -cpu max -smp 1 -m 2048 -nodefaults -no-reboot \
     -display none -serial file:"$out/console.log" -serial file:"$out/results.json" \
     -kernel "$KERNEL" -initrd "$work/initrd" \
-    -append "console=ttyS0 quiet mitigations=off tsc=reliable init_on_alloc=0 random.trust_cpu=on"
+    -append "console=ttyS0 quiet mitigations=off tsc=reliable init_on_alloc=0 random.trust_cpu=on loglevel=3 lsm=lockdown,yama,bpf"
 
 tail -n 5 "$out/console.log"
 "$target/release/dispatch" show "$out/results.json" >"$out/table.md"

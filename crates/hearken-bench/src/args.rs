@@ -109,7 +109,7 @@ impl Run {
             self.repetitions = 1;
             self.passes = 3;
             self.pass_ms = self.pass_ms.min(2);
-            self.steps = self.steps.min(20_000);
+            self.steps = self.steps.min(40_000);
         }
         self.descriptors.sort_unstable();
         self.active.sort_unstable();
