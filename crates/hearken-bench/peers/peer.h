@@ -114,6 +114,7 @@ static long long counted(int fd) {
 
 /* The number of rounds that takes `ns`, found by running them, so that it also warms up. */
 static long calibrate(long ns) {
+    rounds(4); /* Some tell the kernel of all the descriptors in their first wait. */
     for (long n = 2;; n *= 2) {
         long before = cpu_ns();
         rounds(n);
