@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::table::apart;
 use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost, Watches};
 use crate::event::{Interest, Token};
 
@@ -89,7 +90,7 @@ impl Ranking {
 /// Measures, the first time that it is called in a process.
 pub fn choose() -> &'static Ranking {
     static RANKING: OnceLock<Ranking> = OnceLock::new();
-    RANKING.get_or_init(rank)
+    RANKING.get_or_init(|| apart(rank))
 }
 
 /// Why it is not considered, if it is not.
@@ -115,7 +116,7 @@ fn rank() -> Ranking {
             let spec = entry.spec();
             let verdict = match why_not(&spec) {
                 Some(why) => Verdict::NotMeasured(why),
-                None => match spec.probe() {
+                None => match spec.open().map(drop) {
                     Ok(()) => Verdict::Measured(Duration::MAX),
                     Err(reason) => Verdict::Refused(reason),
                 },

@@ -1,6 +1,7 @@
 //! The table of mechanisms, and choosing from it by name.
 
 use std::fmt;
+use std::thread;
 
 use super::options::{Choice, Options, Values};
 use super::{Mechanism, Open, Semantics, Unavailable, auto};
@@ -103,7 +104,7 @@ impl Spec {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn probe(&self) -> Result<(), Unavailable> {
-        self.open().map(drop)
+        apart(|| self.open().map(drop))
     }
 }
 
@@ -111,6 +112,16 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.entry.name, self.options)
     }
+}
+
+/// Does it in a thread of its own, where there can be one: a mechanism leaves traces in the thread that
+/// had it, such as a signal that stays blocked, or a call that is interrupted when a ring is gone.
+pub(super) fn apart<T: Send>(what: impl Fn() -> T + Sync) -> T {
+    let apart = thread::scope(|scope| {
+        let done = thread::Builder::new().spawn_scoped(scope, &what).ok()?;
+        done.join().ok()
+    });
+    apart.unwrap_or_else(what)
 }
 
 macro_rules! table {
