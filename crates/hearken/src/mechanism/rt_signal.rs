@@ -1,7 +1,7 @@
 //! rt-signal: each event is a queued real-time signal (Chandra and Mosberger, "Scalability of Linux
 //! event-dispatch mechanisms", USENIX 2001; Liu and Chen's comparison).
 //!
-//! Its traps are those of the queue ([`signal`](super::signal)) and of believing it
+//! Its traps are those of the queue ([`signal`]) and of believing it
 //! (`signal/table.rs`), and:
 //!
 //! a) A wait takes no more signals than the caller's `max`. Several that one descriptor raised are
@@ -16,10 +16,8 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use super::bpf;
 use super::signal::dispatch::{DEQUEUE, Dispatch, RECOVER};
-use super::{Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
-use super::{Unavailable, Watches};
+use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, bpf, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, as they are queued.
@@ -37,14 +35,7 @@ impl fmt::Debug for RtSignal {
 impl Open for RtSignal {
     const NAME: &'static str = "rt-signal";
     const SUMMARY: &'static str = "real-time signals, queued by the kernel";
-    const SEMANTICS: Semantics = Semantics {
-        trigger: Trigger::Edge,
-        close_revokes: true,
-        overflows: true,
-        watches: Watches::Signalling,
-        sharing: Sharing::Owner,
-        ..Semantics::COMMON
-    };
+    const SEMANTICS: Semantics = signal::dispatch::SEMANTICS;
     const OPTIONS: &'static [Choice] = &[DEQUEUE, RECOVER];
 
     fn open_with(options: &Options) -> Result<RtSignal, Unavailable> {

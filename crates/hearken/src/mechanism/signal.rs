@@ -164,7 +164,6 @@ impl Signals {
     }
 
     /// Its signal.
-    #[allow(dead_code, reason = "for those who tell the kernel of it by other means")]
     pub(crate) fn signal(&self) -> libc::c_int {
         self.signal
     }

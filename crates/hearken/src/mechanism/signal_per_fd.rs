@@ -19,8 +19,7 @@ use std::{fmt, io};
 use super::bpf::{self, Suppressor};
 use super::signal::Raised;
 use super::signal::dispatch::{DEQUEUE, Dispatch, Pending, RECOVER};
-use super::{Choice, Mechanism, Open, Options, Semantics, Sharing, Trigger};
-use super::{Unavailable, Values, Watches};
+use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, Values, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, of which a descriptor has at most one pending.
@@ -67,14 +66,7 @@ impl fmt::Debug for SignalPerFd {
 impl Open for SignalPerFd {
     const NAME: &'static str = "signal-per-fd";
     const SUMMARY: &'static str = "real-time signals, at most one pending for a descriptor";
-    const SEMANTICS: Semantics = Semantics {
-        trigger: Trigger::Edge,
-        close_revokes: true,
-        overflows: true,
-        watches: Watches::Signalling,
-        sharing: Sharing::Owner,
-        ..Semantics::COMMON
-    };
+    const SEMANTICS: Semantics = signal::dispatch::SEMANTICS;
     const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];
 
     fn needs_privileges(options: &Options) -> bool {

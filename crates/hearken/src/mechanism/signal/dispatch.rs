@@ -12,7 +12,8 @@ use std::time::Duration;
 use super::table::Table;
 use super::{MOST, Raised, Signals};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::mechanism::{Choice, NO_EVENT, Options, Unavailable, Values};
+use crate::mechanism::{Choice, NO_EVENT, Options, Semantics, Sharing, Trigger};
+use crate::mechanism::{Unavailable, Values, Watches};
 
 /// How signals are taken.
 pub(crate) const DEQUEUE: Choice = Choice {
@@ -26,6 +27,16 @@ pub(crate) const RECOVER: Choice = Choice {
     name: "recover",
     help: "the call that asks every descriptor after the queue has overflowed",
     values: Values::OneOf(&["poll", "select"]),
+};
+
+/// What holds for both.
+pub(crate) const SEMANTICS: Semantics = Semantics {
+    trigger: Trigger::Edge,
+    close_revokes: true,
+    overflows: true,
+    watches: Watches::Signalling,
+    sharing: Sharing::Owner,
+    ..Semantics::COMMON
 };
 
 /// The most signals that one wait takes, whatever is asked for.
@@ -71,7 +82,6 @@ impl Dispatch {
     }
 
     /// The queue, for those who tell the kernel of it by other means.
-    #[allow(dead_code)]
     pub(crate) fn signals(&self) -> &Signals {
         &self.signals
     }
