@@ -13,10 +13,20 @@ use std::rc::Rc;
 pub struct Pool(Rc<Inner>);
 
 struct Inner {
-    free: RefCell<Vec<Vec<u8>>>,
+    // Boxed, so that a buffer moves as one word.
+    #[expect(clippy::vec_box, reason = "what is lent is the box")]
+    free: RefCell<Vec<Box<Lent>>>,
     lent: Cell<usize>,
     limit: usize,
     size: usize,
+}
+
+#[derive(Default)]
+struct Lent {
+    bytes: Vec<u8>,
+    start: usize,
+    /// To which it returns; none while it is there.
+    pool: Option<Rc<Inner>>,
 }
 
 /// How many free buffers a pool keeps for the next borrowers.
@@ -39,9 +49,10 @@ impl Pool {
     #[inline]
     pub fn lend_beyond(&self) -> Buffer {
         self.0.lent.set(self.0.lent.get() + 1);
-        let bytes = self.0.free.borrow_mut().pop();
-        let bytes = bytes.unwrap_or_else(|| Vec::with_capacity(self.0.size));
-        Buffer { bytes, start: 0, lent: true, pool: self.clone() }
+        let free = self.0.free.borrow_mut().pop();
+        let mut lent = free.unwrap_or_else(|| self.0.make());
+        lent.pool = Some(Rc::clone(&self.0));
+        Buffer(Some(lent))
     }
 
     /// True if no buffer can be lent now.
@@ -61,6 +72,13 @@ impl Pool {
     }
 }
 
+impl Inner {
+    #[cold]
+    fn make(&self) -> Box<Lent> {
+        Box::new(Lent { bytes: Vec::with_capacity(self.size), ..Lent::default() })
+    }
+}
+
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { lent, limit, size, .. } = &*self.0;
@@ -68,50 +86,44 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// Bytes on loan from a [`Pool`], to which they return when dropped.
-pub struct Buffer {
-    bytes: Vec<u8>,
-    start: usize,
-    lent: bool,
-    pool: Pool,
-}
+/// Bytes on loan from a [`Pool`], to which they return when dropped. One word.
+pub struct Buffer(Option<Box<Lent>>);
 
 impl Buffer {
     /// Drops the first `count` bytes (all, if there are fewer). O(1).
     #[inline]
     pub fn consume(&mut self, count: usize) {
-        self.start = self.start.saturating_add(count).min(self.bytes.len());
+        if let Some(lent) = &mut self.0 {
+            lent.start = lent.start.saturating_add(count).min(lent.bytes.len());
+        }
     }
 
     /// The whole as a vector to append to. What was consumed is still in front; a buffer that was
     /// never consumed from is just what was appended. It may grow past the pool's size.
     #[inline]
     pub fn as_vec(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
+        &mut self.0.get_or_insert_default().bytes
     }
 
     /// Gives the memory back to the pool and leaves the buffer empty. O(1).
     #[inline]
     pub fn release(&mut self) {
-        if !std::mem::take(&mut self.lent) {
-            return;
-        }
-        self.start = 0;
-        let mut bytes = std::mem::take(&mut self.bytes);
-        let pool = &*self.pool.0;
+        let Some(mut lent) = self.0.take() else { return };
+        let Some(pool) = lent.pool.take() else { return };
         pool.lent.set(pool.lent.get() - 1);
         let mut free = pool.free.borrow_mut();
         // One that has grown is let go, or a single long answer would be kept for ever.
-        if free.len() < KEPT && bytes.capacity() == pool.size {
-            bytes.clear();
-            free.push(bytes);
+        if free.len() < KEPT && lent.bytes.capacity() == pool.size {
+            lent.start = 0;
+            lent.bytes.clear();
+            free.push(lent);
         }
     }
 
     /// How many more bytes it takes before it has to grow.
     #[inline]
     pub fn room(&self) -> usize {
-        self.bytes.capacity() - self.bytes.len()
+        self.0.as_ref().map_or(0, |lent| lent.bytes.capacity() - lent.bytes.len())
     }
 }
 
@@ -121,7 +133,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // A caller of as_vec may have shortened it.
-        self.bytes.get(self.start..).unwrap_or(&[])
+        self.0.as_ref().and_then(|lent| lent.bytes.get(lent.start..)).unwrap_or(&[])
     }
 }
 
