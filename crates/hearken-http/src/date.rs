@@ -45,6 +45,12 @@ impl DateCache {
         changed
     }
 
+    /// The date in seconds after 1970-01-01 00:00:00 UTC.
+    #[inline]
+    pub fn unix_seconds(&self) -> u64 {
+        self.second
+    }
+
     /// The date as an IMF-fixdate of 29 bytes, RFC 9110 section 5.6.7.
     pub fn as_bytes(&self) -> &[u8] {
         self.line.get(PREFIX..PREFIX + DATE).unwrap_or_default()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hearken::io::{Body, Buffer, Io, ListenOptions, Outgoing, What};
 use hearken::timer::Time;
 use hearken::{Token, Waker};
-use hearken_http::{BodyReader, DateCache, Reject, Request, RequestParser, ResponseHead};
+use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
@@ -46,6 +46,10 @@ pub(crate) struct Worker<I: Io> {
     stop: Arc<AtomicBool>,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
+    /// Until when a connection may be idle that becomes so in this turn.
+    idle_until: Time,
+    /// Where answers are put together.
+    out: Vec<u8>,
     /// Once it is to stop: when its patience ends.
     grace_ends: Option<Time>,
 }
@@ -63,14 +67,17 @@ impl<I: Io> Worker<I> {
             ListenOptions { reuse_port: config.workers.get() > 1, ..ListenOptions::default() };
         let listener = io.listen(config.listen, &options)?;
         io.start(listener);
+        io.reserve(share.connections);
         Ok(Worker {
+            idle_until: io.now(),
+            out: Vec::new(),
             io,
             site,
             log,
             config: config.clone(),
             date: DateCache::new(unix_seconds()),
             listener,
-            connections: Vec::new(),
+            connections: Vec::with_capacity(share.connections),
             open: 0,
             max: share.connections,
             full: false,
@@ -110,6 +117,7 @@ impl<I: Io> Worker<I> {
             self.tidy_at = self.site.tidy().then(|| self.io.now() + TIDY);
         }
         self.date.update(unix_seconds());
+        self.idle_until = self.io.now() + self.config.timeouts.idle;
         self.site.new_turn();
         while let Some(completion) = self.io.next() {
             let on = completion.on;
@@ -194,13 +202,15 @@ impl<I: Io> Worker<I> {
             Phase::Head if connection.pending.is_none() => {
                 let used = self.answer(on, &bytes);
                 if used < bytes.len() {
-                    self.keep(on, &bytes[used..]);
+                    let connection = &mut self.connections[on.slot() as usize];
+                    connection.pending().bytes.extend_from_slice(&bytes[used..]);
                 }
+                self.settle(on, true);
             }
             Phase::Head => {
                 connection.pending().bytes.extend_from_slice(&bytes);
                 drop(bytes);
-                self.go_on(on);
+                self.go_on(on, false);
             }
             Phase::Body => {
                 connection.pending().bytes.extend_from_slice(&bytes);
@@ -223,18 +233,8 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Keeps what is not a whole request yet, or comes after an answer that is being sent.
-    fn keep(&mut self, on: Token, rest: &[u8]) {
-        let connection = &mut self.connections[on.slot() as usize];
-        connection.pending().bytes.extend_from_slice(rest);
-        // A new connection's head has had its deadline since the accept.
-        if connection.phase == Phase::Head && connection.flags.contains(Flags::SERVED) {
-            self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
-        }
-    }
-
-    /// Goes on with what was kept.
-    fn go_on(&mut self, on: Token) {
+    /// Goes on with what was kept; whose time begins now if it is `new`.
+    fn go_on(&mut self, on: Token, new: bool) {
         let connection = &mut self.connections[on.slot() as usize];
         let Some(pending) = connection.pending.take() else { return };
         let mut bytes = pending.bytes;
@@ -243,11 +243,20 @@ impl<I: Io> Worker<I> {
             bytes.drain(..used);
             self.connections[on.slot() as usize].pending().bytes = bytes;
         }
+        self.settle(on, new || used > 0);
     }
 
     /// Answers the requests that are whole, and tells how many bytes they took.
     fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
-        let mut out: Option<Buffer> = None;
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let used = self.answer_by(on, bytes, &mut out);
+        self.out = out;
+        used
+    }
+
+    #[inline]
+    fn answer_by(&mut self, on: Token, bytes: &[u8], out: &mut Vec<u8>) -> usize {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &mut self.connections[on.slot() as usize];
@@ -260,9 +269,8 @@ impl<I: Io> Worker<I> {
                 }
             };
             if request.body != hearken_http::Body::None {
-                if let Some(out) = out {
-                    // What was asked before is answered before.
-                    self.send(on, out, Body::None);
+                // What was asked before is answered before.
+                if !out.is_empty() && !self.send(on, out, Body::None) {
                     return used;
                 }
                 let (head, body, expects) =
@@ -271,56 +279,78 @@ impl<I: Io> Worker<I> {
                 return bytes.len();
             }
             used += request.head_len;
-            let mut now = out.take().unwrap_or_else(|| self.io.pool().lend_beyond());
-            let (keep_alive, body) = self.respond(on, &request, used < bytes.len(), &mut now);
-            if !keep_alive || now.len() >= GATHER || !matches!(body, Body::None) {
-                self.send(on, now, body);
+            let more = used < bytes.len();
+            let keep_alive = request.keep_alive && self.grace_ends.is_none();
+            let answer = self.site.answer(&request, &self.date, keep_alive, out);
+            if let Some(log) = &mut self.log {
+                log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+            }
+            let (ready, body) = (answer.ready, answer.body);
+            if keep_alive {
+                if !ready.is_empty() && !more && out.is_empty() {
+                    // By far the most common, and sent from where it is kept.
+                    let done = self.io.send_now(on, ready);
+                    self.sent_now(on, done);
+                    return used;
+                }
+                out.extend_from_slice(ready);
+                if out.len() < GATHER && matches!(body, Body::None) {
+                    continue;
+                }
+            } else {
+                out.extend_from_slice(ready);
+                let connection = &mut self.connections[on.slot() as usize];
+                connection.close_after(request.keep_alive || more);
+                self.send(on, out, body);
+                return bytes.len(); // What comes after it is not answered.
+            }
+            if !self.send(on, out, body) {
                 return used;
             }
-            out = Some(now);
         }
-        if let Some(out) = out {
+        if !out.is_empty() {
             self.send(on, out, Body::None);
         }
         used
     }
 
-    /// Adds the answer to a request, behind which there is `more` already, and tells whether the
-    /// connection is kept after it, and what body is to follow.
-    #[inline]
-    fn respond(
-        &mut self,
-        on: Token,
-        request: &Request<'_>,
-        more: bool,
-        out: &mut Buffer,
-    ) -> (bool, Body) {
-        let keep_alive = request.keep_alive && self.grace_ends.is_none();
-        let answer = self.site.answer(request, &self.date, keep_alive, out.as_vec());
-        if let Some(log) = &mut self.log {
-            log.answered(on.slot(), &self.date, Some(request), answer.status, answer.length);
+    /// Sends `out` and then `body`, and tells whether that is done and the connection is for the next
+    /// request.
+    fn send(&mut self, on: Token, out: &mut Vec<u8>, body: Body) -> bool {
+        if matches!(body, Body::None) {
+            let done = self.io.send_now(on, out);
+            out.clear();
+            return self.sent_now(on, done);
         }
-        if !keep_alive {
-            let connection = &mut self.connections[on.slot() as usize];
-            connection.close_after(request.keep_alive || more);
-        }
-        (keep_alive, answer.body)
-    }
-
-    fn send(&mut self, on: Token, head: Buffer, body: Body) {
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Sending;
         connection.sends += 1;
-        if !matches!(body, Body::None) {
-            self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
-        }
+        let mut head = self.io.pool().lend_beyond();
+        head.as_vec().append(out);
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
         self.io.send(on, Outgoing { head, body });
+        false
+    }
+
+    #[inline]
+    fn sent_now(&mut self, on: Token, done: bool) -> bool {
+        let connection = &mut self.connections[on.slot() as usize];
+        if done {
+            connection.flags.insert(Flags::SERVED);
+            if !connection.flags.contains(Flags::CLOSE) {
+                return true;
+            }
+            self.end(on);
+        } else {
+            connection.phase = Phase::Sending;
+            connection.sends += 1;
+        }
+        false
     }
 
     /// Answers what cannot be understood, or not be served, and closes.
-    fn refuse(&mut self, on: Token, reject: Reject, out: Option<Buffer>) {
-        let mut out = out.unwrap_or_else(|| self.io.pool().lend_beyond());
-        refusal(reject, &self.date, out.as_vec());
+    fn refuse(&mut self, on: Token, reject: Reject, out: &mut Vec<u8>) {
+        refusal(reject, &self.date, out);
         if let Some(log) = &mut self.log {
             log.answered(
                 on.slot(),
@@ -333,9 +363,9 @@ impl<I: Io> Worker<I> {
         let connection = &mut self.connections[on.slot() as usize];
         connection.close_after(true);
         connection.pending = None;
-        self.send(on, out, Body::None);
         // It may have been refused because its deadline had passed.
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+        self.send(on, out, Body::None);
     }
 
     /// Discards a request's body, which begins after the `head` bytes of `bytes`, before it is
@@ -350,7 +380,7 @@ impl<I: Io> Worker<I> {
     ) {
         let reader = match BodyReader::new(body, self.config.body_limit, &self.config.limits) {
             Ok(reader) => reader,
-            Err(reject) => return self.refuse(on, reject, None),
+            Err(reject) => return self.refuse(on, reject, &mut Vec::new()),
         };
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Body;
@@ -379,7 +409,7 @@ impl<I: Io> Worker<I> {
         while at < bytes.len() && !reader.is_done() {
             match reader.next(&bytes[at..]) {
                 Ok(piece) => at += piece.consumed,
-                Err(reject) => return self.refuse(on, reject, None),
+                Err(reject) => return self.refuse(on, reject, &mut Vec::new()),
             }
         }
         bytes.drain(head..at);
@@ -396,14 +426,26 @@ impl<I: Io> Worker<I> {
         else {
             return self.close(on); // It was parsed before.
         };
+        let more = head < pending.bytes.len();
+        let keep_alive = request.keep_alive && self.grace_ends.is_none();
         let mut out = self.io.pool().lend_beyond();
-        let (_, body) = self.respond(on, &request, head < pending.bytes.len(), &mut out);
+        let out_vec = out.as_vec();
+        let answer = self.site.answer(&request, &self.date, keep_alive, out_vec).append_to(out_vec);
+        if let Some(log) = &mut self.log {
+            log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+        }
+        let connection = &mut self.connections[on.slot() as usize];
+        if !keep_alive {
+            connection.close_after(request.keep_alive || more);
+        }
+        let body = answer.body;
         pending.bytes.drain(..head);
         pending.body = None;
-        if !pending.bytes.is_empty() {
-            self.connections[on.slot() as usize].pending = Some(pending);
-        }
-        self.send(on, out, body);
+        connection.pending = more.then_some(pending);
+        connection.phase = Phase::Sending;
+        connection.sends += 1;
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+        self.io.send(on, Outgoing { head: out, body });
     }
 
     fn on_sent(&mut self, on: Token) {
@@ -413,42 +455,59 @@ impl<I: Io> Worker<I> {
             return;
         }
         if connection.flags.contains(Flags::CLOSE) {
-            if connection.flags.contains(Flags::LINGER) && !connection.flags.contains(Flags::ENDED)
-            {
-                self.linger(on);
-            } else {
-                self.close(on);
-            }
-            return;
+            return self.end(on);
         }
         connection.phase = Phase::Head;
         connection.flags.insert(Flags::SERVED);
         if connection.backlog() > 0 {
-            self.go_on(on);
+            self.go_on(on, true);
         } else {
             connection.pending = None;
+            self.settle(on, true);
         }
+    }
+
+    /// Waits for a request, or for the rest of one. Its time begins now if all that was asked is
+    /// answered, or what is there of it is `new`.
+    #[inline]
+    fn settle(&mut self, on: Token, new: bool) {
         let connection = &mut self.connections[on.slot() as usize];
         if !matches!(connection.phase, Phase::Head | Phase::Body) {
             return;
         }
         let in_body = connection.phase == Phase::Body;
         let idle = !in_body && connection.backlog() == 0;
-        if connection.flags.contains(Flags::ENDED) {
-            // What is missing will not come.
-            return self.close(on);
+        if connection.flags.intersects(Flags::ENDED | Flags::STOPPED) | self.grace_ends.is_some() {
+            if connection.flags.contains(Flags::ENDED) {
+                // What is missing will not come.
+                return self.close(on);
+            }
+            if idle && self.grace_ends.is_some() {
+                return self.linger(on);
+            }
+            if connection.flags.contains(Flags::STOPPED) {
+                connection.flags.remove(Flags::STOPPED);
+                self.io.start(on);
+            }
         }
-        if idle && self.grace_ends.is_some() {
-            return self.linger(on);
+        if in_body {
+            return;
         }
-        if connection.flags.contains(Flags::STOPPED) {
-            connection.flags.remove(Flags::STOPPED);
-            self.io.start(on);
+        // A new connection's head has had its deadline since the accept.
+        if new && self.connections[on.slot() as usize].flags.contains(Flags::SERVED) {
+            let until =
+                if idle { self.idle_until } else { self.io.now() + self.config.timeouts.head };
+            self.io.set_deadline(on, Some(until));
         }
-        if !in_body {
-            let timeouts = &self.config.timeouts;
-            let patience = if idle { timeouts.idle } else { timeouts.head };
-            self.io.set_deadline(on, Some(self.io.now() + patience));
+    }
+
+    /// Ends a connection whose last answer was sent.
+    fn end(&mut self, on: Token) {
+        let flags = self.connections[on.slot() as usize].flags;
+        if flags.contains(Flags::LINGER) && !flags.contains(Flags::ENDED) {
+            self.linger(on);
+        } else {
+            self.close(on);
         }
     }
 
@@ -484,7 +543,8 @@ impl<I: Io> Worker<I> {
         match connection.phase {
             Phase::Head if connection.backlog() == 0 => self.close(on),
             Phase::Head | Phase::Body => {
-                self.refuse(on, Reject { status: 408, reason: "the request took too long" }, None);
+                let late = Reject { status: 408, reason: "the request took too long" };
+                self.refuse(on, late, &mut Vec::new());
             }
             Phase::Sending => {
                 let delivered = self.io.delivered(on);

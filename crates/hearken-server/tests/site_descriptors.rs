@@ -8,12 +8,13 @@ use hearken_http::{DateCache, Limits, RequestParser};
 use hearken_server::site::{Answer, Site, SiteConfig};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-fn get(site: &mut Site, name: &str) -> (Answer, String) {
+fn get(site: &mut Site, name: &str) -> (Answer<'static>, String) {
     let bytes = format!("GET /{name} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
     let request = RequestParser::new().parse(&bytes, &Limits::default()).unwrap().unwrap();
     let mut out = Vec::new();
     site.new_turn();
-    let answer = site.answer(&request, &DateCache::new(1_800_000_000), true, &mut out);
+    let answer =
+        site.answer(&request, &DateCache::new(1_800_000_000), true, &mut out).append_to(&mut out);
     (answer, String::from_utf8(out).unwrap())
 }
 

@@ -134,6 +134,11 @@ impl Wheel {
         }
     }
 
+    /// Makes room for so many more keys: memory that is taken only as it is used.
+    pub fn reserve(&mut self, keys: usize) {
+        self.entries.reserve_exact(keys);
+    }
+
     /// How many timers are armed.
     #[inline]
     pub fn armed(&self) -> usize {

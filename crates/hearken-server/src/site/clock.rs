@@ -39,8 +39,19 @@ impl<E> Clock<E> {
     /// The entry of a key, which is then used.
     #[inline]
     pub(super) fn get(&mut self, key: &[u8]) -> Option<&mut E> {
-        let slot = *self.index.get(key)?;
-        let slot = self.slots.get_mut(slot as usize)?.as_mut()?;
+        self.find(key).and_then(|at| self.at(at))
+    }
+
+    /// Where the entry of a key is, until something is inserted or removed.
+    #[inline]
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        self.index.get(key).copied()
+    }
+
+    /// The entry that is there, which is then used.
+    #[inline]
+    pub(super) fn at(&mut self, at: u32) -> Option<&mut E> {
+        let slot = self.slots.get_mut(at as usize)?.as_mut()?;
         slot.used = true;
         Some(&mut slot.entry)
     }

@@ -7,15 +7,17 @@ use bytes::Bytes;
 use hearken::io::{Body, FilePart};
 use hearken_http::conditional::{Conditions, EntityTag, Outcome, Validators, evaluate, if_range};
 use hearken_http::range::{self, RangeOutcome};
-use hearken_http::{Method, ResponseHead, Version, format_http_date, head, parse_http_date};
+use hearken_http::{
+    DateCache, Method, ResponseHead, Version, format_http_date, head, parse_http_date,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pread};
 
 use super::stamp::{Stamp, Status};
 use super::{Answer, Exchange};
 
-/// Up to what size a body is copied behind its head, which is cheaper than to send it apart.
-const INLINE: usize = 4096;
+/// Up to what size a body is kept behind its head, to be sent with it as one.
+const INLINE: usize = 16 * 1024;
 
 /// How long a date is, in bytes.
 const DATE: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
@@ -40,6 +42,8 @@ pub(super) struct Entry {
     described: usize,
     validators: usize,
     dated: usize,
+    /// What date is there, in seconds since 1970.
+    date: u64,
     length: u64,
     /// Where the bytes are if they are not in `answer`.
     content: Option<Content>,
@@ -96,6 +100,7 @@ impl Entry {
             described,
             validators,
             dated,
+            date: u64::MAX,
             length,
             content,
             etag,
@@ -145,7 +150,7 @@ impl Entry {
 
     /// Answers a GET or HEAD.
     #[inline(always)]
-    pub(super) fn answer(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer {
+    pub(super) fn answer(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
         let request = exchange.request;
         let plain = request.range.is_none()
             & request.if_none_match.is_none()
@@ -162,27 +167,29 @@ impl Entry {
         if !usual {
             return self.whole(exchange, out);
         }
-        let date = out.len() + self.dated;
-        out.extend_from_slice(&self.answer);
-        // Of fixed length, so that the copies are moves.
-        if let (Some(room), Some(date)) = (
-            out.get_mut(date..).and_then(<[u8]>::first_chunk_mut),
-            exchange.date.as_bytes().first_chunk(),
-        ) {
-            *room = *date as [u8; DATE];
+        if self.date != exchange.date.unix_seconds() {
+            self.set_date(exchange.date);
         }
-        Answer { body: Body::None, status: 200, length: self.length }
+        Answer { ready: &self.answer, body: Body::None, status: 200, length: self.length }
+    }
+
+    #[cold]
+    fn set_date(&mut self, date: &DateCache) {
+        self.date = date.unix_seconds();
+        if let Some(room) = self.answer.get_mut(self.dated..self.dated + DATE) {
+            room.copy_from_slice(date.as_bytes());
+        }
     }
 
     #[inline(never)]
-    fn whole(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer {
+    fn whole(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'static> {
         out.extend_from_slice(&self.answer[..self.dated]);
         exchange.end_head(out);
         self.body(200, 0, self.length, exchange, out)
     }
 
     #[inline(never)]
-    fn conditional(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer {
+    fn conditional(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'static> {
         let request = exchange.request;
         let etag = EntityTag { weak: false, opaque: &self.etag };
         let current = Validators { etag: Some(etag), last_modified: self.modified };
@@ -193,7 +200,7 @@ impl Entry {
                 head::status_line(out, 304);
                 out.extend_from_slice(&self.answer[self.validators..self.dated]);
                 exchange.end_head(out);
-                return Answer { body: Body::None, status: 304, length: 0 };
+                return Answer { ready: &[], body: Body::None, status: 304, length: 0 };
             }
         }
         // Ranges are defined for GET alone.
@@ -226,9 +233,9 @@ impl Entry {
         length: u64,
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'static> {
         if length == 0 || exchange.is_head() {
-            return Answer { body: Body::None, status, length: 0 };
+            return Answer { ready: &[], body: Body::None, status, length: 0 };
         }
         // What is in memory has a length that fits.
         let part = first as usize..(first + length) as usize;
@@ -247,7 +254,7 @@ impl Entry {
                 Body::File(FilePart { file: Rc::clone(file), offset: first, length })
             }
         };
-        Answer { body, status, length }
+        Answer { ready: &[], body, status, length }
     }
 }
 

@@ -23,7 +23,7 @@ impl Site {
         query: Option<&[u8]>,
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'static> {
         self.root.refresh();
         let answer = match self.read(path) {
             Ok(Found::File(file)) => self.serve(file, path, key, exchange, out),
@@ -44,7 +44,7 @@ impl Site {
         key: &[u8],
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'static> {
         let mut salt = 0;
         if !settled {
             // It cannot be told from what it may yet become: this name is for once.
@@ -58,8 +58,8 @@ impl Site {
         let seen = seen.map(|path| Seen { path, stamp, turn: self.turn });
         let keep = seen.is_some();
         let etag = stamp.fingerprint(salt);
-        let entry = Entry::new(content, &types::content_type(path), etag, modified, seen);
-        let answer = entry.answer(exchange, out);
+        let mut entry = Entry::new(content, &types::content_type(path), etag, modified, seen);
+        let answer = entry.answer(exchange, out).append_to(out);
         if keep && entry.is_in_memory() {
             let weight = entry.weight() + key.len();
             self.small.insert(key, entry, weight);

@@ -77,13 +77,24 @@ impl Default for SiteConfig {
 
 /// What is to follow the head that was appended, and what there is to log.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Answer<'s> {
+    /// The whole answer, if it was ready; else it is what was appended, and then `body`.
+    pub ready: &'s [u8],
     /// What is to be sent after the head; nothing if the body is with the head already.
     pub body: Body,
     /// The status code.
     pub status: u16,
     /// How long the body is, in bytes, wherever it is; 0 for an answer that has none.
     pub length: u64,
+}
+
+impl Answer<'_> {
+    /// Appends what is ready to `out`, to have the answer there in any case.
+    pub fn append_to(self, out: &mut Vec<u8>) -> Answer<'static> {
+        let Answer { ready, body, status, length } = self;
+        out.extend_from_slice(ready);
+        Answer { ready: &[], body, status, length }
+    }
 }
 
 /// A directory that is being served, by one thread.
@@ -161,7 +172,8 @@ impl Site {
         (self.small.weight(), self.large.len())
     }
 
-    /// Answers a request: appends the head, and a small body with it, to `out`.
+    /// Answers a request: with an answer that is ready, or else by appending the head, and a small
+    /// body with it, to `out`.
     ///
     /// The connection is announced to be kept or closed as `keep_alive` says.
     pub fn answer(
@@ -170,7 +182,7 @@ impl Site {
         date: &DateCache,
         keep_alive: bool,
         out: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'_> {
         let exchange = Exchange { request, date, keep_alive };
         match request.method {
             Method::Get | Method::Head => {}
@@ -182,10 +194,14 @@ impl Site {
             return exchange.error(400, out);
         };
         // As sent, in nearly all requests, a path is what it is kept under.
-        if let Some(entry) = self.small.get(path)
+        if let Some(at) = self.small.find(path)
+            && let Some(entry) = self.small.at(at)
             && entry.is_current(self.turn)
         {
-            return entry.answer(&exchange, out);
+            return match self.small.at(at) {
+                Some(entry) => entry.answer(&exchange, out),
+                None => exchange.error(500, out), // It was there.
+            };
         }
         match self.try_cached(path, &exchange, out) {
             Some(answer) => answer,
@@ -198,11 +214,11 @@ impl Site {
         key: &[u8],
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Option<Answer> {
+    ) -> Option<Answer<'static>> {
         for cache in [&mut self.small, &mut self.large] {
             if let Some(entry) = cache.get(key) {
                 if entry.is_current(self.turn) {
-                    return Some(entry.answer(exchange, out));
+                    return Some(entry.answer(exchange, out).append_to(out));
                 }
                 cache.remove(key);
             }
@@ -218,7 +234,7 @@ impl Site {
         query: Option<&[u8]>,
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'static> {
         // Taken, so that they can be read while the rest is changed; nothing is allocated.
         let (mut path, mut key) = (std::mem::take(&mut self.path), std::mem::take(&mut self.key));
         let answer = match self.locate(raw, &mut path, &mut key) {

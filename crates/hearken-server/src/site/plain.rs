@@ -23,7 +23,7 @@ pub(super) fn status_of(failed: Errno) -> u16 {
 impl Exchange<'_, '_> {
     /// An error, with a line of text for whoever reads it.
     #[cold]
-    pub(super) fn error(&self, status: u16, out: &mut Vec<u8>) -> Answer {
+    pub(super) fn error(&self, status: u16, out: &mut Vec<u8>) -> Answer<'static> {
         head::status_line(out, status);
         match status {
             405 => head::field(out, "Allow", ALLOW),
@@ -35,14 +35,19 @@ impl Exchange<'_, '_> {
 
     /// A 416: there are only `length` bytes.
     #[cold]
-    pub(super) fn unsatisfiable(&self, length: u64, out: &mut Vec<u8>) -> Answer {
+    pub(super) fn unsatisfiable(&self, length: u64, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 416).content_range_unsatisfied(length);
         self.text(416, out)
     }
 
     /// A 301 to the directory, which `key` spells without its slash.
     #[cold]
-    pub(super) fn redirect(&self, key: &[u8], query: Option<&[u8]>, out: &mut Vec<u8>) -> Answer {
+    pub(super) fn redirect(
+        &self,
+        key: &[u8],
+        query: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Answer<'static> {
         let mut location = [key, b"/"].concat();
         if let Some(query) = query {
             location.push(b'?');
@@ -54,11 +59,11 @@ impl Exchange<'_, '_> {
 
     /// What can be done, with anything here.
     #[cold]
-    pub(super) fn options(&self, out: &mut Vec<u8>) -> Answer {
+    pub(super) fn options(&self, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 204).field("Allow", ALLOW);
         out.extend_from_slice(b"Date: ");
         self.end_head(out);
-        Answer { body: Body::None, status: 204, length: 0 }
+        Answer { ready: &[], body: Body::None, status: 204, length: 0 }
     }
 
     /// Ends a head, after `Date: `, with what depends on when and how it is sent.
@@ -78,7 +83,7 @@ impl Exchange<'_, '_> {
         self.request.method == Method::Head
     }
 
-    fn text(&self, status: u16, out: &mut Vec<u8>) -> Answer {
+    fn text(&self, status: u16, out: &mut Vec<u8>) -> Answer<'static> {
         let text = format!("{status} {}\n", reason(status));
         let length = text.len() as u64;
         head::field_u64(out, "Content-Length", length);
@@ -87,9 +92,9 @@ impl Exchange<'_, '_> {
         out.extend_from_slice(b"Date: ");
         self.end_head(out);
         if self.is_head() {
-            return Answer { body: Body::None, status, length: 0 };
+            return Answer { ready: &[], body: Body::None, status, length: 0 };
         }
         out.extend_from_slice(text.as_bytes());
-        Answer { body: Body::None, status, length }
+        Answer { ready: &[], body: Body::None, status, length }
     }
 }

@@ -283,7 +283,8 @@ fn replaced_while_it_is_sent() {
     let mut place = place();
     let bytes = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
-    let answer = place.site.answer(&request, &today(), true, &mut Vec::new());
+    let mut out = Vec::new();
+    let answer = place.site.answer(&request, &today(), true, &mut out).append_to(&mut out);
     place.write("new", "another");
     fs::rename(place.path("new"), place.path("large")).unwrap();
     assert_eq!(place.get("/large").text(), "another");
@@ -302,7 +303,8 @@ fn tidying_closes_what_is_not_used() {
     assert!(place.site.tidy(), "it was used since");
     let bytes = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
-    let answer = place.site.answer(&request, &today(), true, &mut Vec::new());
+    let mut out = Vec::new();
+    let answer = place.site.answer(&request, &today(), true, &mut out).append_to(&mut out);
     assert!(place.site.tidy() && place.site.tidy(), "it is being sent");
     drop(answer);
     assert!(!place.site.tidy());

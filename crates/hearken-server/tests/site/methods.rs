@@ -188,7 +188,8 @@ fn relative_roots() {
     let limits = hearken_http::Limits::default();
     let request = hearken_http::RequestParser::new().parse(bytes, &limits).unwrap().unwrap();
     let mut out = Vec::new();
-    let answer = site.answer(&request, &crate::support::today(), false, &mut out);
+    let answer =
+        site.answer(&request, &crate::support::today(), false, &mut out).append_to(&mut out);
     assert_eq!((answer.status, answer.length), (200, fs::metadata("src/lib.rs").unwrap().len()));
 }
 

@@ -94,7 +94,7 @@ impl Place {
     pub(crate) fn send(&mut self, bytes: &[u8], keep_alive: bool) -> Option<Got> {
         let request = RequestParser::new().parse(bytes, &Limits::default()).ok()??;
         let mut out = b"before".to_vec();
-        let answer = self.site.answer(&request, &today(), keep_alive, &mut out);
+        let answer = self.site.answer(&request, &today(), keep_alive, &mut out).append_to(&mut out);
         assert!(out.starts_with(b"before"), "what was in the buffer stays");
         let out = out.split_off(b"before".len());
         let method = request.method;

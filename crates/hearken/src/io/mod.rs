@@ -129,8 +129,8 @@ pub enum What {
 /// peer sends then stays in its sockets. A buffer is lent only when there are bytes for it. If
 /// none can be lent, receiving goes on when one comes back.
 ///
-/// **Sending.** Each send makes one [`What::Sent`], in the order of the sends. A peer's
-/// half-close does not hinder it.
+/// **Sending.** Each send makes one [`What::Sent`], in the order of the sends, but for one that
+/// [`send_now`](Io::send_now) said was done. A peer's half-close does not hinder it.
 ///
 /// **Fairness.** No connection is served without limit while others wait.
 ///
@@ -144,6 +144,12 @@ pub trait Io {
     /// # Errors
     /// The kernel's: address in use or not available, no permission, out of descriptors.
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token>;
+
+    /// Makes room for so many connections, so that tables need not be moved, and copied, as they grow. It
+    /// takes memory only as that is used.
+    fn reserve(&mut self, connections: usize) {
+        let _ = connections;
+    }
 
     /// Begins to connect to `addr`, from `source` if given; ends in [`What::Connected`].
     ///
@@ -159,6 +165,16 @@ pub trait Io {
 
     /// Sends `what`, after all that was to be sent before.
     fn send(&mut self, on: Token, what: Outgoing);
+
+    /// Sends `bytes`, after all that was to be sent before, and tells whether that is done: then no
+    /// [`What::Sent`] comes of it. What the transport does not take at once is copied, and completes
+    /// as that of a [`send`](Io::send) does.
+    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let mut head = self.pool().lend_beyond();
+        head.as_vec().extend_from_slice(bytes);
+        self.send(on, Outgoing { head, body: Body::None });
+        false
+    }
 
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that
     /// is not completed yet fails: to have it delivered, await its [`What::Sent`].

@@ -20,9 +20,9 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, sockopt};
+use rustix::net::{self, SendFlags, sockopt};
 
-use super::{Completion, Io, ListenOptions, Outgoing, Pool, What};
+use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::sys;
@@ -127,6 +127,12 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         Ok(self.adopt(fd, State::LISTENER))
     }
 
+    fn reserve(&mut self, connections: usize) {
+        self.registry.reserve(connections);
+        self.sockets.reserve_exact(connections);
+        self.wheel.reserve(connections);
+    }
+
     fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
         let fd = stream(addr)?;
         sockopt::set_tcp_nodelay(&fd, true)?;
@@ -168,23 +174,22 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         }
     }
 
+    #[inline]
     fn send(&mut self, on: Token, mut what: Outgoing) {
-        let (order, edge, share) = (self.policy.order, self.edge, self.policy.turn_bytes);
+        if what.head.is_empty() {
+            what.head.release();
+        }
+        let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(on));
         let Some((fd, socket)) = self.socket(on) else {
             return;
         };
         if socket.state.contains(State::BROKEN) {
             return;
         }
-        if what.head.is_empty() {
-            what.head.release();
-        }
         if let Some(sends) = &mut socket.sends {
             sends.push_back(what);
             return;
         }
-        let writable = order == Order::TryFirst || (edge && socket.state.contains(State::WRITABLE));
-        let tries = writable && !socket.state.contains(State::CONNECTING);
         let progress =
             if tries { transmit(fd, &mut what, socket, share) } else { Progress::WouldBlock };
         let result = match progress {
@@ -194,20 +199,40 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 Err(error)
             }
             Progress::WouldBlock => {
-                socket.sends = Some(Box::new(VecDeque::from([what])));
                 if tries {
                     self.registry.would_block(on, Interest::WRITE);
                 }
                 self.declare_later(on);
-                return;
+                return self.send_later(on, what);
             }
             Progress::Yielded => {
-                socket.sends = Some(Box::new(VecDeque::from([what])));
                 self.go_on(on, true);
-                return;
+                return self.send_later(on, what);
             }
         };
         self.done.push_back(Completion { on, what: What::Sent(result) });
+    }
+
+    #[inline]
+    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(on));
+        let Some((fd, socket)) = self.socket(on) else {
+            return false;
+        };
+        let mut taken = 0;
+        let idle = socket.sends.is_none() && !socket.state.contains(State::BROKEN);
+        if idle & tries && (socket.used as usize) < share {
+            // What failed or would block is found to do so again below, where it is dealt with.
+            taken = net::send(fd, bytes, SendFlags::NOSIGNAL).unwrap_or(0);
+            socket.has_sent(taken);
+            if taken == bytes.len() {
+                return true;
+            }
+        }
+        let mut head = self.pool.lend_beyond();
+        head.as_vec().extend_from_slice(&bytes[taken..]);
+        self.send(on, Outgoing { head, body: Body::None });
+        false
     }
 
     fn shutdown(&mut self, on: Token) {

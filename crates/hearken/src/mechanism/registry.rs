@@ -63,6 +63,11 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         Registry { mechanism, slots: Vec::new(), free: Vec::new(), counters: Counters::default() }
     }
 
+    /// Makes room for so many more sources: memory that is taken only as it is used.
+    pub fn reserve(&mut self, sources: usize) {
+        self.slots.reserve_exact(sources);
+    }
+
     /// What holds for the mechanism.
     pub fn semantics(&self) -> &'static Semantics {
         self.mechanism.semantics()

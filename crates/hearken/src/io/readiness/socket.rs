@@ -24,7 +24,7 @@ pub(super) struct Socket {
 
 impl Socket {
     #[inline]
-    fn has_sent(&mut self, bytes: usize) {
+    pub(super) fn has_sent(&mut self, bytes: usize) {
         self.used = self.used.saturating_add(bytes as u32);
         self.sent += bytes as u64;
     }

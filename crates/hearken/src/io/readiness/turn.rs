@@ -1,6 +1,7 @@
 //! What is done in a turn: accepting, connecting, receiving, sending, and at its end telling the
 //! mechanism what is still waited for.
 
+use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +13,7 @@ use rustix::net::{self, RecvFlags, SocketFlags, sockopt};
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
-use crate::io::{Completion, What};
+use crate::io::{Completion, Outgoing, What};
 use crate::mechanism::Mechanism;
 use crate::waker::Wakeups;
 
@@ -35,6 +36,20 @@ impl<M: Mechanism> ReadinessIo<M> {
     pub(super) fn socket(&mut self, on: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
         let fd = self.registry.get(on)?.as_fd();
         Some((fd, &mut self.sockets[on.slot() as usize]))
+    }
+
+    /// Whether a send is tried before it is waited for.
+    #[inline]
+    pub(super) fn tries_to_send(&self, on: Token) -> bool {
+        let state = self.sockets.get(on.slot() as usize).map_or(State::empty(), |of| of.state);
+        let told = self.edge && state.contains(State::WRITABLE);
+        (self.policy.order == Order::TryFirst || told) && !state.contains(State::CONNECTING)
+    }
+
+    /// Keeps a send, or what is left of it, for later.
+    #[cold]
+    pub(super) fn send_later(&mut self, on: Token, what: Outgoing) {
+        self.sockets[on.slot() as usize].sends = Some(Box::new(VecDeque::from([what])));
     }
 
     /// What is waited for.
