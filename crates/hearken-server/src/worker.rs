@@ -48,7 +48,7 @@ pub(crate) struct Worker<I: Io> {
     tidy_at: Option<Time>,
     /// Until when a connection may be idle that becomes so in this turn.
     idle_until: Time,
-    /// Where answers are put together.
+    /// Where answers are put together; empty but while that is done.
     out: Vec<u8>,
     /// Once it is to stop: when its patience ends.
     grace_ends: Option<Time>,
@@ -247,16 +247,8 @@ impl<I: Io> Worker<I> {
     }
 
     /// Answers the requests that are whole, and tells how many bytes they took.
-    fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
-        let mut out = std::mem::take(&mut self.out);
-        out.clear();
-        let used = self.answer_by(on, bytes, &mut out);
-        self.out = out;
-        used
-    }
-
     #[inline]
-    fn answer_by(&mut self, on: Token, bytes: &[u8], out: &mut Vec<u8>) -> usize {
+    fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &mut self.connections[on.slot() as usize];
@@ -264,13 +256,13 @@ impl<I: Io> Worker<I> {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(reject) => {
-                    self.refuse(on, reject, out);
+                    self.refuse(on, reject);
                     return bytes.len();
                 }
             };
             if request.body != hearken_http::Body::None {
                 // What was asked before is answered before.
-                if !out.is_empty() && !self.send(on, out, Body::None) {
+                if !self.out.is_empty() && !self.send(on, Body::None) {
                     return used;
                 }
                 let (head, body, expects) =
@@ -281,52 +273,52 @@ impl<I: Io> Worker<I> {
             used += request.head_len;
             let more = used < bytes.len();
             let keep_alive = request.keep_alive && self.grace_ends.is_none();
-            let answer = self.site.answer(&request, &self.date, keep_alive, out);
+            let answer = self.site.answer(&request, &self.date, keep_alive, &mut self.out);
             if let Some(log) = &mut self.log {
                 log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
             }
             let (ready, body) = (answer.ready, answer.body);
             if keep_alive {
-                if !ready.is_empty() && !more && out.is_empty() {
+                if !ready.is_empty() && !more && self.out.is_empty() {
                     // By far the most common, and sent from where it is kept.
                     let done = self.io.send_now(on, ready);
                     self.sent_now(on, done);
                     return used;
                 }
-                out.extend_from_slice(ready);
-                if out.len() < GATHER && matches!(body, Body::None) {
+                self.out.extend_from_slice(ready);
+                if self.out.len() < GATHER && matches!(body, Body::None) {
                     continue;
                 }
             } else {
-                out.extend_from_slice(ready);
+                self.out.extend_from_slice(ready);
                 let connection = &mut self.connections[on.slot() as usize];
                 connection.close_after(request.keep_alive || more);
-                self.send(on, out, body);
+                self.send(on, body);
                 return bytes.len(); // What comes after it is not answered.
             }
-            if !self.send(on, out, body) {
+            if !self.send(on, body) {
                 return used;
             }
         }
-        if !out.is_empty() {
-            self.send(on, out, Body::None);
+        if !self.out.is_empty() {
+            self.send(on, Body::None);
         }
         used
     }
 
-    /// Sends `out` and then `body`, and tells whether that is done and the connection is for the next
-    /// request.
-    fn send(&mut self, on: Token, out: &mut Vec<u8>, body: Body) -> bool {
+    /// Sends what was put together and then `body`, and tells whether that is done and the connection
+    /// is for the next request.
+    fn send(&mut self, on: Token, body: Body) -> bool {
         if matches!(body, Body::None) {
-            let done = self.io.send_now(on, out);
-            out.clear();
+            let done = self.io.send_now(on, &self.out);
+            self.out.clear();
             return self.sent_now(on, done);
         }
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Sending;
         connection.sends += 1;
         let mut head = self.io.pool().lend_beyond();
-        head.as_vec().append(out);
+        head.as_vec().append(&mut self.out);
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
         self.io.send(on, Outgoing { head, body });
         false
@@ -349,8 +341,9 @@ impl<I: Io> Worker<I> {
     }
 
     /// Answers what cannot be understood, or not be served, and closes.
-    fn refuse(&mut self, on: Token, reject: Reject, out: &mut Vec<u8>) {
-        refusal(reject, &self.date, out);
+    #[cold]
+    fn refuse(&mut self, on: Token, reject: Reject) {
+        refusal(reject, &self.date, &mut self.out);
         if let Some(log) = &mut self.log {
             log.answered(
                 on.slot(),
@@ -365,7 +358,7 @@ impl<I: Io> Worker<I> {
         connection.pending = None;
         // It may have been refused because its deadline had passed.
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
-        self.send(on, out, Body::None);
+        self.send(on, Body::None);
     }
 
     /// Discards a request's body, which begins after the `head` bytes of `bytes`, before it is
@@ -380,7 +373,7 @@ impl<I: Io> Worker<I> {
     ) {
         let reader = match BodyReader::new(body, self.config.body_limit, &self.config.limits) {
             Ok(reader) => reader,
-            Err(reject) => return self.refuse(on, reject, &mut Vec::new()),
+            Err(reject) => return self.refuse(on, reject),
         };
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Body;
@@ -409,7 +402,7 @@ impl<I: Io> Worker<I> {
         while at < bytes.len() && !reader.is_done() {
             match reader.next(&bytes[at..]) {
                 Ok(piece) => at += piece.consumed,
-                Err(reject) => return self.refuse(on, reject, &mut Vec::new()),
+                Err(reject) => return self.refuse(on, reject),
             }
         }
         bytes.drain(head..at);
@@ -544,7 +537,7 @@ impl<I: Io> Worker<I> {
             Phase::Head if connection.backlog() == 0 => self.close(on),
             Phase::Head | Phase::Body => {
                 let late = Reject { status: 408, reason: "the request took too long" };
-                self.refuse(on, late, &mut Vec::new());
+                self.refuse(on, late);
             }
             Phase::Sending => {
                 let delivered = self.io.delivered(on);

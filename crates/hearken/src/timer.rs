@@ -152,20 +152,25 @@ impl Wheel {
     /// If `key` is 2^31 or more.
     #[inline]
     pub fn arm(&mut self, key: u32, deadline: Time) {
-        assert!(key < HEAD, "a wheel's keys are dense");
         // Rounded up to a tick, so that it never fires early.
         let deadline =
             (deadline.0 >> TICK_BITS) + u64::from(deadline.0 & ((1 << TICK_BITS) - 1) != 0);
+        match self.entries.get_mut(key as usize) {
+            Some(entry) if entry.prev != NONE && entry.deadline <= deadline => {
+                entry.deadline = deadline;
+            }
+            _ => self.rearm(key, deadline),
+        }
+    }
+
+    #[inline(never)]
+    fn rearm(&mut self, key: u32, deadline: u64) {
+        assert!(key < HEAD, "a wheel's keys are dense");
         if key as usize >= self.entries.len() {
             let idle = Entry { deadline: 0, next: NONE, prev: NONE };
             self.entries.resize(key as usize + 1, idle);
         }
-        let entry = &mut self.entries[key as usize];
-        if entry.prev != NONE {
-            if entry.deadline <= deadline {
-                entry.deadline = deadline;
-                return;
-            }
+        if self.entries[key as usize].prev != NONE {
             self.unlink(key);
         }
         self.entries[key as usize].deadline = deadline;

@@ -215,13 +215,13 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     #[inline]
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(on));
+        let tries = self.tries_to_send(on);
+        let share = self.policy.turn_bytes;
         let Some((fd, socket)) = self.socket(on) else {
             return false;
         };
         let mut taken = 0;
-        let idle = socket.sends.is_none() && !socket.state.contains(State::BROKEN);
-        if idle & tries && (socket.used as usize) < share {
+        if tries && socket.sends.is_none() && (socket.used as usize) < share {
             // What failed or would block is found to do so again below, where it is dealt with.
             taken = net::send(fd, bytes, SendFlags::NOSIGNAL).unwrap_or(0);
             socket.has_sent(taken);

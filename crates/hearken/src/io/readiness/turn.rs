@@ -43,7 +43,8 @@ impl<M: Mechanism> ReadinessIo<M> {
     pub(super) fn tries_to_send(&self, on: Token) -> bool {
         let state = self.sockets.get(on.slot() as usize).map_or(State::empty(), |of| of.state);
         let told = self.edge && state.contains(State::WRITABLE);
-        (self.policy.order == Order::TryFirst || told) && !state.contains(State::CONNECTING)
+        (self.policy.order == Order::TryFirst || told)
+            && !state.intersects(State::CONNECTING | State::BROKEN)
     }
 
     /// Keeps a send, or what is left of it, for later.
