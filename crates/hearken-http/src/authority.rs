@@ -2,7 +2,23 @@
 
 use std::net::Ipv6Addr;
 
+use crate::block::{self, Block};
 use crate::scan;
+
+/// Reads a Host field line as nearly all clients write it, and with a valid host in it; returns what
+/// follows it too.
+#[inline(always)]
+pub(crate) fn usual_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let value = bytes.strip_prefix(b"Host: ")?;
+    let (host, end) = value.split_at_checked(match Block::new(value).host_and_port() {
+        block::LEN => scan::host(value),
+        len => len,
+    })?;
+    match end {
+        [b'\r', b'\n', rest @ ..] if !host.is_empty() => Some((host, rest)),
+        _ => None,
+    }
+}
 
 /// Splits and checks an authority without userinfo: `(host, port)`, the port `None` when there
 /// is no colon and possibly empty when there is one. `None` when it is not valid.

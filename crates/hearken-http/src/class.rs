@@ -57,14 +57,30 @@ pub(crate) fn is(byte: u8, class: u8) -> bool {
 }
 
 /// How many bytes at the start of `bytes` are in `class`, looked at one by one.
-#[inline]
+#[cfg(test)]
 pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
     bytes.iter().position(|&byte| !is(byte, class)).unwrap_or(bytes.len())
 }
 
 /// `bytes` without the spaces and tabs around it (OWS, RFC 9110 section 5.6.3).
-#[inline]
-pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+#[inline(always)]
+pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
+    // As nearly all senders write it: one space before and none after.
+    match bytes {
+        [b' ', value @ ..] if is_trimmed(value) => value,
+        _ => trim_any(bytes),
+    }
+}
+
+/// Whether `bytes` starts and ends with something else than a blank; or with a control character,
+/// which only costs a second look.
+#[inline(always)]
+fn is_trimmed(bytes: &[u8]) -> bool {
+    matches!((bytes.first(), bytes.last()), (Some(b'!'..), Some(b'!'..)))
+}
+
+#[inline(never)]
+fn trim_any(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
     }
@@ -75,17 +91,34 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 }
 
 /// Whether the token `name` is `lower`, whatever its case. `lower` holds `a..=z` and `-` only.
-#[inline]
+#[inline(always)]
 pub(crate) fn same_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     // Setting bit 5 maps no other token byte onto a letter or a hyphen.
     let Ok(name) = <&[u8; N]>::try_from(name) else {
         return false;
     };
     let mut difference = 0;
-    for (byte, want) in name.iter().zip(lower) {
-        difference |= (byte | 0x20) ^ want;
+    // In words, of which the last two may overlap.
+    let word = if N < 8 { 4 } else { 8 };
+    let mut at = 0;
+    while at < N {
+        let from = at.min(N.saturating_sub(word));
+        difference |=
+            (load(name, from, word) | load(&[0x20; N], from, word)) ^ load(lower, from, word);
+        at += word;
     }
     difference == 0
+}
+
+/// Up to `word` bytes from `at` on, as a number; constant but for the bytes.
+#[inline(always)]
+fn load(bytes: &[u8], at: usize, word: usize) -> u64 {
+    let bytes = bytes.get(at..).unwrap_or_default();
+    match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
+        (Some(eight), _) if word == 8 => u64::from_le_bytes(*eight),
+        (_, Some(four)) if word == 4 => u32::from_le_bytes(*four).into(),
+        _ => bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)),
+    }
 }
 
 #[cfg(test)]

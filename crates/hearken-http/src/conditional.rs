@@ -84,10 +84,10 @@ pub struct Conditions<'b> {
 impl<'b> From<&Request<'b>> for Conditions<'b> {
     fn from(request: &Request<'b>) -> Self {
         Self {
-            if_match: request.if_match,
-            if_unmodified_since: request.if_unmodified_since,
-            if_none_match: request.if_none_match,
-            if_modified_since: request.if_modified_since,
+            if_match: request.if_match(),
+            if_unmodified_since: request.if_unmodified_since(),
+            if_none_match: request.if_none_match(),
+            if_modified_since: request.if_modified_since(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::iter::FusedIterator;
 
+use crate::class;
 use crate::line::{Line, field_line};
 
 /// The fields of a head in the order they came, as `(name, value)`.
@@ -10,26 +11,27 @@ use crate::line::{Line, field_line};
 /// their case; values are without the spaces and tabs around them.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'b> {
-    bytes: &'b [u8],
-    at: usize,
+    rest: &'b [u8],
 }
 
 impl<'b> Fields<'b> {
-    /// The fields of a head in `bytes` that has been parsed, the first line starting at `at`.
-    pub(crate) fn new(bytes: &'b [u8], at: usize) -> Self {
-        Self { bytes, at }
+    /// The fields of a head that has been parsed, from its first field line on.
+    #[inline]
+    pub(crate) fn new(rest: &'b [u8]) -> Self {
+        Self { rest }
     }
 }
 
 impl<'b> Iterator for Fields<'b> {
     type Item = (&'b [u8], &'b [u8]);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok(Line::Field { name, value, next }) = field_line(self.bytes, self.at) else {
+        let Ok(Line::Field { field, rest }) = field_line(self.rest) else {
             return None;
         };
-        self.at = next;
-        Some((name, value))
+        self.rest = rest;
+        Some((field.name(), class::trim(field.value())))
     }
 }
 

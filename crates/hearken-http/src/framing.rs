@@ -1,6 +1,6 @@
 //! The fields that decide where a message ends and whether another may follow it.
 
-use crate::class;
+use crate::class::{same_name, trim};
 use crate::error::Reject;
 use crate::scan;
 use crate::version::Version;
@@ -45,46 +45,17 @@ pub(crate) struct Framing<'b> {
     content_length: Option<&'b [u8]>,
     transfer_encoding: Option<&'b [u8]>,
     repeated: bool,
-    close: bool,
-    keep_alive: bool,
-    upgrade: bool,
 }
 
 impl<'b> Framing<'b> {
     #[inline]
     pub(crate) fn content_length(&mut self, value: &'b [u8]) {
-        self.repeated |= self.content_length.replace(value).is_some();
+        self.repeated |= self.content_length.replace(trim(value)).is_some();
     }
 
     #[inline]
     pub(crate) fn transfer_encoding(&mut self, value: &'b [u8]) {
-        self.repeated |= self.transfer_encoding.replace(value).is_some();
-    }
-
-    /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1.
-    #[inline]
-    pub(crate) fn connection(&mut self, value: &[u8]) {
-        for option in value.split(|&byte| byte == b',') {
-            let option = class::trim(option);
-            match option.len() {
-                5 => self.close |= option.eq_ignore_ascii_case(b"close"),
-                7 => self.upgrade |= option.eq_ignore_ascii_case(b"upgrade"),
-                10 => self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive"),
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether the connection is meant to outlive the message, RFC 9112 section 9.3.
-    #[inline]
-    pub(crate) fn is_persistent(&self, version: Version) -> bool {
-        !self.close && (self.keep_alive || version == Version::Http11)
-    }
-
-    /// Whether a Connection line named `upgrade`.
-    #[inline]
-    pub(crate) fn names_upgrade(&self) -> bool {
-        self.upgrade
+        self.repeated |= self.transfer_encoding.replace(trim(value)).is_some();
     }
 
     /// How the body is delimited; `None` when no field says. Doubt is an error.
@@ -111,6 +82,61 @@ impl<'b> Framing<'b> {
     }
 }
 
+/// The options of the Connection lines of a head that matter here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options(u8);
+
+impl Options {
+    const CLOSE: u8 = 1;
+    const KEEP_ALIVE: u8 = 2;
+    const UPGRADE: u8 = 4;
+
+    /// The options of a head that has no Connection line.
+    #[inline]
+    pub(crate) fn new(version: Version) -> Self {
+        Self(match version {
+            Version::Http10 => 0,
+            Version::Http11 => Self::KEEP_ALIVE,
+        })
+    }
+
+    /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1.
+    #[inline]
+    pub(crate) fn add(&mut self, line: &[u8]) {
+        let line = trim(line);
+        self.0 |= match line.len() {
+            10 if same_name(line, b"keep-alive") => Self::KEEP_ALIVE,
+            _ => Self::of(line),
+        };
+    }
+
+    #[inline(never)]
+    fn of(line: &[u8]) -> u8 {
+        let options = line.split(|&byte| byte == b',').map(|option| {
+            let option = trim(option);
+            match option.len() {
+                5 if option.eq_ignore_ascii_case(b"close") => Self::CLOSE,
+                7 if option.eq_ignore_ascii_case(b"upgrade") => Self::UPGRADE,
+                10 if option.eq_ignore_ascii_case(b"keep-alive") => Self::KEEP_ALIVE,
+                _ => 0,
+            }
+        });
+        options.fold(0, |all, option| all | option)
+    }
+
+    /// Whether the connection is meant to outlive the message, RFC 9112 section 9.3.
+    #[inline]
+    pub(crate) fn is_persistent(self) -> bool {
+        self.0 & (Self::CLOSE | Self::KEEP_ALIVE) == Self::KEEP_ALIVE
+    }
+
+    /// Whether a Connection line named `upgrade`.
+    #[inline]
+    pub(crate) fn names_upgrade(self) -> bool {
+        self.0 & Self::UPGRADE != 0
+    }
+}
+
 /// The number in `digits`: one or more ASCII digits and nothing else, at most [`u64::MAX`].
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
@@ -128,7 +154,7 @@ fn chunked(value: &[u8]) -> Result<(), Reject> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
     }
-    let mut codings = value.rsplit(|&byte| byte == b',').map(class::trim);
+    let mut codings = value.rsplit(|&byte| byte == b',').map(trim);
     let last_is_chunked = codings.next().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
     let others_are_known_not_to_be = codings.all(|coding| {
         !coding.is_empty()

@@ -21,7 +21,7 @@
 //! assert!(parser.parse(&bytes[..20], &Limits::default())?.is_none()); // needs more bytes
 //! let request = parser.parse(bytes, &Limits::default())?.expect("the head is whole");
 //! assert_eq!(request.method, Method::Get);
-//! assert_eq!(request.target, Target::Origin { path: b"/index.html", query: Some(b"x=1") });
+//! assert_eq!(request.target(), Target::Origin { path: b"/index.html", query: Some(b"x=1") });
 //! assert!(request.keep_alive);
 //! assert_eq!(request.head_len, bytes.len());
 //!
@@ -35,6 +35,7 @@
 //! ```
 
 mod authority;
+mod block;
 mod body;
 mod class;
 pub mod conditional;
@@ -43,12 +44,15 @@ mod error;
 mod fields;
 mod framing;
 pub mod head;
+mod known;
 mod limits;
 mod line;
 mod method;
+mod parser;
 pub mod path;
 pub mod range;
 mod request;
+mod request_line;
 mod response;
 mod scan;
 mod target;
@@ -62,7 +66,8 @@ pub use framing::{Body, ResponseBody};
 pub use head::{ResponseHead, reason};
 pub use limits::Limits;
 pub use method::Method;
-pub use request::{Request, RequestParser};
+pub use parser::RequestParser;
+pub use request::Request;
 pub use response::{Response, ResponseParser};
 pub use target::Target;
 pub use version::Version;

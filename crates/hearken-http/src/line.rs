@@ -1,37 +1,99 @@
 //! Field lines, and how far the search for the end of a head has got.
 
-use crate::class;
+use crate::block::{self, Block};
 use crate::error::Reject;
 use crate::scan;
 
 /// What stands at the start of a line of the field section.
 pub(crate) enum Line<'b> {
-    /// A whole field line; the next line starts at `next`.
-    Field { name: &'b [u8], value: &'b [u8], next: usize },
-    /// The blank line; the body starts at `next`.
-    Blank { next: usize },
+    /// A whole field line, and what follows it.
+    Field { field: Field<'b>, rest: &'b [u8] },
+    /// The blank line, and the body after it.
+    Blank { rest: &'b [u8] },
     /// The bytes end before the line does.
     Partial,
 }
 
-/// Reads the line that starts at `start`: RFC 9112 section 5, without obs-fold.
-#[inline]
-pub(crate) fn field_line(bytes: &[u8], start: usize) -> Result<Line<'_>, Reject> {
-    let line = bytes.get(start..).unwrap_or_default();
-    if let [b'\r', b'\n', ..] = line {
-        return Ok(Line::Blank { next: start + 2 });
+/// A field line.
+pub(crate) struct Field<'b> {
+    /// The bytes that it starts with.
+    pub(crate) bytes: &'b [u8],
+    pub(crate) name_len: usize,
+    /// How long it is, its end not included.
+    pub(crate) len: usize,
+}
+
+impl<'b> Field<'b> {
+    #[inline(always)]
+    pub(crate) fn name(&self) -> &'b [u8] {
+        self.bytes.get(..self.name_len).unwrap_or_default()
     }
-    let (name, rest) = line.split_at(scan::token(line));
+
+    /// What follows the colon, not trimmed.
+    #[inline(always)]
+    pub(crate) fn value(&self) -> &'b [u8] {
+        self.bytes.get(self.name_len + 1..self.len).unwrap_or_default()
+    }
+}
+
+/// Reads the line that `bytes` starts with: RFC 9112 section 5, without obs-fold.
+#[inline(always)]
+pub(crate) fn field_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
+    // Most lines show the whole of their name, and many all they have, in their first block.
+    let (name_len, len) = match bytes.first_chunk() {
+        Some(chunk) => {
+            let block = Block::from(chunk);
+            let name_len = match block.name() {
+                block::LEN => scan::token_from(bytes, block::LEN),
+                len => len,
+            };
+            let len = match block.text() {
+                block::LEN => scan::plain_text_from(bytes, block::LEN),
+                len => len,
+            };
+            (name_len, len)
+        }
+        None => match bytes {
+            [b'\r', b'\n', rest @ ..] => return Ok(Line::Blank { rest }),
+            _ => short_line(bytes),
+        },
+    };
+    if let Some((line, end)) = bytes.split_at_checked(len)
+        && let [b'\r', b'\n', rest @ ..] = end
+        && let Some(b':') = line.get(name_len)
+        && name_len > 0
+    {
+        return Ok(Line::Field { field: Field { bytes, name_len, len }, rest });
+    }
+    unusual_line(bytes)
+}
+
+/// How long the name and the whole of a line are that starts less than a block before the end.
+#[inline(never)]
+fn short_line(bytes: &[u8]) -> (usize, usize) {
+    let block = Block::short(bytes);
+    (block.name(), block.text())
+}
+
+/// Reads any line.
+#[inline(never)]
+fn unusual_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
+    if let Some(rest) = bytes.strip_prefix(b"\r\n") {
+        return Ok(Line::Blank { rest });
+    }
+    let name_len = scan::token(bytes);
+    let (name, rest) = bytes.split_at(name_len);
     let value = match rest {
         [b':', value @ ..] if !name.is_empty() => value,
         [b'\r'] if name.is_empty() => return Ok(Line::Partial),
         [] => return Ok(Line::Partial),
         [stop, ..] => return Err(bad_name(name, *stop)),
     };
-    let (text, rest) = value.split_at(scan::text(value));
-    match rest {
-        [b'\r', b'\n', ..] => {
-            Ok(Line::Field { name, value: class::trim(text), next: bytes.len() - rest.len() + 2 })
+    let text_len = scan::text(value);
+    let len = name_len + 1 + text_len;
+    match value.get(text_len..).unwrap_or_default() {
+        [b'\r', b'\n', rest @ ..] => {
+            Ok(Line::Field { field: Field { bytes, name_len, len }, rest })
         }
         [] | [b'\r'] => Ok(Line::Partial),
         [stop, ..] => Err(bad_control(*stop)),
@@ -72,6 +134,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// Whether nothing was looked at yet.
+    #[inline]
+    pub(crate) fn is_start(&self) -> bool {
+        self.scanned == 0
+    }
+
     /// Whether parsing `window` from its start would say more than that it is incomplete.
     #[inline]
     pub(crate) fn is_worth_parsing(&mut self, window: &[u8]) -> bool {
@@ -93,7 +161,10 @@ impl Progress {
                     return false;
                 }
                 [b'\r', b'\n', ..]
-                    if matches!(field_line(window, line), Ok(Line::Field { .. })) =>
+                    if matches!(
+                        field_line(window.get(line..).unwrap_or_default()),
+                        Ok(Line::Field { .. })
+                    ) =>
                 {
                     at += 2;
                     line = at;
@@ -103,25 +174,22 @@ impl Progress {
         }
     }
 
-    /// Remembers that `window` is good but incomplete, its last line starting at `line`.
-    fn wait(&mut self, line: usize, window: &[u8]) {
-        self.line = clamp(line);
-        self.scanned = clamp(window.len() - usize::from(window.last() == Some(&b'\r')));
-    }
-
-    /// The answer to a head that is good but incomplete: more is waited for, unless it `is_too_long`.
+    /// The answer to a head that is good but incomplete, and ends with the first bytes of `line`:
+    /// more is waited for, unless `window` is not `all` there is: then it is too long.
     #[cold]
+    #[inline(never)]
     pub(crate) fn incomplete<T>(
         &mut self,
-        line: usize,
+        line: &[u8],
         window: &[u8],
-        is_too_long: bool,
+        all: &[u8],
     ) -> Result<Option<T>, Reject> {
-        if is_too_long {
+        if window.len() < all.len() {
             *self = Progress::default();
             return Err(Reject::new(431, "head is too long"));
         }
-        self.wait(line, window);
+        self.line = clamp(window.len() - line.len());
+        self.scanned = clamp(window.len() - usize::from(window.last() == Some(&b'\r')));
         Ok(None)
     }
 

@@ -3,7 +3,7 @@
 use crate::class::same_name;
 use crate::error::{Malformed, Reject};
 use crate::fields::{FieldValues, Fields};
-use crate::framing::{Body, Framing, ResponseBody};
+use crate::framing::{Body, Framing, Options, ResponseBody};
 use crate::limits::Limits;
 use crate::line::{Line, Progress, bad_control, field_line};
 use crate::method::Method;
@@ -94,10 +94,10 @@ impl ResponseParser {
         if !self.progress.is_worth_parsing(window) && !is_too_long {
             return Ok(None);
         }
-        let mut line = 0;
+        let mut line = window;
         let result = parse_head(window, method, limits, &mut line);
         match result {
-            Ok(None) => Ok(self.progress.incomplete(line, window, is_too_long)?),
+            Ok(None) => Ok(self.progress.incomplete(line, window, bytes)?),
             _ => {
                 self.reset();
                 Ok(result?)
@@ -106,37 +106,41 @@ impl ResponseParser {
     }
 }
 
-/// Reads a head from its first byte. Leaves the start of the last line it saw in `line`.
+/// Reads a head from its first byte. Leaves what it saw of the last line in `line`.
 #[inline]
 fn parse_head<'b>(
     bytes: &'b [u8],
     method: Method<'_>,
     limits: &Limits,
-    line: &mut usize,
+    line: &mut &'b [u8],
 ) -> Result<Option<Response<'b>>, Reject> {
-    let Some(StatusLine { version, status, reason, next: first }) = status_line(bytes)? else {
+    let Some(StatusLine { version, status, reason, rest: first }) = status_line(bytes)? else {
         return Ok(None);
     };
+    let mut options = Options::new(version);
     let mut framing = Framing::default();
-    let mut at = first;
     let mut left = limits.fields;
-    let head_len = loop {
-        let (name, value) = match field_line(bytes, at)? {
-            Line::Field { name, value, next } => {
-                at = next;
-                (name, value)
+    let mut rest = first;
+    let body_bytes = loop {
+        let field = match field_line(rest)? {
+            Line::Field { field, rest: next } => {
+                rest = next;
+                field
             }
-            Line::Blank { next } => break next,
+            Line::Blank { rest } => break rest,
             Line::Partial => {
-                *line = at;
+                *line = rest;
                 return Ok(None);
             }
         };
         left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
+        let name = field.name();
         match name.len() {
-            10 if same_name(name, b"connection") => framing.connection(value),
-            14 if same_name(name, b"content-length") => framing.content_length(value),
-            17 if same_name(name, b"transfer-encoding") => framing.transfer_encoding(value),
+            10 if same_name(name, b"connection") => options.add(field.value()),
+            14 if same_name(name, b"content-length") => framing.content_length(field.value()),
+            17 if same_name(name, b"transfer-encoding") => {
+                framing.transfer_encoding(field.value());
+            }
             _ => {}
         }
     };
@@ -146,8 +150,9 @@ fn parse_head<'b>(
     } else {
         framing.body(version)?.map_or(ResponseBody::UntilClose, Body::into)
     };
-    let keep_alive = framing.is_persistent(version) && body != ResponseBody::UntilClose;
-    let fields = Fields::new(bytes, first);
+    let keep_alive = options.is_persistent() && body != ResponseBody::UntilClose;
+    let head_len = bytes.len() - body_bytes.len();
+    let fields = Fields::new(first);
     Ok(Some(Response { version, status, reason, body, keep_alive, head_len, fields }))
 }
 
@@ -163,7 +168,7 @@ struct StatusLine<'b> {
     version: Version,
     status: u16,
     reason: &'b [u8],
-    next: usize,
+    rest: &'b [u8],
 }
 
 /// Reads `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
@@ -199,10 +204,7 @@ fn status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
     };
     let (reason, end) = text.split_at(scan::text(text));
     match end {
-        [b'\r', b'\n', ..] => {
-            let next = bytes.len() - end.len() + 2;
-            Ok(Some(StatusLine { version, status, reason, next }))
-        }
+        [b'\r', b'\n', rest @ ..] => Ok(Some(StatusLine { version, status, reason, rest })),
         [] | [b'\r'] => Ok(None),
         [stop, ..] => Err(bad_control(*stop)),
     }

@@ -38,29 +38,25 @@ pub enum Target<'b> {
 
 impl<'b> Target<'b> {
     /// Finds the form of `raw`, whose bytes have been checked, with its first `?` at `path_len`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn parse(
-        method: Method<'_>,
+        method: &Method<'_>,
         raw: &'b [u8],
         path_len: usize,
     ) -> Result<Self, Reject> {
         match raw.split_at_checked(path_len) {
-            Some((path @ [b'/', ..], tail)) if method != Method::Connect => {
+            Some((path @ [b'/', ..], tail)) if !matches!(method, Method::Connect) => {
                 Ok(Self::Origin { path, query: tail.get(1..) })
             }
-            Some((head, tail)) => Self::parse_other(method, raw, head, tail),
-            None => Err(BAD),
+            _ => Self::parse_other(method, raw, path_len),
         }
     }
 
-    /// Finds a form other than the usual one in `raw`, which is `head` up to a `?` and `tail`.
+    /// Finds a form other than the usual one.
     #[cold]
-    fn parse_other(
-        method: Method<'_>,
-        raw: &'b [u8],
-        head: &'b [u8],
-        tail: &'b [u8],
-    ) -> Result<Self, Reject> {
+    #[inline(never)]
+    fn parse_other(method: &Method<'_>, raw: &'b [u8], path_len: usize) -> Result<Self, Reject> {
+        let (head, tail) = raw.split_at_checked(path_len).ok_or(BAD)?;
         match (raw, method) {
             (_, Method::Connect) => match authority::split(raw) {
                 Some((_, Some([_, ..]))) => Ok(Self::Authority(raw)),

@@ -12,13 +12,13 @@ fn view(result: Result<Option<Request<'_>>, Reject>) -> String {
             format!(
                 "{:?} {:?} {:?} {:?} {:?} {} {} {:?} {} {fields:?}",
                 request.method,
-                request.target,
+                request.target(),
                 request.version,
                 request.host,
                 request.body,
                 request.keep_alive,
                 request.expect_continue,
-                request.upgrade,
+                request.upgrade(),
                 request.head_len,
             )
         }

@@ -18,7 +18,7 @@ fn every_part_is_found() {
     assert_eq!(request.version, Version::Http11);
     assert_eq!(request.raw_target, b"http://B:80/p/q?x=1?y");
     assert_eq!(
-        request.target,
+        request.target(),
         Target::Absolute {
             scheme: b"http",
             authority: b"B:80",
@@ -26,18 +26,18 @@ fn every_part_is_found() {
             query: Some(b"x=1?y")
         }
     );
-    assert_eq!(request.target.path_and_query(), Some((&b"/p/q"[..], Some(&b"x=1?y"[..]))));
+    assert_eq!(request.target().path_and_query(), Some((&b"/p/q"[..], Some(&b"x=1?y"[..]))));
     assert_eq!(request.host, Some(&b"B:80"[..]), "the target overrules the Host field");
-    assert_eq!(request.range, Some(&b"bytes=0-1"[..]));
-    assert_eq!(request.if_range, Some(&b"\"t\""[..]));
-    assert_eq!(request.if_match, Some(&b"*"[..]));
-    assert_eq!(request.if_none_match, Some(&b"\"u\""[..]));
-    assert_eq!(request.if_modified_since, Some(&b"m"[..]));
-    assert_eq!(request.if_unmodified_since, Some(&b"n"[..]));
-    assert_eq!(request.referer, Some(&b"r"[..]));
-    assert_eq!(request.user_agent, Some(&b"u a"[..]));
-    assert_eq!(request.accept_encoding, Some(&b"gzip"[..]));
-    assert_eq!(request.upgrade, Some(&b"websocket"[..]));
+    assert_eq!(request.range(), Some(&b"bytes=0-1"[..]));
+    assert_eq!(request.if_range(), Some(&b"\"t\""[..]));
+    assert_eq!(request.if_match(), Some(&b"*"[..]));
+    assert_eq!(request.if_none_match(), Some(&b"\"u\""[..]));
+    assert_eq!(request.if_modified_since(), Some(&b"m"[..]));
+    assert_eq!(request.if_unmodified_since(), Some(&b"n"[..]));
+    assert_eq!(request.field("referer"), Some(&b"r"[..]));
+    assert_eq!(request.field("User-Agent"), Some(&b"u a"[..]));
+    assert_eq!(request.field("ACCEPT-ENCODING"), Some(&b"gzip"[..]));
+    assert_eq!(request.upgrade(), Some(&b"websocket"[..]));
     assert!(request.expect_continue);
     assert!(request.keep_alive);
     assert_eq!(&bytes[request.head_len..], b"abc");
@@ -75,9 +75,9 @@ fn old_clients_neither_upgrade_nor_expect() {
     let bytes = b"POST / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: x\r\n\
         Expect: 100-continue\r\nContent-Length: 1\r\n\r\n";
     let request = parse(bytes);
-    assert_eq!((request.upgrade, request.expect_continue), (None, false));
+    assert_eq!((request.upgrade(), request.expect_continue), (None, false));
     let unnamed = parse(b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\n\r\n");
-    assert_eq!(unnamed.upgrade, None, "the Connection field must name it");
+    assert_eq!(unnamed.upgrade(), None, "the Connection field must name it");
     let bodyless = parse(b"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n");
     assert!(!bodyless.expect_continue);
 }

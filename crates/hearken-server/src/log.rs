@@ -74,9 +74,10 @@ impl AccessLog {
             None => out.push(b'-'),
         }
         let _ = write!(out, "\" {status} {length} \"");
-        escaped(request.and_then(|request| request.referer).unwrap_or(b"-"), out);
+        let field = |name| request.and_then(|request| request.field(name)).unwrap_or(b"-");
+        escaped(field("Referer"), out);
         out.extend_from_slice(b"\" \"");
-        escaped(request.and_then(|request| request.user_agent).unwrap_or(b"-"), out);
+        escaped(field("User-Agent"), out);
         out.extend_from_slice(b"\"\n");
     }
 

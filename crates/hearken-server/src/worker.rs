@@ -252,11 +252,13 @@ impl<I: Io> Worker<I> {
         let mut used = 0;
         while used < bytes.len() {
             let connection = &mut self.connections[on.slot() as usize];
-            let request = match connection.parser.parse(&bytes[used..], &self.config.limits) {
+            let parsed = connection.parser.parse(&bytes[used..], &self.config.limits);
+            // By reference, as it is large enough that a move is a copy.
+            let request = match &parsed {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(reject) => {
-                    self.refuse(on, reject);
+                    self.refuse(on, *reject);
                     return bytes.len();
                 }
             };
@@ -273,9 +275,9 @@ impl<I: Io> Worker<I> {
             used += request.head_len;
             let more = used < bytes.len();
             let keep_alive = request.keep_alive && self.grace_ends.is_none();
-            let answer = self.site.answer(&request, &self.date, keep_alive, &mut self.out);
+            let answer = self.site.answer(request, &self.date, keep_alive, &mut self.out);
             if let Some(log) = &mut self.log {
-                log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+                log.answered(on.slot(), &self.date, Some(request), answer.status, answer.length);
             }
             let (ready, body) = (answer.ready, answer.body);
             if keep_alive {

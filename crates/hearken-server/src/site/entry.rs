@@ -152,12 +152,7 @@ impl Entry {
     #[inline(always)]
     pub(super) fn answer(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
         let request = exchange.request;
-        let plain = request.range.is_none()
-            & request.if_none_match.is_none()
-            & request.if_modified_since.is_none()
-            & request.if_match.is_none()
-            & request.if_unmodified_since.is_none();
-        if !plain {
+        if !request.is_plain() {
             return self.conditional(exchange, out);
         }
         let usual = exchange.keep_alive
@@ -204,10 +199,10 @@ impl Entry {
             }
         }
         // Ranges are defined for GET alone.
-        let Some(range) = request.range.filter(|_| request.method == Method::Get) else {
+        let Some(range) = request.range().filter(|_| request.method == Method::Get) else {
             return self.whole(exchange, out);
         };
-        let applies = request.if_range.is_none_or(|value| {
+        let applies = request.if_range().is_none_or(|value| {
             parse_http_date(exchange.date.as_bytes())
                 .is_some_and(|now| if_range(value, &current, now))
         });

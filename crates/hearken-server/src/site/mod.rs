@@ -190,7 +190,7 @@ impl Site {
             Method::Other(_) => return exchange.error(501, out),
             _ => return exchange.error(405, out),
         }
-        let Some((path, query)) = request.target.path_and_query() else {
+        let Some((path, query)) = request.target().path_and_query() else {
             return exchange.error(400, out);
         };
         // As sent, in nearly all requests, a path is what it is kept under.
