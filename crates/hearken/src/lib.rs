@@ -11,11 +11,13 @@
 //! | [`queue`] | `EventQueue` |
 //! | [`timer`] | the timing wheel |
 //! | [`io`] | operations and completions for servers |
-//! | [`descriptors`] | how many of them this process may have |
+//! | [`descriptors`] | how many of them there may be, and threads with a table of their own |
+//! | [`limit`] | which limit an error of the kernel tells of |
 
 pub mod descriptors;
 pub mod event;
 pub mod io;
+pub mod limit;
 pub mod mechanism;
 pub mod queue;
 mod sys;
@@ -25,4 +27,4 @@ pub mod waker;
 pub use event::{Event, Interest, Readiness, Token};
 pub use mechanism::{Mechanism, Semantics};
 pub use queue::{EventQueue, Registration};
-pub use waker::Waker;
+pub use waker::{Waker, Wakeups};

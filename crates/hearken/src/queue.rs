@@ -193,7 +193,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     /// # Errors
     /// The kernel's: out of descriptors or memory.
     pub fn over(mechanism: M) -> io::Result<EventQueue<P, M>> {
-        let (waker, wakeups) = Wakeups::new()?;
+        let (waker, wakeups) = Wakeups::new()?.split();
         let mut registry: Registry<M, Rc<dyn AsFd>> = Registry::new(mechanism);
         let wakeups = registry.insert(Rc::new(wakeups));
         registry.declare(wakeups, Interest::READ)?;
@@ -350,7 +350,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         let bell = match &self.bell {
             Some((_, bell)) => bell.clone(),
             None => {
-                let (waker, wakeups) = Wakeups::new()?;
+                let (waker, wakeups) = Wakeups::new()?.split();
                 let rings = self.registry.insert(Rc::new(wakeups));
                 if let Err(error) = self.registry.declare(rings, Interest::READ) {
                     self.registry.remove(rings);

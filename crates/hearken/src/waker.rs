@@ -1,13 +1,14 @@
 //! Wakes a thread that waits, from another.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
-/// Ends another thread's wait early. Cheap to clone, and safe to use from any thread.
+/// Ends another thread's wait early. Cheap to clone, and safe to use from any thread of
+/// its [table of descriptors](crate::descriptors::Table).
 ///
 /// Several wake-ups before the waiting thread runs are one.
 #[derive(Clone, Debug)]
@@ -28,34 +29,50 @@ impl AsFd for Waker {
     }
 }
 
-/// The end on which wake-ups arrive: a socket, which every mechanism can watch, as an eventfd can
-/// not be (it raises no signal), and which can be written to when its reader is gone, as a pipe can
-/// not be (SIGPIPE).
+/// What a thread that will wait is woken by, made before it is there.
+///
+/// Sockets, which every mechanism can watch, as an eventfd can not be (it raises no signal), and
+/// which can be written to when the reader is gone, as a pipe can not be (SIGPIPE).
 #[derive(Debug)]
-pub(crate) struct Wakeups(OwnedFd);
+pub struct Wakeups {
+    waker: Waker,
+    arrivals: OwnedFd,
+}
 
 impl Wakeups {
-    pub(crate) fn new() -> io::Result<(Waker, Wakeups)> {
+    /// Both ends.
+    ///
+    /// # Errors
+    /// The kernel's: out of descriptors or memory.
+    pub fn new() -> io::Result<Wakeups> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        Ok((Waker(Arc::new(write)), Wakeups(read)))
+        Ok(Wakeups::of([read, write]))
+    }
+
+    /// Of the end on which wake-ups arrive, and that to which they are written.
+    pub(crate) fn of([arrivals, write]: [OwnedFd; 2]) -> Wakeups {
+        Wakeups { waker: Waker(Arc::new(write)), arrivals }
+    }
+
+    /// What wakes whoever waits for these.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The waker, and the end on which wake-ups arrive.
+    pub(crate) fn split(self) -> (Waker, OwnedFd) {
+        (self.waker, self.arrivals)
+    }
+
+    /// The numbers of both ends, as [`of`](Wakeups::of) takes them.
+    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+        [self.arrivals.as_raw_fd(), self.waker.0.as_raw_fd()]
     }
 
     /// Takes the wake-ups that are there.
     pub(crate) fn drain(source: impl AsFd) {
         let mut bytes = [0; 64];
         while matches!(rustix::io::read(&source, &mut bytes), Ok(64) | Err(Errno::INTR)) {}
-    }
-}
-
-impl From<Wakeups> for OwnedFd {
-    fn from(wakeups: Wakeups) -> OwnedFd {
-        wakeups.0
-    }
-}
-
-impl AsFd for Wakeups {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

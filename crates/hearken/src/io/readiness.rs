@@ -76,9 +76,21 @@ impl<M: Mechanism> ReadinessIo<M> {
     /// # Errors
     /// The kernel's: out of descriptors or memory.
     pub fn new(mechanism: M, policy: Policy) -> io::Result<ReadinessIo<M>> {
-        let (waker, wakeups) = Wakeups::new()?;
+        ReadinessIo::with_wakeups(mechanism, policy, Wakeups::new()?)
+    }
+
+    /// As [`new`](ReadinessIo::new), woken by what was made before.
+    ///
+    /// # Errors
+    /// The kernel's: out of memory.
+    pub fn with_wakeups(
+        mechanism: M,
+        policy: Policy,
+        wakeups: Wakeups,
+    ) -> io::Result<ReadinessIo<M>> {
+        let (waker, wakeups) = wakeups.split();
         let mut registry = Registry::new(mechanism);
-        let wakeups = registry.insert(wakeups.into());
+        let wakeups = registry.insert(wakeups);
         registry.declare(wakeups, Interest::READ)?;
         registry.keep_active(wakeups);
         let semantics = registry.semantics();
@@ -137,6 +149,10 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let fd = stream(addr)?;
         sockopt::set_tcp_nodelay(&fd, true)?;
         if let Some(source) = source {
+            if source.port() == 0 {
+                // Refused, there is but one connection for each port of the source.
+                let _ = sys::choose_port_at_connect(&fd);
+            }
             net::bind(&fd, &source)?;
         }
         match net::connect(&fd, &addr) {

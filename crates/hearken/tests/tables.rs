@@ -1,0 +1,151 @@
+//! Threads with a table of descriptors of their own.
+
+use std::fs;
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread::Builder;
+use std::time::Duration;
+
+use hearken::descriptors::Table;
+use hearken::io::readiness::{Policy, ReadinessIo};
+use hearken::io::{Io, What};
+use hearken::mechanism;
+use hearken::{Waker, Wakeups};
+
+/// The numbers of this thread's table, and what each is.
+fn open() -> Vec<(i32, String)> {
+    let entries = fs::read_dir("/proc/thread-self/fd").unwrap().map(Result::unwrap);
+    let mut open: Vec<_> = entries
+        .map(|entry| {
+            let number = entry.file_name().to_str().unwrap().parse().unwrap();
+            (number, fs::read_link(entry.path()).map(|to| to.display().to_string()))
+        })
+        // The one by which the list is read is gone by now.
+        .filter_map(|(number, to)| Some((number, to.ok()?)))
+        .filter(|(_, to)| !to.contains("/fd"))
+        .collect();
+    open.sort();
+    open
+}
+
+#[test]
+fn nothing_is_in_it_but_its_wake_ups() {
+    // Around the numbers of the pair.
+    let before: Vec<OwnedFd> = (0..5).map(|_| rustix::io::dup(io::stdin()).unwrap()).collect();
+    let own = || {
+        let started = Table::Own.spawn(Builder::new(), (), |(), wakeups| {
+            let open = open();
+            drop(wakeups);
+            Ok(open)
+        });
+        let (thread, waker) = started.unwrap();
+        drop(waker);
+        thread.join().unwrap().unwrap()
+    };
+    let first = own();
+    assert_eq!(first.iter().filter(|(number, _)| *number > 2).count(), 2, "{first:?}");
+    assert!(first[first.len() - 2..].iter().all(|(_, to)| to.starts_with("socket:")), "{first:?}");
+    drop(before);
+    own();
+}
+
+#[test]
+fn it_is_woken_from_outside() {
+    for entry in mechanism::TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
+        if entry.spec().needs_privileges() {
+            continue;
+        }
+        for table in [Table::Shared, Table::Own] {
+            let woken = |name: &'static str, wakeups: Wakeups| {
+                let mechanism = mechanism::find(name).unwrap().open().unwrap();
+                let mut io = ReadinessIo::with_wakeups(mechanism, Policy::default(), wakeups)?;
+                io.wait(None)?;
+                Ok(matches!(io.next().map(|done| done.what), Some(What::Woken)))
+            };
+            let (thread, waker) = table.spawn(Builder::new(), entry.name, woken).unwrap();
+            waker.wake();
+            assert!(thread.join().unwrap().unwrap(), "{} {table:?}", entry.name);
+        }
+    }
+}
+
+/// A thread that holds its table until it is told to end.
+fn holder() -> (impl FnOnce(), Waker) {
+    let (end, ends) = mpsc::channel::<()>();
+    let (thread, waker) = Table::Own
+        .spawn(Builder::new(), ends, |ends, _wakeups| {
+            let _ = ends.recv();
+            Ok(())
+        })
+        .unwrap();
+    let finish = move || {
+        drop(end);
+        thread.join().unwrap().unwrap();
+    };
+    (finish, waker)
+}
+
+#[test]
+fn what_others_close_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    let (finish, _waker) = holder();
+    drop((peer, listener));
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    assert!(TcpStream::connect(addr).is_err());
+    finish();
+}
+
+#[test]
+fn the_end_of_the_thread_closes_what_it_had() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (thread, _waker) = Table::Own
+        .spawn(Builder::new(), addr, |addr, _wakeups| {
+            std::mem::forget(TcpStream::connect(addr)?);
+            Ok(())
+        })
+        .unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn numbers_mean_other_files_there() {
+    let here = fs::File::open("/dev/null").unwrap();
+    let (thread, _waker) = Table::Own
+        .spawn(Builder::new(), here.as_raw_fd(), |number, _wakeups| {
+            Ok(open().iter().any(|(other, to)| *other == number && to == "/dev/null"))
+        })
+        .unwrap();
+    assert!(!thread.join().unwrap().unwrap());
+    drop(here);
+}
+
+#[test]
+fn it_can_be_had() {
+    Table::Shared.probe().unwrap();
+    Table::Own.probe().unwrap();
+}
+
+#[test]
+fn signals_of_the_process_pass_it_by() {
+    let (thread, _waker) = Table::Own
+        .spawn(Builder::new(), (), |(), _| fs::read_to_string("/proc/thread-self/status"))
+        .unwrap();
+    let status = thread.join().unwrap().unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    let blocked = u64::from_str_radix(blocked.trim(), 16).unwrap();
+    for (signal, passes) in
+        [(1, false), (2, false), (15, false), (34, false), (7, true), (11, true)]
+    {
+        assert_eq!(blocked & 1 << (signal - 1) == 0, passes, "signal {signal}");
+    }
+}
