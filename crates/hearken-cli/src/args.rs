@@ -55,7 +55,7 @@ Examples:
   hearken serve public --events rt-signal:dequeue=one:recover=select --rt-queue 64
       By real-time signals, taken one at a time, with a queue that overflows soon.
 
-Prints \"listening on http://ADDR:PORT (MECHANISM, N workers)\" when it is ready. SIGTERM or SIGINT:
+Prints \"listening on http://ADDR:PORT (MECHANISM, N workers, M connections)\" when it is ready. SIGTERM or SIGINT:
 accepts no more, finishes what is in flight within --grace, and exits with 0; a second one ends it at
 once.")]
 pub(crate) struct ServeArgs {
@@ -70,7 +70,7 @@ pub(crate) struct ServeArgs {
     /// Signals that may be queued for this process, for experiments with rt-signal (RLIMIT_SIGPENDING)
     #[arg(long, value_name = "N")]
     pub(crate) rt_queue: Option<u64>,
-    /// Event loops, each a thread with a listening socket of its own
+    /// Event loops, each a thread with a listening socket and a table of descriptors of its own
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) workers: NonZeroUsize,
     /// Connections accepted each time there are some to accept, or "all"

@@ -25,12 +25,16 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     }
     let stopper = server.stopper();
     signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
-    let workers = server.workers();
+    let (workers, connections) = (server.workers(), server.connections());
+    if let Some(refused) = server.one_table() {
+        eprintln!("hearken: the workers share one table of descriptors: {refused}");
+    }
     let line = format!(
-        "listening on http://{} ({}, {workers} worker{})\n",
+        "listening on http://{} ({}, {workers} worker{}, {connections} connection{})\n",
         server.addr(),
         server.events(),
-        if workers == 1 { "" } else { "s" }
+        if workers == 1 { "" } else { "s" },
+        if connections == 1 { "" } else { "s" },
     );
     // A server whose starter does not listen still serves.
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
@@ -79,6 +83,10 @@ fn config(args: ServeArgs) -> Config {
         },
         min_rate: args.min_rate,
         access_log: args.access_log,
+        on_limit: |met| {
+            // Nobody may be there to be told.
+            let _ = writeln!(io::stderr(), "hearken: {met}");
+        },
         ..defaults
     }
 }

@@ -109,7 +109,9 @@ fn every_mechanism_serves_and_stops() {
         let line = server.line();
         let addr = line
             .strip_prefix("listening on http://")
-            .and_then(|rest| rest.strip_suffix(&format!(" ({}, 2 workers)\n", entry.name)))
+            .and_then(|rest| rest.strip_suffix(" connections)\n")?.split_once(' '))
+            .filter(|(_, rest)| rest.starts_with(&format!("({}, 2 workers, ", entry.name)))
+            .map(|(addr, _)| addr)
             .unwrap_or_else(|| panic!("{line:?}"));
         let mut client = TcpStream::connect(addr).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();

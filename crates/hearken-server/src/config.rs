@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hearken::io::readiness::{InterestPolicy, Order, Policy};
 
+use crate::limit::LimitMet;
 use crate::site::SiteConfig;
 
 /// A server's settings.
@@ -19,7 +20,8 @@ pub struct Config {
     /// The mechanism's name, or `auto`.
     pub events: String,
     /// How many event loops there are, each a thread with its own listening socket
-    /// (`SO_REUSEPORT`).
+    /// (`SO_REUSEPORT`), and, where there are several, its own table of descriptors: each holds as
+    /// many connections as one alone. `kernel-queue` and the like have one table for all.
     pub workers: NonZeroUsize,
     /// How many connections a readiness of the listening socket accepts; all if `None`.
     pub accept_limit: Option<NonZeroU32>,
@@ -27,8 +29,8 @@ pub struct Config {
     pub order: Order,
     /// When interest is changed.
     pub interest: InterestPolicy,
-    /// How many connections may be open at a time, over all workers; as many as descriptors allow
-    /// if `None`. Each worker has its share: a connection that the kernel deals to a full one waits,
+    /// How many connections may be open at a time, over all workers; as many as the tables of
+    /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to a full one waits,
     /// even if another has room.
     pub max_connections: Option<NonZeroUsize>,
     /// How long it waits for what.
@@ -42,6 +44,9 @@ pub struct Config {
     pub access_log: Option<PathBuf>,
     /// How many bytes of a request's body are read (and discarded) before it is refused with 413.
     pub body_limit: u64,
+    /// Is told which limit a worker met, in its thread: seldom, and what is told is told again only
+    /// after a while. It uses no descriptor but the standard ones.
+    pub on_limit: fn(&LimitMet<'_>),
 }
 
 /// How long a server waits. All on the monotonic clock.
@@ -76,6 +81,7 @@ impl Default for Config {
             limits: hearken_http::Limits::default(),
             access_log: None,
             body_limit: 1024 * 1024,
+            on_limit: |_| (),
         }
     }
 }

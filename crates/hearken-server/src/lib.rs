@@ -1,7 +1,7 @@
 //! Hearken's static site server.
 //!
 //! [`start`] gives a running [`Server`]: one event loop for each worker thread, each with its own
-//! listening socket, mechanism, cache and connections; they share nothing but a flag to stop.
+//! listening socket, table of descriptors, mechanism, cache and connections; they share nothing but a flag to stop.
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -9,15 +9,20 @@
 //! | [`server`] | starting, stopping, and the worker threads |
 //! | `worker` | one event loop: accepting, deadlines, limits |
 //! | `connection` | what a connection is doing |
+//! | `share` | what a worker may have of what the process has |
+//! | [`limit`] | what keeps a worker from accepting |
 //! | `log` | the access log |
 //! | [`site`] | a directory turned into answers, without sockets |
 
 pub mod config;
 mod connection;
+pub mod limit;
 mod log;
 pub mod server;
+mod share;
 pub mod site;
 mod worker;
 
 pub use config::{Config, Timeouts};
+pub use limit::LimitMet;
 pub use server::{Server, StartError, start};

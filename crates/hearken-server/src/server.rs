@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
+use hearken::descriptors::{self, Table};
 use hearken::io::readiness::{Policy, ReadinessIo};
-use hearken::mechanism::{self, Open, SelectError, Visitor};
-use hearken::{Waker, descriptors};
+use hearken::mechanism::{self, Open, SelectError, Unavailable, Visitor};
+use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::Config;
 use crate::log::AccessLog;
+use crate::share::Share;
 use crate::site::Site;
 use crate::worker::Worker;
 
@@ -56,8 +58,11 @@ pub enum StartError {
 pub struct Server {
     addr: SocketAddr,
     events: String,
+    connections: usize,
+    one_table: Option<Unavailable>,
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
+    supervisor: Option<JoinHandle<()>>,
 }
 
 /// Stops a server, from any thread.
@@ -90,13 +95,23 @@ impl Stopper {
     }
 }
 
-/// However a worker ends, by a failure or a panic too, the others are not to go on without it.
-struct EndsAll(Stopper);
+/// However a worker ends, by a failure or a panic too, the others are not to go on without it. It
+/// cannot wake them: that takes descriptors of a table which may not be its own.
+struct EndsAll(mpsc::Sender<()>);
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
-        self.0.stop();
+        let _ = self.0.send(());
     }
+}
+
+/// Stops all workers once one has ended, and ends with the last.
+fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
+        while ended.recv().is_ok() {
+            stop.stop();
+        }
+    })
 }
 
 /// Starts a server: when this returns, it accepts connections.
@@ -104,7 +119,7 @@ impl Drop for EndsAll {
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let events = mechanism::find(&config.events)?.to_string();
+    let spec = mechanism::find(&config.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
@@ -113,37 +128,45 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         check_free(config.listen)
             .map_err(|error| StartError::Listen { addr: config.listen, error })?;
     }
+    // Programs in the kernel tell descriptors by their number for the whole process.
+    let may_own = workers.get() > 1 && !spec.needs_privileges();
+    let refused = if may_own { Table::Own.probe().err() } else { None };
+    let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
     let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
-    let mut server = Server { addr: config.listen, events, stop, workers: Vec::new() };
+    let mut server = Server {
+        addr: config.listen,
+        events: spec.to_string(),
+        connections: 0,
+        one_table: refused,
+        stop,
+        workers: Vec::new(),
+        supervisor: None,
+    };
+    let (ends, ended) = mpsc::channel();
+    if workers.get() > 1 {
+        server.supervisor = Some(supervise(ended, server.stop.clone())?);
+    }
     let auto = config.events == mechanism::AUTO;
     for index in 0..workers.get() {
         // All on the port that the first was given.
         let config = Config { listen: server.addr, workers, ..config.clone() };
-        let share = Share::of(&config, descriptors, index);
+        let share = Share::of(&config, descriptors, table == Table::Own, index);
         let (ready, started) = mpsc::sync_channel(1);
-        let start = StartWorker { config, share, stop: server.stop.stop.clone(), ready };
-        let ends_all = EndsAll(server.stop.clone());
-        let worker = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-            let _ends_all = ends_all;
-            let (name, ready) = (start.config.events.clone(), start.ready.clone());
-            match mechanism::visit(&name, start) {
-                Ok(ended) => ended,
-                Err(refused) => {
-                    let _ = ready.send(Err(refused.into()));
-                    Ok(())
-                }
-            }
-        });
+        let (stop, ends_all) = (server.stop.stop.clone(), EndsAll(ends.clone()));
+        let start = Start { config, share, stop, ready, ends_all };
+        let thread = thread::Builder::new().name(format!("worker-{index}"));
         // Where one fails, dropping the server stops those that did start.
-        server.workers.push(worker?);
+        let (worker, waker) = table.spawn(thread, start, run_worker)?;
+        server.workers.push(worker);
+        server.stop.add(waker);
         let started = started.recv().map_err(|_| io::Error::other("the worker ended"))?;
-        let (addr, waker, events) = started?;
+        let (addr, events) = started?;
         server.addr = addr;
+        server.connections = server.connections.saturating_add(share.connections);
         // What auto stands for can fall back as it is opened.
         if auto {
             server.events = events.to_owned();
         }
-        server.stop.add(waker);
     }
     Ok(server)
 }
@@ -162,6 +185,16 @@ impl Server {
     /// How many workers it has.
     pub fn workers(&self) -> usize {
         self.workers.len()
+    }
+
+    /// How many connections it may have open at a time, over all workers.
+    pub fn connections(&self) -> usize {
+        self.connections
+    }
+
+    /// Why several workers share one table of descriptors, if they could not have their own.
+    pub fn one_table(&self) -> Option<&Unavailable> {
+        self.one_table.as_ref()
     }
 
     /// A handle that stops it.
@@ -184,6 +217,9 @@ impl Server {
                 worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")));
             result = result.and(ended);
         }
+        if let Some(supervisor) = self.supervisor.take() {
+            let _ = supervisor.join(); // It has nothing to tell.
+        }
         result
     }
 }
@@ -196,44 +232,43 @@ impl Drop for Server {
     }
 }
 
-/// A worker's share of what the process may have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    /// How many connections it may have open.
-    pub(crate) connections: usize,
-    /// How many files it may keep open between requests.
-    pub(crate) open_files: usize,
+/// What a worker starts with: no descriptor, as its table may be another.
+struct Start {
+    config: Config,
+    share: Share,
+    stop: Arc<AtomicBool>,
+    ready: mpsc::SyncSender<Ready>,
+    ends_all: EndsAll,
 }
 
-impl Share {
-    /// That of the worker at `index`; the first ones take what cannot be divided.
-    fn of(config: &Config, descriptors: usize, index: usize) -> Share {
-        let workers = config.workers.get();
-        // Open connections go on getting files when there is no descriptor for one connection more.
-        let files = (descriptors / 8).clamp(8, 512);
-        let own = 8 + 8 * workers;
-        let room = descriptors.saturating_sub(files + own);
-        let connections = config.max_connections.map_or(room, |most| most.get().min(room));
-        let rest = usize::from(index < connections % workers);
-        Share {
-            connections: (connections / workers + rest).max(1),
-            open_files: (files / 2 / workers).max(1).min(config.site.open_files),
-        }
-    }
+/// Where the worker listens, and by which mechanism it waits.
+type Ready = Result<(SocketAddr, &'static str), StartError>;
+
+/// All that a worker's thread does.
+fn run_worker(start: Start, wakeups: Wakeups) -> io::Result<()> {
+    let Start { config, share, stop, ready, ends_all } = start;
+    let _ends_all = ends_all;
+    let (name, refusal) = (config.events.clone(), ready.clone());
+    let start = StartWorker { config, share, stop, ready, wakeups };
+    mechanism::visit(&name, start).unwrap_or_else(|refused| {
+        let _ = refusal.send(Err(refused.into()));
+        Ok(())
+    })
 }
 
 struct StartWorker {
     config: Config,
     share: Share,
     stop: Arc<AtomicBool>,
-    ready: mpsc::SyncSender<Result<(SocketAddr, Waker, &'static str), StartError>>,
+    ready: mpsc::SyncSender<Ready>,
+    wakeups: Wakeups,
 }
 
 impl Visitor for StartWorker {
     type Output = io::Result<()>;
 
     fn visit<M: Open>(self, mechanism: M) -> io::Result<()> {
-        let StartWorker { config, share, stop, ready } = self;
+        let StartWorker { config, share, stop, ready, wakeups } = self;
         let policy = Policy {
             order: config.order,
             accept_limit: config.accept_limit,
@@ -249,7 +284,7 @@ impl Visitor for StartWorker {
                 AccessLog::open(path)
                     .map_err(|error| StartError::Log { path: path.display().to_string(), error })
             });
-            let io = ReadinessIo::new(mechanism, policy)?;
+            let io = ReadinessIo::with_wakeups(mechanism, policy, wakeups)?;
             let addr = config.listen;
             let worker = Worker::new(io, site, log.transpose()?, &config, share, stop)
                 .map_err(|error| StartError::Listen { addr, error })?;
@@ -257,7 +292,7 @@ impl Visitor for StartWorker {
         })();
         match started {
             Ok((addr, worker)) => {
-                let _ = ready.send(Ok((addr, worker.waker(), M::NAME)));
+                let _ = ready.send(Ok((addr, M::NAME)));
                 worker.run()
             }
             Err(error) => {

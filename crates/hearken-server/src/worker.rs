@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use hearken::Token;
 use hearken::io::{Body, Buffer, Io, ListenOptions, Outgoing, What};
 use hearken::timer::Time;
-use hearken::{Token, Waker};
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
+use crate::limit::Limits;
 use crate::log::AccessLog;
-use crate::server::Share;
+use crate::share::Share;
 use crate::site::Site;
 
 /// How long after it ran out of descriptors a listener tries again, if none was freed before.
@@ -43,6 +44,7 @@ pub(crate) struct Worker<I: Io> {
     max: usize,
     /// Accepting waits for a connection to end.
     full: bool,
+    limits: Limits,
     stop: Arc<AtomicBool>,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
@@ -81,6 +83,7 @@ impl<I: Io> Worker<I> {
             open: 0,
             max: share.connections,
             full: false,
+            limits: Limits::new(config.on_limit),
             stop,
             tidy_at: None,
             grace_ends: None,
@@ -89,10 +92,6 @@ impl<I: Io> Worker<I> {
 
     pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
         self.io.local_addr(self.listener)
-    }
-
-    pub(crate) fn waker(&self) -> Waker {
-        self.io.waker()
     }
 
     /// Serves until it is stopped and what was in flight has ended, or patience has.
@@ -128,7 +127,8 @@ impl<I: Io> Worker<I> {
                 What::Accepted(connection) => self.on_accepted(connection),
                 What::End => self.on_end(on),
                 What::Deadline => self.on_deadline(on),
-                What::AcceptFailed(_) | What::ReceiveFailed(_) if on == self.listener => {
+                What::AcceptFailed(error) | What::ReceiveFailed(error) if on == self.listener => {
+                    self.limits.met(self.io.now(), self.open, Some(&error));
                     self.full = true;
                     let retry = self.io.now() + ACCEPT_RETRY;
                     self.io.set_deadline(on, Some(retry));
@@ -177,6 +177,7 @@ impl<I: Io> Worker<I> {
             log.accepted(on.slot(), self.io.peer_addr(on).ok().map(|peer| peer.ip()));
         }
         if self.open >= self.max {
+            self.limits.met(self.io.now(), self.open, None);
             self.full = true;
             self.io.stop(self.listener);
         }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::num::NonZeroUsize;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,39 @@ pub(crate) fn fewer_connections_than_workers(way: &Way) {
         config.max_connections = NonZeroUsize::new(2);
     });
     assert_eq!(served_at_once(&server, 2), 2);
+}
+
+/// Each worker has a table of its own, so that two hold more than one does.
+pub(crate) fn more_than_one_table_holds(way: &Way) {
+    if mechanism::find(way.events).unwrap().needs_privileges() {
+        return; // One table for all.
+    }
+    let site = Site::new();
+    let mut server = Process::start_with(way, &site, |command| command.env(WORKERS, "2"));
+    // What the kernel deals to one may be more than it has room for: that waits.
+    let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(server.addr)).collect();
+    clients.iter_mut().for_each(|client| client.send(get("/small")));
+    let since = Instant::now();
+    let held = LIMIT as usize + 10;
+    while served(&clients) < held && since.elapsed() < HANG {
+        thread::sleep(ms(5));
+    }
+    assert!(served(&clients) >= held, "{} of {held}", served(&clients));
+    clients.retain(|client| client.hears(Duration::ZERO));
+    for client in &mut clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert_eq!(clients[0].get("/cached").status, 200);
+
+    // Nobody else holds what a worker closes, and nothing is left of it at the end.
+    clients[0].send("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    clients[0].answer();
+    clients[0].ends();
+    let addr = server.addr;
+    drop(server.child.stdin.take());
+    clients[1..].iter_mut().for_each(Client::ends);
+    drop(server);
+    assert!(!site.is_served_at(addr));
 }
 
 const LIMIT: u64 = 64;
@@ -148,18 +182,23 @@ fn is_alone() -> bool {
 const ALONE: &str = "HEARKEN_TEST_ALONE";
 const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const ROOT: &str = "HEARKEN_TEST_ROOT";
+const WORKERS: &str = "HEARKEN_TEST_WORKERS";
 const TAKEN: &str = "HEARKEN_TEST_TAKEN";
 
 impl Process {
     fn start(way: &Way, site: &Site, taken: usize) -> Process {
-        let mut child = run_only("descriptors::child")
-            .env(EVENTS, way.events)
-            .env(ROOT, site.root())
-            .env(TAKEN, taken.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Process::start_with(way, site, |command| command.env(TAKEN, taken.to_string()))
+    }
+
+    fn start_with(
+        way: &Way,
+        site: &Site,
+        with: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Process {
+        let mut command = run_only("descriptors::child");
+        command.env(EVENTS, way.events).env(ROOT, site.root());
+        let mut child =
+            with(&mut command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let addr = loop {
             let line = lines.next().expect("the child ended").unwrap();
@@ -210,11 +249,13 @@ fn child() {
     }
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
-    let taken: usize = std::env::var(TAKEN).unwrap().parse().unwrap();
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<usize>().unwrap());
+    let taken = number(TAKEN).unwrap_or(0);
     let taken: Vec<File> = (0..taken).map(|_| File::open("/dev/null").unwrap()).collect();
     let mut config = hearken_server::Config {
         listen: ([127, 0, 0, 1], 0).into(),
         events: std::env::var(EVENTS).unwrap(),
+        workers: workers(number(WORKERS).unwrap_or(1)),
         ..hearken_server::Config::default()
     };
     config.site.root = std::env::var_os(ROOT).unwrap().into();
@@ -258,4 +299,41 @@ fn a_failure_ends_all() {
     let failed = server.wait().unwrap_err();
     assert_eq!(failed.kind(), std::io::ErrorKind::InvalidInput, "{failed}");
     setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// What keeps it from accepting is told, once.
+#[test]
+fn a_limit_is_told() {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let site = Site::new();
+    let mut config = hearken_server::Config {
+        listen: ([127, 0, 0, 1], 0).into(),
+        max_connections: NonZeroUsize::new(2),
+        on_limit: |met| TOLD.lock().unwrap().push(met.to_string()),
+        ..hearken_server::Config::default()
+    };
+    config.site.root = site.root();
+    let server = hearken_server::start(&config).unwrap();
+    assert_eq!(server.connections(), 2);
+    for _ in 0..3 {
+        let mut clients = [(); 2].map(|()| Client::connect(server.addr()));
+        clients.iter_mut().for_each(|client| drop(client.get("/small")));
+    }
+    server.stopper().stop();
+    server.wait().unwrap();
+    let told = TOLD.lock().unwrap();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("2 connections") && told[0].contains("--max-connections"), "{told:?}");
+}
+
+/// An error of accept(2) is told with the limit that it means.
+#[test]
+fn errors_name_their_limit() {
+    let met = |errno: i32| {
+        let error = std::io::Error::from_raw_os_error(errno);
+        hearken_server::LimitMet { open: 7, error: Some(&error) }.to_string()
+    };
+    assert!(met(rustix::io::Errno::MFILE.raw_os_error()).contains("RLIMIT_NOFILE"));
+    assert!(met(rustix::io::Errno::NFILE.raw_os_error()).contains("fs.file-max"));
+    assert!(met(rustix::io::Errno::NOMEM.raw_os_error()).contains("memory"));
 }

@@ -71,7 +71,8 @@ macro_rules! over_mechanisms {
                     the_limit_is_over_all_workers
                     fewer_connections_than_workers
                     without_descriptors
-                    without_a_reserve;
+                    without_a_reserve
+                    more_than_one_table_holds;
                 stopping:
                     finishes_what_is_in_flight
                     grace_ends
