@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(result.lateness_ns.p99, 7000);
         assert_eq!(result.errors.total(), 21);
         assert_eq!((result.errors.fd_unavail, result.errors.addr_unavail), (4, 5));
-        assert_eq!(result.idle, Idle { asked: 10, held: 9, lost: 1, re_established: 0 });
+        assert_eq!(result.idle, Idle { asked: 10, held: 9, lost: 1, ..Idle::default() });
     }
 
     #[test]

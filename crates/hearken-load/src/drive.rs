@@ -10,7 +10,9 @@ use hearken::timer::Time;
 use crate::active::Active;
 use crate::arrivals::Schedule;
 use crate::config::LoadError;
+use crate::holders::Holders;
 use crate::idle::Idlers;
+use crate::report;
 use crate::target::Target;
 
 /// Is told how the load goes. `()` does not listen.
@@ -55,6 +57,8 @@ pub struct Snapshot {
 
 /// How often [`Progress::tick`] is called.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it is looked at how far the holders are, while they prepare.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// A load under way.
 pub(crate) struct Drive<'a, I> {
@@ -62,6 +66,7 @@ pub(crate) struct Drive<'a, I> {
     pub(crate) target: Target,
     pub(crate) active: Active,
     pub(crate) idlers: Idlers,
+    pub(crate) holders: Holders,
     pub(crate) schedule: Schedule,
     pub(crate) progress: &'a mut dyn Progress,
     pub(crate) stop: &'a AtomicBool,
@@ -86,20 +91,34 @@ pub(crate) struct Outcome {
 impl<'a, I: Io> Drive<'a, I> {
     pub(crate) fn new(
         io: I,
-        (target, active, idlers, schedule): (Target, Active, Idlers, Schedule),
+        (target, active, idlers, holders, schedule): (Target, Active, Idlers, Holders, Schedule),
         progress: &'a mut dyn Progress,
         stop: &'a AtomicBool,
     ) -> Drive<'a, I> {
         let tick = Time::now() + TICK;
         let (start, next, told) = (None, None, false);
-        Drive { io, target, active, idlers, schedule, progress, stop, start, next, tick, told }
+        Drive {
+            io,
+            target,
+            active,
+            idlers,
+            holders,
+            schedule,
+            progress,
+            stop,
+            start,
+            next,
+            tick,
+            told,
+        }
     }
 
     /// Prepares the connections, makes requests for `duration`, and waits for the last replies.
     pub(crate) fn run(&mut self, duration: Option<Duration>) -> Result<Outcome, LoadError> {
         self.progress.started(self.io.waker());
         let prepared = self.prepare()?;
-        let missing = self.idlers.counts.asked - self.idlers.counts.held;
+        let idle = self.idle();
+        let missing = idle.asked - idle.held;
         if !prepared {
             return Ok(Outcome { complete: false, elapsed: Duration::ZERO, missing });
         }
@@ -134,12 +153,18 @@ impl<'a, I: Io> Drive<'a, I> {
     fn prepare(&mut self) -> Result<bool, LoadError> {
         let patience = self.target.timeout;
         let (mut best, mut since) = (0, Time::now());
-        while !(self.active.is_prepared() && self.idlers.is_prepared()) {
-            if !self.turn(Some(since + patience))? {
+        while !(self.active.is_prepared()
+            && self.idlers.is_prepared()
+            && self.holders.are_prepared())
+        {
+            // The holders cannot wake this thread: their descriptors are others.
+            let glance = (!self.holders.are_prepared()).then(|| self.io.now() + GLANCE);
+            let until = glance.map_or(since + patience, |glance| glance.min(since + patience));
+            if !self.turn(Some(until))? {
                 return Ok(false);
             }
             let now = self.io.now();
-            let so_far = self.active.tally.opened + self.idlers.counts.held;
+            let so_far = self.active.tally.opened + self.idle().held;
             if so_far > best {
                 (best, since) = (so_far, now);
             } else if now.since(since) >= patience {
@@ -147,6 +172,18 @@ impl<'a, I: Io> Drive<'a, I> {
             }
         }
         Ok(true)
+    }
+
+    /// All idle connections, whoever holds them.
+    pub(crate) fn idle(&self) -> report::Idle {
+        let (own, held) = (self.idlers.counts, self.holders.counts());
+        report::Idle {
+            asked: own.asked + held.asked,
+            held: own.held + held.held,
+            lost: own.lost + held.lost,
+            re_established: own.re_established + held.re_established,
+            tables: held.tables,
+        }
     }
 
     /// Notes when the next request is intended, unless that is past the end.
@@ -189,14 +226,19 @@ impl<'a, I: Io> Drive<'a, I> {
     }
 
     fn tell(&mut self, now: Time) {
-        let (tally, idle) = (&self.active.tally, self.idlers.counts.held);
-        if !self.told && idle > 0 && self.idlers.is_prepared() {
+        let own = self.idlers.counts;
+        if !self.told
+            && own.asked + self.holders.asked() > 0
+            && self.idlers.is_prepared()
+            && self.holders.are_prepared()
+        {
             self.told = true;
-            self.progress.holding(idle);
+            self.progress.holding(own.asked + self.holders.asked());
         }
         if now < self.tick {
             return;
         }
+        let (tally, idle) = (&self.active.tally, self.idle().held);
         self.tick = now + TICK;
         self.progress.tick(&Snapshot {
             elapsed: self.start.map_or(Duration::ZERO, |start| now.since(start)),

@@ -1,16 +1,18 @@
 //! Connections that are held and do nothing, as most of a server's do.
 
 use std::collections::VecDeque;
+use std::io;
 use std::time::Duration;
 
 use hearken::Token;
 use hearken::io::{Completion, Io, What};
 use hearken::timer::Time;
 
+use crate::PER_TURN;
+use crate::misses::Misses;
 use crate::reply::Reply;
 use crate::report::{self, Bytes};
 use crate::target::Target;
-use crate::{MOST_CONNECTING, PER_TURN};
 
 /// How long it is until a server that refuses is asked again.
 const RETRY: Duration = Duration::from_millis(100);
@@ -20,11 +22,13 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Idlers {
     pub(crate) counts: report::Idle,
     pub(crate) bytes: Bytes,
+    pub(crate) misses: Misses,
     /// Whether each makes a request first.
     asks: bool,
     /// By slot of the token.
     connections: Vec<Connection>,
     connecting: usize,
+    most_connecting: usize,
     /// How many are to be opened now, and when those are that failed.
     to_open: u64,
     retries: VecDeque<Time>,
@@ -40,15 +44,25 @@ struct Connection {
     reply: Option<Box<Reply>>,
 }
 
+/// Why a connection is lost.
+#[derive(Clone, Copy)]
+enum Why<'a> {
+    Error(&'a io::Error),
+    Text(&'a str),
+}
+
 impl Idlers {
-    pub(crate) fn new(asked: usize, asks: bool) -> Idlers {
+    /// Of which `most_connecting` are under way at a time.
+    pub(crate) fn new(asked: usize, asks: bool, most_connecting: usize) -> Idlers {
         let asked = asked as u64;
         Idlers {
             counts: report::Idle { asked, ..report::Idle::default() },
             bytes: Bytes::default(),
+            misses: Misses::default(),
             asks,
             connections: Vec::new(),
             connecting: 0,
+            most_connecting,
             to_open: asked,
             retries: VecDeque::new(),
         }
@@ -61,12 +75,12 @@ impl Idlers {
             self.retries.pop_front();
             self.to_open += 1;
         }
-        let room = MOST_CONNECTING.saturating_sub(self.connecting).min(PER_TURN) as u64;
+        let room = self.most_connecting.saturating_sub(self.connecting).min(PER_TURN) as u64;
         for _ in 0..room.min(self.to_open) {
             self.to_open -= 1;
             self.connect(io, target);
         }
-        self.to_open > 0 && self.connecting < MOST_CONNECTING
+        self.to_open > 0 && self.connecting < self.most_connecting
     }
 
     /// True once all are held.
@@ -105,25 +119,30 @@ impl Idlers {
                     match reply.feed(&bytes, target.method, |_| ()) {
                         Ok(None) => {}
                         Ok(Some(done)) if done.keep_alive => self.hold(io, on),
-                        Ok(Some(_)) | Err(_) => self.lose(io, on),
+                        Ok(Some(_)) => self.lose(io, on, Why::Text("the server does not keep it")),
+                        Err(malformed) => self.lose(io, on, Why::Text(&malformed.to_string())),
                     }
                 }
             }
             What::Sent(Ok(())) => self.bytes.sent += target.request_len(),
-            What::Connected(Err(_))
-            | What::Sent(Err(_))
-            | What::ReceiveFailed(_)
-            | What::End
-            | What::Deadline => self.lose(io, on),
+            What::Connected(Err(error)) | What::Sent(Err(error)) | What::ReceiveFailed(error) => {
+                self.lose(io, on, Why::Error(&error));
+            }
+            What::End => self.lose(io, on, Why::Text("the server closes it")),
+            What::Deadline => self.lose(io, on, Why::Text("it took too long")),
             What::Accepted(_) | What::AcceptFailed(_) | What::Woken => {}
         }
     }
 
     fn connect(&mut self, io: &mut impl Io, target: &mut Target) {
-        let Ok(token) = target.connect(io) else {
-            // Out of descriptors or ports, which may pass.
-            self.retries.push_back(io.now() + RETRY);
-            return;
+        let token = match target.connect(io) {
+            Ok(token) => token,
+            Err(error) => {
+                // Out of descriptors or ports, which may pass.
+                self.misses.note(&error);
+                self.retries.push_back(io.now() + RETRY);
+                return;
+            }
         };
         let slot = token.slot() as usize;
         if slot >= self.connections.len() {
@@ -148,7 +167,7 @@ impl Idlers {
 
     /// The connection is lost, or could not be had. It is made again: at once if it was held for
     /// some time, else after a while.
-    fn lose(&mut self, io: &mut impl Io, on: Token) {
+    fn lose(&mut self, io: &mut impl Io, on: Token, why: Why<'_>) {
         io.close(on);
         let now = io.now();
         let connection = std::mem::take(&mut self.connections[on.slot() as usize]);
@@ -161,7 +180,13 @@ impl Idlers {
                     return;
                 }
             }
-            None => self.connecting -= 1,
+            None => {
+                self.connecting -= 1;
+                match why {
+                    Why::Error(error) => self.misses.note(error),
+                    Why::Text(text) => self.misses.note_other(text),
+                }
+            }
         }
         self.retries.push_back(now + RETRY);
     }

@@ -7,7 +7,8 @@
 //! omission").
 //!
 //! It also watches itself: how late it acted on its own schedule is in the report, with a warning
-//! where that is enough to matter. It runs on one thread, over any mechanism of [`hearken`].
+//! where that is enough to matter. It runs on one thread, over any mechanism of [`hearken`]; idle
+//! connections beyond what one table of descriptors holds have threads with tables of their own.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -52,7 +53,9 @@ mod arrivals;
 mod config;
 mod drive;
 mod failure;
+mod holders;
 mod idle;
+mod misses;
 mod reply;
 mod report;
 mod sources;
@@ -72,6 +75,7 @@ pub use url::UrlError;
 use active::Active;
 use arrivals::Schedule;
 use drive::{Drive, Outcome};
+use holders::{Holders, Plan};
 use idle::Idlers;
 use target::Target;
 
@@ -79,6 +83,11 @@ use target::Target;
 /// a server accepts as fast as we connect, and no request waits long behind them.
 const MOST_CONNECTING: usize = 256;
 const PER_TURN: usize = 32;
+
+/// Turns are kept short: what arrives within one is late by the rest of it.
+fn policy() -> Policy {
+    Policy { batch: 32, turn_bytes: 64 * 1024, ..Policy::default() }
+}
 
 /// Offers the load that `config` describes and tells what came of it, on this thread. `progress`
 /// is told how it goes. Raising `stop` ends it early, within a second, or at once with the waker
@@ -119,31 +128,53 @@ impl Visitor for Run<'_> {
 
     fn visit<M: Open>(self, mechanism: M) -> Result<Report, LoadError> {
         let Run { config, target, descriptors, progress, stop } = self;
-        // Turns are kept short: what arrives within one is late by the rest of it.
-        let policy = Policy { batch: 32, turn_bytes: 64 * 1024, ..Policy::default() };
-        let io = ReadinessIo::new(mechanism, policy)
+        let io = ReadinessIo::new(mechanism, policy())
             .map_err(|source| LoadError::System { action: "prepare to wait for events", source })?;
         // Of a size that can be typed, and that every reader of JSON keeps.
         let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
+        let plan = Plan::new(config, descriptors)?;
+        let holders = Holders::start(&plan, config, &target)
+            .map_err(|source| LoadError::System { action: "start a thread", source })?;
         let parts = (
             target,
             Active::new(config),
-            Idlers::new(config.idle, config.idle_request),
+            Idlers::new(plan.beside(config), config.idle_request, MOST_CONNECTING),
+            holders,
             Schedule::new(config.arrivals, config.rate, seed),
         );
         let mut drive = Drive::new(io, parts, progress, stop);
         let outcome = drive.run(config.length())?;
-        let mut report = conclude(config, &drive.active, &drive.idlers, outcome);
+        let idle = drive.idle();
+        let held = drive
+            .holders
+            .end()
+            .map_err(|source| LoadError::System { action: "hold idle connections", source })?;
+        drive.idlers.misses.merge(held.misses);
+        drive.idlers.bytes.received += held.bytes.received;
+        drive.idlers.bytes.sent += held.bytes.sent;
+        let mut report = conclude(config, &drive.active, &drive.idlers.bytes, idle, outcome);
         report.seed = seed;
         report.events = M::NAME.to_owned();
         let other = drive.active.tally.other.as_deref();
         report.warnings = warning::all(&report, outcome, descriptors, other);
+        report.warnings.extend(drive.idlers.misses.sentences());
+        if let Some(refused) = plan.refused {
+            report.warnings.push(format!(
+                "idle connections had to be held in one table of descriptors: {refused}"
+            ));
+        }
         Ok(report)
     }
 }
 
 /// The report, but for what [`Run`] adds.
-fn conclude(config: &Config, active: &Active, idlers: &Idlers, outcome: Outcome) -> Report {
+fn conclude(
+    config: &Config,
+    active: &Active,
+    idle_bytes: &Bytes,
+    idle: Idle,
+    outcome: Outcome,
+) -> Report {
     let tally = &active.tally;
     let duration_s = outcome.elapsed.as_secs_f64();
     Report {
@@ -172,10 +203,10 @@ fn conclude(config: &Config, active: &Active, idlers: &Idlers, outcome: Outcome)
         lateness_ns: tally.lateness.quantiles(),
         errors: tally.errors,
         connections_opened: tally.opened,
-        idle: idlers.counts,
+        idle,
         bytes: Bytes {
-            received: tally.bytes.received + idlers.bytes.received,
-            sent: tally.bytes.sent + idlers.bytes.sent,
+            received: tally.bytes.received + idle_bytes.received,
+            sent: tally.bytes.sent + idle_bytes.sent,
         },
         warnings: Vec::new(),
     }

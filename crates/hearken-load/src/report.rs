@@ -154,6 +154,9 @@ pub struct Idle {
     pub lost: u64,
     /// How many of those that were lost were made again.
     pub re_established: u64,
+    /// How many tables of descriptors hold them besides that of the requests: none, if they are in
+    /// that one.
+    pub tables: u64,
 }
 
 /// Bytes, of HTTP and not of TCP.

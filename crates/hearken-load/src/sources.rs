@@ -9,15 +9,15 @@ use hearken::io::Io;
 
 use crate::failure::Failure;
 
-/// How many connections an address is planned for: fewer than its ports, so that the kernel does
-/// not search long for a free one.
-const PER_SOURCE: usize = 25_000;
+/// How many connections an address is planned for. The kernel tries every other port first, and all
+/// of those again for each connection once they are taken: fewer than half of the ports.
+const PER_SOURCE: usize = 12_000;
 
 /// How many other addresses are tried before a connection is given up.
 const MOST_TRIED: usize = 4;
 
 /// The addresses, of which a few are used in turn until their ports run short.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sources {
     /// `None` leaves the choice to the kernel.
     all: Vec<Option<SocketAddr>>,
@@ -39,12 +39,21 @@ impl Sources {
                 let more = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
                 let more = more.map(|ip| Some(SocketAddr::new(ip, 0)));
                 let all: Vec<_> = std::iter::once(None).chain(more).collect();
-                let used = connections.div_ceil(PER_SOURCE).clamp(1, all.len());
+                let used = needed(connections, all.len());
                 (all, used)
             }
             _ => (vec![None], 1),
         };
         Sources { all, used, first: 0, turn: 0 }
+    }
+
+    /// For the thread at `index` of those that hold `connections` each: others than the next one's,
+    /// as long as there are others.
+    pub(crate) fn of_holder(&self, index: usize, connections: usize) -> Sources {
+        let used = needed(connections, self.all.len());
+        // The first is left to the requests.
+        let first = (1 + index.saturating_mul(used)) % self.all.len();
+        Sources { all: self.all.clone(), used, first, turn: 0 }
     }
 
     fn next(&mut self) -> Option<SocketAddr> {
@@ -68,6 +77,11 @@ impl Sources {
     }
 }
 
+/// How many of `all` addresses so many connections take.
+fn needed(connections: usize, all: usize) -> usize {
+    connections.div_ceil(PER_SOURCE).clamp(1, all)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -84,10 +98,27 @@ mod tests {
     }
 
     #[test]
+    fn holders_have_their_own() {
+        let sources = Sources::new("127.0.0.1".parse().unwrap(), &[], 1_000_000);
+        let of = |index, connections| {
+            let mut sources = sources.of_holder(index, connections);
+            let mut seen: Vec<_> = (0..100).map(|_| sources.next()).collect();
+            seen.sort();
+            seen.dedup();
+            seen
+        };
+        let all: Vec<_> = (0..50).flat_map(|index| of(index, 20_000)).collect();
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!((all.len(), distinct.len()), (100, 100));
+        assert_eq!(of(0, 100_000).len(), 9);
+        assert!(of(0, 100_000).iter().all(|source| !of(1, 100_000).contains(source)));
+    }
+
+    #[test]
     fn as_many_as_are_needed() {
         assert_eq!(distinct("127.0.0.1", &[], 0), 1);
-        assert_eq!(distinct("127.0.0.1", &[], 25_000), 1);
-        assert_eq!(distinct("127.0.0.1", &[], 25_001), 2);
+        assert_eq!(distinct("127.0.0.1", &[], 12_000), 1);
+        assert_eq!(distinct("127.0.0.1", &[], 12_001), 2);
         assert_eq!(distinct("127.0.0.1", &[], usize::MAX), 254);
         assert_eq!(distinct("10.0.0.1", &[], 100_000), 1);
         assert_eq!(distinct("::1", &[], 100_000), 1);

@@ -24,7 +24,11 @@ impl fmt::Display for Report {
                 [self.idle.asked, self.idle.held, self.idle.lost, self.idle.re_established]
                     .map(Count);
             write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
-            writeln!(f, "{lost} lost, {again} re-established")?;
+            write!(f, "{lost} lost, {again} re-established")?;
+            match self.idle.tables {
+                0 => writeln!(f)?,
+                tables => writeln!(f, ", in {} tables of descriptors", Count(tables))?,
+            }
         }
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;

@@ -13,7 +13,7 @@ use crate::sources::Sources;
 use crate::url::Url;
 
 /// What requests and idle connections have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     addr: SocketAddr,
     sources: Sources,
@@ -40,6 +40,11 @@ impl Target {
             method,
             timeout: config.timeout,
         })
+    }
+
+    /// For the thread at `index` of those that hold `connections` each.
+    pub(crate) fn of_holder(&self, index: usize, connections: usize) -> Target {
+        Target { sources: self.sources.of_holder(index, connections), ..self.clone() }
     }
 
     /// How long a request is, in bytes.

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use crate::drive::Outcome;
+use crate::holders::SPARE;
 use crate::report::Report;
 use crate::summary::{Count, Human};
 
 /// Lateness of the generator, at the 99th percentile, that is too much to be passed over.
 const LATE: Duration = Duration::from_millis(1);
-/// Descriptors besides those of connections: standard streams, the mechanism, the waker.
-const SPARE: u64 = 16;
 
 /// All warnings that `report` deserves. `descriptors` is how many files may be open, `other` the
 /// first error that has no name.
@@ -40,7 +39,8 @@ pub(crate) fn all(
         warnings
             .push(format!("there was no reply at all; does a server listen at {}?", report.url));
     }
-    let wanted = idle.asked + SPARE + report.per_connection.map_or(report.connections, |_| 0);
+    let idle_here = if idle.tables > 0 { 0 } else { idle.asked };
+    let wanted = idle_here + SPARE + report.per_connection.map_or(report.connections, |_| 0);
     if wanted > descriptors || errors.fd_unavail > 0 {
         warnings.push(format!(
             "this process may have {} files open, and the load asks for more; raise the limit \

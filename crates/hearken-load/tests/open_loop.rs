@@ -154,7 +154,7 @@ fn the_json_has_its_fields() {
         keys("/errors"),
         "addrunavail client-timo connrefused connreset fd-unavail other socket-timo"
     );
-    assert_eq!(keys("/idle"), "asked held lost re-established");
+    assert_eq!(keys("/idle"), "asked held lost re-established tables");
     assert_eq!(keys("/bytes"), "received sent");
     assert_eq!(json["schema"], "hearken-load/1");
     assert_eq!(json["arrivals"], "poisson");

@@ -1,0 +1,129 @@
+//! More idle connections than one table of descriptors holds. In processes of their own, with a low
+//! limit of open files: this test binary once more.
+
+mod server;
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use hearken::Waker;
+use hearken::mechanism::TABLE;
+use hearken_load::{Config, Progress, Report, run};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use server::{Act, Server};
+
+const LIMIT: u64 = 64;
+const IDLE: usize = 150;
+const URL: &str = "HEARKEN_TEST_URL";
+const EVENTS: &str = "HEARKEN_TEST_EVENTS";
+const RATE: &str = "HEARKEN_TEST_RATE";
+
+/// What a load tells that ran with a low limit, as it displays it.
+fn told(server: &Server, events: &str, rate: f64) -> String {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(URL, server.url())
+        .env(EVENTS, events)
+        .env(RATE, rate.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{events}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Ends the load once all are held.
+struct Until<'a>(&'a AtomicBool, Option<Waker>);
+
+impl Progress for Until<'_> {
+    fn started(&mut self, waker: Waker) {
+        self.1 = Some(waker);
+    }
+
+    fn holding(&mut self, connections: u64) {
+        assert_eq!(connections, IDLE as u64);
+        self.0.store(true, Ordering::Relaxed);
+        self.1.as_ref().unwrap().wake();
+    }
+}
+
+/// Not a test by itself: what [`told`] runs.
+#[test]
+fn child() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let rate = std::env::var(RATE).unwrap().parse().unwrap();
+    let config = Config {
+        url,
+        rate,
+        duration: (rate > 0.0).then_some(Duration::from_millis(100)),
+        connections: 5.try_into().unwrap(),
+        idle: IDLE,
+        idle_request: true,
+        events: std::env::var(EVENTS).unwrap(),
+        ..Config::default()
+    };
+    let stop = AtomicBool::new(false);
+    let report = if rate > 0.0 {
+        run(&config, &mut (), &stop)
+    } else {
+        run(&config, &mut Until(&stop, None), &stop)
+    };
+    print(&report.unwrap());
+}
+
+fn print(report: &Report) {
+    let idle = report.idle;
+    println!("idle {} of {}, {} lost, {} tables", idle.held, idle.asked, idle.lost, idle.tables);
+    println!("bytes for idle ones: {}", report.bytes.received > 0 && report.bytes.sent > 0);
+    println!("replies missing: {}", report.requests.intended - report.requests.replies);
+    report.warnings.iter().for_each(|warning| println!("{warning}"));
+}
+
+#[test]
+fn holders_have_tables_of_their_own() {
+    thread::scope(|scope| {
+        for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
+            if entry.spec().needs_privileges() {
+                continue; // One table for all.
+            }
+            scope.spawn(|| {
+                let server = Server::start(|_| Act::Reply);
+                let told = told(&server, entry.name, 0.0);
+                assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
+                assert!(told.contains("bytes for idle ones: true"), "{told}");
+                assert_eq!(server.requests(), IDLE as u64);
+            });
+        }
+    });
+}
+
+#[test]
+fn beside_requests() {
+    let server = Server::start(|_| Act::Reply);
+    let told = told(&server, "auto", 200.0);
+    assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
+    assert!(told.contains("replies missing: 0"), "{told}");
+}
+
+#[test]
+fn who_cannot_be_had_is_told() {
+    // A server that closes each.
+    let server = Server::start(|_| Act::Close);
+    let config = Config {
+        url: server.url(),
+        rate: 0.0,
+        idle: 3,
+        idle_request: true,
+        duration: Some(Duration::from_millis(50)),
+        timeout: Duration::from_millis(200),
+        ..Config::default()
+    };
+    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    let told = report.warnings.iter().find(|text| text.contains("could not be had"));
+    assert!(told.is_some_and(|text| text.contains("closes it")), "{report}");
+}
