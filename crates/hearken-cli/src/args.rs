@@ -178,8 +178,8 @@ Examples:
       A connection for each request; the result for a program to read.
   hearken load http://127.0.0.1:8080/ --rate 1000 --idle 10000
       While 10,000 other connections are held idle.
-  hearken load http://127.0.0.1:8080/ --rate 0 --idle 10000
-      Nothing but the idle ones, until it is interrupted.
+  hearken load http://127.0.0.1:8080/ --rate 0 --idle 100000 --idle-request
+      Nothing but idle ones, each of which has made a request, until it is interrupted.
 
 Latency is measured from the time at which a request was to be sent, so that a server that stalls is
 charged for every request that it kept waiting. Errors have httperf's names.")]
@@ -201,7 +201,8 @@ pub(crate) struct LoadArgs {
     /// Open a new connection for every K requests instead
     #[arg(long, value_name = "K")]
     pub(crate) per_connection: Option<NonZeroU32>,
-    /// Connections that are held idle besides, and made again when lost
+    /// Connections that are held idle besides, and made again when lost; in as many tables of
+    /// descriptors as they take
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) idle: usize,
     /// Have each idle connection make one request first
