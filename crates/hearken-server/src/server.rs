@@ -128,8 +128,9 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         check_free(config.listen)
             .map_err(|error| StartError::Listen { addr: config.listen, error })?;
     }
-    // Programs in the kernel tell descriptors by their number for the whole process.
-    let may_own = workers.get() > 1 && !spec.needs_privileges();
+    // Programs in the kernel tell descriptors by their number for the whole process. For one worker
+    // alone a table of its own saves the kernel a reference count in each call.
+    let may_own = !spec.needs_privileges();
     let refused = if may_own { Table::Own.probe().err() } else { None };
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
     let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
@@ -143,9 +144,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         supervisor: None,
     };
     let (ends, ended) = mpsc::channel();
-    if workers.get() > 1 {
-        server.supervisor = Some(supervise(ended, server.stop.clone())?);
-    }
+    server.supervisor = Some(supervise(ended, server.stop.clone())?);
     let auto = config.events == mechanism::AUTO;
     for index in 0..workers.get() {
         // All on the port that the first was given.

@@ -327,7 +327,7 @@ impl<I: Io> Worker<I> {
         false
     }
 
-    #[inline]
+    #[inline(always)]
     fn sent_now(&mut self, on: Token, done: bool) -> bool {
         let connection = &mut self.connections[on.slot() as usize];
         if done {
@@ -465,7 +465,7 @@ impl<I: Io> Worker<I> {
 
     /// Waits for a request, or for the rest of one. Its time begins now if all that was asked is
     /// answered, or what is there of it is `new`.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, on: Token, new: bool) {
         let connection = &mut self.connections[on.slot() as usize];
         if !matches!(connection.phase, Phase::Head | Phase::Body) {

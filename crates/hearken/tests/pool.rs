@@ -53,3 +53,19 @@ fn a_grown_buffer_is_not_kept() {
     drop(buffer);
     assert_eq!(pool.lend().unwrap().room(), 100);
 }
+
+#[test]
+fn a_buffer_that_is_kept_leaves_its_place() {
+    let pool = Pool::new(1, 100);
+    let mut kept = pool.lend().unwrap();
+    kept.as_vec().extend_from_slice(b"bytes");
+    assert!(pool.is_exhausted());
+    kept.keep();
+    kept.keep();
+    assert_eq!((pool.lent(), &*kept), (0, &b"bytes"[..]));
+    let other = pool.lend().unwrap();
+    drop(kept);
+    assert_eq!(pool.lent(), 1, "the other's");
+    drop(other);
+    assert_eq!(pool.lent(), 0);
+}

@@ -49,7 +49,7 @@ impl<E> Clock<E> {
     }
 
     /// Where the entry of a key is, until something is inserted or removed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
         let place = place(key);
         let at = self.recent[place];
@@ -58,6 +58,11 @@ impl<E> Clock<E> {
         {
             return Some(at);
         }
+        self.find_by_index(key, place)
+    }
+
+    #[inline(never)]
+    fn find_by_index(&mut self, key: &[u8], place: usize) -> Option<u32> {
         let at = self.index.get(key).copied()?;
         self.recent[place] = at;
         Some(at)

@@ -1,15 +1,16 @@
 //! Limits on connections, and a process without descriptors.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::mechanism;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, prlimit, setrlimit};
 
 use crate::support::{Client, HANG, Running, Site, Way, get, ms, pattern, workers};
 
@@ -106,18 +107,19 @@ pub(crate) fn without_descriptors(way: &Way) {
     flood(way, 0);
 }
 
-/// Others have taken what it kept back, so it does.
+/// The limit is lowered by what it kept back, so it does.
 pub(crate) fn without_a_reserve(way: &Way) {
     flood(way, 22);
 }
 
 /// More clients than there are descriptors: who is connected is served, the server rests, and
 /// once they are gone others are served.
-fn flood(way: &Way, taken: usize) {
+fn flood(way: &Way, taken: u64) {
     let site = Site::new();
     (0..40).for_each(|index| site.add(&format!("file{index}"), b"small\n"));
     site.add("sent", &pattern()[..1 << 20]);
-    let mut server = Process::start(way, &site, taken);
+    let server = Process::start_with(way, &site, |command| command);
+    server.limit(LIMIT - taken);
     let mut clients: Vec<Client> = (0..200).map(|_| Client::connect(server.addr)).collect();
     for (index, client) in clients.iter_mut().take(10).enumerate() {
         assert_eq!(client.get("/small").status, 200, "client {index}");
@@ -130,8 +132,9 @@ fn flood(way: &Way, taken: usize) {
     clients[10..].iter_mut().for_each(|client| client.send(get("/small")));
     assert!(!clients[199].hears(ms(50)), "there are more descriptors than expected");
 
+    let table = server.table();
     let room =
-        (0..LIMIT).find(|fd| fs::symlink_metadata(server.proc(&format!("fd/{fd}"))).is_err());
+        (0..LIMIT - taken).find(|fd| fs::symlink_metadata(table.join(fd.to_string())).is_err());
     assert_eq!(room.is_none(), taken > 0, "descriptor {room:?} is free");
     let before = server.cpu_time();
     thread::sleep(ms(500));
@@ -143,7 +146,7 @@ fn flood(way: &Way, taken: usize) {
     if taken > 0 {
         // No connection tells the server of it.
         let before = served(&clients);
-        server.give_back();
+        server.limit(LIMIT);
         let since = Instant::now();
         while served(&clients) == before {
             assert!(since.elapsed() < HANG, "descriptors are free, and nobody is accepted");
@@ -183,13 +186,8 @@ const ALONE: &str = "HEARKEN_TEST_ALONE";
 const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const ROOT: &str = "HEARKEN_TEST_ROOT";
 const WORKERS: &str = "HEARKEN_TEST_WORKERS";
-const TAKEN: &str = "HEARKEN_TEST_TAKEN";
 
 impl Process {
-    fn start(way: &Way, site: &Site, taken: usize) -> Process {
-        Process::start_with(way, site, |command| command.env(TAKEN, taken.to_string()))
-    }
-
     fn start_with(
         way: &Way,
         site: &Site,
@@ -211,9 +209,18 @@ impl Process {
         Process { child, addr }
     }
 
-    /// Has it close the descriptors that it has taken from the server.
-    fn give_back(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    /// Sets how many descriptors it may have in a table from now on.
+    fn limit(&self, current: u64) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let limit = Rlimit { current: Some(current), maximum: Some(LIMIT) };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    }
+
+    /// The worker's descriptors.
+    fn table(&self) -> PathBuf {
+        let mut threads = fs::read_dir(self.proc("task")).unwrap().map(|of| of.unwrap().path());
+        let is_worker = |of: &PathBuf| fs::read_to_string(of.join("comm")).unwrap() == "worker-0\n";
+        threads.find(is_worker).unwrap().join("fd")
     }
 
     fn proc(&self, file: &str) -> String {
@@ -250,8 +257,6 @@ fn child() {
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<usize>().unwrap());
-    let taken = number(TAKEN).unwrap_or(0);
-    let taken: Vec<File> = (0..taken).map(|_| File::open("/dev/null").unwrap()).collect();
     let mut config = hearken_server::Config {
         listen: ([127, 0, 0, 1], 0).into(),
         events: std::env::var(EVENTS).unwrap(),
@@ -261,8 +266,6 @@ fn child() {
     config.site.root = std::env::var_os(ROOT).unwrap().into();
     let server = hearken_server::start(&config).unwrap();
     println!("listening on {}", server.addr());
-    let _ = std::io::stdin().read(&mut [0]).unwrap();
-    drop(taken);
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     server.stopper().stop();
     server.wait().unwrap();

@@ -120,6 +120,15 @@ impl Buffer {
         }
     }
 
+    /// Keeps the memory, and gives its place in the pool to another: for bytes that may stay for long
+    /// because of a slow peer, who is not to keep others from being lent to. O(1).
+    #[inline]
+    pub fn keep(&mut self) {
+        if let Some(pool) = self.0.as_mut().and_then(|lent| lent.pool.take()) {
+            pool.lent.set(pool.lent.get() - 1);
+        }
+    }
+
     /// How many more bytes it takes before it has to grow.
     #[inline]
     pub fn room(&self) -> usize {

@@ -130,7 +130,8 @@ pub enum What {
 /// none can be lent, receiving goes on when one comes back.
 ///
 /// **Sending.** Each send makes one [`What::Sent`], in the order of the sends, but for one that
-/// [`send_now`](Io::send_now) said was done. A peer's half-close does not hinder it.
+/// [`send_now`](Io::send_now) said was done. A peer's half-close does not hinder it. What waits for
+/// its peer takes no place in the pool, so that who does not read keeps nobody else from being read.
 ///
 /// **Fairness.** No connection is served without limit while others wait.
 ///

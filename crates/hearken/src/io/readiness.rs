@@ -202,9 +202,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         if socket.state.contains(State::BROKEN) {
             return;
         }
-        if let Some(sends) = &mut socket.sends {
-            sends.push_back(what);
-            return;
+        if socket.sends.is_some() {
+            return self.send_later(on, what);
         }
         let progress =
             if tries { transmit(fd, &mut what, socket, share) } else { Progress::WouldBlock };

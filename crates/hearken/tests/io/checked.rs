@@ -108,6 +108,10 @@ impl<I: Io> Io for Checked<I> {
         token
     }
 
+    fn reserve(&mut self, connections: usize) {
+        self.io.reserve(connections);
+    }
+
     fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
         let token = self.io.connect(addr, source);
         match token {
@@ -140,6 +144,16 @@ impl<I: Io> Io for Checked<I> {
             life.sends += 1;
         }
         self.io.send(on, what);
+    }
+
+    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let done = self.io.send_now(on, bytes);
+        match self.live.get_mut(&on) {
+            Some(life) if done => assert!(!life.broken && !life.connecting, "sent, but how?"),
+            Some(life) => life.sends += 1,
+            None => assert!(!done, "sent to nobody"),
+        }
+        done
     }
 
     fn shutdown(&mut self, on: Token) {

@@ -78,6 +78,7 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
         reset_while_stopped;
     sending:
         in_order
+        now_or_later
         bodies
         large_file
         truncated_file

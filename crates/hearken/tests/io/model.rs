@@ -60,14 +60,18 @@ impl<I: Io> Side<I> {
     fn take(&mut self, step: Step) {
         match step {
             Step::Send { .. } if self.closing => {}
-            Step::Send { head, body, file: from_file } => {
-                let bytes = pattern(self.sends as u64, head + body);
+            Step::Send { head, body: body_len, file: from_file } => {
+                let bytes = pattern(self.sends as u64, head + body_len);
                 let body = if from_file {
-                    part(&file(&bytes), head as u64, body as u64)
+                    part(&file(&bytes), head as u64, body_len as u64)
                 } else {
                     Body::Bytes(Bytes::copy_from_slice(&bytes[head..]))
                 };
-                self.net.send_with(self.on, &bytes[..head], body);
+                if body_len == 0 && !from_file {
+                    self.net.send_now(self.on, &bytes);
+                } else {
+                    self.net.send_with(self.on, &bytes[..head], body);
+                }
                 self.bytes.extend_from_slice(&bytes);
                 self.sends += 1;
             }

@@ -251,6 +251,13 @@ impl<I: Io> Net<I> {
         self.io.send(on, Outgoing { head, body });
     }
 
+    /// Sends `bytes`, at once where that can be.
+    pub(crate) fn send_now(&mut self, on: Token, bytes: &[u8]) {
+        if self.io.send_now(on, bytes) {
+            self.seen(on).sent.push(Ok(()));
+        }
+    }
+
     /// Sends `bytes` as a body.
     pub(crate) fn send_body(&mut self, on: Token, bytes: Bytes) {
         self.send_with(on, &[], Body::Bytes(bytes));

@@ -1,7 +1,6 @@
 //! What is done in a turn: accepting, connecting, receiving, sending, and at its end telling the
 //! mechanism what is still waited for.
 
-use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,8 +48,9 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     /// Keeps a send, or what is left of it, for later.
     #[cold]
-    pub(super) fn send_later(&mut self, on: Token, what: Outgoing) {
-        self.sockets[on.slot() as usize].sends = Some(Box::new(VecDeque::from([what])));
+    pub(super) fn send_later(&mut self, on: Token, mut what: Outgoing) {
+        what.head.keep();
+        self.sockets[on.slot() as usize].sends.get_or_insert_default().push_back(what);
     }
 
     /// What is waited for.
