@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::block::{self, Block};
+use crate::block::Block;
 use crate::scan;
 
 /// Reads a Host field line as nearly all clients write it, and with a valid host in it; returns what
@@ -10,12 +10,22 @@ use crate::scan;
 #[inline(always)]
 pub(crate) fn usual_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let value = bytes.strip_prefix(b"Host: ")?;
-    let (host, end) = value.split_at_checked(match Block::new(value).host_and_port() {
-        block::LEN => scan::host(value),
+    let block = Block::new(value);
+    let mut len = match block.host() {
+        0 => return None,
+        Block::LEN => scan::host_from(value, Block::LEN),
         len => len,
-    })?;
-    match end {
-        [b'\r', b'\n', rest @ ..] if !host.is_empty() => Some((host, rest)),
+    };
+    if value.get(len) == Some(&b':') {
+        // Up to four digits are a port without more ado.
+        let digits = block.digits_from(len + 1);
+        len += 1 + digits;
+        if digits > 4 {
+            return None;
+        }
+    }
+    match value.split_at_checked(len)? {
+        (host, [b'\r', b'\n', rest @ ..]) => Some((host, rest)),
         _ => None,
     }
 }

@@ -5,14 +5,20 @@
 
 use wide::u8x16;
 
-/// How many bytes a block holds.
-pub(crate) const LEN: usize = 16;
-
 /// Sixteen bytes; behind those that there are, zeros, which are in no class.
 #[derive(Clone, Copy)]
 pub(crate) struct Block(u8x16);
 
+/// Two blocks that follow each other.
+pub(crate) struct Pair {
+    pub(crate) low: Block,
+    high: Block,
+}
+
 impl Block {
+    /// How many bytes a block holds.
+    pub(crate) const LEN: usize = 16;
+
     /// The block at the start of `bytes`.
     #[inline(always)]
     pub(crate) fn new(bytes: &[u8]) -> Self {
@@ -45,7 +51,12 @@ impl Block {
     /// What a field value may hold, but for tabs.
     #[inline(always)]
     pub(crate) fn text(self) -> usize {
-        run(self.0.max(splat(b' ')).cmp_eq(self.0) & !self.is(0x7f))
+        (!self.text_lanes()).trailing_zeros() as usize
+    }
+
+    #[inline(always)]
+    fn text_lanes(self) -> u32 {
+        lanes(self.0.max(splat(b' ')).cmp_eq(self.0) & !self.is(0x7f))
     }
 
     /// Visible ASCII other than `#` and `?`.
@@ -66,18 +77,11 @@ impl Block {
         run(self.letters() | between(self.0, b'-', b'9') & !self.is(b'/'))
     }
 
-    /// As [`Block::host`], and a colon and at most four digits after that, if they are all in the block.
+    /// How many digits there are from lane `at` on.
     #[inline(always)]
-    pub(crate) fn host_and_port(self) -> usize {
-        let host = self.host();
-        if lanes(self.is(b':')) >> host & 1 == 0 {
-            return host;
-        }
-        let digits = lanes(between(self.0, b'0', b'9')) >> 1 >> host;
-        match (!digits).trailing_zeros() as usize {
-            digits @ ..=4 if host > 0 => host + 1 + digits,
-            _ => 0,
-        }
+    pub(crate) fn digits_from(self, at: usize) -> usize {
+        let digits = lanes(between(self.0, b'0', b'9'));
+        (!digits.checked_shr(at as u32).unwrap_or_default()).trailing_zeros() as usize
     }
 
     #[inline(always)]
@@ -91,10 +95,29 @@ impl Block {
     }
 }
 
-impl From<&[u8; LEN]> for Block {
+impl From<&[u8; Self::LEN]> for Block {
     #[inline(always)]
-    fn from(bytes: &[u8; LEN]) -> Self {
+    fn from(bytes: &[u8; Self::LEN]) -> Self {
         Self(u8x16::from(*bytes))
+    }
+}
+
+impl Pair {
+    /// How many bytes a pair holds.
+    pub(crate) const LEN: usize = 2 * Block::LEN;
+
+    /// What a field value may hold, but for tabs.
+    #[inline(always)]
+    pub(crate) fn text(&self) -> usize {
+        (!(self.low.text_lanes() | self.high.text_lanes() << Block::LEN)).trailing_zeros() as usize
+    }
+}
+
+impl From<&[u8; Self::LEN]> for Pair {
+    #[inline(always)]
+    fn from(bytes: &[u8; Self::LEN]) -> Self {
+        let (low, high) = bytes.split_at(Block::LEN);
+        Self { low: Block::new(low), high: Block::new(high) }
     }
 }
 

@@ -72,8 +72,7 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether `bytes` starts and ends with something else than a blank; or with a control character,
-/// which only costs a second look.
+/// Whether `bytes` starts and ends with what surely is no blank.
 #[inline(always)]
 fn is_trimmed(bytes: &[u8]) -> bool {
     matches!((bytes.first(), bytes.last()), (Some(b'!'..), Some(b'!'..)))
@@ -90,34 +89,34 @@ fn trim_any(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Whether the token `name` is `lower`, whatever its case. `lower` holds `a..=z` and `-` only.
+/// Whether the token `name` is `lower`, whatever its case. `lower` holds `a..=z` and `-` only, and at
+/// least four of them.
 #[inline(always)]
 pub(crate) fn same_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     // Setting bit 5 maps no other token byte onto a letter or a hyphen.
     let Ok(name) = <&[u8; N]>::try_from(name) else {
         return false;
     };
-    let mut difference = 0;
     // In words, of which the last two may overlap.
-    let word = if N < 8 { 4 } else { 8 };
+    let (word, bit_5) = if N < 8 { (4, 0x2020_2020) } else { (8, 0x2020_2020_2020_2020) };
+    let mut difference = 0;
     let mut at = 0;
     while at < N {
         let from = at.min(N.saturating_sub(word));
-        difference |=
-            (load(name, from, word) | load(&[0x20; N], from, word)) ^ load(lower, from, word);
+        difference |= (load(name, from, word) | bit_5) ^ load(lower, from, word);
         at += word;
     }
     difference == 0
 }
 
-/// Up to `word` bytes from `at` on, as a number; constant but for the bytes.
+/// The four or eight bytes from `at` on, as a number.
 #[inline(always)]
 fn load(bytes: &[u8], at: usize, word: usize) -> u64 {
     let bytes = bytes.get(at..).unwrap_or_default();
     match (bytes.first_chunk::<8>(), bytes.first_chunk::<4>()) {
         (Some(eight), _) if word == 8 => u64::from_le_bytes(*eight),
         (_, Some(four)) if word == 4 => u32::from_le_bytes(*four).into(),
-        _ => bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)),
+        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The fields that decide where a message ends and whether another may follow it.
 
-use crate::class::{same_name, trim};
+use crate::class::trim;
 use crate::error::Reject;
 use crate::scan;
 use crate::version::Version;
@@ -101,11 +101,10 @@ impl Options {
     }
 
     /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, line: &[u8]) {
-        let line = trim(line);
-        self.0 |= match line.len() {
-            10 if same_name(line, b"keep-alive") => Self::KEEP_ALIVE,
+        self.0 |= match line {
+            b" keep-alive" => Self::KEEP_ALIVE,
             _ => Self::of(line),
         };
     }

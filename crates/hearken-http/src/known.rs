@@ -29,10 +29,33 @@ impl Known {
     const HOSTS: Known = Known(1 << 12);
 
     /// The fields that ask for something else than a whole representation whatever its state.
-    pub(crate) const SELECTING: Known = Known(0b1_1111);
+    pub(crate) const SELECTING: Known = Known::all(&[
+        Known::RANGE,
+        Known::IF_MATCH,
+        Known::IF_MODIFIED_SINCE,
+        Known::IF_NONE_MATCH,
+        Known::IF_UNMODIFIED_SINCE,
+    ]);
 
     /// What in nearly all heads is [`Known::HOST`] alone, and in the others has to be judged.
-    const JUDGED: Known = Known(0b1_1111_1100_0000);
+    const JUDGED: Known = Known::all(&[
+        Known::UPGRADE,
+        Known::EXPECT,
+        Known::EXPECT_OTHER,
+        Known::FRAMING,
+        Known::HOST,
+        Known::HOST_UNCHECKED,
+        Known::HOSTS,
+    ]);
+
+    const fn all(them: &[Known]) -> Known {
+        let (mut all, mut at) = (0, 0);
+        while at < them.len() {
+            all |= them[at].0;
+            at += 1;
+        }
+        Known(all)
+    }
 
     /// Whether any of `other` is there.
     #[inline(always)]
@@ -74,51 +97,54 @@ impl<'b> Gathered<'b> {
         }
     }
 
-    /// Takes in the field line of `len` bytes that `bytes` starts with, if it is one that matters.
+    /// Takes in a field line, if it is one that matters.
     #[inline(never)]
-    pub(crate) fn take(&mut self, bytes: &'b [u8], name_len: usize, len: usize) {
-        let Some((name, [_, value @ ..])) =
-            bytes.get(..len).and_then(|line| line.split_at_checked(name_len))
-        else {
+    pub(crate) fn take(&mut self, line: &'b [u8], name_len: usize) {
+        let Some((name, [_, value @ ..])) = line.split_at_checked(name_len) else {
             return;
         };
-        match name_len {
+        let found = match name_len {
+            5 if same_name(name, b"range") => Known::RANGE,
+            7 if same_name(name, b"upgrade") => Known::UPGRADE,
+            8 if same_name(name, b"if-match") => Known::IF_MATCH,
+            8 if same_name(name, b"if-range") => Known::IF_RANGE,
+            10 if same_name(name, b"connection") => return self.options.add(value),
+            13 if same_name(name, b"if-none-match") => Known::IF_NONE_MATCH,
+            17 if same_name(name, b"if-modified-since") => Known::IF_MODIFIED_SINCE,
+            19 if same_name(name, b"if-unmodified-since") => Known::IF_UNMODIFIED_SINCE,
+            _ => return self.take_value(name, value),
+        };
+        self.known.insert(found);
+    }
+
+    /// Takes in a field of which more matters than that it is there.
+    #[inline(never)]
+    fn take_value(&mut self, name: &[u8], value: &'b [u8]) {
+        let value = trim(value);
+        let found = match name.len() {
             4 if same_name(name, b"host") => {
                 if self.known.has(Known::HOST) {
                     self.known.insert(Known::HOSTS);
                 }
-                self.known.insert(Known::HOST);
                 self.known.insert(Known::HOST_UNCHECKED);
-                self.host = trim(value);
+                self.host = value;
+                Known::HOST
             }
-            5 if same_name(name, b"range") => self.known.insert(Known::RANGE),
-            6 if same_name(name, b"expect") => {
-                self.known.insert(match trim(value).eq_ignore_ascii_case(b"100-continue") {
-                    true => Known::EXPECT,
-                    false => Known::EXPECT_OTHER,
-                });
-            }
-            7 if same_name(name, b"upgrade") => self.known.insert(Known::UPGRADE),
-            8 if same_name(name, b"if-match") => self.known.insert(Known::IF_MATCH),
-            8 if same_name(name, b"if-range") => self.known.insert(Known::IF_RANGE),
-            10 if same_name(name, b"connection") => self.options.add(value),
-            13 if same_name(name, b"if-none-match") => self.known.insert(Known::IF_NONE_MATCH),
+            6 if same_name(name, b"expect") => match value.eq_ignore_ascii_case(b"100-continue") {
+                true => Known::EXPECT,
+                false => Known::EXPECT_OTHER,
+            },
             14 if same_name(name, b"content-length") => {
-                self.known.insert(Known::FRAMING);
                 self.framing.content_length(value);
+                Known::FRAMING
             }
             17 if same_name(name, b"transfer-encoding") => {
-                self.known.insert(Known::FRAMING);
                 self.framing.transfer_encoding(value);
+                Known::FRAMING
             }
-            17 if same_name(name, b"if-modified-since") => {
-                self.known.insert(Known::IF_MODIFIED_SINCE);
-            }
-            19 if same_name(name, b"if-unmodified-since") => {
-                self.known.insert(Known::IF_UNMODIFIED_SINCE);
-            }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.known.insert(found);
     }
 
     /// Judges what was gathered.
@@ -130,6 +156,7 @@ impl<'b> Gathered<'b> {
         self.judge_any(version)
     }
 
+    /// [`Gathered::judge`] where there is more than a Host field that was found good.
     #[cold]
     #[inline(never)]
     fn judge_any(&mut self, version: Version) -> Result<Meaning<'b>, Reject> {
@@ -158,11 +185,11 @@ impl<'b> Gathered<'b> {
     }
 }
 
-/// Whether the name of `len` bytes that `name` starts with may be one that [`Gathered::take`] knows, by its length
-/// and its first letter.
+/// Whether the name that is the first `len` bytes of `line` may be one that [`Gathered::take`] knows:
+/// by its first letter and its length, which rule out nearly all others.
 #[inline(always)]
-pub(crate) fn may_matter(name: &[u8], len: usize) -> bool {
-    name.first().is_some_and(|first| LENGTHS[usize::from(first & 31)] >> (len & 31) & 1 != 0)
+pub(crate) fn may_matter(line: &[u8], len: usize) -> bool {
+    line.first().is_some_and(|first| LENGTHS[usize::from(first & 31)] >> (len & 31) & 1 != 0)
 }
 
 /// For each letter, whatever its case, the lengths of the names that start with it.

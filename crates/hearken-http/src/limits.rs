@@ -21,10 +21,9 @@ pub struct Limits {
 
 impl Limits {
     /// The bytes of `bytes` that a head may occupy.
+    #[inline(always)]
     pub(crate) fn window<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        // Progress through a head is kept in 32 bits.
-        let most = self.head_bytes.min(u32::MAX as usize);
-        bytes.get(..most).unwrap_or(bytes)
+        bytes.get(..self.head_bytes).unwrap_or(bytes)
     }
 }
 

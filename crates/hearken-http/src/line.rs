@@ -1,6 +1,6 @@
 //! Field lines, and how far the search for the end of a head has got.
 
-use crate::block::{self, Block};
+use crate::block::{Block, Pair};
 use crate::error::Reject;
 use crate::scan;
 
@@ -16,66 +16,77 @@ pub(crate) enum Line<'b> {
 
 /// A field line.
 pub(crate) struct Field<'b> {
-    /// The bytes that it starts with.
-    pub(crate) bytes: &'b [u8],
+    /// All of it but its end.
+    pub(crate) line: &'b [u8],
     pub(crate) name_len: usize,
-    /// How long it is, its end not included.
-    pub(crate) len: usize,
 }
 
 impl<'b> Field<'b> {
     #[inline(always)]
     pub(crate) fn name(&self) -> &'b [u8] {
-        self.bytes.get(..self.name_len).unwrap_or_default()
+        self.line.get(..self.name_len).unwrap_or_default()
     }
 
     /// What follows the colon, not trimmed.
     #[inline(always)]
     pub(crate) fn value(&self) -> &'b [u8] {
-        self.bytes.get(self.name_len + 1..self.len).unwrap_or_default()
+        self.line.get(self.name_len + 1..).unwrap_or_default()
     }
 }
 
 /// Reads the line that `bytes` starts with: RFC 9112 section 5, without obs-fold.
 #[inline(always)]
 pub(crate) fn field_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
-    // Most lines show the whole of their name, and many all they have, in their first block.
+    // Most lines show all that they have in two blocks, and the whole of their name in one.
     let (name_len, len) = match bytes.first_chunk() {
         Some(chunk) => {
-            let block = Block::from(chunk);
-            let name_len = match block.name() {
-                block::LEN => scan::token_from(bytes, block::LEN),
+            let pair = Pair::from(chunk);
+            let len = match pair.text() {
+                Pair::LEN => scan::plain_text_from(bytes, Pair::LEN),
                 len => len,
             };
-            let len = match block.text() {
-                block::LEN => scan::plain_text_from(bytes, block::LEN),
-                len => len,
-            };
-            (name_len, len)
+            (pair.low.name(), len)
         }
         None => match bytes {
             [b'\r', b'\n', rest @ ..] => return Ok(Line::Blank { rest }),
-            _ => short_line(bytes),
+            _ => near_end(bytes),
         },
     };
-    if let Some((line, end)) = bytes.split_at_checked(len)
-        && let [b'\r', b'\n', rest @ ..] = end
-        && let Some(b':') = line.get(name_len)
-        && name_len > 0
-    {
-        return Ok(Line::Field { field: Field { bytes, name_len, len }, rest });
+    let Some((line, end)) = bytes.split_at_checked(len) else {
+        return unusual_line(bytes);
+    };
+    let Some((b"\r\n", rest)) = end.split_first_chunk() else {
+        return unusual_line(bytes);
+    };
+    match line.get(name_len) {
+        Some(b':') if name_len > 0 => {
+            return Ok(Line::Field { field: Field { line, name_len }, rest });
+        }
+        None if line.is_empty() => return Ok(Line::Blank { rest }),
+        Some(_) if name_len == Block::LEN => {
+            let name_len = scan::token_from(line, name_len);
+            if line.get(name_len) == Some(&b':') {
+                return Ok(Line::Field { field: Field { line, name_len }, rest });
+            }
+        }
+        _ => {}
     }
     unusual_line(bytes)
 }
 
-/// How long the name and the whole of a line are that starts less than a block before the end.
+/// How long the name and the whole of a line are that starts less than two blocks before the end;
+/// a long name is cut off at a block.
 #[inline(never)]
-fn short_line(bytes: &[u8]) -> (usize, usize) {
-    let block = Block::short(bytes);
-    (block.name(), block.text())
+fn near_end(bytes: &[u8]) -> (usize, usize) {
+    let block = Block::new(bytes);
+    let len = match block.text() {
+        Block::LEN => scan::text_near_end(bytes, Block::LEN),
+        len => len,
+    };
+    (block.name(), len)
 }
 
-/// Reads any line.
+/// Reads any line: one that is incomplete, bad, or has tabs in it or an odd name.
 #[inline(never)]
 fn unusual_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
     if let Some(rest) = bytes.strip_prefix(b"\r\n") {
@@ -90,11 +101,9 @@ fn unusual_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
         [stop, ..] => return Err(bad_name(name, *stop)),
     };
     let text_len = scan::text(value);
-    let len = name_len + 1 + text_len;
-    match value.get(text_len..).unwrap_or_default() {
-        [b'\r', b'\n', rest @ ..] => {
-            Ok(Line::Field { field: Field { bytes, name_len, len }, rest })
-        }
+    let (line, end) = bytes.split_at(name_len + 1 + text_len);
+    match end {
+        [b'\r', b'\n', rest @ ..] => Ok(Line::Field { field: Field { line, name_len }, rest }),
         [] | [b'\r'] => Ok(Line::Partial),
         [stop, ..] => Err(bad_control(*stop)),
     }
@@ -199,6 +208,7 @@ impl Progress {
     }
 }
 
+/// Where a head has more than 4 GiB, what is beyond them is looked at again.
 fn clamp(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }

@@ -110,9 +110,8 @@ impl RequestParser {
                 Line::Field { field, rest: next } => {
                     rest = next;
                     left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
-                    if may_matter(field.bytes, field.name_len) {
-                        // One by one, so that they stay in registers.
-                        gathered.take(field.bytes, field.name_len, field.len);
+                    if may_matter(field.line, field.name_len) {
+                        gathered.take(field.line, field.name_len);
                     }
                 }
                 Line::Blank { rest } => break rest,

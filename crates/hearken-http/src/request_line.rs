@@ -1,5 +1,6 @@
 //! The first line of a request.
 
+use crate::block::Block;
 use crate::error::Reject;
 use crate::limits::Limits;
 use crate::line::bad_control;
@@ -37,10 +38,11 @@ pub(crate) fn request_line<'b>(
             None => return Ok(None),
         },
     };
-    let path_len = scan::path(after_method);
-    let target_len = match after_method.get(path_len) {
-        Some(b'?') => scan::target_from(after_method, path_len + 1),
-        _ => path_len,
+    // Most targets are short and have no query.
+    let in_block = Block::new(after_method).path();
+    let (path_len, target_len) = match after_method.get(in_block) {
+        Some(b' ') => (in_block, in_block),
+        _ => long_target(after_method, in_block),
     };
     if target_len > limits.target_bytes {
         return Err(Reject::new(414, "request target is too long"));
@@ -63,6 +65,16 @@ pub(crate) fn request_line<'b>(
         version,
         rest,
     }))
+}
+
+/// The lengths of a path and of its target, whose first `at` bytes belong to both.
+#[inline(never)]
+fn long_target(bytes: &[u8], at: usize) -> (usize, usize) {
+    let path_len = scan::path_from(bytes, at);
+    match bytes.get(path_len) {
+        Some(b'?') => (path_len, scan::target_from(bytes, path_len + 1)),
+        _ => (path_len, path_len),
+    }
 }
 
 /// Reads an empty line, if there is one, a method, and the space after it; returns what follows.

@@ -1,6 +1,6 @@
-//! How far a run of bytes of one class goes.
+//! How far a run of bytes of one class goes, looked at a block or two at a time.
 
-use crate::block::{self, Block};
+use crate::block::{Block, Pair};
 use crate::class::{self, HOST, PATH, TARGET, TEXT, TOKEN};
 
 /// Where the run of `class` that starts at `at` ends. `usual` tells how many bytes of a block surely
@@ -10,7 +10,7 @@ fn run(bytes: &[u8], mut at: usize, class: u8, usual: impl Fn(Block) -> usize) -
     while let Some(rest) = bytes.get(at..) {
         let sure = usual(Block::new(rest));
         at += sure;
-        if sure < block::LEN {
+        if sure < Block::LEN {
             match rest.get(sure) {
                 Some(&byte) if class::is(byte, class) => at += 1,
                 _ => return at,
@@ -43,27 +43,29 @@ pub(crate) fn text(bytes: &[u8]) -> usize {
 pub(crate) fn plain_text_from(bytes: &[u8], at: usize) -> usize {
     let mut rest = bytes.get(at..).unwrap_or_default();
     while let Some((chunk, after)) = rest.split_first_chunk() {
-        let run = Block::from(chunk).text();
-        if run < block::LEN {
+        let run = Pair::from(chunk).text();
+        if run < Pair::LEN {
             return bytes.len() - rest.len() + run;
         }
         rest = after;
     }
-    bytes.len() - rest.len() + short_text(rest)
+    text_near_end(bytes, bytes.len() - rest.len())
 }
 
+/// [`plain_text_from`] where less than two blocks are left.
 #[inline(never)]
-fn short_text(bytes: &[u8]) -> usize {
-    Block::short(bytes).text()
+pub(crate) fn text_near_end(bytes: &[u8], at: usize) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + match Block::new(rest).text() {
+        Block::LEN => Block::LEN + Block::new(rest.get(Block::LEN..).unwrap_or_default()).text(),
+        run => run,
+    }
 }
 
-/// The run of [`PATH`] at the start of `bytes`.
-#[inline(always)]
-pub(crate) fn path(bytes: &[u8]) -> usize {
-    match Block::new(bytes).path() {
-        block::LEN => run(bytes, block::LEN, PATH, Block::path),
-        len => len,
-    }
+/// Where the run of [`PATH`] that starts at `at` ends.
+#[inline]
+pub(crate) fn path_from(bytes: &[u8], at: usize) -> usize {
+    run(bytes, at, PATH, Block::path)
 }
 
 /// Where the run of [`TARGET`] that starts at `at` ends.
@@ -75,7 +77,13 @@ pub(crate) fn target_from(bytes: &[u8], at: usize) -> usize {
 /// The run of [`HOST`] at the start of `bytes`.
 #[inline]
 pub(crate) fn host(bytes: &[u8]) -> usize {
-    run(bytes, 0, HOST, Block::host)
+    host_from(bytes, 0)
+}
+
+/// Where the run of [`HOST`] that starts at `at` ends.
+#[inline(never)]
+pub(crate) fn host_from(bytes: &[u8], at: usize) -> usize {
+    run(bytes, at, HOST, Block::host)
 }
 
 #[cfg(test)]
@@ -87,16 +95,19 @@ mod tests {
         #[test]
         fn runs_are_those_of_the_table(
             mut bytes in proptest::collection::vec(
-                prop_oneof![9 => b'a'..=b'z', 1 => any::<u8>()], 0..40),
+                prop_oneof![30 => b'a'..=b'z', 1 => any::<u8>()], 0..100),
             stop: u8,
-            at in 0usize..40,
+            at in 0usize..100,
         ) {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = stop;
             }
             prop_assert_eq!(token(&bytes), class::run(&bytes, TOKEN));
             prop_assert_eq!(text(&bytes), class::run(&bytes, TEXT));
-            prop_assert_eq!(path(&bytes), class::run(&bytes, PATH));
+            let plain = |byte: &u8| *byte != b'\t' && class::is(*byte, TEXT);
+            let plain = bytes.iter().position(|byte| !plain(byte)).unwrap_or(bytes.len());
+            prop_assert_eq!(plain_text_from(&bytes, 0), plain);
+            prop_assert_eq!(path_from(&bytes, 0), class::run(&bytes, PATH));
             prop_assert_eq!(target_from(&bytes, 0), class::run(&bytes, TARGET));
             prop_assert_eq!(host(&bytes), class::run(&bytes, HOST));
         }
