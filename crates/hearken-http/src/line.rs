@@ -131,6 +131,9 @@ pub(crate) fn bad_control(stop: u8) -> Reject {
     })
 }
 
+/// How long the empty line is that may stand before a request line.
+const EMPTY_LINE: usize = 2;
+
 /// Where the search for the end of an incomplete head stands.
 ///
 /// Lets a head that trickles in cost one look at each byte, and one parse once it is whole.
@@ -169,11 +172,13 @@ impl Progress {
                     self.scanned = clamp(at);
                     return false;
                 }
+                // The first line is no field, whatever it looks like.
                 [b'\r', b'\n', ..]
-                    if matches!(
-                        field_line(window.get(line..).unwrap_or_default()),
-                        Ok(Line::Field { .. })
-                    ) =>
+                    if line > EMPTY_LINE
+                        && matches!(
+                            field_line(window.get(line..).unwrap_or_default()),
+                            Ok(Line::Field { .. })
+                        ) =>
                 {
                     at += 2;
                     line = at;
@@ -204,7 +209,7 @@ impl Progress {
 
     /// Whether the request line is still incomplete, one empty line before it aside.
     pub(crate) fn is_in_first_line(&self) -> bool {
-        self.line <= 2
+        self.line as usize <= EMPTY_LINE
     }
 }
 

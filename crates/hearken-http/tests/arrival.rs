@@ -163,3 +163,16 @@ proptest! {
         let _ = parser.parse(&one[..one.len() / 2], &Limits::default());
     }
 }
+
+/// What is wrong with a request line is said when it is whole, even if it could be a field.
+#[test]
+fn a_request_line_like_a_field_does_not_wait() {
+    for start in ["", "\r\n"] {
+        let mut parser = RequestParser::new();
+        let first = format!("{start}O");
+        assert!(parser.parse(first.as_bytes(), &Limits::default()).unwrap().is_none());
+        let line = format!("{first}:TIONS / HTTP/1.1\r\n");
+        let reject = parser.parse(line.as_bytes(), &Limits::default()).unwrap_err();
+        assert_eq!(reject.status, 400, "{line:?}");
+    }
+}
