@@ -8,8 +8,6 @@ use hearken_http::{BodyReader, RequestParser};
 pub(crate) struct Connection {
     /// Its name; that of an earlier holder of the slot where `phase` is [`Phase::Vacant`].
     pub(crate) token: Token,
-    /// How far the present head was looked at.
-    pub(crate) parser: RequestParser,
     pub(crate) phase: Phase,
     pub(crate) flags: Flags,
     /// Sends that are not complete.
@@ -54,6 +52,8 @@ bitflags::bitflags! {
 pub(crate) struct Pending {
     /// Received bytes, beginning with a request's head.
     pub(crate) bytes: Vec<u8>,
+    /// How far that head was looked at.
+    pub(crate) parser: RequestParser,
     /// The body being discarded, and the length of the head before it.
     pub(crate) body: Option<(BodyReader, usize)>,
     /// What was delivered when the rate was last looked at.
@@ -64,14 +64,7 @@ pub(crate) struct Pending {
 
 impl Connection {
     pub(crate) fn new(token: Token) -> Connection {
-        Connection {
-            token,
-            parser: RequestParser::default(),
-            phase: Phase::Head,
-            flags: Flags::default(),
-            sends: 0,
-            pending: None,
-        }
+        Connection { token, phase: Phase::Head, flags: Flags::default(), sends: 0, pending: None }
     }
 
     /// Has it closed once what is being sent was sent; `more` tells that the client may send more.

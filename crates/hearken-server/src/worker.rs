@@ -201,10 +201,12 @@ impl<I: Io> Worker<I> {
         let connection = &mut self.connections[on.slot() as usize];
         match connection.phase {
             Phase::Head if connection.pending.is_none() => {
-                let used = self.answer(on, &bytes);
+                let mut parser = RequestParser::new();
+                let used = self.answer(on, &bytes, &mut parser);
                 if used < bytes.len() {
-                    let connection = &mut self.connections[on.slot() as usize];
-                    connection.pending().bytes.extend_from_slice(&bytes[used..]);
+                    let pending = self.connections[on.slot() as usize].pending();
+                    pending.bytes.extend_from_slice(&bytes[used..]);
+                    pending.parser = parser;
                 }
                 self.settle(on, true);
             }
@@ -237,23 +239,23 @@ impl<I: Io> Worker<I> {
     /// Goes on with what was kept; whose time begins now if it is `new`.
     fn go_on(&mut self, on: Token, new: bool) {
         let connection = &mut self.connections[on.slot() as usize];
-        let Some(pending) = connection.pending.take() else { return };
-        let mut bytes = pending.bytes;
-        let used = self.answer(on, &bytes);
+        let Some(mut pending) = connection.pending.take() else { return };
+        let Pending { bytes, parser, delivered, .. } = &mut *pending;
+        *delivered = None;
+        let used = self.answer(on, bytes, parser);
         if used < bytes.len() {
             bytes.drain(..used);
-            self.connections[on.slot() as usize].pending().bytes = bytes;
+            self.connections[on.slot() as usize].pending = Some(pending);
         }
         self.settle(on, new || used > 0);
     }
 
     /// Answers the requests that are whole, and tells how many bytes they took.
     #[inline]
-    fn answer(&mut self, on: Token, bytes: &[u8]) -> usize {
+    fn answer(&mut self, on: Token, bytes: &[u8], parser: &mut RequestParser) -> usize {
         let mut used = 0;
         while used < bytes.len() {
-            let connection = &mut self.connections[on.slot() as usize];
-            let parsed = connection.parser.parse(&bytes[used..], &self.config.limits);
+            let parsed = parser.parse(&bytes[used..], &self.config.limits);
             // By reference, as it is large enough that a move is a copy.
             let request = match &parsed {
                 Ok(Some(request)) => request,
