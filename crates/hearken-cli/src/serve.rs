@@ -71,6 +71,7 @@ fn config(args: ServeArgs) -> Config {
         events: args.events,
         workers: args.workers,
         accept_limit: args.accept_limit.0,
+        defer_accept: args.defer_accept,
         order: args.io.into(),
         interest: args.interest.into(),
         max_connections: args.max_connections,

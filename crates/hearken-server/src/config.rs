@@ -25,13 +25,16 @@ pub struct Config {
     pub workers: NonZeroUsize,
     /// How many connections a readiness of the listening socket accepts; all if `None`.
     pub accept_limit: Option<NonZeroU32>,
+    /// For how long, at most, the kernel keeps a connection back until its first bytes have come
+    /// ([`ListenOptions::defer`](hearken::io::ListenOptions::defer)); not at all for zero.
+    pub defer_accept: Duration,
     /// Whether calls are tried before they are waited for.
     pub order: Order,
     /// When interest is changed.
     pub interest: InterestPolicy,
     /// How many connections may be open at a time, over all workers; as many as the tables of
-    /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to a full one waits,
-    /// even if another has room.
+    /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to
+    /// a full one waits, even if another has room.
     pub max_connections: Option<NonZeroUsize>,
     /// How long it waits for what.
     pub timeouts: Timeouts,
@@ -73,6 +76,7 @@ impl Default for Config {
             events: hearken::mechanism::AUTO.to_owned(),
             workers: NonZeroUsize::MIN,
             accept_limit: policy.accept_limit,
+            defer_accept: Duration::ZERO,
             order: policy.order,
             interest: policy.interest,
             max_connections: None,

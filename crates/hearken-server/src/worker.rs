@@ -65,8 +65,11 @@ impl<I: Io> Worker<I> {
         share: Share,
         stop: Arc<AtomicBool>,
     ) -> io::Result<Worker<I>> {
-        let options =
-            ListenOptions { reuse_port: config.workers.get() > 1, ..ListenOptions::default() };
+        let options = ListenOptions {
+            reuse_port: config.workers.get() > 1,
+            defer: config.defer_accept,
+            ..ListenOptions::default()
+        };
         let listener = io.listen(config.listen, &options)?;
         io.start(listener);
         io.reserve(share.connections);

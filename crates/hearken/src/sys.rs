@@ -5,6 +5,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use rustix::ioctl::{Getter, ioctl};
 
@@ -23,11 +24,24 @@ const IP_BIND_ADDRESS_NO_PORT: libc::c_int = 24;
 
 /// Has bind(2) to port 0 leave the choice to connect(2), which knows the other side: ip(7).
 pub(crate) fn choose_port_at_connect(socket: impl AsFd) -> io::Result<()> {
-    let (fd, on) = (socket.as_fd().as_raw_fd(), 1_i32);
+    set(socket, libc::IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+/// Has a connection be accepted when its first bytes have come, or after so long: tcp(7),
+/// `TCP_DEFER_ACCEPT`. In whole seconds, rounded up.
+pub(crate) fn defer_accept(socket: impl AsFd, most: Duration) -> io::Result<()> {
+    let seconds = most.as_secs() + u64::from(most.subsec_nanos() > 0);
+    let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+    set(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
+}
+
+/// Sets an option of a socket that is an int.
+fn set(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel reads one int, which lives until it returns.
     let result = unsafe {
-        let (at, length) = ((&raw const on).cast(), size_of_val(&on) as libc::socklen_t);
-        libc::setsockopt(fd, libc::IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, at, length)
+        let (at, length) = ((&raw const value).cast(), size_of_val(&value) as libc::socklen_t);
+        libc::setsockopt(fd, level, name, at, length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -19,6 +20,7 @@ use crate::waker::Waker;
 
 mod buffer;
 pub mod readiness;
+mod sockets;
 
 pub use buffer::{Buffer, Pool};
 
@@ -31,11 +33,16 @@ pub struct ListenOptions {
     /// Whether several sockets may listen on the address, the kernel dealing connections out among
     /// them (`SO_REUSEPORT`).
     pub reuse_port: bool,
+    /// For how long, at most, in whole seconds rounded up, the kernel keeps a connection back until
+    /// its first bytes have come (`TCP_DEFER_ACCEPT`): it is accepted once, with something to receive.
+    /// Until then it holds no descriptor, no memory of the application, and a place among the
+    /// half-open ones (`net.ipv4.tcp_max_syn_backlog`). Nothing is kept back for zero.
+    pub defer: Duration,
 }
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { backlog: 65_535, reuse_port: false }
+        ListenOptions { backlog: 65_535, reuse_port: false, defer: Duration::ZERO }
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{self, SendFlags, sockopt};
 
-use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What};
+use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::sys;
@@ -34,7 +34,7 @@ mod socket;
 mod turn;
 
 pub use policy::{InterestPolicy, Order, Policy};
-use socket::{Progress, Socket, State, stream, transmit};
+use socket::{Progress, Socket, State, transmit};
 
 /// [`Io`] by readiness. See the [module](self).
 #[derive(Debug)]
@@ -127,15 +127,7 @@ impl<M: Mechanism> ReadinessIo<M> {
 
 impl<M: Mechanism> Io for ReadinessIo<M> {
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
-        let fd = stream(addr)?;
-        sockopt::set_socket_reuseaddr(&fd, true)?;
-        if options.reuse_port {
-            sockopt::set_socket_reuseport(&fd, true)?;
-        }
-        // Inherited by what is accepted, which saves a call for each.
-        sockopt::set_tcp_nodelay(&fd, true)?;
-        net::bind(&fd, &addr)?;
-        net::listen(&fd, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        let fd = sockets::listening(addr, options)?;
         Ok(self.adopt(fd, State::LISTENER))
     }
 
@@ -146,15 +138,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
-        let fd = stream(addr)?;
-        sockopt::set_tcp_nodelay(&fd, true)?;
-        if let Some(source) = source {
-            if source.port() == 0 {
-                // Refused, there is but one connection for each port of the source.
-                let _ = sys::choose_port_at_connect(&fd);
-            }
-            net::bind(&fd, &source)?;
-        }
+        let fd = sockets::connecting(addr, source)?;
         match net::connect(&fd, &addr) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

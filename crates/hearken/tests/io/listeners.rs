@@ -37,6 +37,24 @@ pub(crate) fn an_address_in_use<I: Io>(case: &Case<'_, I>) {
     net.io.listen(net.addr, &ListenOptions::default()).unwrap();
 }
 
+/// A connection that says nothing is kept back, and accepted with its first bytes.
+pub(crate) fn deferred<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let options = ListenOptions { defer: Duration::from_secs(100), ..ListenOptions::default() };
+    let listener = net.io.listen(loopback(), &options).unwrap();
+    let addr = net.io.local_addr(listener).unwrap();
+    net.io.start(listener);
+    let from = net.io.connect(addr, None).unwrap();
+    net.run("it is connected", |net| net.seen(from).connected.is_some());
+    net.settle();
+    assert_eq!(net.accepted, []);
+    net.send(from, b"first");
+    net.run("it is accepted", |net| !net.accepted.is_empty());
+    let to = net.accepted[0];
+    net.io.start(to);
+    net.receives(to, b"first");
+}
+
 /// Of many connections, more than a batch or an accept limit has, each is accepted once.
 pub(crate) fn each_connection_once<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);

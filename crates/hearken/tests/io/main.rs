@@ -52,6 +52,7 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
     listeners:
         a_free_port
         an_address_in_use
+        deferred
         each_connection_once
         in_turns
         nothing_while_stopped

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use bytes::Buf;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketFlags, SocketType};
+use rustix::net::{self, SendFlags};
 
 use crate::io::{Body, Outgoing};
 
@@ -131,10 +130,4 @@ pub(super) fn transmit(
             Err(errno) => return Progress::Failed(errno.into()),
         }
     }
-}
-
-pub(super) fn stream(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
