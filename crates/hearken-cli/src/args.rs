@@ -183,6 +183,8 @@ Examples:
       While 10,000 other connections are held idle.
   hearken load http://127.0.0.1:8080/ --rate 0 --idle 100000 --idle-request
       Nothing but idle ones, each of which has made a request, until it is interrupted.
+  hearken load http://127.0.0.1:8080/ --lockstep 50 --requests 100000
+      Rounds of 50 requests, each begun when the last is answered: to count what the server does.
 
 Latency is measured from the time at which a request was to be sent, so that a server that stalls is
 charged for every request that it kept waiting. Errors have httperf's names.")]
@@ -232,6 +234,25 @@ pub(crate) struct LoadArgs {
     /// Signals that may be queued for it, for experiments with rt-signal (RLIMIT_SIGPENDING)
     #[arg(long, value_name = "N")]
     pub(crate) rt_queue: Option<u64>,
+    /// No rate, but rounds: send a request on each of B connections, then read B replies
+    #[arg(long, value_name = "B", conflicts_with_all = ["rate", "duration", "arrivals", "connections",
+        "per_connection", "idle", "idle_request", "sources", "seed", "events", "rt_queue", "announce"])]
+    pub(crate) lockstep: Option<NonZeroUsize>,
+    /// How many requests the rounds are made of, rounded up to whole ones [default: 10000]
+    #[arg(long, value_name = "N", requires = "lockstep")]
+    pub(crate) requests: Option<u64>,
+    /// Requests in rounds before those that are told of
+    #[arg(long, value_name = "N", requires = "lockstep", default_value = "0")]
+    pub(crate) warm_up: u64,
+    /// A new connection for each request of a round
+    #[arg(long, requires = "lockstep")]
+    pub(crate) close: bool,
+    /// Requests sent at once on each connection of a round
+    #[arg(long, value_name = "K", requires = "lockstep", default_value = "1")]
+    pub(crate) pipeline: NonZeroUsize,
+    /// Say "ready" after the warm-up; then, for each number on stdin, make as many and tell of them
+    #[arg(long, hide = true, requires = "lockstep", conflicts_with_all = ["requests", "json"])]
+    pub(crate) on_demand: bool,
     /// Say "prepared" on stdout when the first request is about to be made
     #[arg(long, hide = true)]
     pub(crate) announce: bool,

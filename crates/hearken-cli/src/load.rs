@@ -1,5 +1,6 @@
 //! `hearken load`.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -9,26 +10,21 @@ use std::sync::{Arc, OnceLock};
 
 use hearken::Waker;
 use hearken::mechanism::AUTO;
-use hearken_load::{Config, Progress, Report, Snapshot};
+use hearken_load::{Config, Progress, Snapshot};
+use serde::Serialize;
 
 use crate::args::{Arrivals, LoadArgs};
-use crate::{Failure, mechanisms, signals};
+use crate::{Failure, lockstep, mechanisms, signals};
 
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
     signals::limit_queue(args.rt_queue)?;
-    // Before the run, and without losing an earlier result should this one come to nothing.
-    let sink = match args.json.as_deref() {
-        None => Sink::Summary,
-        Some(path) if path == Path::new("-") => Sink::Stdout,
-        Some(path) => {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            let cannot = |error| format!("cannot write to {}: {error}", path.display());
-            Sink::File(file.map_err(|error| Failure::usage(cannot(error)))?)
-        }
-    };
+    if let Some(batch) = args.lockstep {
+        return lockstep::run(args, batch);
+    }
+    let sink = Sink::open(args.json.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     let waker = Arc::new(OnceLock::<Waker>::new());
     let (raised, woken) = (stop.clone(), waker.clone());
@@ -50,21 +46,12 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }
-    match sink {
-        Sink::Stdout => print(&as_json(&report).map_err(Failure::runtime)?),
-        Sink::Summary => print(&report.to_string()),
-        Sink::File(mut file) => {
-            print(&report.to_string());
-            file.set_len(0)
-                .and_then(|()| file.write_all(as_json(&report)?.as_bytes()))
-                .map_err(|error| Failure::runtime(format!("writing the result: {error}")))?;
-        }
-    }
+    sink.tell(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where the result goes.
-enum Sink {
+pub(crate) enum Sink {
     /// As text, to standard output.
     Summary,
     /// As JSON in its place.
@@ -73,12 +60,42 @@ enum Sink {
     File(File),
 }
 
-fn as_json(report: &Report) -> io::Result<String> {
+impl Sink {
+    /// Before the run, and without losing an earlier result should this one come to nothing.
+    pub(crate) fn open(json: Option<&Path>) -> Result<Sink, Failure> {
+        Ok(match json {
+            None => Sink::Summary,
+            Some(path) if path == Path::new("-") => Sink::Stdout,
+            Some(path) => {
+                let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+                let cannot = |error| format!("cannot write to {}: {error}", path.display());
+                Sink::File(file.map_err(|error| Failure::usage(cannot(error)))?)
+            }
+        })
+    }
+
+    /// Writes it.
+    pub(crate) fn tell(self, report: &(impl Display + Serialize)) -> Result<(), Failure> {
+        match self {
+            Sink::Stdout => print(&as_json(report).map_err(Failure::runtime)?),
+            Sink::Summary => print(&report.to_string()),
+            Sink::File(mut file) => {
+                print(&report.to_string());
+                file.set_len(0)
+                    .and_then(|()| file.write_all(as_json(report)?.as_bytes()))
+                    .map_err(|error| Failure::runtime(format!("writing the result: {error}")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn as_json(report: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
 /// A reader that has seen enough is no failure.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
@@ -138,7 +155,7 @@ impl Progress for Shown {
     }
 }
 
-fn config(args: LoadArgs) -> Config {
+pub(crate) fn config(args: LoadArgs) -> Config {
     Config {
         url: args.url,
         rate: args.rate,

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser};
 mod args;
 mod lab;
 mod load;
+mod lockstep;
 mod manual;
 mod mechanisms;
 mod serve;

@@ -227,6 +227,43 @@ fn a_load_reports_what_the_server_did() {
 }
 
 #[test]
+fn rounds_are_made_in_lockstep_and_on_demand() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let url = format!("{url}/1b");
+    let output =
+        run(&["load", &url, "--lockstep", "5", "--requests", "98", "--close", "--json", "-"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "hearken-lockstep/1");
+    assert_eq!(
+        (&report["requests"]["replies"], &report["content_bytes"]),
+        (&100.into(), &1.into())
+    );
+    // A pass for each number, so that whoever measures can look in between.
+    let mut load = hearken(&["load", &url, "--lockstep", "4", "--warm-up", "8", "--on-demand"]);
+    let mut load = load.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(load.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "ready");
+    let mut stdin = load.stdin.take().unwrap();
+    for requests in [4, 12] {
+        writeln!(stdin, "{requests}").unwrap();
+        let pass: Value = serde_json::from_str(&said.next().unwrap().unwrap()).unwrap();
+        assert_eq!((&pass["complete"], &pass["connections_opened"]), (&true.into(), &0.into()));
+        assert_eq!(pass["requests"]["replies"], requests);
+    }
+    drop(stdin);
+    assert!(load.wait().unwrap().success());
+    let wrong = run(&["load", &format!("{url}/none"), "--lockstep", "2"]);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).contains("status 404"), "{}", text(&wrong.stderr));
+    for senseless in [&["--lockstep", "2", "--rate", "5"][..], &["--close"]] {
+        let output = run(&[&["load", &url], senseless].concat());
+        assert_eq!(output.status.code(), Some(2), "{senseless:?}");
+    }
+}
+
+#[test]
 fn idle_connections_are_held_until_it_is_interrupted() {
     let dir = site();
     let (_server, url) = serve(dir.path(), &[]);

@@ -55,6 +55,7 @@ mod drive;
 mod failure;
 mod holders;
 mod idle;
+pub mod lockstep;
 mod misses;
 mod reply;
 mod report;

@@ -22,6 +22,8 @@ pub(crate) struct Done {
     pub(crate) status: u16,
     /// Whether the connection can carry another request.
     pub(crate) keep_alive: bool,
+    /// How many bytes of content it had.
+    pub(crate) content: u64,
 }
 
 impl Reply {
@@ -38,6 +40,22 @@ impl Reply {
         &mut self,
         mut bytes: &[u8],
         method: Method<'_>,
+        interim: impl FnMut(u16),
+    ) -> Result<Option<Done>, Malformed> {
+        let mut done = self.next(&mut bytes, method, interim)?;
+        if let Some(done) = &mut done {
+            // What nobody asked for leaves the two sides out of step.
+            done.keep_alive &= bytes.is_empty();
+        }
+        Ok(done)
+    }
+
+    /// As [`feed`](Reply::feed), where several requests are under way: `bytes` keeps what comes
+    /// after the reply.
+    pub(crate) fn next(
+        &mut self,
+        bytes: &mut &[u8],
+        method: Method<'_>,
         mut interim: impl FnMut(u16),
     ) -> Result<Option<Done>, Malformed> {
         while self.body.is_none() {
@@ -45,7 +63,7 @@ impl Reply {
             if carried > 0 {
                 self.head.extend_from_slice(bytes);
             }
-            let head = if carried > 0 { &self.head } else { bytes };
+            let head = if carried > 0 { &self.head } else { *bytes };
             let Some(response) = self.parser.parse(head, method, &LIMITS)? else {
                 if carried == 0 {
                     self.head.extend_from_slice(bytes);
@@ -57,10 +75,11 @@ impl Reply {
             if (100..200).contains(&status) && status != 101 {
                 interim(status);
             } else {
-                self.done = Done { status, keep_alive: response.keep_alive && status != 101 };
+                let keep_alive = response.keep_alive && status != 101;
+                self.done = Done { status, keep_alive, content: 0 };
                 self.body = Some(BodyReader::new(response.body, u64::MAX, &LIMITS)?);
             }
-            bytes = bytes.get(taken..).unwrap_or_default();
+            *bytes = bytes.get(taken..).unwrap_or_default();
             self.head.clear();
         }
         let Some(body) = &mut self.body else {
@@ -68,14 +87,13 @@ impl Reply {
         };
         while !body.is_done() && !bytes.is_empty() {
             let piece = body.next(bytes)?;
-            bytes = bytes.get(piece.consumed..).unwrap_or_default();
+            self.done.content += piece.data.len() as u64;
+            *bytes = bytes.get(piece.consumed..).unwrap_or_default();
         }
         if !body.is_done() {
             return Ok(None);
         }
         self.body = None;
-        // What nobody asked for leaves the two sides out of step.
-        self.done.keep_alive &= bytes.is_empty();
         Ok(Some(self.done))
     }
 
@@ -97,28 +115,28 @@ mod tests {
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
             Method::Get,
-            Done { status: 200, keep_alive: true },
+            Done { status: 200, keep_alive: true, content: 2 },
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
             Method::Head,
-            Done { status: 200, keep_alive: true },
+            Done { status: 200, keep_alive: true, content: 0 },
         ),
         (
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 404 No\r\n\
              Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: x\r\n\r\n",
             Method::Get,
-            Done { status: 404, keep_alive: true },
+            Done { status: 404, keep_alive: true, content: 3 },
         ),
         (
             "HTTP/1.0 503 No\r\nContent-Length: 0\r\n\r\n",
             Method::Get,
-            Done { status: 503, keep_alive: false },
+            Done { status: 503, keep_alive: false, content: 0 },
         ),
         (
             "HTTP/1.1 204 No\r\nConnection: close\r\n\r\n",
             Method::Get,
-            Done { status: 204, keep_alive: false },
+            Done { status: 204, keep_alive: false, content: 0 },
         ),
     ];
 
@@ -131,7 +149,7 @@ mod tests {
         let mut reply = Reply::default();
         let text = b"HTTP/1.1 200 OK\r\n\r\nany";
         assert_eq!(reply.feed(text, Method::Get, |_| ()).unwrap(), None);
-        assert_eq!(reply.end(), Some(Done { status: 200, keep_alive: false }));
+        assert_eq!(reply.end(), Some(Done { status: 200, keep_alive: false, content: 3 }));
     }
 
     #[test]

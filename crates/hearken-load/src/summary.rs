@@ -56,11 +56,7 @@ impl Report {
         if requests.unfinished > 0 {
             writeln!(f, "  unfinished {}", Count(requests.unfinished))?;
         }
-        writeln!(
-            f,
-            "\n             {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "p50", "p90", "p95", "p99", "p99.9", "max"
-        )?;
+        quantile_head(f)?;
         row(f, "latency", &self.latency_ns, "from the intended time")?;
         row(f, "service", &self.service_ns, "from the time it was sent")?;
         row(f, "lateness", &self.lateness_ns, "of the generator")?;
@@ -68,8 +64,18 @@ impl Report {
     }
 }
 
+/// A blank line, and what stands above the rows.
+pub(crate) fn quantile_head(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "\n             {:>10} {:>10} {:>10}", "p50", "p90", "p95")?;
+    writeln!(f, " {:>10} {:>10} {:>10}", "p99", "p99.9", "max")
+}
+
 /// A line of those that are not zero, or no line.
-fn named(f: &mut fmt::Formatter<'_>, title: &str, counts: &[(&str, u64)]) -> fmt::Result {
+pub(crate) fn named(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    counts: &[(&str, u64)],
+) -> fmt::Result {
     let counts = counts.iter().filter(|(_, count)| *count > 0);
     let text: Vec<_> = counts.map(|&(name, count)| format!("{name} {}", Count(count))).collect();
     if text.is_empty() {
@@ -78,7 +84,12 @@ fn named(f: &mut fmt::Formatter<'_>, title: &str, counts: &[(&str, u64)]) -> fmt
     writeln!(f, "  {title:<10} {}", text.join(", "))
 }
 
-fn row(f: &mut fmt::Formatter<'_>, title: &str, of: &Quantiles, what: &str) -> fmt::Result {
+pub(crate) fn row(
+    f: &mut fmt::Formatter<'_>,
+    title: &str,
+    of: &Quantiles,
+    what: &str,
+) -> fmt::Result {
     if of.count == 0 {
         return Ok(());
     }
@@ -126,7 +137,7 @@ impl fmt::Display for Count {
 }
 
 /// Bytes, with a unit.
-struct Size(u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

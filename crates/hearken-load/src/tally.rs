@@ -84,7 +84,7 @@ impl Tally {
 pub(crate) struct Nanos(Histogram<u64>);
 
 impl Nanos {
-    fn new() -> Nanos {
+    pub(crate) fn new() -> Nanos {
         const HOUR: u64 = 3_600_000_000_000;
         // Only bounds that make no sense are refused.
         Nanos(Histogram::new_with_bounds(1, HOUR, 3).expect("one and an hour are bounds"))

@@ -47,6 +47,16 @@ impl Target {
         Target { sources: self.sources.of_holder(index, connections), ..self.clone() }
     }
 
+    /// The server's address.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The request, as it is sent.
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
     /// How long a request is, in bytes.
     pub(crate) fn request_len(&self) -> u64 {
         self.message.len() as u64
