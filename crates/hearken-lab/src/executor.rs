@@ -23,9 +23,9 @@ const HOLD: Duration = Duration::from_secs(30);
 const DRAIN: Duration = Duration::from_secs(60);
 
 /// Makes the measurements that a plan asks for.
-pub trait Executor {
+pub trait Executor<C = Case, M = Measurement> {
     /// Measures one case. [`LabError::Interrupted`] if `stop` was raised meanwhile.
-    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError>;
+    fn measure(&mut self, case: &C, stop: &AtomicBool) -> Result<M, LabError>;
 
     /// What the kernel would not count, each once.
     fn refusals(&self) -> Vec<Refusal> {

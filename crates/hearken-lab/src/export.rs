@@ -3,30 +3,63 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use crate::error::LabError;
-use crate::figures::figures;
+use crate::figures::{Figure, figures};
 use crate::html;
 use crate::results::Report;
-use crate::svg::{self, ON_WHITE};
+use crate::svg::{self, Drawing, ON_WHITE};
+use crate::table;
+
+/// A report of any experiment, as what is shown of it.
+pub trait Exhibit: Serialize {
+    /// One page that needs nothing else.
+    fn page(&self) -> String;
+
+    /// The figures that have something to show, each with its name, as SVG on white.
+    fn figures_svg(&self) -> Vec<(&'static str, String)>;
+
+    /// The table for a terminal, and what it leaves out.
+    fn text(&self) -> String;
+}
+
+impl Exhibit for Report {
+    fn page(&self) -> String {
+        html::quick(self)
+    }
+
+    fn figures_svg(&self) -> Vec<(&'static str, String)> {
+        alone(figures(self))
+    }
+
+    fn text(&self) -> String {
+        table::quick(self)
+    }
+}
 
 /// The report as JSON, the interface to any other program.
-pub fn json(report: &Report) -> String {
+pub fn json(report: &impl Exhibit) -> String {
     // Fails only for maps whose keys are not strings, and there are none.
     serde_json::to_string_pretty(report).unwrap_or_default() + "\n"
 }
 
 /// The report as one page that needs nothing else.
-pub fn html(report: &Report) -> String {
-    html::page(report)
+pub fn html(report: &impl Exhibit) -> String {
+    report.page()
 }
 
-/// The figures that have something to show, each with its name (`cost`, `latency`, `memory`,
-/// `syscalls`), as SVG on white.
-pub fn figures_svg(report: &Report) -> Vec<(&'static str, String)> {
+/// The figures that have something to show, each with its name (such as `cost`, `latency`,
+/// `memory`), as SVG on white.
+pub fn figures_svg(report: &impl Exhibit) -> Vec<(&'static str, String)> {
+    report.figures_svg()
+}
+
+/// Figures as they stand in files of their own.
+pub(crate) fn alone<P: Drawing>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
     let css = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
-    figures(report)
+    figures
         .into_iter()
         .map(|f| (f.name, svg::figure(f.title, &f.panels, Some(&css)).into_string() + "\n"))
         .collect()
@@ -34,7 +67,7 @@ pub fn figures_svg(report: &Report) -> Vec<(&'static str, String)> {
 
 /// Writes every file into `dir`, which is created if need be, and returns their paths. A file is
 /// there whole or not at all.
-pub fn write_all(report: &Report, dir: &Path) -> Result<Vec<PathBuf>, LabError> {
+pub fn write_all(report: &impl Exhibit, dir: &Path) -> Result<Vec<PathBuf>, LabError> {
     std::fs::create_dir_all(dir).map_err(LabError::file("create the directory", dir))?;
     let mut files =
         vec![("results.json".to_string(), json(report)), ("report.html".into(), html(report))];

@@ -8,12 +8,12 @@ use crate::units::{mebibytes, micros};
 
 /// A figure: one or more panels under one heading.
 #[derive(Clone, Debug)]
-pub(crate) struct Figure {
+pub(crate) struct Figure<P = Panel> {
     /// Also the name of its file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) caption: &'static str,
-    pub(crate) panels: Vec<Panel>,
+    pub(crate) panels: Vec<P>,
 }
 
 /// The figures that have something to show.

@@ -2,11 +2,15 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::figures::figures;
+use crate::figures::Figure;
 use crate::results::Report;
-use crate::svg::{self, ON_DARK, ON_WHITE};
-use crate::table::{is_text, table};
-use crate::units::{count, mebibytes, number};
+use crate::svg::{self, Drawing, ON_DARK, ON_WHITE};
+use crate::table::{Table, is_text};
+use crate::units::{mebibytes, number};
+
+mod quick;
+
+pub(crate) use quick::quick;
 
 const PAGE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--text:#1a1c1f;--soft:#5a626b;--line:#d9dde2;\
@@ -29,8 +33,8 @@ overflow-wrap:anywhere}\
 max-width:44rem}\
 pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}";
 
-/// The whole page.
-pub(crate) fn page(report: &Report) -> String {
+/// A whole page around its body.
+pub(crate) fn page(title: &str, body: &Markup) -> String {
     let light = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
     let dark = svg::style(&ON_DARK, "#e6e8ea", "#363c43", "#14171a");
     let markup = html! {
@@ -39,82 +43,51 @@ pub(crate) fn page(report: &Report) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
-                title { "Hearken lab: event mechanisms compared" }
+                title { "Hearken lab: " (title) }
                 // Constants of this crate only; no text of a run is among them.
                 style { (PreEscaped(PAGE)) (PreEscaped(light))
                     "@media(prefers-color-scheme:dark){" (PreEscaped(dark)) "}" }
             }
-            body { main { (body(report)) } }
+            body { main { (body) } }
         }
     };
     markup.into_string()
 }
 
-fn body(report: &Report) -> Markup {
-    let settings = &report.settings;
+/// The figures, each with its caption.
+pub(crate) fn sections<P: Drawing>(figures: &[Figure<P>]) -> Markup {
     html! {
-        h1 { "Event mechanisms under the same load" }
-        p.soft {
-            "Hearken " (report.version) ", " (report.date) ". " (number(settings.rate))
-            " requests a second on " (count(settings.connections)) " connections, "
-            (settings.repetitions) " repetitions in shuffled order."
-        }
-        @if !report.complete {
-            div.note { strong { "This run is not complete. " }
-                (report.samples.len()) " of " (settings.planned()) " measurements were made." }
-        }
-        (in_short(report))
-        @for figure in figures(report) {
+        @for figure in figures {
             h2 { (figure.title) }
             figure {
                 div.wide { (svg::figure(figure.title, &figure.panels, None)) }
                 figcaption { (figure.caption) }
             }
         }
-        h2 { "Table" }
-        (numbers(report))
-        p.soft { "± is the 95 % confidence interval of the mean, × a ratio of CPU time; ~ marks a \
-            ratio whose interval holds 1." }
-        (caveats(report))
-        h2 { "Where and when" }
-        (facts(report))
-        h2 { "How it was measured" }
-        (method(report))
+    }
+}
+
+/// What is missing, said at the top.
+pub(crate) fn incomplete<S, C, P>(report: &Report<S, C, P>, planned: usize) -> Markup {
+    html! {
+        @if !report.complete {
+            div.note { strong { "This run is not complete. " }
+                (report.samples.len()) " of " (planned) " measurements were made." }
+        }
+    }
+}
+
+/// How to have it again.
+pub(crate) fn again<S, C, P>(report: &Report<S, C, P>) -> Markup {
+    html! {
         h2 { "Again" }
         pre { (command(&report.command_line)) }
         p.soft { "Every sample is in results.json beside this page." }
     }
 }
 
-/// The comparison with most idle connections, in sentences.
-fn in_short(report: &Report) -> Markup {
-    let most = report.summary.iter().map(|c| c.idle).max().unwrap_or(0);
-    let reference = &report.settings.reference;
-    let lines = report.summary.iter().filter(|c| c.idle == most && &c.mechanism != reference);
-    let compared: Vec<_> = lines.filter_map(|c| c.cpu_to_reference.map(|r| (c, r))).collect();
-    html! {
-        @if !compared.is_empty() {
-            h2 { "In short" }
-            p { "With " (count(most)) " idle connections, a request cost the server" }
-            ul {
-                @for (cell, ratio) in compared {
-                    li {
-                        "with " strong { (cell.mechanism) } " "
-                        strong { (number(ratio.ratio)) " times" } " the CPU time of " (reference)
-                        @if let (Some(low), Some(high)) = (ratio.low, ratio.high) {
-                            span.soft { " (" (number(low)) " to " (number(high)) " times)" }
-                            @if !ratio.differs() { "; this run cannot tell them apart" }
-                        }
-                        @if cell.saturated > 0 { "; it was saturated" }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn numbers(report: &Report) -> Markup {
-    let table = table(report);
+/// The table.
+pub(crate) fn numbers(table: &Table) -> Markup {
     let side = |column: usize| is_text(&table.head[column]).then_some("left");
     let starts = |row: usize| row > 0 && table.rows[row][0] != table.rows[row - 1][0];
     html! {
@@ -129,7 +102,8 @@ fn numbers(report: &Report) -> Markup {
     }
 }
 
-fn caveats(report: &Report) -> Markup {
+/// What to keep in mind when reading.
+pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
         @if !report.warnings.is_empty() || !report.refusals.is_empty() {
             h2 { "Read with care" }
@@ -144,54 +118,30 @@ fn caveats(report: &Report) -> Markup {
     }
 }
 
-fn facts(report: &Report) -> Markup {
+/// Where and when it was.
+pub(crate) fn facts<S, C, P>(report: &Report<S, C, P>, placed: &str, seed: u64) -> Markup {
     let machine = &report.machine;
-    let cpus = |cpus: &[usize]| cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let memory = format!("{} GiB", number(mebibytes(machine.memory_bytes as f64) / 1024.0));
-    let placed = format!(
-        "server on processor {}; load and lab on {}",
-        cpus(&report.placement.server),
-        cpus(&report.placement.others)
-    );
     let virtualised = machine.virtualisation.as_deref().unwrap_or("no sign of it");
     let rows: [(&str, &str); 9] = [
         ("Processor", &machine.cpu),
         ("Processors allowed", &machine.processors.to_string()),
-        ("Placement", &placed),
+        ("Placement", placed),
         ("Memory", &memory),
         ("Kernel", &machine.kernel),
         ("Virtual machine", virtualised),
         ("Began", &report.date),
         ("Took", &format!("{} s", number(report.elapsed_s))),
-        ("Seed", &report.settings.seed.to_string()),
+        ("Seed", &seed.to_string()),
     ];
     html! {
         table.facts { @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } } }
     }
 }
 
-fn method(report: &Report) -> Markup {
-    let settings = &report.settings;
-    html! {
-        ul {
-            li { "Each measurement starts a server of its own with one worker, alone on its \
-                processor where there is another for the rest, and then opens the idle \
-                connections." }
-            li { "The load is open: requests for /" (settings.document) " leave when they are due, \
-                however slow the replies are." }
-            li { "A first pass of " (settings.counters_s) " s warms the server up and counts \
-                instructions and system calls. A second, as long, makes a connection for each \
-                request: what is per connection is from it. A third of " (settings.duration_s) " s \
-                has no counter attached; CPU time per request and latency are from it." }
-            li { "CPU time is the scheduler's own account of the server's threads \
-                (/proc/PID/task/*/schedstat). Per request means per reply received." }
-            li { "A server is called saturated if fewer than 95 % of the requests were answered, or \
-                it used more than 95 % of its processor." }
-            li { (report.method) }
-            li { "The order of all measurements was shuffled with the seed. Numbers of different \
-                runs are not to be compared." }
-        }
-    }
+/// Numbers of processors.
+pub(crate) fn cpus(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What was typed, quoted where a shell would need it.

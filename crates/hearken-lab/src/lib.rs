@@ -21,6 +21,7 @@ mod process;
 mod progress;
 mod quick;
 mod results;
+mod run;
 pub mod stats;
 mod summary;
 mod svg;

@@ -1,5 +1,6 @@
 //! What is measured, and in which order.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use hearken::descriptors;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::run::Planned;
 use crate::warning::Warning;
 
 /// Descriptors a process needs besides its connections: standard streams, files, the queue itself.
@@ -124,6 +126,23 @@ pub struct Case {
     pub order: usize,
 }
 
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} idle", self.mechanism, self.idle)
+    }
+}
+
+impl Planned for Case {
+    fn failed(&self, reason: String) -> Warning {
+        Warning::Failed {
+            mechanism: self.mechanism.clone(),
+            idle: self.idle,
+            repetition: self.repetition,
+            reason,
+        }
+    }
+}
+
 /// Every case once, shuffled, so that a drift of the machine falls on all of them alike.
 pub fn plan(settings: &Settings) -> Vec<Case> {
     let mut cases = Vec::with_capacity(settings.planned());
@@ -145,20 +164,25 @@ pub fn plan(settings: &Settings) -> Vec<Case> {
 /// the levels of idle connections that do not fit.
 pub(crate) fn fit_descriptors(settings: &mut Settings, warnings: &mut Vec<Warning>) {
     if let Some(limit) = descriptors::raise_limit() {
-        clamp_idle(settings, limit, warnings);
+        clamp_idle(&mut settings.idle, settings.connections, limit, warnings);
     }
 }
 
-fn clamp_idle(settings: &mut Settings, limit: u64, warnings: &mut Vec<Warning>) {
-    let most = limit.saturating_sub(settings.connections + SPARE_DESCRIPTORS);
-    for idle in &mut settings.idle {
+pub(crate) fn clamp_idle(
+    levels: &mut Vec<u64>,
+    connections: u64,
+    limit: u64,
+    warnings: &mut Vec<Warning>,
+) {
+    let most = limit.saturating_sub(connections + SPARE_DESCRIPTORS);
+    for idle in levels.iter_mut() {
         if *idle > most {
             warnings.push(Warning::IdleClamped { asked: *idle, used: most, limit });
             *idle = most;
         }
     }
-    settings.idle.sort_unstable();
-    settings.idle.dedup();
+    levels.sort_unstable();
+    levels.dedup();
 }
 
 #[cfg(test)]
@@ -197,10 +221,9 @@ mod tests {
 
     #[test]
     fn levels_that_do_not_fit_are_lowered_and_said() {
-        let mut settings =
-            Settings { idle: vec![0, 900, 2000, 4000], connections: 36, ..Settings::default() };
+        let mut settings = Settings { idle: vec![0, 900, 2000, 4000], ..Settings::default() };
         let mut warnings = Vec::new();
-        clamp_idle(&mut settings, 1100, &mut warnings);
+        clamp_idle(&mut settings.idle, 36, 1100, &mut warnings);
         assert_eq!(settings.idle, [0, 900, 1000]);
         assert_eq!(warnings.len(), 2);
         assert_eq!(warnings[0], Warning::IdleClamped { asked: 2000, used: 1000, limit: 1100 });

@@ -1,16 +1,15 @@
 //! What is shown on standard error while a run goes on.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::plan::Case;
-
 /// Is told how far a run is.
 pub trait Progress {
     /// The next measurement begins; `left` is an estimate.
-    fn step(&mut self, done: usize, planned: usize, next: &Case, left: Duration);
+    fn step(&mut self, done: usize, planned: usize, next: &dyn Display, left: Duration);
 
     /// The run is over, complete or not.
     fn finish(&mut self) {}
@@ -21,7 +20,7 @@ pub trait Progress {
 pub struct Silent;
 
 impl Progress for Silent {
-    fn step(&mut self, _: usize, _: usize, _: &Case, _: Duration) {}
+    fn step(&mut self, _: usize, _: usize, _: &dyn Display, _: Duration) {}
 }
 
 /// A bar on a terminal, elsewhere a line for each tenth of the run.
@@ -45,8 +44,8 @@ impl Shown {
 }
 
 impl Progress for Shown {
-    fn step(&mut self, done: usize, planned: usize, next: &Case, left: Duration) {
-        let text = describe(next, left);
+    fn step(&mut self, done: usize, planned: usize, next: &dyn Display, left: Duration) {
+        let text = format!("{next}; about {} left", HumanDuration(left));
         if let Some(bar) = &self.bar {
             bar.set_length(planned as u64);
             bar.set_position(done as u64);
@@ -62,11 +61,6 @@ impl Progress for Shown {
             bar.finish_and_clear();
         }
     }
-}
-
-fn describe(next: &Case, left: Duration) -> String {
-    let left = HumanDuration(left);
-    format!("{}, {} idle; about {left} left", next.mechanism, next.idle)
 }
 
 /// The tenth of the run that `done` is in, if nothing was said in it.
@@ -88,12 +82,5 @@ mod tests {
             tenth.is_some()
         });
         assert_eq!(lines.count(), 10);
-    }
-
-    #[test]
-    fn a_line_names_the_case() {
-        let case = Case { mechanism: "poll".into(), idle: 4000, repetition: 0, order: 0 };
-        let text = describe(&case, Duration::from_secs(90));
-        assert!(text.starts_with("poll, 4000 idle; about "), "{text}");
     }
 }

@@ -1,14 +1,15 @@
 //! The quick experiment: every mechanism under one load, with more and more idle connections.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use crate::error::LabError;
 use crate::executor::{Executor, ProcessExecutor};
 use crate::machine::{Machine, Placement};
-use crate::plan::{QuickConfig, fit_descriptors, plan};
+use crate::plan::{Case, QuickConfig, fit_descriptors, plan};
 use crate::progress::Progress;
 use crate::results::{Report, SCHEMA, Sample};
+use crate::run::{Way, run};
 use crate::stats;
 use crate::summary::summarise;
 use crate::warning::Warning;
@@ -55,8 +56,11 @@ pub fn quick_with(
     settings.check()?;
     let date = jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
     let began = Instant::now();
-    let (samples, mut warnings) = run(config, executor, progress, stop)?;
-    progress.finish();
+    let cases = plan(settings);
+    let measure = |case: &Case| executor.measure(case, stop).map(|m| Sample::new(case, m));
+    let mut way =
+        Way { expected: settings.expected(), most_failures: MOST_FAILURES, progress, stop };
+    let (samples, mut warnings) = run(&cases, &mut way, measure)?;
     warnings.extend(findings(config, &samples));
     Ok(Report {
         schema: SCHEMA.into(),
@@ -74,70 +78,6 @@ pub fn quick_with(
         summary: summarise(settings, &samples),
         samples,
     })
-}
-
-fn run(
-    config: &QuickConfig,
-    executor: &mut dyn Executor,
-    progress: &mut dyn Progress,
-    stop: &AtomicBool,
-) -> Result<(Vec<Sample>, Vec<Warning>), LabError> {
-    let cases = plan(&config.settings);
-    let mut samples = Vec::with_capacity(cases.len());
-    let mut warnings = Vec::new();
-    let mut first_failure = None;
-    let mut in_a_row = 0;
-    let began = Instant::now();
-    for (done, case) in cases.iter().enumerate() {
-        let left = left(began.elapsed(), done, cases.len(), config.settings.expected());
-        progress.step(done, cases.len(), case, left);
-        let outcome = if stop.load(Ordering::Relaxed) {
-            Err(LabError::Interrupted)
-        } else {
-            executor.measure(case, stop)
-        };
-        match outcome {
-            Ok(measured) => {
-                samples.push(Sample::new(case, measured));
-                in_a_row = 0;
-            }
-            Err(LabError::Interrupted) => {
-                let done = samples.len();
-                warnings.push(Warning::Interrupted { done, planned: cases.len() });
-                return Ok((samples, warnings));
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                first_failure.get_or_insert_with(|| reason.clone());
-                warnings.push(Warning::Failed {
-                    mechanism: case.mechanism.clone(),
-                    idle: case.idle,
-                    repetition: case.repetition,
-                    reason,
-                });
-                in_a_row += 1;
-                if in_a_row == MOST_FAILURES {
-                    warnings.push(Warning::GaveUp { failures: in_a_row });
-                    break;
-                }
-            }
-        }
-    }
-    match first_failure {
-        Some(first) if samples.is_empty() => {
-            let failed = |w: &&Warning| matches!(w, Warning::Failed { .. });
-            Err(LabError::NothingMeasured {
-                failures: warnings.iter().filter(failed).count(),
-                first,
-            })
-        }
-        _ => Ok((samples, warnings)),
-    }
-}
-
-/// The rest at the pace so far, or what was expected before there is a pace.
-fn left(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
-    if done == 0 { expected } else { elapsed.mul_f64((planned - done) as f64 / done as f64) }
 }
 
 /// Warnings that only the samples tell.

@@ -12,9 +12,9 @@ use crate::warning::Warning;
 /// Name and version of the format of `results.json`.
 pub const SCHEMA: &str = "hearken-lab-quick/2";
 
-/// Everything that a run found.
+/// Everything that a run found: its settings, and its cells and samples, are those of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct Report<S = Settings, C = Cell, P = Sample> {
     /// Name and version of the format: [`SCHEMA`].
     pub schema: String,
     /// Was every planned measurement made?
@@ -28,7 +28,7 @@ pub struct Report {
     /// How long it took, seconds.
     pub elapsed_s: f64,
     /// What was asked for, after warnings were heeded.
-    pub settings: Settings,
+    pub settings: S,
     /// Where it ran.
     pub machine: Machine,
     /// Which processors did what.
@@ -39,10 +39,10 @@ pub struct Report {
     pub warnings: Vec<Warning>,
     /// How the statistics were made.
     pub method: String,
-    /// One cell for each mechanism and number of idle connections that has a sample.
-    pub summary: Vec<Cell>,
+    /// One cell for each combination that has a sample.
+    pub summary: Vec<C>,
     /// Every measurement, in the order in which they were made.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<P>,
 }
 
 /// One measurement, with its place in the plan.

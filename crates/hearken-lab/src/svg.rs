@@ -86,9 +86,32 @@ pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) 
         + &format!("svg .h{{fill:{ground};stroke-width:2}}")
 }
 
+/// One of the drawings of a figure, which stand one below the other.
+pub(crate) trait Drawing {
+    /// In the figure's own units.
+    fn height(&self) -> f64;
+
+    /// From the origin down.
+    fn draw(&self) -> Markup;
+}
+
+impl Drawing for Panel {
+    fn height(&self) -> f64 {
+        PANEL
+    }
+
+    fn draw(&self) -> Markup {
+        draw(self)
+    }
+}
+
 /// The figure as an element; `css` is embedded for one that stands alone, on white.
-pub(crate) fn figure(alternative: &str, panels: &[Panel], css: Option<&str>) -> Markup {
-    let height = PANEL * panels.len() as f64;
+pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&str>) -> Markup {
+    let tops = panels.iter().scan(0.0, |top, panel| {
+        *top += panel.height();
+        Some(*top - panel.height())
+    });
+    let height: f64 = panels.iter().map(Drawing::height).sum();
     html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
             width=[css.map(|_| WIDTH)] height=[css.map(|_| height)]
@@ -98,8 +121,8 @@ pub(crate) fn figure(alternative: &str, panels: &[Panel], css: Option<&str>) -> 
                 style { (PreEscaped(css)) }
                 rect width="100%" height="100%" fill="#ffffff" {}
             }
-            @for (i, panel) in panels.iter().enumerate() {
-                g transform=(format!("translate(0 {})", PANEL * i as f64)) { (draw(panel)) }
+            @for (panel, top) in panels.iter().zip(tops) {
+                g transform=(format!("translate(0 {})", px(top))) { (panel.draw()) }
             }
         }
     }

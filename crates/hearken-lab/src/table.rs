@@ -1,5 +1,6 @@
 //! The summary as a table: rows for any exporter, and aligned text for a terminal.
 
+use crate::export::Exhibit;
 use crate::plan::Settings;
 use crate::results::Report;
 use crate::stats::{Estimate, Ratio};
@@ -16,27 +17,30 @@ pub struct Table {
 }
 
 /// One column: its heading, and its text for a cell; empty text everywhere leaves it out.
-type Column = (String, Box<dyn Fn(&Cell) -> String>);
+pub(crate) type Column<C> = (String, Box<dyn Fn(&C) -> String>);
 
-/// The summary, without the columns that have no value here.
-pub fn table(report: &Report) -> Table {
-    let columns: Vec<Column> = columns(&report.settings)
-        .into_iter()
-        .filter(|(_, text)| report.summary.iter().any(|cell| !text(cell).is_empty()))
-        .collect();
+/// A column whose text needs nothing but the cell.
+pub(crate) fn column<C: 'static>(head: &str, text: fn(&C) -> String) -> Column<C> {
+    (head.into(), Box::new(text))
+}
+
+/// The cells as rows, without the columns that have no value here.
+pub(crate) fn rows<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
+    let said = |(_, text): &Column<C>| cells.iter().any(|cell| !text(cell).is_empty());
+    let columns: Vec<Column<C>> = columns.into_iter().filter(said).collect();
+    let row = |cell| columns.iter().map(|(_, text)| text(cell)).collect();
     Table {
         head: columns.iter().map(|(head, _)| head.clone()).collect(),
-        rows: report
-            .summary
-            .iter()
-            .map(|cell| columns.iter().map(|(_, text)| text(cell)).collect())
-            .collect(),
+        rows: cells.iter().map(row).collect(),
     }
 }
 
-fn columns(settings: &Settings) -> Vec<Column> {
-    let column =
-        |head: &str, text: fn(&Cell) -> String| -> Column { (head.into(), Box::new(text)) };
+/// The summary of a report of the quick experiment.
+pub fn table(report: &Report) -> Table {
+    rows(&report.summary, columns(&report.settings))
+}
+
+fn columns(settings: &Settings) -> Vec<Column<Cell>> {
     let repetitions = settings.repetitions as usize;
     vec![
         column("mechanism", |c| c.mechanism.clone()),
@@ -57,16 +61,16 @@ fn columns(settings: &Settings) -> Vec<Column> {
     ]
 }
 
-fn mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+pub(crate) fn mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
     estimate.map_or_else(String::new, |e| number(unit(e.mean)))
 }
 
-fn spread(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+pub(crate) fn spread(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
     estimate.map_or_else(String::new, |e| with_margin(unit(e.mean), e.margin.map(unit)))
 }
 
 /// A ratio; one that may as well be 1 is marked by a tilde.
-fn times(ratio: Option<Ratio>) -> String {
+pub(crate) fn times(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |r| {
         let sign = if r.differs() || r.low.is_none() { "" } else { "~" };
         format!("{sign}{}×", number(r.ratio))
@@ -91,13 +95,23 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
 
 /// Is this column text, rather than numbers?
 pub(crate) fn is_text(head: &str) -> bool {
-    matches!(head, "mechanism" | "notes")
+    matches!(head, "mechanism" | "workload" | "server" | "notes")
 }
 
-/// Aligned text: words to the left, numbers to the right, a blank line between mechanisms; under
-/// it what the columns leave out.
-pub fn text(report: &Report) -> String {
-    let mut out = aligned(&table(report));
+/// The table for a terminal; under it what its columns leave out.
+pub fn text(report: &impl Exhibit) -> String {
+    report.text()
+}
+
+/// The text of the quick experiment.
+pub(crate) fn quick(report: &Report) -> String {
+    under(&table(report), report)
+}
+
+/// Aligned text: words to the left, numbers to the right, a blank line where the first column
+/// changes; under it what to keep in mind.
+pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
+    let mut out = aligned(table);
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose interval holds \
             1.\n";
     for refusal in &report.refusals {
@@ -122,12 +136,12 @@ fn aligned(table: &Table) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string() + "\n"
     };
     let mut out = line(&table.head);
-    let mut mechanism = None;
+    let mut first = None;
     for row in &table.rows {
-        if mechanism.is_some_and(|m| m != &row[0]) {
+        if first.is_some_and(|first| first != &row[0]) {
             out.push('\n');
         }
-        mechanism = row.first();
+        first = row.first();
         out += &line(row);
     }
     out

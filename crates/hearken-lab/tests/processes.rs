@@ -1,11 +1,12 @@
 //! The real executor with processes that only pretend to be servers and loads.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hearken_lab::{Case, LabError, Progress, QuickConfig, Settings, Silent, Warning, quick};
+use hearken_lab::{LabError, Progress, QuickConfig, Settings, Silent, Warning, quick};
 
 fn config(mechanisms: &[&str]) -> QuickConfig {
     QuickConfig {
@@ -63,7 +64,7 @@ fn a_program_that_is_not_there_is_named() {
 struct Interrupt(Arc<AtomicBool>);
 
 impl Progress for Interrupt {
-    fn step(&mut self, done: usize, _: usize, _: &Case, _: Duration) {
+    fn step(&mut self, done: usize, _: usize, _: &dyn Display, _: Duration) {
         self.0.store(done == 1, Ordering::Relaxed);
     }
 }
