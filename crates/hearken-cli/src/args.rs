@@ -1,5 +1,6 @@
 //! The command line: what it takes, and what `--help`, the man pages and the completions say of it.
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -276,6 +277,7 @@ pub(crate) enum Arrivals {
 #[command(after_help = "\
 Examples:
   hearken lab quick
+  hearken lab peers --short
   hearken lab quick --help")]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -286,6 +288,70 @@ pub(crate) struct LabArgs {
 pub(crate) enum Experiment {
     /// Every mechanism under the same load, with more and more idle connections; about three minutes
     Quick(QuickArgs),
+    /// Hearken and other servers under the same load, in lockstep; about ten minutes
+    Peers(PeersArgs),
+    /// Run a program that ends with the process that started this one
+    #[command(hide = true)]
+    Launch(LaunchArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken lab peers
+      Hearken, a bare loop, and all of nginx, h2o, lighttpd, haproxy, lwan that are installed.
+  hearken lab peers --short --server hearken,nginx --workload 1b,1b-close --idle 0
+      One question, in seconds.
+  hearken lab peers --print-recipe nginx > mine.toml
+  hearken lab peers --recipe mine.toml
+      A server of your own: its name, command, configuration and port are in the recipe.
+
+Server and driver share a processor, and the driver asks in rounds: what the server does for a request
+repeats, whatever else the machine does. Two things are compared only within one run.")]
+pub(crate) struct PeersArgs {
+    /// Where results.json and report.html go
+    #[arg(long, value_name = "DIR", default_value = "lab-peers")]
+    pub(crate) out: PathBuf,
+    /// Servers to compare [default: all that have a recipe and are installed]
+    #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) servers: Vec<String>,
+    /// A file that says how another server is started; may be given several times
+    #[arg(long = "recipe", value_name = "FILE")]
+    pub(crate) recipes: Vec<PathBuf>,
+    /// What they are asked: 1b, 1b-close, 1b-pipelined, 6k, 1m [default: all]
+    #[arg(long = "workload", value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) workloads: Vec<String>,
+    /// Numbers of idle connections [default: 0,10000]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub(crate) idle: Vec<u64>,
+    /// How often each is measured [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) repetitions: Option<u32>,
+    /// Requests in a pass; workloads that take longer have fewer [default: 20000]
+    #[arg(long, value_name = "N")]
+    pub(crate) requests: Option<u64>,
+    /// The server that the others are compared with
+    #[arg(long, value_name = "NAME", default_value = "hearken")]
+    pub(crate) reference: String,
+    /// Fewer of everything: less than two minutes
+    #[arg(long)]
+    pub(crate) short: bool,
+    /// The order of the measurements is drawn from this
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// List the recipes
+    #[arg(long = "recipes", conflicts_with = "print_recipe")]
+    pub(crate) list: bool,
+    /// Print a recipe
+    #[arg(long, value_name = "NAME")]
+    pub(crate) print_recipe: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct LaunchArgs {
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args)]

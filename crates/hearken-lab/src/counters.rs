@@ -66,20 +66,32 @@ enum Quantity {
 impl Counters {
     /// Attaches to `threads`, and notes what the kernel refuses.
     pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
-        let mut attach = |quantity| match PerThread::attach(quantity, threads) {
-            Ok(counters) => Some(counters),
-            Err(refusal) => {
-                if !refusals.contains(&refusal) {
-                    refusals.push(refusal);
-                }
-                None
-            }
-        };
+        let instructions = Counters::attach_instructions(threads, refusals);
+        let Counters { syscalls, .. } = Counters::attach_syscalls(threads, refusals);
+        Counters { syscalls, ..instructions }
+    }
+
+    /// Instructions alone: a tracepoint adds its own to those of every system call.
+    pub(crate) fn attach_instructions(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
+        let mut attach = |quantity| PerThread::attach_or_note(quantity, threads, refusals);
         Counters {
             instructions_user: attach(Quantity::UserInstructions),
             instructions_kernel: attach(Quantity::KernelInstructions),
-            syscalls: attach(Quantity::SystemCalls),
+            syscalls: None,
         }
+    }
+
+    /// System calls alone.
+    pub(crate) fn attach_syscalls(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
+        let syscalls = PerThread::attach_or_note(Quantity::SystemCalls, threads, refusals);
+        Counters { instructions_user: None, instructions_kernel: None, syscalls }
+    }
+
+    /// Is there anything that counts?
+    pub(crate) fn any(&self) -> bool {
+        self.instructions_user.is_some()
+            || self.instructions_kernel.is_some()
+            || self.syscalls.is_some()
     }
 
     /// What was counted since the counters were attached, which ends here.
@@ -94,6 +106,22 @@ impl Counters {
 }
 
 impl PerThread {
+    fn attach_or_note(
+        quantity: Quantity,
+        threads: &[i32],
+        refusals: &mut Vec<Refusal>,
+    ) -> Option<PerThread> {
+        match PerThread::attach(quantity, threads) {
+            Ok(counters) => Some(counters),
+            Err(refusal) => {
+                if !refusals.contains(&refusal) {
+                    refusals.push(refusal);
+                }
+                None
+            }
+        }
+    }
+
     fn attach(quantity: Quantity, threads: &[i32]) -> Result<PerThread, Refusal> {
         let mut counters = Vec::with_capacity(threads.len());
         for &thread in threads {

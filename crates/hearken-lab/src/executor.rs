@@ -18,7 +18,7 @@ use crate::results::Measurement;
 /// For a server to listen.
 const START: Duration = Duration::from_secs(10);
 /// For the idle connections to be established and accepted.
-const HOLD: Duration = Duration::from_secs(30);
+pub(crate) const HOLD: Duration = Duration::from_secs(30);
 /// For a load to end after its time is over: replies that are still awaited, and time-outs.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -247,7 +247,7 @@ impl Executor for ProcessExecutor {
 }
 
 /// The load's own mechanism: the same for all that are compared, and had everywhere.
-const LOAD_EVENTS: &str = "epoll-edge";
+pub(crate) const LOAD_EVENTS: &str = "epoll-edge";
 
 /// A server that listens.
 #[derive(Debug)]
@@ -257,11 +257,11 @@ struct Running {
     url: String,
 }
 
-fn words(arguments: &[&str]) -> Vec<String> {
+pub(crate) fn words(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|&a| a.to_string()).collect()
 }
 
-fn parse(process: String, output: &str) -> Result<LoadResult, LabError> {
+pub(crate) fn parse(process: String, output: &str) -> Result<LoadResult, LabError> {
     load_result::parse(output).map_err(|problem| LabError::LoadResult { process, problem })
 }
 

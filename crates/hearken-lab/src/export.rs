@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 use crate::error::LabError;
 use crate::figures::{Figure, figures};
 use crate::html;
+use crate::peers;
 use crate::results::Report;
 use crate::svg::{self, Drawing, ON_WHITE};
 use crate::table;
@@ -36,6 +37,20 @@ impl Exhibit for Report {
 
     fn text(&self) -> String {
         table::quick(self)
+    }
+}
+
+impl Exhibit for peers::Report {
+    fn page(&self) -> String {
+        html::peers(self)
+    }
+
+    fn figures_svg(&self) -> Vec<(&'static str, String)> {
+        alone(peers::figures(self))
+    }
+
+    fn text(&self) -> String {
+        table::under(&peers::table(self), self)
     }
 }
 

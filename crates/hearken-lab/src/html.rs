@@ -8,8 +8,10 @@ use crate::svg::{self, Drawing, ON_DARK, ON_WHITE};
 use crate::table::{Table, is_text};
 use crate::units::{mebibytes, number};
 
+mod peers;
 mod quick;
 
+pub(crate) use peers::peers;
 pub(crate) use quick::quick;
 
 const PAGE: &str = "\
@@ -31,7 +33,8 @@ var(--line)}\
 overflow-wrap:anywhere}\
 .note{background:var(--panel);border-left:4px solid #d55e00;padding:.5rem .8rem;margin:.5rem 0;\
 max-width:44rem}\
-pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}";
+pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}\
+summary{cursor:pointer;padding:.2rem 0}";
 
 /// A whole page around its body.
 pub(crate) fn page(title: &str, body: &Markup) -> String {

@@ -16,6 +16,7 @@ mod html;
 mod load_result;
 mod machine;
 mod meter;
+pub mod peers;
 mod plan;
 mod process;
 mod progress;

@@ -1,5 +1,7 @@
 //! What a process has used so far, by the kernel's own accounting in `/proc`.
 
+use std::ops::Add;
+
 use procfs::process::{Process, Task};
 use procfs::{ProcError, ProcResult};
 
@@ -9,6 +11,12 @@ use crate::error::LabError;
 #[derive(Debug)]
 pub(crate) struct Meter {
     process: Process,
+}
+
+/// A process and all that descend from it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    root: i32,
 }
 
 /// The accounts of a process at one moment; threads that ended before are not in them.
@@ -39,6 +47,66 @@ impl Usage {
     }
 }
 
+impl Add for Usage {
+    type Output = Usage;
+
+    fn add(self, other: Usage) -> Usage {
+        Usage {
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            user_ns: self.user_ns + other.user_ns,
+            system_ns: self.system_ns + other.system_ns,
+            wait_ns: self.wait_ns + other.wait_ns,
+            context_switches: self.context_switches + other.context_switches,
+        }
+    }
+}
+
+impl Tree {
+    /// Looks at the process `root` and its descendants, who they are at the time of each question.
+    pub(crate) fn of(root: i32) -> Tree {
+        Tree { root }
+    }
+
+    /// The sum over all of their threads.
+    pub(crate) fn usage(&self) -> Result<Usage, LabError> {
+        Ok(self.each(Meter::usage)?.into_iter().fold(Usage::default(), Usage::add))
+    }
+
+    /// The sum of their resident memory in bytes; what they share counts for each.
+    pub(crate) fn resident(&self) -> Result<u64, LabError> {
+        Ok(self.each(Meter::resident_exactly)?.into_iter().sum())
+    }
+
+    /// The ids of all of their threads.
+    pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
+        Ok(self.each(Meter::threads)?.concat())
+    }
+
+    /// What each member says; a descendant that ends meanwhile says nothing.
+    fn each<T>(&self, asked: fn(&Meter) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {
+        let mut answers = vec![asked(&Meter::open(self.root)?)?];
+        let descendants = self.descendants()?;
+        answers
+            .extend(descendants.into_iter().filter_map(|pid| asked(&Meter::open(pid).ok()?).ok()));
+        Ok(answers)
+    }
+
+    fn descendants(&self) -> Result<Vec<i32>, LabError> {
+        let unknown = |source| LabError::Accounting { pid: self.root, source };
+        let all = procfs::process::all_processes().map_err(unknown)?;
+        let parents: Vec<(i32, i32)> =
+            all.filter_map(|p| p.ok()?.stat().ok()).map(|stat| (stat.pid, stat.ppid)).collect();
+        let mut found = vec![self.root];
+        let mut next = 0;
+        while let Some(&parent) = found.get(next) {
+            next += 1;
+            found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        }
+        found.remove(0);
+        Ok(found)
+    }
+}
+
 impl Meter {
     /// Looks at the process `pid`.
     pub(crate) fn open(pid: i32) -> Result<Meter, LabError> {
@@ -57,6 +125,15 @@ impl Meter {
     pub(crate) fn resident(&self) -> Result<u64, LabError> {
         let status = self.said(self.process.status())?;
         Ok(status.vmrss.unwrap_or(0) * 1024)
+    }
+
+    /// Resident memory to the page. `VmRSS` may lag by dozens of them for each processor; the sum
+    /// over the mappings does not, but others' processes do not show it to everyone.
+    pub(crate) fn resident_exactly(&self) -> Result<u64, LabError> {
+        let rollup = self.process.smaps_rollup().ok();
+        let rss =
+            rollup.and_then(|r| r.memory_map_rollup.0.first()?.extension.map.get("Rss").copied());
+        rss.map_or_else(|| self.resident(), Ok)
     }
 
     /// How many descriptors are open.
@@ -125,6 +202,21 @@ mod tests {
                 x = std::hint::black_box(x.wrapping_mul(3));
             }
         }
+    }
+
+    #[test]
+    fn a_tree_has_its_children() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let this = std::process::id().cast_signed();
+        let tree = Tree::of(this);
+        let threads = tree.threads().unwrap();
+        let alone = Meter::open(this).unwrap().resident_exactly().unwrap();
+        let together = tree.resident().unwrap();
+        let used = tree.usage();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(threads.contains(&this) && threads.contains(&child.id().cast_signed()));
+        assert!(together > alone / 2 && used.is_ok(), "{together} {alone}");
     }
 
     #[test]

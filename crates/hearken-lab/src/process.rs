@@ -1,7 +1,7 @@
 //! Processes that the lab starts: pinned to processors, watched, and never left behind.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::LabError;
@@ -19,40 +21,63 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long a process may take to obey SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A child process; dropping it kills it and waits for its end.
+/// A child process; dropping it kills it, and what it started in turn, and waits for its end.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
     name: String,
     stdout: Receiver<String>,
     stderr: PathBuf,
+    reaped: bool,
+}
+
+/// What is started.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) executable: &'a Path,
+    pub(crate) arguments: &'a [String],
+    /// What it is called in messages.
+    pub(crate) name: String,
+    /// The processors that it may use.
+    pub(crate) cpus: &'a CpuSet,
+    /// Keeps what it writes to standard error.
+    pub(crate) stderr: PathBuf,
+    /// Whether [`Guard::say`] is to be used.
+    pub(crate) listens: bool,
 }
 
 impl Guard {
-    /// Starts `executable` with `arguments` on the processors `cpus`, keeping its standard error
-    /// in `stderr`. The child has its own process group, so that Ctrl-C reaches only the lab.
+    /// Starts `hearken` with `arguments` on the processors `cpus`, keeping its standard error in
+    /// `stderr`.
     pub(crate) fn spawn(
         executable: &Path,
         arguments: &[String],
         cpus: &CpuSet,
         stderr: PathBuf,
     ) -> Result<Guard, LabError> {
+        let name = format!("`hearken {}`", arguments.join(" "));
+        Guard::launch(Launch { executable, arguments, name, cpus, stderr, listens: false })
+    }
+
+    /// Starts a process. It has its own process group, so that Ctrl-C reaches only the lab, and so
+    /// that it ends together with what it started.
+    pub(crate) fn launch(launch: Launch<'_>) -> Result<Guard, LabError> {
+        let Launch { executable, arguments, name, cpus, stderr, listens } = launch;
         // A child inherits the affinity of the thread that starts it. It must be this thread:
         // the child asked to end with its parent, and to the kernel that is a thread.
         let _pinned = Pinned::to(cpus)?;
         let said = File::create(&stderr).map_err(LabError::file("create", &stderr))?;
         let mut child = Command::new(executable)
             .args(arguments)
-            .stdin(Stdio::null())
+            .stdin(if listens { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(said)
             .process_group(0)
             .spawn()
             .map_err(LabError::file("start", executable))?;
         let (lines, stdout) = channel();
-        let name = format!("`hearken {}`", arguments.join(" "));
         let pipe = child.stdout.take();
-        let guard = Guard { child, name, stdout, stderr };
+        let guard = Guard { child, name, stdout, stderr, reaped: false };
         // Ends by itself when the child closes its output.
         std::thread::spawn(move || {
             for line in pipe.into_iter().flat_map(|p| BufReader::new(p).lines()) {
@@ -72,6 +97,25 @@ impl Guard {
     /// The command line, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) -> Result<(), LabError> {
+        let written = match &mut self.child.stdin {
+            Some(stdin) => writeln!(stdin, "{line}"),
+            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        };
+        written.map_err(|error| self.failed(&format!("does not listen any more ({error})")))
+    }
+
+    /// Closes its standard input.
+    pub(crate) fn say_no_more(&mut self) {
+        self.child.stdin = None;
+    }
+
+    /// An error that quotes it, if it has ended.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        if self.has_ended() { Err(self.failed("ended by itself")) } else { Ok(()) }
     }
 
     /// Waits for a line that begins with `start` and returns it.
@@ -108,12 +152,29 @@ impl Guard {
     }
 
     /// Asks it to end, with SIGTERM; if it does not obey it is killed.
-    pub(crate) fn terminate(mut self) {
+    pub(crate) fn terminate(self) {
+        self.end(Signal::TERM);
+    }
+
+    /// Asks it to end, with a signal; what does not obey is killed.
+    pub(crate) fn end(self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid()) {
             // Fails only if it has ended, which is what is wanted.
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, signal);
         }
-        self.reap(Instant::now() + GRACE);
+        let deadline = Instant::now() + GRACE;
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether it has ended by itself. It is not reaped: until it is, its number, and that of its
+    /// process group, is nobody else's.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.reaped
+            || Pid::from_raw(self.pid())
+                .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
     }
 
     fn collect(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<String, LabError> {
@@ -145,7 +206,10 @@ impl Guard {
     fn reap(&mut self, deadline: Instant) -> Option<ExitStatus> {
         loop {
             match self.child.try_wait() {
-                Ok(Some(status)) => return Some(status),
+                Ok(Some(status)) => {
+                    self.reaped = true;
+                    return Some(status);
+                }
                 Ok(None) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -154,7 +218,8 @@ impl Guard {
         }
     }
 
-    fn failed(&self, problem: &str) -> LabError {
+    /// An error that says what it did, and quotes what it wrote to standard error.
+    pub(crate) fn failed(&self, problem: &str) -> LabError {
         const MOST: u64 = 4096;
         let mut stderr = Vec::new();
         if let Ok(file) = File::open(&self.stderr) {
@@ -171,8 +236,13 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Both fail only if it has ended and was waited for.
-        let _ = self.child.kill();
+        if self.reaped {
+            return;
+        }
+        // What it started is in its group, unless it left it.
+        if let Some(group) = Pid::from_raw(self.pid()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }
@@ -243,6 +313,48 @@ mod tests {
         let pid = guard.pid();
         guard.terminate();
         assert!(!alive(pid));
+    }
+
+    #[test]
+    fn what_a_process_started_ends_with_it() {
+        let (mut guard, _dir) = shell("sleep 1000 & echo started $!; wait");
+        let stop = AtomicBool::new(false);
+        let line = guard.wait_for_line("started", LONG, &stop).unwrap();
+        let grandchild: i32 = line.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(alive(grandchild));
+        drop(guard);
+        // It is no child of ours: whoever adopted it reaps it in its own time.
+        let deadline = Instant::now() + LONG;
+        let gone = || {
+            std::fs::read_to_string(format!("/proc/{grandchild}/stat"))
+                .map_or(true, |stat| stat.contains(") Z "))
+        };
+        while !gone() {
+            assert!(Instant::now() < deadline, "it is still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpus = sched_getaffinity(None).unwrap();
+        let launch = Launch {
+            executable: Path::new("/bin/cat"),
+            arguments: &[],
+            name: "`cat`".into(),
+            cpus: &cpus,
+            stderr: dir.path().join("stderr"),
+            listens: true,
+        };
+        let mut guard = Guard::launch(launch).unwrap();
+        let stop = AtomicBool::new(false);
+        guard.say("hark 5").unwrap();
+        assert_eq!(guard.wait_for_line("hark", LONG, &stop).unwrap(), "hark 5");
+        guard.check().unwrap();
+        guard.say_no_more();
+        assert_eq!(guard.wait_for_end(LONG, &stop).unwrap(), "");
+        assert!(guard.check().unwrap_err().to_string().contains("`cat` ended"));
     }
 
     #[test]

@@ -12,6 +12,11 @@ pub const METHOD: &str = "Means with 95 % confidence intervals by Student's t ov
      (Student, Biometrika 6, 1908); ratios are of geometric means, with Welch's interval on the \
      logarithms (Welch, Biometrika 34, 1947).";
 
+/// The same where ratios are of pairs.
+pub const PAIRED_METHOD: &str = "Means with 95 % confidence intervals by Student's t over the \
+     repetitions (Student, Biometrika 6, 1908); a ratio is the geometric mean of those that each \
+     repetition gives, with Student's interval on their logarithms.";
+
 /// A cell's repetitions of one quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
@@ -41,6 +46,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// The other way round.
+    pub fn inverse(&self) -> Ratio {
+        let inverse = |end: Option<f64>| end.map(f64::recip);
+        Ratio { ratio: self.ratio.recip(), low: inverse(self.high), high: inverse(self.low) }
+    }
+
     /// Does the interval exclude "no difference"?
     pub fn differs(&self) -> bool {
         matches!((self.low, self.high), (Some(low), Some(high)) if low > 1.0 || high < 1.0)
@@ -73,6 +84,20 @@ pub fn ratio(of: &[f64], to: &[f64]) -> Option<Ratio> {
         ratio: difference.exp(),
         low: margin.map(|m| (difference - m).exp()),
         high: margin.map(|m| (difference + m).exp()),
+    })
+}
+
+/// The ratio of two quantities that were measured in pairs: the geometric mean of the pairs' ratios,
+/// with Student's interval on their logarithms. What drifts from pair to pair is not in it.
+pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    if pairs.is_empty() || !pairs.iter().all(|&(of, to)| of > 0.0 && to > 0.0) {
+        return None;
+    }
+    let logs = estimate(pairs.iter().map(|(of, to)| (of / to).ln()))?;
+    Some(Ratio {
+        ratio: logs.mean.exp(),
+        low: logs.margin.map(|margin| (logs.mean - margin).exp()),
+        high: logs.margin.map(|margin| (logs.mean + margin).exp()),
     })
 }
 
@@ -148,6 +173,21 @@ mod tests {
         assert!(!same.differs());
         let double = ratio(&[20.0, 20.2, 19.8], &[10.0, 10.1, 9.9]).unwrap();
         assert!(close(double.ratio, 2.0) && double.differs());
+    }
+
+    #[test]
+    fn pairs_take_out_what_both_share() {
+        // Twice as much each time, whatever the machine did meanwhile.
+        let drifting = [(2.0, 1.0), (20.0, 10.0), (200.2, 100.0)];
+        let paired = paired_ratio(&drifting).unwrap();
+        assert!(close(paired.ratio, 2.0) && paired.differs());
+        let (of, to): (Vec<f64>, Vec<f64>) = drifting.into_iter().unzip();
+        assert!(!ratio(&of, &to).unwrap().differs());
+        let back = paired.inverse();
+        assert!(close(back.ratio, 0.5) && back.low < Some(0.5) && back.high > Some(0.4999));
+        assert_eq!(paired_ratio(&[]), None);
+        assert_eq!(paired_ratio(&[(0.0, 1.0)]), None);
+        assert_eq!(paired_ratio(&[(3.0, 2.0)]).unwrap().low, None);
     }
 
     #[test]

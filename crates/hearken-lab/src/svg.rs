@@ -4,6 +4,8 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::units::{number, tick, with_margin};
 
+pub(crate) mod rows;
+
 /// Width of a figure in its own units; the text is sized for this.
 const WIDTH: f64 = 560.0;
 const LEFT: f64 = 52.0;
@@ -75,7 +77,8 @@ pub(crate) struct Panel {
 pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) -> String {
     let mut css = format!(
         "svg text{{font:14px system-ui,sans-serif;fill:{text}}}svg .b{{font-weight:600}}\
-         svg .g{{stroke:{faint};stroke-width:1}}svg .s{{stroke-width:1}}"
+         svg .n{{font-size:12px;opacity:.8}}svg .g{{stroke:{faint};stroke-width:1}}\
+         svg .s{{stroke-width:1}}"
     );
     for (i, colour) in colours.iter().enumerate() {
         css += &format!("svg .c{i}{{stroke:{colour};fill:{colour}}}");

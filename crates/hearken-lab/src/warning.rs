@@ -41,6 +41,44 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A measurement of a server failed and is missing from the samples.
+    ServerFailed {
+        /// The server.
+        server: String,
+        /// The workload.
+        workload: String,
+        /// The idle connections.
+        idle: u64,
+        /// The repetition, from 0.
+        repetition: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A server that was to be compared is not installed.
+    NotInstalled {
+        /// The server.
+        server: String,
+        /// What was looked for.
+        program: String,
+        /// What would bring it.
+        package: Option<String>,
+    },
+    /// A server could not be started, or did not serve.
+    LeftOut {
+        /// The server.
+        server: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server closed idle connections.
+    IdleClosed {
+        /// The server.
+        server: String,
+        /// How many.
+        connections: u64,
+    },
+    /// Server and driver are not in the scheduling class for batches.
+    NotBatch,
     /// Too many failures in a row: the rest was not tried.
     GaveUp {
         /// How many failed one after another.
@@ -102,6 +140,30 @@ impl fmt::Display for Warning {
                 "{mechanism} with {idle} idle connections, repetition {}, was not measured: \
                  {reason}",
                 repetition + 1
+            ),
+            Warning::ServerFailed { server, workload, idle, repetition, reason } => write!(
+                f,
+                "{server}, workload {workload} with {idle} idle connections, repetition {}, was not \
+                 measured: {reason}",
+                repetition + 1
+            ),
+            Warning::NotInstalled { server, program, package } => {
+                write!(f, "{server} is not installed: there is no program `{program}`")?;
+                match package {
+                    Some(package) => write!(f, " (package: {package})."),
+                    None => write!(f, "."),
+                }
+            }
+            Warning::LeftOut { server, reason } => write!(f, "{server} was left out: {reason}"),
+            Warning::IdleClosed { server, connections } => write!(
+                f,
+                "{server} closed {connections} idle connection(s), or did not have them: its \
+                 memory for each, and its cost beside them, are of fewer."
+            ),
+            Warning::NotBatch => write!(
+                f,
+                "There is no `chrt` (package: util-linux), so server and driver interrupt each other \
+                 when they wake up: batches depend on timing, and counts repeat less well."
             ),
             Warning::GaveUp { failures } => {
                 write!(f, "{failures} measurements failed in a row; the rest was not tried.")

@@ -1,0 +1,72 @@
+//! `hearken lab peers`.
+
+use std::process::ExitCode;
+
+use hearken_lab::peers::{Config, Recipe, Settings, builtin};
+
+use super::{executable, report_on};
+use crate::Failure;
+use crate::args::PeersArgs;
+use crate::load::print;
+
+pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
+    let mut recipes = builtin().map_err(Failure::runtime)?;
+    for path in &args.recipes {
+        let recipe = Recipe::read(path).map_err(Failure::usage)?;
+        // One of the same name takes its place.
+        recipes.retain(|other| other.name != recipe.name);
+        recipes.push(recipe);
+    }
+    if args.list {
+        print(&list(&recipes));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(name) = &args.print_recipe {
+        print(&find(&recipes, name)?.text);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let out = args.out.clone();
+    let config = Config {
+        executable: executable()?,
+        command_line: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: settings(args, &recipes)?,
+        recipes,
+    };
+    report_on(&out, |progress, stop| hearken_lab::peers::peers(&config, progress, stop))
+}
+
+fn list(recipes: &[Recipe]) -> String {
+    let width = recipes.iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
+    let line = |recipe: &Recipe| format!("{:width$}  {}\n", recipe.name, recipe.about);
+    recipes.iter().map(line).collect()
+}
+
+fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Failure> {
+    recipes.iter().find(|recipe| recipe.name == name).ok_or_else(|| {
+        let known: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+        let known = known.join(", ");
+        Failure::usage(format!("there is no recipe \"{name}\" (known are {known})"))
+    })
+}
+
+fn settings(args: PeersArgs, recipes: &[Recipe]) -> Result<Settings, Failure> {
+    let defaults = if args.short { Settings::short() } else { Settings::default() };
+    for name in &args.servers {
+        find(recipes, name)?;
+    }
+    let servers = match args.servers.is_empty() {
+        true => recipes.iter().map(|recipe| recipe.name.clone()).collect(),
+        false => args.servers,
+    };
+    Ok(Settings {
+        servers,
+        workloads: if args.workloads.is_empty() { defaults.workloads } else { args.workloads },
+        idle: if args.idle.is_empty() { defaults.idle } else { args.idle },
+        repetitions: args.repetitions.unwrap_or(defaults.repetitions),
+        requests: args.requests.unwrap_or(defaults.requests),
+        reference: args.reference,
+        seed: args.seed.unwrap_or(defaults.seed),
+        ..defaults
+    })
+}

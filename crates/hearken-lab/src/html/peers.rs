@@ -1,0 +1,139 @@
+//! The page of the comparison with other servers.
+
+use maud::{Markup, html};
+
+use super::{again, caveats, cpus, facts, incomplete, numbers, page, sections};
+use crate::peers::{Cell, Report, Workload, figures, table};
+use crate::stats::Ratio;
+use crate::units::{count, number};
+
+/// The whole page.
+pub(crate) fn peers(report: &Report) -> String {
+    page("servers compared", &body(report))
+}
+
+fn body(report: &Report) -> Markup {
+    let settings = &report.settings;
+    let placed = format!(
+        "server and driver on processor {}; idle connections and lab on {}",
+        cpus(&report.placement.server),
+        cpus(&report.placement.others)
+    );
+    html! {
+        h1 { "What a request costs, server by server" }
+        p.soft {
+            "Hearken " (report.version) ", " (report.date) ". One worker each, rounds of "
+            (count(settings.batch)) " connections in lockstep, " (settings.repetitions)
+            " repetitions in shuffled order."
+        }
+        (incomplete(report, settings.planned))
+        (in_short(report))
+        (sections(&figures(report)))
+        h2 { "Table" }
+        (numbers(&table(report)))
+        p.soft { "± is the 95 % confidence interval of the mean, × a ratio; ~ marks a ratio whose \
+            interval holds 1. Below 1 is cheaper." }
+        (caveats(report))
+        h2 { "The servers" }
+        (servers(report))
+        h2 { "Where and when" }
+        (facts(report, &placed, settings.seed))
+        h2 { "How it was measured" }
+        (method(report))
+        (again(report))
+    }
+}
+
+/// The reference against each other server, workload by workload.
+fn in_short(report: &Report) -> Markup {
+    let settings = &report.settings;
+    let counted = report.summary.iter().any(|c| c.instructions.is_some());
+    let ratio = |c: &Cell| match counted {
+        true => c.instructions_against.of_reference,
+        false => c.cpu_against.of_reference,
+    };
+    let others: Vec<_> = settings.servers.iter().filter(|s| **s != settings.reference).collect();
+    let columns =
+        settings.workloads.iter().flat_map(|w| settings.idle.iter().map(move |&i| (w, i)));
+    let columns: Vec<_> = columns.collect();
+    let find = |server: &str, workload: &str, idle: u64| {
+        let ours = |c: &&Cell| c.server == server && c.workload == workload && c.idle == idle;
+        report.summary.iter().find(ours).and_then(ratio)
+    };
+    html! {
+        @if report.summary.iter().any(|c| ratio(c).is_some()) {
+            h2 { "In short" }
+            p {
+                (if counted { "Instructions" } else { "CPU time" }) " of a request to "
+                strong { (settings.reference) } ", divided by those to the other server, with the \
+                95 % interval. Below 1, " (settings.reference) " is cheaper."
+            }
+            div.wide { table {
+                thead { tr {
+                    th.left scope="col" { "against" }
+                    @for (workload, idle) in &columns { th scope="col" {
+                        (workload) @if settings.idle.len() > 1 { br; (count(*idle)) " idle" } } }
+                } }
+                tbody { @for server in others { tr {
+                    td.left { (server) }
+                    @for (workload, idle) in &columns {
+                        td { @if let Some(ratio) = find(server, workload, *idle) { (told(ratio)) } }
+                    }
+                } } }
+            } }
+        }
+    }
+}
+
+fn told(ratio: Ratio) -> Markup {
+    html! {
+        @if ratio.differs() { strong { (number(ratio.ratio)) } } @else { (number(ratio.ratio)) }
+        @if let (Some(low), Some(high)) = (ratio.low, ratio.high) {
+            br; span.soft { (number(low)) "–" (number(high)) }
+        }
+    }
+}
+
+fn servers(report: &Report) -> Markup {
+    html! {
+        @for server in &report.settings.participants {
+            details {
+                summary { strong { (server.name) } ": " (server.about) span.soft { " · " (server.version) } }
+                pre { (server.recipe) }
+            }
+        }
+    }
+}
+
+fn method(report: &Report) -> Markup {
+    let settings = &report.settings;
+    let workloads = settings.workloads.iter().filter_map(|name| Workload::find(name));
+    html! {
+        ul {
+            li { "A session starts a server of its own with one worker, has it answer some requests, \
+                opens the idle connections, each of which makes one request, and then goes through \
+                the workloads." }
+            li { "Server and driver share a processor, in the scheduling class SCHED_BATCH. The \
+                driver works in rounds: it sends a request on each connection and then reads the \
+                replies, so that the server always finds as many connections ready. It checks the \
+                status and the length of each reply." }
+            li { "After a warm-up, one pass without any counter gives CPU time and context switches, \
+                by the scheduler's own account of all of the server's processes and threads; one \
+                counts instructions, one system calls; each where the kernel allows." }
+            li { "The workloads: "
+                @for (i, workload) in workloads.enumerate() {
+                    @if i > 0 { "; " } strong { (workload.name) } ", " (workload.about) }
+                ". A pass has " (count(settings.requests)) " requests of the shortest, and fewer of \
+                those that take longer." }
+            @if settings.latency_s > 0.0 {
+                li { "Latency is from a pass of " (settings.latency_s) " s with requests that are \
+                    due at random, at a rate that no server has trouble with." }
+            }
+            li { "Memory for an idle connection is the growth of resident memory (Rss) from before \
+                the idle connections to after, over all of the server's processes." }
+            li { (report.method) }
+            li { "The order of sessions was shuffled within each repetition, with the seed. Numbers \
+                of different runs are not to be compared." }
+        }
+    }
+}

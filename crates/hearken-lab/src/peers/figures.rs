@@ -1,0 +1,103 @@
+//! What the figures of the report show: servers one below the other, a panel for each workload.
+
+use super::results::Report;
+use super::summary::Cell;
+use super::workload::Workload;
+use crate::figures::Figure;
+use crate::stats::Estimate;
+use crate::svg::rows::{Mark, Row, Rows};
+use crate::units::{count, micros};
+
+/// A quantity of a cell, and how it is shown.
+type Quantity = (&'static str, fn(&Cell) -> Option<Estimate>, fn(f64) -> f64);
+
+/// The figures that have something to show.
+pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
+    let counted = report.summary.iter().any(|cell| cell.instructions.is_some());
+    let cost: Quantity = if counted {
+        ("instructions per request", |c| c.instructions, |v| v)
+    } else {
+        ("CPU time per request, µs", |c| c.cpu_ns, micros)
+    };
+    let all = [
+        Figure {
+            name: "cost",
+            title: "Cost of a request to the server",
+            caption: "In lockstep rounds, server and driver on one processor. Whiskers are 95 % \
+                      confidence intervals.",
+            panels: by_workload(report, cost),
+        },
+        Figure {
+            name: "syscalls",
+            title: "System calls of the server",
+            caption: "Counted in a pass of its own.",
+            panels: by_workload(report, ("system calls per request", |c| c.syscalls, |v| v)),
+        },
+        Figure {
+            name: "memory",
+            title: "Memory for an idle connection",
+            caption: "Growth of the server's resident memory by connections that have each made a \
+                      request, divided by their number. Sockets are kernel memory and not in it.",
+            panels: memory(report),
+        },
+        Figure {
+            name: "latency",
+            title: "Latency at a low rate",
+            caption: "Median of an open-loop pass, from another processor than the server's where \
+                      there is one.",
+            panels: by_workload(report, ("median latency, µs", |c| c.latency_p50_ns, micros)),
+        },
+    ];
+    let shown = |figure: &Figure<Rows>| !figure.panels.is_empty();
+    all.into_iter().filter(shown).collect()
+}
+
+fn by_workload(report: &Report, (title, quantity, unit): Quantity) -> Vec<Rows> {
+    let panel = |name: &String| {
+        let about = Workload::find(name).map_or(name.as_str(), |workload| workload.about);
+        let title = format!("{about}: {title}");
+        rows(report, title, &report.settings.idle, |server, idle| {
+            let ours = |c: &&Cell| (&c.workload, &c.server, c.idle) == (name, server, idle);
+            mark(report.summary.iter().find(ours)?, quantity, unit)
+        })
+    };
+    report.settings.workloads.iter().filter_map(panel).collect()
+}
+
+/// A session has its idle connections once, however many workloads are measured beside them.
+fn memory(report: &Report) -> Vec<Rows> {
+    let levels: Vec<u64> = report.settings.idle.iter().copied().filter(|&idle| idle > 0).collect();
+    let panel = rows(report, "bytes per idle connection".into(), &levels, |server, idle| {
+        let ours = |c: &&Cell| &c.server == server && c.idle == idle;
+        mark(report.summary.iter().find(ours)?, |c| c.rss_per_idle_bytes, |v| v)
+    });
+    panel.into_iter().collect()
+}
+
+fn mark(
+    cell: &Cell,
+    quantity: fn(&Cell) -> Option<Estimate>,
+    unit: fn(f64) -> f64,
+) -> Option<Mark> {
+    let estimate = quantity(cell)?;
+    let margin = unit(estimate.margin.unwrap_or(0.0));
+    Some(Mark { value: unit(estimate.mean), margin })
+}
+
+/// A row for each server that has a mark; a kind of mark for each number of idle connections.
+fn rows(
+    report: &Report,
+    title: String,
+    levels: &[u64],
+    mark: impl Fn(&String, u64) -> Option<Mark>,
+) -> Option<Rows> {
+    let kinds = levels.iter().map(|&idle| format!("{} idle", count(idle))).collect();
+    let row = |server: &String| Row {
+        name: server.clone(),
+        marks: levels.iter().map(|&idle| mark(server, idle)).collect(),
+    };
+    let rows: Vec<Row> = report.settings.servers.iter().map(row).collect();
+    let rows: Vec<Row> =
+        rows.into_iter().filter(|row| row.marks.iter().any(Option::is_some)).collect();
+    (!rows.is_empty()).then_some(Rows { title, kinds, rows })
+}

@@ -1,0 +1,244 @@
+//! How a server is built, configured, started and stopped: a small TOML file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde::Deserialize;
+
+use super::workload::Workload;
+use crate::error::LabError;
+
+/// A recipe. In its commands and files `{port}`, `{root}` (the directory that is served), `{dir}` (one
+/// of its own), `{hearken}` (this program), `{connections}` (that it must hold at a time) and
+/// `{descriptors}` (that it may have) are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// What the server is called in the report.
+    pub name: String,
+    /// What it is, in a line.
+    #[serde(default)]
+    pub about: String,
+    /// What brings it, where it is not installed.
+    #[serde(default)]
+    pub package: Option<String>,
+    /// Builds it, once, before its first start.
+    #[serde(default)]
+    pub build: Vec<String>,
+    /// Starts it. It must stay in the foreground.
+    pub command: Vec<String>,
+    /// Prints its version, in the first line.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// The signal that ends it.
+    #[serde(default)]
+    pub stop: Stop,
+    /// The workloads it can do; all without this.
+    #[serde(default)]
+    pub workloads: Option<Vec<String>>,
+    /// Whether it can hold idle connections.
+    #[serde(default = "yes")]
+    pub idle: bool,
+    /// Files that are written to its directory before each start, by name.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Files beside the recipe that are copied there as they are.
+    #[serde(default)]
+    pub beside: Vec<String>,
+    /// What came of `beside`.
+    #[serde(skip)]
+    pub(crate) copies: BTreeMap<String, Vec<u8>>,
+    /// The recipe as it was written.
+    #[serde(skip)]
+    pub text: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A signal that ends a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Stop {
+    /// SIGTERM.
+    #[default]
+    Term,
+    /// SIGQUIT.
+    Quit,
+    /// SIGINT.
+    Int,
+    /// SIGKILL.
+    Kill,
+}
+
+impl Stop {
+    pub(crate) fn signal(self) -> Signal {
+        match self {
+            Stop::Term => Signal::TERM,
+            Stop::Quit => Signal::QUIT,
+            Stop::Int => Signal::INT,
+            Stop::Kill => Signal::KILL,
+        }
+    }
+}
+
+/// The recipes that come with Hearken.
+const BUILTIN: &[&str] = &[
+    include_str!("../../recipes/hearken.toml"),
+    include_str!("../../recipes/hearken-uring.toml"),
+    include_str!("../../recipes/floor.toml"),
+    include_str!("../../recipes/floor-close.toml"),
+    include_str!("../../recipes/lwan.toml"),
+    include_str!("../../recipes/h2o.toml"),
+    include_str!("../../recipes/lighttpd.toml"),
+    include_str!("../../recipes/nginx.toml"),
+    include_str!("../../recipes/nginx-sendfile.toml"),
+    include_str!("../../recipes/haproxy.toml"),
+];
+/// What stands beside them.
+const FLOOR: &str = include_str!("../../recipes/floor.c");
+
+/// The recipes that come with Hearken.
+///
+/// # Errors
+/// None, unless one of them is broken.
+pub fn builtin() -> Result<Vec<Recipe>, LabError> {
+    let beside = |name: &str| match name {
+        "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    BUILTIN.iter().map(|text| Recipe::parse(text, "a recipe of Hearken's own", beside)).collect()
+}
+
+impl Recipe {
+    /// Reads a recipe from a file, and what stands beside it.
+    pub fn read(path: &Path) -> Result<Recipe, LabError> {
+        let text = std::fs::read_to_string(path).map_err(LabError::file("read", path))?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let beside = |name: &str| std::fs::read(directory.join(name));
+        Recipe::parse(&text, &path.display().to_string(), beside)
+    }
+
+    /// Takes a recipe in; `origin` names it in errors, `beside` reads what stands beside it.
+    pub(crate) fn parse(
+        text: &str,
+        origin: &str,
+        beside: impl Fn(&str) -> std::io::Result<Vec<u8>>,
+    ) -> Result<Recipe, LabError> {
+        let wrong = |problem: String| LabError::Config(format!("{origin}: {problem}"));
+        let mut recipe: Recipe = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        recipe.check().map_err(wrong)?;
+        for name in &recipe.beside {
+            let content = beside(name).map_err(|e| wrong(format!("cannot read {name}: {e}")))?;
+            recipe.copies.insert(name.clone(), content);
+        }
+        recipe.text = text.to_owned();
+        Ok(recipe)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && name.len() <= 40
+                && name.chars().all(plain)
+                && !name.starts_with('.')
+        };
+        if !is_name(&self.name) {
+            return Err(format!("\"{}\" is no name: letters, digits, - _ .", self.name));
+        }
+        if self.command.is_empty() {
+            return Err("it has no command".into());
+        }
+        if let Some(name) = self.files.keys().chain(&self.beside).find(|name| !is_name(name)) {
+            return Err(format!("\"{name}\" is no name of a file in the server's own directory"));
+        }
+        let mut workloads = self.workloads.iter().flatten();
+        match workloads.find(|name| Workload::find(name).is_none()) {
+            Some(name) => Err(format!("there is no workload \"{name}\"")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the workload can be asked of it, with so many idle connections.
+    pub(crate) fn takes(&self, workload: &str, idle: u64) -> bool {
+        let can = self.workloads.as_ref().is_none_or(|can| can.iter().any(|name| name == workload));
+        can && (self.idle || idle == 0)
+    }
+
+    /// What must be installed: the program that builds it, or that it is.
+    pub(crate) fn program(&self) -> &str {
+        self.build.first().unwrap_or(&self.command[0])
+    }
+}
+
+/// Replaces each `{name}` that `values` knows; all else stays.
+pub(crate) fn fill(text: &str, values: &[(&str, String)]) -> String {
+    let mut filled = text.to_owned();
+    for (name, value) in values {
+        filled = filled.replace(&format!("{{{name}}}"), value);
+    }
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Recipe, String> {
+        let nothing = |_: &str| Err(std::io::ErrorKind::NotFound.into());
+        Recipe::parse(text, "there", nothing).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn those_that_come_with_it_are_in_order() {
+        let recipes = builtin().unwrap();
+        let mut names: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
+        assert_eq!(names[0], "hearken");
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), recipes.len());
+        for recipe in &recipes {
+            assert!(!recipe.about.is_empty() && recipe.text.starts_with('#'), "{}", recipe.name);
+            let words = recipe.command.iter().chain(recipe.files.values());
+            assert!(words.clone().any(|word| word.contains("{port}")), "{}", recipe.name);
+        }
+    }
+
+    #[test]
+    fn a_recipe_needs_little() {
+        let recipe = parse("name = \"x\"\ncommand = [\"x\", \"{port}\"]").unwrap();
+        assert!(recipe.takes("1b", 0) && recipe.takes("1m", 5) && recipe.stop == Stop::Term);
+        let text = "name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]\nidle = false";
+        let recipe = parse(text).unwrap();
+        assert!(recipe.takes("1b", 0) && !recipe.takes("1b", 1) && !recipe.takes("6k", 0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, named) in [
+            ("name = \"x\"", "command"),
+            ("name = \"x\"\ncommand = []", "command"),
+            ("name = \"../x\"\ncommand = [\"x\"]", "../x"),
+            ("name = \"x\"\ncommand = [\"x\"]\nport = 5", "port"),
+            ("name = \"x\"\ncommand = [\"x\"]\nstop = \"HUP\"", "HUP"),
+            ("name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"2b\"]", "2b"),
+            ("name = \"x\"\ncommand = [\"x\"]\nbeside = [\"y.c\"]", "y.c"),
+            ("name = \"x\"\ncommand = [\"x\"]\n[files]\n\"../../etc/x\" = \"\"", "etc"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(named) && error.contains("there"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_known_is_replaced() {
+        let values = [("port", "80".to_string()), ("root", "/srv".into())];
+        assert_eq!(
+            fill("http { listen {port}; {x} {root}/{port} }", &values),
+            "http { listen 80; {x} /srv/80 }"
+        );
+    }
+}

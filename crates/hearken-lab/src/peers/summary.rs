@@ -1,0 +1,158 @@
+//! Samples put together: one cell for each workload, number of idle connections and server.
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::Settings;
+use super::results::{Measurement, Sample};
+use crate::stats::{Estimate, Ratio, estimate, paired_ratio};
+
+/// What the repetitions of one combination say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The workload.
+    pub workload: String,
+    /// The idle connections.
+    pub idle: u64,
+    /// The server.
+    pub server: String,
+    /// How many samples there are.
+    pub samples: usize,
+    /// Connections that the server closed though it was not to, in all of them.
+    pub reconnects: u64,
+    /// Requests of the open-loop passes that failed.
+    pub errors: u64,
+    /// CPU time per request, nanoseconds.
+    pub cpu_ns: Option<Estimate>,
+    /// Its part in user mode.
+    pub cpu_user_ns: Option<Estimate>,
+    /// Its part in the kernel.
+    pub cpu_system_ns: Option<Estimate>,
+    /// Instructions per request.
+    pub instructions: Option<Estimate>,
+    /// Those in user mode.
+    pub instructions_user: Option<Estimate>,
+    /// Those in the kernel.
+    pub instructions_kernel: Option<Estimate>,
+    /// System calls per request.
+    pub syscalls: Option<Estimate>,
+    /// Context switches per request.
+    pub context_switches: Option<Estimate>,
+    /// Resident memory with the idle connections, bytes.
+    pub rss_bytes: Option<Estimate>,
+    /// Resident memory that each idle connection added, bytes.
+    pub rss_per_idle_bytes: Option<Estimate>,
+    /// Median latency, nanoseconds.
+    pub latency_p50_ns: Option<Estimate>,
+    /// 99th percentile of latency, nanoseconds.
+    pub latency_p99_ns: Option<Estimate>,
+    /// CPU time and the reference's.
+    pub cpu_against: Against,
+    /// Instructions and the reference's.
+    pub instructions_against: Against,
+    /// Resident memory per idle connection and the reference's.
+    pub rss_against: Against,
+    /// CPU time against the same server without idle connections; none for itself.
+    pub cpu_to_no_idle: Option<Ratio>,
+    /// Instructions against the same.
+    pub instructions_to_no_idle: Option<Ratio>,
+}
+
+/// Both ways round; none for the reference itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// This server's, divided by the reference's.
+    pub to_reference: Option<Ratio>,
+    /// The reference's, divided by this server's.
+    pub of_reference: Option<Ratio>,
+}
+
+/// The cells that have samples: by workload, then by idle connections, then by server.
+pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for workload in &settings.workloads {
+        for &idle in &settings.idle {
+            for server in &settings.servers {
+                let here = Group::of(samples, workload, idle, server);
+                if here.0.is_empty() {
+                    continue;
+                }
+                // None is compared with itself.
+                let other = |of: &str, at| match (of, at) == (server.as_str(), idle) {
+                    true => Group(Vec::new()),
+                    false => Group::of(samples, workload, at, of),
+                };
+                let (reference, no_idle) = (other(&settings.reference, idle), other(server, 0));
+                cells.push(here.cell(workload, idle, server, &reference, &no_idle));
+            }
+        }
+    }
+    cells
+}
+
+/// A quantity of a measurement.
+type Quantity = fn(&Measurement) -> Option<f64>;
+
+/// The samples of one cell.
+struct Group<'a>(Vec<&'a Sample>);
+
+impl<'a> Group<'a> {
+    fn of(samples: &'a [Sample], workload: &str, idle: u64, server: &str) -> Group<'a> {
+        let ours = |s: &&Sample| s.server == server && s.workload == workload && s.idle == idle;
+        Group(samples.iter().filter(ours).collect())
+    }
+
+    /// The values of both, where a repetition has both.
+    fn pairs(&self, other: &Group<'_>, of: Quantity) -> Vec<(f64, f64)> {
+        let partner = |sample: &Sample| {
+            let same = other.0.iter().find(|s| s.repetition == sample.repetition)?;
+            Some((of(&sample.measured)?, of(&same.measured)?))
+        };
+        self.0.iter().filter_map(|sample| partner(sample)).collect()
+    }
+
+    fn against(&self, reference: &Group<'_>, of: Quantity) -> Against {
+        let to_reference = paired_ratio(&self.pairs(reference, of));
+        Against { to_reference, of_reference: to_reference.map(|ratio| ratio.inverse()) }
+    }
+
+    fn cell(
+        &self,
+        workload: &str,
+        idle: u64,
+        server: &str,
+        reference: &Group<'_>,
+        no_idle: &Group<'_>,
+    ) -> Cell {
+        let measured = || self.0.iter().map(|s| &s.measured);
+        let of = |get: Quantity| estimate(measured().filter_map(get));
+        let to = |other: &Group<'_>, get: Quantity| paired_ratio(&self.pairs(other, get));
+        let instructions: Quantity = Measurement::instr_per_request;
+        let cpu: Quantity = |m| m.cpu_ns_per_request;
+        let rss: Quantity = |m| m.rss_per_idle_bytes;
+        Cell {
+            workload: workload.into(),
+            idle,
+            server: server.into(),
+            samples: self.0.len(),
+            reconnects: measured().map(|m| m.reconnects).sum(),
+            errors: measured().map(|m| m.latency_errors).sum(),
+            cpu_ns: of(cpu),
+            cpu_user_ns: of(|m| m.cpu_user_ns_per_request),
+            cpu_system_ns: of(|m| m.cpu_system_ns_per_request),
+            instructions: of(instructions),
+            instructions_user: of(|m| m.instr_user_per_request),
+            instructions_kernel: of(|m| m.instr_kernel_per_request),
+            syscalls: of(|m| m.syscalls_per_request),
+            context_switches: of(|m| m.context_switches_per_request),
+            rss_bytes: of(|m| Some(m.rss_bytes as f64)),
+            rss_per_idle_bytes: of(rss),
+            latency_p50_ns: of(|m| m.latency_p50_ns),
+            latency_p99_ns: of(|m| m.latency_p99_ns),
+            cpu_against: self.against(reference, cpu),
+            instructions_against: self.against(reference, instructions),
+            rss_against: self.against(reference, rss),
+            cpu_to_no_idle: to(no_idle, cpu),
+            instructions_to_no_idle: to(no_idle, instructions),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The summary as a table: a row for each workload, number of idle connections and server.
+
+use super::plan::Settings;
+use super::results::Report;
+use super::summary::Cell;
+use crate::table::{Column, Table, column, mean, rows, spread, times};
+use crate::units::{count, micros};
+
+/// The summary, without the columns that have no value here.
+pub(crate) fn table(report: &Report) -> Table {
+    rows(&report.summary, columns(&report.settings))
+}
+
+fn columns(settings: &Settings) -> Vec<Column<Cell>> {
+    let reference = &settings.reference;
+    let repetitions = settings.repetitions as usize;
+    let several = settings.idle.len() > 1;
+    let workload = move |c: &Cell| match several {
+        true => format!("{}, {} idle", c.workload, count(c.idle)),
+        false => c.workload.clone(),
+    };
+    vec![
+        ("workload".into(), Box::new(workload)),
+        column("server", |c: &Cell| c.server.clone()),
+        column("CPU µs/req", |c: &Cell| spread(c.cpu_ns, micros)),
+        (format!("to {reference}'s"), Box::new(|c| times(c.cpu_against.to_reference))),
+        (format!("{reference}'s to it"), Box::new(|c| times(c.cpu_against.of_reference))),
+        column("to 0 idle", |c: &Cell| times(c.cpu_to_no_idle)),
+        column("instr/req", |c: &Cell| spread(c.instructions, |v| v)),
+        column("user", |c: &Cell| mean(c.instructions_user, |v| v)),
+        column("kernel", |c: &Cell| mean(c.instructions_kernel, |v| v)),
+        (
+            format!("instr to {reference}'s"),
+            Box::new(|c| times(c.instructions_against.to_reference)),
+        ),
+        (
+            format!("{reference}'s instr to it"),
+            Box::new(|c| times(c.instructions_against.of_reference)),
+        ),
+        column("instr to 0 idle", |c: &Cell| times(c.instructions_to_no_idle)),
+        column("syscalls/req", |c: &Cell| mean(c.syscalls, |v| v)),
+        column("switches/req", |c: &Cell| mean(c.context_switches, |v| v)),
+        column("B/idle", |c: &Cell| mean(c.rss_per_idle_bytes, |v| v)),
+        column("p50 µs", |c: &Cell| mean(c.latency_p50_ns, micros)),
+        column("p99 µs", |c: &Cell| mean(c.latency_p99_ns, micros)),
+        ("notes".into(), Box::new(move |c| notes(c, repetitions))),
+    ]
+}
+
+fn notes(cell: &Cell, repetitions: usize) -> String {
+    let mut notes = Vec::new();
+    if cell.reconnects > 0 {
+        notes.push(format!("closed {} connections", count(cell.reconnects)));
+    }
+    if cell.errors > 0 {
+        notes.push(format!("{} errors", count(cell.errors)));
+    }
+    if cell.samples < repetitions {
+        notes.push(format!("{} of {repetitions} samples", cell.samples));
+    }
+    notes.join(", ")
+}

@@ -1,0 +1,166 @@
+//! Rows of marks on a common axis: for what has names rather than numbers to be placed by. No label
+//! can run into another, however many rows there are.
+
+use maud::{Markup, html};
+
+use super::{Drawing, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
+use crate::units::{number, with_margin};
+
+const LEFT: f64 = 122.0;
+const RIGHT: f64 = WIDTH - 64.0;
+const TOP: f64 = 52.0;
+const ROW: f64 = 26.0;
+const BELOW: f64 = 46.0;
+/// How far the marks of a row lie apart.
+const APART: f64 = 9.0;
+
+/// A value with its interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) value: f64,
+    /// Half the interval; 0 draws no whisker.
+    pub(crate) margin: f64,
+}
+
+/// A name and its marks, one of each kind or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) marks: Vec<Option<Mark>>,
+}
+
+/// One axis with its rows. The title names the quantity and its unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    pub(crate) title: String,
+    pub(crate) kinds: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Rows {
+    fn bottom(&self) -> f64 {
+        TOP + ROW * self.rows.len() as f64
+    }
+
+    fn scale(&self) -> Scale {
+        let marks = self.rows.iter().flat_map(|row| row.marks.iter().flatten());
+        let points: Vec<Point> = marks
+            .map(|mark| Point { x: 0.0, y: mark.value, margin: mark.margin, hollow: false })
+            .collect();
+        Scale::for_values(points.iter(), LEFT, RIGHT)
+    }
+
+    /// Colour and marker of a kind: those that differ most come first.
+    fn style(kind: usize) -> usize {
+        [3, 0, 4, 1, 5, 2, 6][kind % ON_WHITE.len()]
+    }
+}
+
+impl Drawing for Rows {
+    fn height(&self) -> f64 {
+        self.bottom() + BELOW
+    }
+
+    fn draw(&self) -> Markup {
+        let scale = self.scale();
+        let bottom = self.bottom();
+        let legend_step = (RIGHT - LEFT) / self.kinds.len().max(3) as f64;
+        html! {
+            text.b x="8" y="18" { (self.title) @if scale.log { " (logarithmic)" } }
+            @for (kind, name) in self.kinds.iter().enumerate() {
+                @let x = LEFT + legend_step * kind as f64;
+                @let style = Rows::style(kind);
+                path.s.{ "c" (style) } d=(marker(style))
+                    transform=(format!("translate({} 36)", px(x + 6.0))) {}
+                text x=(px(x + 17.0)) y="41" { (name) }
+            }
+            @for (at, label) in apart(&scale) {
+                line.g x1=(px(at)) x2=(px(at)) y1=(TOP) y2=(px(bottom + 4.0)) {}
+                text x=(px(at)) y=(px(bottom + 20.0)) text-anchor="middle" { (label) }
+            }
+            @for (index, row) in self.rows.iter().enumerate() {
+                (draw_row(row, TOP + ROW * (index as f64 + 0.5), &scale))
+            }
+        }
+    }
+}
+
+fn draw_row(row: &Row, middle: f64, scale: &Scale) -> Markup {
+    let count = row.marks.len() as f64;
+    let apart = APART.min((ROW - 8.0) / count.max(1.0));
+    let aside = |kind: usize| (kind as f64 - (count - 1.0) / 2.0) * apart;
+    let last =
+        row.marks.iter().flatten().map(|m| scale.at(m.value + m.margin)).fold(LEFT, f64::max);
+    let said: Vec<String> = row.marks.iter().flatten().map(|mark| number(mark.value)).collect();
+    html! {
+        text x=(LEFT - 10.0) y=(px(middle + 5.0)) text-anchor="end" { (row.name) }
+        line.g x1=(LEFT) x2=(RIGHT) y1=(px(middle)) y2=(px(middle)) {}
+        @for (kind, mark) in row.marks.iter().enumerate() {
+            @if let Some(mark) = mark {
+                @let style = Rows::style(kind);
+                @let (x, y) = (scale.at(mark.value), middle + aside(kind));
+                g transform=(format!("translate({} {})", px(x), px(y))) {
+                    title {
+                        (row.name) ": "
+                        (with_margin(mark.value, (mark.margin > 0.0).then_some(mark.margin)))
+                    }
+                    @if mark.margin > 0.0 {
+                        @let low = px(scale.at(mark.value - mark.margin) - x);
+                        @let high = px(scale.at(mark.value + mark.margin) - x);
+                        path.w.{ "c" (style) } d=(format!("M{low},-3V3M{low},0H{high}M{high},-3V3")) {}
+                    }
+                    path.s.{ "c" (style) } d=(marker(style)) transform="scale(.8)" {}
+                }
+            }
+        }
+        // Beside the marks, or it would stand far from the short ones.
+        text.n x=(px(last + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
+    }
+}
+
+/// The ticks, as far apart as their labels need.
+fn apart(scale: &Scale) -> Vec<(f64, String)> {
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for (at, label) in scale.ticks() {
+        if ticks.last().is_none_or(|(last, _)| at - last >= TICK_GAP) {
+            ticks.push((at, label));
+        }
+    }
+    ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::svg::figure;
+
+    fn rows(values: &[f64]) -> Rows {
+        let row = |(i, &value): (usize, &f64)| Row {
+            name: format!("<{i}>"),
+            marks: vec![Some(Mark { value, margin: value / 5.0 }), None],
+        };
+        Rows {
+            title: "a & b".into(),
+            kinds: vec!["none".into(), "some".into()],
+            rows: values.iter().enumerate().map(row).collect(),
+        }
+    }
+
+    #[test]
+    fn every_row_has_its_place_and_every_text_is_escaped() {
+        let panel = rows(&[1.0, 500.0, 3.0]);
+        assert_eq!(panel.height(), TOP + 3.0 * ROW + BELOW);
+        let svg = figure("x", &[panel], None).into_string();
+        assert!(svg.contains("&lt;2&gt;") && svg.contains("a &amp; b (logarithmic)"), "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<0>"));
+    }
+
+    #[test]
+    fn labels_of_the_axis_stay_apart() {
+        for values in [&[0.0][..], &[1.0, 19.0], &[0.002, 900.0], &[123_456.0, 130_000.0]] {
+            let ticks = apart(&rows(values).scale());
+            assert!(ticks.len() >= 2, "{values:?} {ticks:?}");
+            assert!(ticks.windows(2).all(|w| w[1].0 - w[0].0 >= TICK_GAP), "{ticks:?}");
+        }
+    }
+}
