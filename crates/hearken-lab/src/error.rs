@@ -65,6 +65,13 @@ pub enum LabError {
     #[error("interrupted")]
     Interrupted,
 
+    /// It failed so often in a row that it is tried no more.
+    #[error("it failed {failures} times in a row and is tried no more")]
+    GivenUp {
+        /// How often.
+        failures: u32,
+    },
+
     /// So many measurements failed one after another that going on is useless.
     #[error("{failures} measurements failed and none succeeded; the first: {first}")]
     NothingMeasured {

@@ -12,7 +12,7 @@ use crate::run::Planned;
 use crate::warning::Warning;
 
 /// Descriptors a process needs besides its connections: standard streams, files, the queue itself.
-const SPARE_DESCRIPTORS: u64 = 64;
+pub(crate) const SPARE_DESCRIPTORS: u64 = 64;
 /// Starting and stopping the processes of one measurement takes about this long.
 const SETUP: Duration = Duration::from_millis(350);
 

@@ -53,9 +53,8 @@ fn in_short(report: &Report) -> Markup {
         false => c.cpu_against.of_reference,
     };
     let others: Vec<_> = settings.servers.iter().filter(|s| **s != settings.reference).collect();
-    let columns =
-        settings.workloads.iter().flat_map(|w| settings.idle.iter().map(move |&i| (w, i)));
-    let columns: Vec<_> = columns.collect();
+    let lines = settings.workloads.iter().flat_map(|w| settings.idle.iter().map(move |&i| (w, i)));
+    let lines: Vec<_> = lines.collect();
     let find = |server: &str, workload: &str, idle: u64| {
         let ours = |c: &&Cell| c.server == server && c.workload == workload && c.idle == idle;
         report.summary.iter().find(ours).and_then(ratio)
@@ -70,16 +69,19 @@ fn in_short(report: &Report) -> Markup {
             }
             div.wide { table {
                 thead { tr {
-                    th.left scope="col" { "against" }
-                    @for (workload, idle) in &columns { th scope="col" {
-                        (workload) @if settings.idle.len() > 1 { br; (count(*idle)) " idle" } } }
+                    th.left scope="col" { "workload" }
+                    th scope="col" { "idle" }
+                    @for server in &others { th scope="col" { (server) } }
                 } }
-                tbody { @for server in others { tr {
-                    td.left { (server) }
-                    @for (workload, idle) in &columns {
-                        td { @if let Some(ratio) = find(server, workload, *idle) { (told(ratio)) } }
+                tbody { @for (i, (workload, idle)) in lines.iter().enumerate() {
+                    tr class=[(i > 0 && lines[i - 1].0 != *workload).then_some("first")] {
+                        td.left { (workload) }
+                        td { (count(*idle)) }
+                        @for server in &others {
+                            td { @if let Some(ratio) = find(server, workload, *idle) { (told(ratio)) } }
+                        }
                     }
-                } } }
+                } }
             } }
         }
     }

@@ -22,8 +22,8 @@ use crate::warning::Warning;
 
 /// For a pass, however busy the machine is.
 const PASS: Duration = Duration::from_secs(60);
-/// A server that failed so often in a row is tried no more.
-const STRIKES: u32 = 3;
+/// A server that failed so often in a row is tried no more with as many idle connections.
+const STRIKES: u32 = 2;
 /// System calls repeat, and counting them is slow: a pass has this part of the requests.
 const SYSCALLS_PART: u64 = 10;
 
@@ -37,7 +37,8 @@ pub struct ProcessExecutor {
     session: Option<Session>,
     refusals: Vec<Refusal>,
     warnings: Vec<Warning>,
-    strikes: HashMap<String, u32>,
+    /// Failures in a row, by server and idle connections.
+    strikes: HashMap<(String, u64), u32>,
     _scratch: TempDir,
 }
 
@@ -46,6 +47,8 @@ pub struct ProcessExecutor {
 struct Session {
     server: String,
     idle: u64,
+    /// How many idle connections it really has.
+    held: u64,
     repetition: u32,
     running: Running,
     holder: Option<Guard>,
@@ -92,6 +95,7 @@ impl ProcessExecutor {
             cpus: placement.server.clone(),
             chrt,
             connections: settings.connections(),
+            most_idle: settings.idle.iter().copied().max().unwrap_or(0),
             descriptors: descriptors::raise_limit().unwrap_or(1024),
         };
         let mut executor = ProcessExecutor {
@@ -211,17 +215,20 @@ impl ProcessExecutor {
         let named = |p: &&Participant| p.recipe.name == case.server;
         let participant = self.participants.iter().find(named);
         let unknown = || LabError::Config(format!("{} does not take part", case.server));
-        let running = participant.ok_or_else(unknown)?.start(&self.ground, stop)?;
+        let participant = participant.ok_or_else(unknown)?;
+        let running = participant.start(&self.ground, stop)?;
         // What the first requests have it allocate is no connection's.
         let drive = self.drive(&running, &case.workload)?;
         let first = drive.workload.warm_up(self.settings.batch);
         self.driver(&drive, first, &running, stop)?.end(stop)?;
         let rss_start_bytes = running.tree.resident()?;
-        let holder = self.hold_idle(&running, case.idle, stop)?;
+        let held = participant.most_idle(case.idle, &self.ground);
+        let holder = self.hold_idle(&running, held, stop)?;
         let rss_bytes = running.tree.resident()?;
         Ok(Session {
             server: case.server.clone(),
             idle: case.idle,
+            held,
             repetition: case.repetition,
             running,
             holder,
@@ -238,8 +245,8 @@ impl ProcessExecutor {
             holder.terminate();
             let output = std::fs::read_to_string(self.idle_result()).unwrap_or_default();
             let result = parse(String::new(), &output).map(|result| result.idle);
-            let lost = result
-                .map_or(session.idle, |idle| idle.lost.max(session.idle.saturating_sub(idle.held)));
+            let held = session.held;
+            let lost = result.map_or(held, |idle| idle.lost.max(held.saturating_sub(idle.held)));
             if lost > 0 {
                 self.warnings
                     .push(Warning::IdleClosed { server: server.clone(), connections: lost });
@@ -342,9 +349,10 @@ impl ProcessExecutor {
             context_switches_per_request: per(used.context_switches, replies),
             lockstep_rate: replies as f64 / timed.duration_s.max(1e-9),
             reconnects: if workload.close { 0 } else { timed.connections_opened },
+            idle_connections: session.held,
             rss_start_bytes: session.rss_start_bytes,
             rss_bytes: session.rss_bytes,
-            rss_per_idle_bytes: (case.idle > 0).then(|| added / case.idle as f64),
+            rss_per_idle_bytes: (session.held > 0).then(|| added / session.held as f64),
             latency_p50_ns: latency.map(|(p50, _)| p50),
             latency_p99_ns: latency.map(|(_, p99)| p99),
             latency_errors: errors,
@@ -398,11 +406,10 @@ impl ProcessExecutor {
 
 impl Executor<Case, Measurement> for ProcessExecutor {
     fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
-        let strikes = self.strikes.get(&case.server).copied().unwrap_or(0);
+        let key = (case.server.clone(), case.idle);
+        let strikes = self.strikes.get(&key).copied().unwrap_or(0);
         if strikes >= STRIKES {
-            let why =
-                format!("{} failed {strikes} times in a row and is tried no more", case.server);
-            return Err(LabError::Config(why));
+            return Err(LabError::GivenUp { failures: strikes });
         }
         let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
         // What is measured in a session that failed would be worth nothing: it ends here.
@@ -413,7 +420,7 @@ impl Executor<Case, Measurement> for ProcessExecutor {
         match self.passes(&session, case, stop) {
             Ok(measured) => {
                 self.session = Some(session);
-                self.strikes.remove(&case.server);
+                self.strikes.remove(&key);
                 Ok(measured)
             }
             Err(error) => Err(self.strike(case, error)),
@@ -428,7 +435,7 @@ impl Executor<Case, Measurement> for ProcessExecutor {
 impl ProcessExecutor {
     fn strike(&mut self, case: &Case, error: LabError) -> LabError {
         if !matches!(error, LabError::Interrupted) {
-            *self.strikes.entry(case.server.clone()).or_default() += 1;
+            *self.strikes.entry((case.server.clone(), case.idle)).or_default() += 1;
         }
         error
     }

@@ -2,7 +2,6 @@
 
 use super::results::Report;
 use super::summary::Cell;
-use super::workload::Workload;
 use crate::figures::Figure;
 use crate::stats::Estimate;
 use crate::svg::rows::{Mark, Row, Rows};
@@ -54,8 +53,7 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
 
 fn by_workload(report: &Report, (title, quantity, unit): Quantity) -> Vec<Rows> {
     let panel = |name: &String| {
-        let about = Workload::find(name).map_or(name.as_str(), |workload| workload.about);
-        let title = format!("{about}: {title}");
+        let title = format!("{name}: {title}");
         rows(report, title, &report.settings.idle, |server, idle| {
             let ours = |c: &&Cell| (&c.workload, &c.server, c.idle) == (name, server, idle);
             mark(report.summary.iter().find(ours)?, quantity, unit)

@@ -12,6 +12,7 @@ use super::results;
 use crate::error::LabError;
 use crate::machine::cpu_set;
 use crate::meter::Tree;
+use crate::plan::SPARE_DESCRIPTORS;
 use crate::process::{Guard, Launch};
 use crate::warning::Warning;
 
@@ -31,7 +32,9 @@ pub(super) struct Ground {
     pub(super) cpus: Vec<usize>,
     /// `chrt`, if it is installed.
     pub(super) chrt: Option<PathBuf>,
+    /// At most at a time, and how many of them are idle.
     pub(super) connections: u64,
+    pub(super) most_idle: u64,
     pub(super) descriptors: u64,
 }
 
@@ -108,6 +111,13 @@ impl Participant {
             version: self.version.clone(),
             recipe: self.recipe.text.clone(),
         }
+    }
+
+    /// How many idle connections it can hold, of `idle`, and still be asked.
+    pub(super) fn most_idle(&self, idle: u64, ground: &Ground) -> u64 {
+        let others = ground.connections.saturating_sub(ground.most_idle);
+        let room = ground.descriptors.saturating_sub(SPARE_DESCRIPTORS);
+        idle.min((room / self.recipe.descriptors.max(1)).saturating_sub(others))
     }
 
     /// Starts it on a port that is free, and waits until it accepts connections.

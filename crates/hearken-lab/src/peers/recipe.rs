@@ -40,6 +40,9 @@ pub struct Recipe {
     /// Whether it can hold idle connections.
     #[serde(default = "yes")]
     pub idle: bool,
+    /// Descriptors that it reckons with for a connection.
+    #[serde(default = "one")]
+    pub descriptors: u64,
     /// Files that are written to its directory before each start, by name.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
@@ -56,6 +59,10 @@ pub struct Recipe {
 
 fn yes() -> bool {
     true
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// A signal that ends a server.

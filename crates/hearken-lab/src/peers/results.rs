@@ -80,6 +80,8 @@ pub struct Measurement {
     pub lockstep_rate: f64,
     /// Connections of the driver that the server closed, so that they were made again.
     pub reconnects: u64,
+    /// Idle connections that it had: fewer than asked for where it takes no more.
+    pub idle_connections: u64,
     /// Resident memory of the server after its first requests.
     pub rss_start_bytes: u64,
     /// Resident memory with the idle connections.

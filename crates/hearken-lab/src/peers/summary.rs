@@ -19,6 +19,8 @@ pub struct Cell {
     pub samples: usize,
     /// Connections that the server closed though it was not to, in all of them.
     pub reconnects: u64,
+    /// The fewest idle connections that it had; less than `idle` where it takes no more.
+    pub idle_connections: u64,
     /// Requests of the open-loop passes that failed.
     pub errors: u64,
     /// CPU time per request, nanoseconds.
@@ -135,6 +137,7 @@ impl<'a> Group<'a> {
             server: server.into(),
             samples: self.0.len(),
             reconnects: measured().map(|m| m.reconnects).sum(),
+            idle_connections: measured().map(|m| m.idle_connections).min().unwrap_or(0),
             errors: measured().map(|m| m.latency_errors).sum(),
             cpu_ns: of(cpu),
             cpu_user_ns: of(|m| m.cpu_user_ns_per_request),

@@ -52,6 +52,9 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
     if cell.reconnects > 0 {
         notes.push(format!("closed {} connections", count(cell.reconnects)));
     }
+    if cell.idle_connections < cell.idle {
+        notes.push(format!("takes {} idle", count(cell.idle_connections)));
+    }
     if cell.errors > 0 {
         notes.push(format!("{} errors", count(cell.errors)));
     }

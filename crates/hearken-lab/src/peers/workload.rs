@@ -78,7 +78,7 @@ pub const WORKLOADS: [Workload; 5] = [
         pipeline: 1,
         // Few, so that what is under way fits the cache as little as for a server in use.
         batch: Some(10),
-        shorter: 64,
+        shorter: 32,
         rate: Some(50),
     },
 ];

@@ -7,10 +7,13 @@ use super::{Drawing, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
 use crate::units::{number, with_margin};
 
 const LEFT: f64 = 122.0;
-const RIGHT: f64 = WIDTH - 64.0;
+/// The values themselves stand right of it.
+const RIGHT: f64 = WIDTH - 118.0;
 const TOP: f64 = 52.0;
 const ROW: f64 = 26.0;
 const BELOW: f64 = 46.0;
+/// Whiskers may take this part of the axis beyond the largest value; they end at its edge.
+const BEYOND: f64 = 0.3;
 /// How far the marks of a row lie apart.
 const APART: f64 = 9.0;
 
@@ -43,10 +46,13 @@ impl Rows {
     }
 
     fn scale(&self) -> Scale {
-        let marks = self.rows.iter().flat_map(|row| row.marks.iter().flatten());
-        let points: Vec<Point> = marks
-            .map(|mark| Point { x: 0.0, y: mark.value, margin: mark.margin, hollow: false })
-            .collect();
+        let marks = || self.rows.iter().flat_map(|row| row.marks.iter().flatten());
+        let most = marks().map(|mark| mark.value).fold(0.0, f64::max) * (1.0 + BEYOND);
+        let point = |mark: &Mark| {
+            let margin = mark.margin.min((most - mark.value).max(0.0));
+            Point { x: 0.0, y: mark.value, margin, hollow: false }
+        };
+        let points: Vec<Point> = marks().map(point).collect();
         Scale::for_values(points.iter(), LEFT, RIGHT)
     }
 
@@ -89,8 +95,6 @@ fn draw_row(row: &Row, middle: f64, scale: &Scale) -> Markup {
     let count = row.marks.len() as f64;
     let apart = APART.min((ROW - 8.0) / count.max(1.0));
     let aside = |kind: usize| (kind as f64 - (count - 1.0) / 2.0) * apart;
-    let last =
-        row.marks.iter().flatten().map(|m| scale.at(m.value + m.margin)).fold(LEFT, f64::max);
     let said: Vec<String> = row.marks.iter().flatten().map(|mark| number(mark.value)).collect();
     html! {
         text x=(LEFT - 10.0) y=(px(middle + 5.0)) text-anchor="end" { (row.name) }
@@ -113,8 +117,7 @@ fn draw_row(row: &Row, middle: f64, scale: &Scale) -> Markup {
                 }
             }
         }
-        // Beside the marks, or it would stand far from the short ones.
-        text.n x=(px(last + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
+        text.n x=(px(RIGHT + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
     }
 }
 
