@@ -76,7 +76,7 @@ fn serve(dir: &Path, more: &[&str]) -> (Running, String) {
 #[test]
 fn help_has_examples() {
     let below = ["serve", "load", "lab", "mechanisms", "man", "completions"].map(|name| vec![name]);
-    for command in [vec![], vec!["lab", "quick"]].into_iter().chain(below) {
+    for command in [vec![], vec!["lab", "quick"], vec!["lab", "peers"]].into_iter().chain(below) {
         let output = run(&[&command[..], &["--help"]].concat());
         assert!(output.status.success());
         assert!(text(&output.stdout).contains("Examples:\n  hearken "), "{command:?}");
@@ -326,6 +326,97 @@ fn a_lab_that_is_interrupted_leaves_what_it_has_and_no_process() {
         let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&line).contains(&ours));
     }
+}
+
+/// Recipes of which one serves, one ends at once, one answers with another file than it was asked for,
+/// and one is not installed.
+fn recipes(dir: &Path) -> Vec<String> {
+    let serve = |name: &str, root: &str| {
+        format!(
+            "name = \"{name}\"\nabout = \"{name}\"\nversion = [\"{{hearken}}\", \"--version\"]\n\
+             command = [\"{{hearken}}\", \"serve\", \"{root}\", \"--listen\", \"127.0.0.1:{{port}}\", \
+             \"--events\", \"poll\", \"--idle-timeout\", \"1h\"]\n"
+        )
+    };
+    let lies = serve("lies", "{dir}") + "[files]\n1b = \"two\"\n";
+    let broken =
+        "name = \"broken\"\ncommand = [\"sh\", \"-c\", \"echo no such thing >&2; exit 3\"]\n";
+    let absent = "name = \"absent\"\npackage = \"absent-deb\"\ncommand = [\"no-such-program\"]\n";
+    let all = [serve("mine", "{root}"), lies, broken.into(), absent.into()];
+    let write = |(index, text): (usize, String)| {
+        let path = dir.join(format!("{index}.toml"));
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    all.into_iter().enumerate().map(write).collect()
+}
+
+#[test]
+fn servers_are_compared_and_whoever_cannot_is_named() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let mut args = vec!["lab", "peers", "--short", "--out", out.to_str().unwrap()];
+    args.extend(["--server", "hearken,mine,lies,broken,absent", "--workload", "1b,1b-close"]);
+    args.extend(["--idle", "0,20", "--requests", "200", "--repetitions", "2"]);
+    let recipes = recipes(dir.path());
+    args.extend(recipes.iter().flat_map(|path| ["--recipe", path.as_str()]));
+    let output = run(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(results["schema"], "hearken-lab-peers/1");
+    assert_eq!(results["complete"], true);
+    let names = |of: &Value, key: &str| -> Vec<String> {
+        of.as_array().unwrap().iter().map(|it| it[key].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&results["settings"]["participants"], "name"), ["hearken", "mine"]);
+    assert!(
+        results["settings"]["participants"][1]["version"].as_str().unwrap().contains("hearken")
+    );
+    assert_eq!(results["samples"].as_array().unwrap().len(), 16);
+    for sample in results["samples"].as_array().unwrap() {
+        assert!(sample["requests"].as_u64().unwrap() >= 50, "{sample}");
+        assert_eq!(sample["idle_connections"], sample["idle"], "{sample}");
+        assert!(sample["cpu_ns_per_request"].as_f64().unwrap() > 0.0, "{sample}");
+        assert_eq!((&sample["reconnects"], &sample["latency_errors"]), (&0.into(), &0.into()));
+    }
+    let printed = text(&output.stdout);
+    for said in ["no such thing", "3 bytes where the file has 1", "absent-deb", "mine"] {
+        assert!(printed.contains(said), "{said}: {printed}");
+    }
+    assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_comparison_that_is_interrupted_leaves_no_process() {
+    let out = TempDir::new().unwrap();
+    let mut lab = hearken(&["lab", "peers", "--server", "hearken", "--idle", "20", "--out"]);
+    // What it serves is there, too, so that its processes can be told.
+    lab.arg(out.path()).env("TMPDIR", out.path());
+    let mut lab = lab.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(lab.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
+    assert_eq!(lab.wait().unwrap().code(), Some(130), "{said}");
+    let ours = format!("{}", out.path().display());
+    for process in fs::read_dir("/proc").unwrap() {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(&ours));
+    }
+}
+
+#[test]
+fn recipes_are_listed_and_printed() {
+    let listed = run(&["lab", "peers", "--recipes"]);
+    for name in ["hearken", "nginx", "nginx-sendfile", "h2o", "lighttpd", "haproxy", "floor"] {
+        assert!(text(&listed.stdout).lines().any(|line| line.split(' ').next() == Some(name)));
+        let printed = run(&["lab", "peers", "--print-recipe", name]);
+        assert!(text(&printed.stdout).contains(&format!("name = \"{name}\"")), "{name}");
+    }
+    refused(&["lab", "peers", "--print-recipe", "iis"], "iis");
+    refused(&["lab", "peers", "--server", "iis"], "iis");
+    refused(&["lab", "peers", "--workload", "2b"], "2b");
+    refused(&["lab", "peers", "--recipe", "/no/such.toml"], "/no/such.toml");
 }
 
 #[test]

@@ -160,7 +160,9 @@ impl ProcessExecutor {
         for name in &self.settings.workloads {
             if participant.recipe.takes(name, 0) {
                 let drive = self.drive(&running, name)?;
-                self.driver(&drive, 1, &running, stop)?.end(stop)?;
+                let mut driver = self.driver(&drive, 0, &running, stop)?;
+                driver.pass(1, stop)?;
+                driver.end(stop)?;
             }
         }
         running.guard.end(participant.recipe.stop.signal());

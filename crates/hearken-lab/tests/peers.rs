@@ -1,0 +1,206 @@
+//! The comparison with other servers: its plan, its statistics and what it shows, without a clock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hearken_lab::peers::{
+    Case, Config, Measurement, Recipe, Report, Settings, builtin, peers_with, plan,
+};
+use hearken_lab::{Executor, LabError, Placement, Silent, Warning, export, table};
+
+/// Answers from a formula, fails where told, and raises the stop flag where told.
+struct Mock {
+    measured: Vec<Case>,
+    fails: fn(&Case) -> bool,
+    stops_at: Option<usize>,
+}
+
+impl Executor<Case, Measurement> for Mock {
+    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+        if self.stops_at == Some(case.order) {
+            stop.store(true, Ordering::Relaxed);
+            return Err(LabError::Interrupted);
+        }
+        self.measured.push(case.clone());
+        if (self.fails)(case) {
+            return Err(LabError::Config("a <b>failure</b>".into()));
+        }
+        Ok(measurement(case))
+    }
+}
+
+/// nginx costs twice as much as hearken; the machine drifts from repetition to repetition.
+fn measurement(case: &Case) -> Measurement {
+    let server = match case.server.as_str() {
+        "hearken" => 5_000.0,
+        "nginx" => 10_000.0,
+        _ => 7_000.0,
+    };
+    let drift = f64::from(1 + case.repetition);
+    let cpu = server * drift * if case.workload == "1m" { 40.0 } else { 1.0 };
+    Measurement {
+        requests: 1000,
+        cpu_ns_per_request: Some(cpu),
+        syscalls_per_request: Some(server / 2_000.0),
+        idle_connections: case.idle,
+        rss_per_idle_bytes: (case.idle > 0).then_some(server / 10.0),
+        latency_p50_ns: Some(90_000.0),
+        latency_p99_ns: Some(900_000.0),
+        ..Measurement::default()
+    }
+}
+
+fn mock() -> Mock {
+    Mock { measured: Vec::new(), fails: |_| false, stops_at: None }
+}
+
+fn config() -> Config {
+    let servers = ["hearken", "nginx", "haproxy", "floor-close"].map(String::from).to_vec();
+    Config {
+        executable: "hearken".into(),
+        command_line: ["hearken", "lab", "peers", "--out", "a <dir>"].map(String::from).to_vec(),
+        version: "0.1.0".into(),
+        recipes: builtin().unwrap(),
+        settings: Settings { servers, repetitions: 3, ..Settings::default() },
+    }
+}
+
+fn run(config: &Config, mock: &mut Mock) -> Result<Report, LabError> {
+    let placement = Placement { server: vec![0], others: vec![1] };
+    peers_with(config, mock, placement, &mut Silent, &AtomicBool::new(false))
+}
+
+#[test]
+fn sessions_are_shuffled_within_each_repetition() {
+    let config = config();
+    let cases = plan(&config.settings, &config.recipes);
+    assert!(cases.iter().enumerate().all(|(order, case)| case.order == order));
+    // hearken and nginx do all five workloads, haproxy three, the floor one and none beside idle ones.
+    assert_eq!(cases.len(), 3 * (2 * 2 * 5 + 2 * 3 + 1));
+    let repetitions: Vec<u32> = cases.iter().map(|case| case.repetition).collect();
+    assert!(repetitions.is_sorted());
+    let of_one: Vec<_> = cases.iter().filter(|case| case.repetition == 0).collect();
+    let session = |case: &Case| (case.server.clone(), case.idle);
+    let mut sessions: Vec<_> = of_one.iter().map(|case| session(case)).collect();
+    sessions.dedup();
+    // A server is started once for all of its workloads.
+    assert_eq!(sessions.len(), 7);
+    let mut others: Vec<_> =
+        cases.iter().filter(|case| case.repetition == 1).map(session).collect();
+    others.dedup();
+    assert_ne!(sessions, others, "two repetitions have the same order");
+    let settings = Settings { seed: 2, ..config.settings.clone() };
+    assert_ne!(plan(&settings, &config.recipes), cases);
+}
+
+#[test]
+fn ratios_are_of_pairs_and_go_both_ways() {
+    let report = run(&config(), &mut mock()).unwrap();
+    assert!(report.complete && report.warnings.is_empty(), "{:?}", report.warnings);
+    let ours = |c: &&hearken_lab::peers::Cell| {
+        c.server == "nginx" && c.workload == "1b" && c.idle == 10_000
+    };
+    let cell = report.summary.iter().find(ours).unwrap();
+    // The cost itself differs threefold between repetitions; the ratio does not at all.
+    let cpu = cell.cpu_ns.unwrap();
+    assert!(cpu.max / cpu.min > 2.9);
+    let to = cell.cpu_against.to_reference.unwrap();
+    let of = cell.cpu_against.of_reference.unwrap();
+    assert!((to.ratio - 2.0).abs() < 1e-9 && to.high.unwrap() - to.low.unwrap() < 1e-9);
+    assert!((of.ratio - 0.5).abs() < 1e-9 && of.differs());
+    let rss = cell.rss_against.of_reference.unwrap();
+    assert!((rss.ratio - 0.5).abs() < 1e-9);
+    assert!((cell.cpu_to_no_idle.unwrap().ratio - 1.0).abs() < 1e-9);
+    let own = report.summary.iter().find(|c| c.server == "hearken").unwrap();
+    assert!(own.cpu_against.to_reference.is_none() && own.cpu_to_no_idle.is_none());
+}
+
+#[test]
+fn json_round_trips() {
+    let report = run(&config(), &mut mock()).unwrap();
+    let json = export::json(&report);
+    let back: Report = serde_json::from_str(&json).unwrap();
+    assert!(back == report, "a report changed on its way through JSON");
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "hearken-lab-peers/1");
+    assert_eq!(value["settings"]["planned"], report.samples.len());
+    assert!(value["samples"][0]["workload"].is_string());
+    assert!(value["samples"][0]["instr_user_per_request"].is_null());
+}
+
+#[test]
+fn a_server_that_fails_costs_only_its_own_cells() {
+    let mut mock = Mock { fails: |c| c.server == "nginx" && c.idle > 0, ..mock() };
+    let report = run(&config(), &mut mock).unwrap();
+    assert!(!report.complete);
+    assert_eq!(report.warnings.len(), 3 * 5);
+    assert!(
+        matches!(&report.warnings[0], Warning::ServerFailed { server, .. } if server == "nginx")
+    );
+    assert!(report.summary.iter().all(|c| c.server != "nginx" || c.idle == 0));
+    let page = export::html(&report);
+    assert!(page.contains("not complete") && page.contains("a &lt;b&gt;failure&lt;/b&gt;"));
+    assert!(!page.contains("<b>failure") && !page.contains("<script"));
+}
+
+#[test]
+fn an_interrupted_run_is_a_partial_report() {
+    let report = run(&config(), &mut Mock { stops_at: Some(10), ..mock() }).unwrap();
+    assert_eq!((report.complete, report.samples.len()), (false, 10));
+    let nothing = run(&config(), &mut Mock { stops_at: Some(0), ..mock() }).unwrap();
+    assert!(export::figures_svg(&nothing).is_empty() && nothing.summary.is_empty());
+    assert!(export::html(&nothing).ends_with("</html>"));
+}
+
+#[test]
+fn table_page_and_figures_show_every_server() {
+    let report = run(&config(), &mut mock()).unwrap();
+    let text = table::text(&report);
+    assert!(text.lines().next().unwrap().contains("to hearken's"), "{text}");
+    assert!(!text.lines().next().unwrap().contains("instr"), "an empty column is shown");
+    assert!(text.contains("1b, 10,000 idle") && text.contains("2.00×"), "{text}");
+    let figures = export::figures_svg(&report);
+    let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["cost", "syscalls", "memory", "latency"]);
+    let page = export::html(&report);
+    for server in &report.settings.servers {
+        assert!(page.contains(server.as_str()) && figures[0].1.contains(server.as_str()));
+    }
+    // The floor holds no idle connections, so nothing is said of its memory.
+    assert!(!figures[2].1.contains("floor-close"));
+    if let Ok(keep) = std::env::var("HEARKEN_LAB_SAMPLE_REPORT") {
+        export::write_all(&report, format!("{keep}-peers").as_ref()).unwrap();
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let fine = config().settings;
+    assert!(fine.check().is_ok());
+    let short = Settings { servers: fine.servers.clone(), ..Settings::short() };
+    assert!(short.check().is_ok());
+    for (wrong, named) in [
+        (Settings { servers: vec![], ..fine.clone() }, "server"),
+        (Settings { workloads: vec!["2b".into()], ..fine.clone() }, "2b"),
+        (Settings { workloads: vec![], ..fine.clone() }, "workload"),
+        (Settings { idle: vec![], ..fine.clone() }, "idle"),
+        (Settings { repetitions: 0, ..fine.clone() }, "repetition"),
+        (Settings { requests: 0, ..fine.clone() }, "requests"),
+        (Settings { latency_s: -1.0, ..fine.clone() }, "latency"),
+    ] {
+        let error = wrong.check().unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}
+
+#[test]
+fn a_recipe_is_read_with_what_stands_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine.toml");
+    std::fs::write(&path, "name = \"mine\"\ncommand = [\"mine\"]\nbeside = [\"mine.c\"]").unwrap();
+    let error = Recipe::read(&path).unwrap_err().to_string();
+    assert!(error.contains("mine.toml") && error.contains("mine.c"), "{error}");
+    std::fs::write(dir.path().join("mine.c"), "int main;").unwrap();
+    assert_eq!(Recipe::read(&path).unwrap().name, "mine");
+    let error = Recipe::read(&dir.path().join("none")).unwrap_err().to_string();
+    assert!(error.contains("cannot read"), "{error}");
+}
