@@ -19,12 +19,14 @@ use crate::run::{Way, run};
 use crate::stats;
 use crate::warning::Warning;
 
+mod driver;
 mod executor;
 mod figures;
 mod participant;
 mod plan;
 mod recipe;
 mod results;
+mod session;
 mod summary;
 mod table;
 mod workload;

@@ -1,27 +1,24 @@
 //! Measures servers that it starts as processes of their own.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use hearken::descriptors;
-use hearken_load::lockstep;
 use tempfile::TempDir;
 
+use super::driver::{Drive, Driver, PASS};
 use super::participant::{Ground, Participant, Running, find, open_to_all};
 use super::plan::{Case, Config, Settings};
 use super::results::{self, Measurement};
-use super::workload::{WORKLOADS, Workload};
+use super::session::Session;
+use super::workload::WORKLOADS;
 use crate::counters::{Counters, Refusal};
 use crate::error::LabError;
-use crate::executor::{Executor, HOLD, LOAD_EVENTS, parse, words};
+use crate::executor::{Executor, LOAD_EVENTS, parse, words};
 use crate::machine::{Placement, cpu_set};
 use crate::process::{Guard, Pinned};
 use crate::warning::Warning;
 
-/// For a pass, however busy the machine is.
-const PASS: Duration = Duration::from_secs(60);
 /// A server that failed so often in a row is tried no more with as many idle connections.
 const STRIKES: u32 = 2;
 /// System calls repeat, and counting them is slow: a pass has this part of the requests.
@@ -31,7 +28,6 @@ const SYSCALLS_PART: u64 = 10;
 #[derive(Debug)]
 pub struct ProcessExecutor {
     settings: Settings,
-    placement: Placement,
     ground: Ground,
     participants: Vec<Participant>,
     session: Option<Session>,
@@ -40,27 +36,6 @@ pub struct ProcessExecutor {
     /// Failures in a row, by server and idle connections.
     strikes: HashMap<(String, u64), u32>,
     _scratch: TempDir,
-}
-
-/// A server that runs, with its idle connections.
-#[derive(Debug)]
-struct Session {
-    server: String,
-    idle: u64,
-    /// How many idle connections it really has.
-    held: u64,
-    repetition: u32,
-    running: Running,
-    holder: Option<Guard>,
-    rss_start_bytes: u64,
-    rss_bytes: u64,
-}
-
-/// What the driver is to do for a workload.
-struct Drive {
-    url: String,
-    workload: &'static Workload,
-    batch: u64,
 }
 
 impl ProcessExecutor {
@@ -93,6 +68,7 @@ impl ProcessExecutor {
             root,
             scratch: scratch.path().to_owned(),
             cpus: placement.server.clone(),
+            others: placement.others.clone(),
             chrt,
             connections: settings.connections(),
             most_idle: settings.idle.iter().copied().max().unwrap_or(0),
@@ -100,7 +76,6 @@ impl ProcessExecutor {
         };
         let mut executor = ProcessExecutor {
             settings,
-            placement: placement.clone(),
             ground,
             participants: Vec::new(),
             session: None,
@@ -155,56 +130,18 @@ impl ProcessExecutor {
     }
 
     fn tried(&self, participant: &Participant, stop: &AtomicBool) -> Result<(), LabError> {
-        let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
+        let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
         let running = participant.start(&self.ground, stop)?;
         for name in &self.settings.workloads {
             if participant.recipe.takes(name, 0) {
-                let drive = self.drive(&running, name)?;
-                let mut driver = self.driver(&drive, 0, &running, stop)?;
+                let drive = Drive::new(&running, name, self.settings.batch)?;
+                let mut driver = Driver::start(&self.ground, &drive, 0, &running, stop)?;
                 driver.pass(1, stop)?;
                 driver.end(stop)?;
             }
         }
         running.guard.end(participant.recipe.stop.signal());
         Ok(())
-    }
-
-    fn drive(&self, running: &Running, workload: &str) -> Result<Drive, LabError> {
-        let unknown = || LabError::Config(format!("there is no workload \"{workload}\""));
-        let workload = Workload::find(workload).ok_or_else(unknown)?;
-        let batch = workload.batch.unwrap_or(self.settings.batch);
-        let url = format!("{}/{}", running.url, workload.document);
-        Ok(Drive { url, workload, batch })
-    }
-
-    /// Starts the driver, and has it make `warm_up` requests.
-    fn driver<'a>(
-        &self,
-        drive: &'a Drive,
-        warm_up: u64,
-        running: &'a Running,
-        stop: &AtomicBool,
-    ) -> Result<Driver<'a>, LabError> {
-        let (batch, pipeline) = (drive.batch.to_string(), drive.workload.pipeline.to_string());
-        let mut arguments = words(&[
-            "load",
-            &drive.url,
-            "--lockstep",
-            &batch,
-            "--pipeline",
-            &pipeline,
-            "--warm-up",
-            &warm_up.to_string(),
-            "--on-demand",
-        ]);
-        if drive.workload.close {
-            arguments.push("--close".into());
-        }
-        let guard = self.ground.launch(&self.ground.hearken, &arguments, "driver", true)?;
-        let mut driver = Driver { guard, drive, running };
-        let ready = driver.guard.wait_for_line("ready", PASS, stop);
-        driver.blame(ready)?;
-        Ok(driver)
     }
 
     /// The session that a case belongs to: the one that runs, or a new one.
@@ -218,83 +155,14 @@ impl ProcessExecutor {
         let participant = self.participants.iter().find(named);
         let unknown = || LabError::Config(format!("{} does not take part", case.server));
         let participant = participant.ok_or_else(unknown)?;
-        let running = participant.start(&self.ground, stop)?;
-        // What the first requests have it allocate is no connection's.
-        let drive = self.drive(&running, &case.workload)?;
-        let first = drive.workload.warm_up(self.settings.batch);
-        self.driver(&drive, first, &running, stop)?.end(stop)?;
-        let rss_start_bytes = running.tree.resident()?;
-        let held = participant.most_idle(case.idle, &self.ground);
-        let holder = self.hold_idle(&running, held, stop)?;
-        let rss_bytes = running.tree.resident()?;
-        Ok(Session {
-            server: case.server.clone(),
-            idle: case.idle,
-            held,
-            repetition: case.repetition,
-            running,
-            holder,
-            rss_start_bytes,
-            rss_bytes,
-        })
+        Session::begin(&self.ground, participant, case, self.settings.batch, stop)
     }
 
     /// Ends the session that runs, if one does.
     fn leave(&mut self) {
-        let Some(session) = self.session.take() else { return };
-        let server = session.server;
-        if let Some(holder) = session.holder {
-            holder.terminate();
-            let output = std::fs::read_to_string(self.idle_result()).unwrap_or_default();
-            let result = parse(String::new(), &output).map(|result| result.idle);
-            let held = session.held;
-            let lost = result.map_or(held, |idle| idle.lost.max(held.saturating_sub(idle.held)));
-            if lost > 0 {
-                self.warnings
-                    .push(Warning::IdleClosed { server: server.clone(), connections: lost });
-            }
+        if let Some(session) = self.session.take() {
+            self.warnings.extend(session.end(&self.ground, &self.participants));
         }
-        let named = |p: &&Participant| p.recipe.name == server;
-        if let Some(participant) = self.participants.iter().find(named) {
-            session.running.guard.end(participant.recipe.stop.signal());
-        }
-    }
-
-    fn idle_result(&self) -> PathBuf {
-        self.ground.scratch.join("idle.json")
-    }
-
-    fn hold_idle(
-        &self,
-        running: &Running,
-        idle: u64,
-        stop: &AtomicBool,
-    ) -> Result<Option<Guard>, LabError> {
-        if idle == 0 {
-            return Ok(None);
-        }
-        let arguments = words(&[
-            "load",
-            &format!("{}/{}", running.url, WORKLOADS[0].document),
-            "--rate",
-            "0",
-            "--idle",
-            &idle.to_string(),
-            // By the time that it is held, each has been accepted and answered.
-            "--idle-request",
-            "--events",
-            LOAD_EVENTS,
-            "--json",
-            &self.idle_result().display().to_string(),
-            "--exit-with-parent",
-        ]);
-        let stderr = self.ground.scratch.join("idle.stderr");
-        let cpus = cpu_set(&self.placement.others);
-        let mut holder = Guard::spawn(&self.ground.hearken, &arguments, &cpus, stderr)?;
-        let held = holder.wait_for_line("holding ", HOLD, stop);
-        running.guard.check()?;
-        held?;
-        Ok(Some(holder))
     }
 
     fn passes(
@@ -304,11 +172,12 @@ impl ProcessExecutor {
         stop: &AtomicBool,
     ) -> Result<Measurement, LabError> {
         let running = &session.running;
-        let drive = self.drive(running, &case.workload)?;
+        let drive = Drive::new(running, &case.workload, self.settings.batch)?;
         let (workload, batch) = (drive.workload, self.settings.batch);
         let requests = workload.requests(self.settings.requests, batch);
         let mut refusals = std::mem::take(&mut self.refusals);
-        let mut driver = self.driver(&drive, workload.warm_up(batch), running, stop)?;
+        let mut driver =
+            Driver::start(&self.ground, &drive, workload.warm_up(batch), running, stop)?;
 
         let before = running.tree.usage()?;
         let timed = driver.pass(requests, stop)?;
@@ -395,7 +264,7 @@ impl ProcessExecutor {
             arguments.extend(words(&["--per-connection", "1"]));
         }
         let stderr = self.ground.scratch.join("latency.stderr");
-        let cpus = cpu_set(&self.placement.others);
+        let cpus = cpu_set(&self.ground.others);
         let mut load = Guard::spawn(&self.ground.hearken, &arguments, &cpus, stderr)?;
         let output = load.wait_for_end(PASS, stop);
         running.guard.check()?;
@@ -413,7 +282,7 @@ impl Executor<Case, Measurement> for ProcessExecutor {
         if strikes >= STRIKES {
             return Err(LabError::GivenUp { failures: strikes });
         }
-        let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
+        let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
         // What is measured in a session that failed would be worth nothing: it ends here.
         let session = match self.enter(case, stop) {
             Ok(session) => session,
@@ -440,61 +309,5 @@ impl ProcessExecutor {
             *self.strikes.entry((case.server.clone(), case.idle)).or_default() += 1;
         }
         error
-    }
-}
-
-impl Session {
-    fn is_for(&self, case: &Case) -> bool {
-        (&self.server, self.idle, self.repetition) == (&case.server, case.idle, case.repetition)
-    }
-}
-
-/// A driver that has made its connections and waits to be told how many requests to make.
-struct Driver<'a> {
-    guard: Guard,
-    drive: &'a Drive,
-    running: &'a Running,
-}
-
-impl Driver<'_> {
-    /// Has it make so many requests.
-    fn pass(&mut self, requests: u64, stop: &AtomicBool) -> Result<lockstep::Report, LabError> {
-        let begun = self.guard.say(&requests.to_string());
-        let line = begun.and_then(|()| self.guard.wait_for_line("{", PASS, stop));
-        let line = self.blame(line)?;
-        let process = self.guard.name().to_owned();
-        let unread = |problem: String| LabError::LoadResult { process: process.clone(), problem };
-        let report: lockstep::Report =
-            serde_json::from_str(&line).map_err(|e| unread(e.to_string()))?;
-        let expected = self.drive.workload.length;
-        if report.schema != lockstep::SCHEMA {
-            return Err(unread(format!("it speaks `{}`", report.schema)));
-        }
-        if let Some(wrong) = report.warnings.first() {
-            return Err(self.running.guard.failed(&format!("answered wrongly: {wrong}")));
-        }
-        if report.content_bytes != expected {
-            let got = report.content_bytes;
-            let problem = format!("answered with {got} bytes where the file has {expected}");
-            return Err(self.running.guard.failed(&problem));
-        }
-        Ok(report)
-    }
-
-    fn end(mut self, stop: &AtomicBool) -> Result<(), LabError> {
-        self.guard.say_no_more();
-        self.guard.wait_for_end(PASS, stop).map(drop)
-    }
-
-    /// If the server has ended, that is why the driver failed.
-    fn blame<T>(&self, result: Result<T, LabError>) -> Result<T, LabError> {
-        match result {
-            Err(LabError::Interrupted) => Err(LabError::Interrupted),
-            Err(error) => {
-                self.running.guard.check()?;
-                Err(error)
-            }
-            ok => ok,
-        }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Ground {
     pub(super) scratch: PathBuf,
     /// What server and driver run on.
     pub(super) cpus: Vec<usize>,
+    /// What all else runs on.
+    pub(super) others: Vec<usize>,
     /// `chrt`, if it is installed.
     pub(super) chrt: Option<PathBuf>,
     /// At most at a time, and how many of them are idle.
