@@ -59,6 +59,8 @@ where
         .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
     let report = match experiment(&mut Shown::on_stderr(), &stop) {
         Err(error @ LabError::Config(_)) => return Err(Failure::usage(error)),
+        // Before there was anything to report on.
+        Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
         report => report.map_err(Failure::runtime)?,
     };
     let written = export::write_all(&report, out).map_err(Failure::runtime)?;

@@ -92,7 +92,7 @@ impl ProcessExecutor {
                 Err(why) => warnings.push(why),
             }
         }
-        match warnings.iter().find(|_| executor.participants.is_empty()) {
+        match warnings.last().filter(|_| executor.participants.is_empty()) {
             Some(why) => Err(LabError::Config(format!("no server can take part: {why}"))),
             None => Ok(executor),
         }
