@@ -1,7 +1,7 @@
 /* The floor under every server that waits with epoll: a bare edge-triggered loop that reads, does not
    look at what came, and writes a fixed reply. `floor PORT` keeps connections; `floor PORT close` serves
    one request on each: it defers accept until the request is there, reads right after accept without
-   ever asking epoll about the connection, and closes. */
+   ever asking epoll about the connection, and has reply and end of the stream leave in one packet. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -35,10 +35,10 @@ static void fail(const char *what) {
 static char request[REQUEST];
 
 /* Reads and answers; true if the peer has closed. */
-static int serve(int fd, const char *reply, size_t length) {
+static int serve(int fd, const char *reply, size_t length, int flags) {
     ssize_t count = read(fd, request, sizeof request);
     if (count > 0)
-        return write(fd, reply, length) != (ssize_t)length;
+        return send(fd, reply, length, flags) != (ssize_t)length;
     return count == 0 || errno != EAGAIN;
 }
 
@@ -64,13 +64,14 @@ int main(int argc, char **argv) {
         for (int i = 0; i < ready; i++) {
             int fd = events[i].data.fd;
             if (fd != listener) {
-                if (serve(fd, KEPT, sizeof KEPT - 1))
+                if (serve(fd, KEPT, sizeof KEPT - 1, 0))
                     close(fd);
                 continue;
             }
             while ((fd = accept4(listener, 0, 0, SOCK_NONBLOCK)) >= 0) {
                 if (closes) {
-                    serve(fd, CLOSED, sizeof CLOSED - 1);
+                    /* More comes: the end of the stream, in the same packet. */
+                    serve(fd, CLOSED, sizeof CLOSED - 1, MSG_MORE);
                     close(fd);
                     continue;
                 }
