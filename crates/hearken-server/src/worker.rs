@@ -318,7 +318,12 @@ impl<I: Io> Worker<I> {
     /// is for the next request.
     fn send(&mut self, on: Token, body: Body) -> bool {
         if matches!(body, Body::None) {
-            let done = self.io.send_now(on, &self.out);
+            let ends = self.connections[on.slot() as usize].flags.contains(Flags::CLOSE);
+            let done = if ends {
+                self.io.send_before_end(on, &self.out)
+            } else {
+                self.io.send_now(on, &self.out)
+            };
             self.out.clear();
             return self.sent_now(on, done);
         }

@@ -184,6 +184,13 @@ pub trait Io {
         false
     }
 
+    /// As [`send_now`](Io::send_now), for what is followed at once by [`shutdown`](Io::shutdown) or
+    /// [`close`](Io::close) if it is done: the transport may keep the last of it back until then, and
+    /// tell of the end in the same packet.
+    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
+        self.send_now(on, bytes)
+    }
+
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that
     /// is not completed yet fails: to have it delivered, await its [`What::Sent`].
     fn shutdown(&mut self, on: Token);

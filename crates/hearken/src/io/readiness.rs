@@ -125,6 +125,31 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 }
 
+impl<M: Mechanism> ReadinessIo<M> {
+    /// Gives the socket what it takes of `bytes` at once, and tells whether that is all.
+    #[inline]
+    fn send_at_once(&mut self, on: Token, bytes: &[u8], flags: SendFlags) -> bool {
+        let tries = self.tries_to_send(on);
+        let share = self.policy.turn_bytes;
+        let Some((fd, socket)) = self.socket(on) else {
+            return false;
+        };
+        let mut taken = 0;
+        if tries && socket.sends.is_none() && (socket.used as usize) < share {
+            // What failed or would block is found to do so again below, where it is dealt with.
+            taken = net::send(fd, bytes, flags).unwrap_or(0);
+            socket.has_sent(taken);
+            if taken == bytes.len() {
+                return true;
+            }
+        }
+        let mut head = self.pool.lend_beyond();
+        head.as_vec().extend_from_slice(&bytes[taken..]);
+        self.send(on, Outgoing { head, body: Body::None });
+        false
+    }
+}
+
 impl<M: Mechanism> Io for ReadinessIo<M> {
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
         let fd = sockets::listening(addr, options)?;
@@ -214,24 +239,12 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     #[inline]
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let tries = self.tries_to_send(on);
-        let share = self.policy.turn_bytes;
-        let Some((fd, socket)) = self.socket(on) else {
-            return false;
-        };
-        let mut taken = 0;
-        if tries && socket.sends.is_none() && (socket.used as usize) < share {
-            // What failed or would block is found to do so again below, where it is dealt with.
-            taken = net::send(fd, bytes, SendFlags::NOSIGNAL).unwrap_or(0);
-            socket.has_sent(taken);
-            if taken == bytes.len() {
-                return true;
-            }
-        }
-        let mut head = self.pool.lend_beyond();
-        head.as_vec().extend_from_slice(&bytes[taken..]);
-        self.send(on, Outgoing { head, body: Body::None });
-        false
+        self.send_at_once(on, bytes, SendFlags::NOSIGNAL)
+    }
+
+    #[inline]
+    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
+        self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
     }
 
     fn shutdown(&mut self, on: Token) {

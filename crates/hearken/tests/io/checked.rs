@@ -45,6 +45,15 @@ impl<I: Io> Checked<I> {
         self.count();
     }
 
+    fn sent_now(&mut self, on: Token, done: bool) -> bool {
+        match self.live.get_mut(&on) {
+            Some(life) if done => assert!(!life.broken && !life.connecting, "sent, but how?"),
+            Some(life) => life.sends += 1,
+            None => assert!(!done, "sent to nobody"),
+        }
+        done
+    }
+
     fn count(&self) {
         assert_eq!(self.io.open(), self.live.len(), "open() miscounts");
     }
@@ -148,12 +157,12 @@ impl<I: Io> Io for Checked<I> {
 
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
         let done = self.io.send_now(on, bytes);
-        match self.live.get_mut(&on) {
-            Some(life) if done => assert!(!life.broken && !life.connecting, "sent, but how?"),
-            Some(life) => life.sends += 1,
-            None => assert!(!done, "sent to nobody"),
-        }
-        done
+        self.sent_now(on, done)
+    }
+
+    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let done = self.io.send_before_end(on, bytes);
+        self.sent_now(on, done)
     }
 
     fn shutdown(&mut self, on: Token) {

@@ -80,6 +80,7 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
     sending:
         in_order
         now_or_later
+        before_the_end
         bodies
         large_file
         truncated_file

@@ -47,6 +47,24 @@ pub(crate) fn now_or_later<I: Io>(case: &Case<'_, I>) {
     assert!(!net.io.send_now(to, b"never"));
 }
 
+/// What is sent last arrives whole, and the end behind it.
+pub(crate) fn before_the_end<I: Io>(case: &Case<'_, I>) {
+    for (length, closes) in [(5, true), (5, false), (LONG, false), (0, true)] {
+        let mut net = Net::new(case);
+        let (from, to) = net.started_pair();
+        let bytes = pattern(12, length);
+        if !net.io.send_before_end(to, &bytes) {
+            net.sends(to, 1);
+        }
+        if closes {
+            net.io.close(to);
+        } else {
+            net.io.shutdown(to);
+        }
+        net.ends(from, &bytes);
+    }
+}
+
 /// Heads and bodies of every kind and length.
 pub(crate) fn bodies<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
