@@ -17,12 +17,13 @@ pub(crate) fn usual_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         len => len,
     };
     if value.get(len) == Some(&b':') {
-        // Up to four digits are a port without more ado.
-        let digits = block.digits_from(len + 1);
-        len += 1 + digits;
-        if digits > 4 {
+        // Up to four digits are a port without more ado, and so are five that begin with a low one.
+        let first = len + 1;
+        let digits = block.digits_from(first);
+        if digits > 4 && !(digits == 5 && matches!(value.get(first), Some(b'0'..=b'5'))) {
             return None;
         }
+        len = first + digits;
     }
     match value.split_at_checked(len)? {
         (host, [b'\r', b'\n', rest @ ..]) => Some((host, rest)),

@@ -99,7 +99,7 @@ fn host() -> impl Strategy<Value = Vec<u8>> {
             [host, format!(":{port}").into_bytes()].concat()
         }),
         1 => run("az09-._~!$&'()*+,;=[]:"),
-        1 => one(&[":1", "a:65536", "a:00080", "a:000080", "a b", "[::1", "a:1:1"]),
+        1 => one(&[":1", "a:65536", "a:59999", "a:60000", "a:65535", "a:99999", "a:00080", "a:000080", "a b", "[::1", "a:1:1"]),
     ];
     let name = prop_oneof![9 => one(&["Host: "]), 1 => word(&["Host:", "Host:  ", "Host: \t"])];
     (name, value).prop_map(|(name, value)| [name, value].concat())
