@@ -51,7 +51,7 @@ impl Default for Policy {
             order: Order::TryFirst,
             accept_limit: NonZeroU32::new(64),
             interest: InterestPolicy::default(),
-            turn_bytes: 256 * 1024,
+            turn_bytes: 2 * 1024 * 1024,
             batch: 512,
             buffers: 4096,
             buffer_size: 16 * 1024,
