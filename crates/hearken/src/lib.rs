@@ -20,8 +20,10 @@ pub mod io;
 pub mod limit;
 pub mod mechanism;
 pub mod queue;
+mod ring;
 mod sys;
 pub mod timer;
+mod unavailable;
 pub mod waker;
 
 pub use event::{Event, Interest, Readiness, Token};

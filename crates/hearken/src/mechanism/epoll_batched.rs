@@ -81,7 +81,7 @@ impl EpollBatched {
             let Some(op) = self.ledger.step() else { continue };
             let watch = self.ledger.watch(number);
             if let Some(telling) = &mut self.telling {
-                telling.push(&self.epoll, op, (number, watch.event(number)))?;
+                telling.push(&self.epoll, op, (number, watch.event(number)));
             } else if let Err(errno) = self.call(op, number) {
                 self.refuse(op, number, errno.raw_os_error());
             }

@@ -30,7 +30,6 @@ pub mod locality;
 mod options;
 pub mod poll;
 mod registry;
-mod ring;
 pub mod rt_signal;
 pub mod select;
 pub mod signal;
@@ -44,6 +43,8 @@ pub mod uring_poll;
 pub use options::{Choice, Options, Values};
 pub use registry::{Counters, Registry};
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
+
+pub use crate::unavailable::Unavailable;
 
 /// How a mechanism repeats what it said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,31 +166,6 @@ impl Semantics {
     /// did not wait for the event. An arrival may then also be told twice, if it is still so.
     pub const fn tells_state(&self) -> bool {
         matches!(self.watches, Watches::Any) && !self.overflows
-    }
-}
-
-/// Why a mechanism cannot be had.
-#[derive(Debug)]
-pub struct Unavailable {
-    /// The system call that was refused.
-    pub call: &'static str,
-    /// The kernel's answer.
-    pub error: io::Error,
-    /// What would allow it.
-    pub remedy: &'static str,
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}; {}", self.call, self.error, self.remedy)
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
-impl From<Unavailable> for io::Error {
-    fn from(unavailable: Unavailable) -> io::Error {
-        io::Error::new(unavailable.error.kind(), unavailable)
     }
 }
 

@@ -25,15 +25,14 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use io_uring::{opcode, squeue, types};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use self::arrivals::{Arrivals, State, Watch, name};
 use super::options::{Choice, Options, Values};
-use super::ring::{Ring, Work};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
+use crate::ring::{Ring, Sqe, Work};
 
 mod arrivals;
 
@@ -132,18 +131,18 @@ impl UringPoll {
             if watch.state.contains(State::ARMED) {
                 let old = name(number, watch.generation);
                 watch.state.remove(State::ARMED);
-                self.cancel(old)?; // (d)
+                self.cancel(old); // (d)
             }
-            self.arm(number)?;
+            self.arm(number);
         }
         Ok(())
     }
 
-    fn arm(&mut self, number: u32) -> io::Result<()> {
+    fn arm(&mut self, number: u32) {
         let watch = &mut self.watches[number as usize];
         watch.generation = watch.generation.wrapping_add(1);
         if watch.asked == 0 {
-            return Ok(()); // (e)
+            return; // (e)
         }
         let mut flags = u32::from(watch.asked);
         let mut multishot = !self.arrivals.one_shot || watch.state.contains(State::STUBBORN);
@@ -153,17 +152,16 @@ impl UringPoll {
         }
         watch.state.insert(State::ARMED);
         watch.armed = self.ring.calls() as u32;
-        let request = opcode::PollAdd::new(types::Fd(number as RawFd), flags).multi(multishot);
-        let request = request.build().user_data(name(number, watch.generation));
+        let request = Sqe::poll(number as RawFd, flags, multishot);
+        let request = request.user_data(name(number, watch.generation));
         self.arrivals.outstanding += 1;
         // SAFETY: a poll request points to nothing.
-        unsafe { self.ring.push(&request) }
+        unsafe { self.ring.push(request) };
     }
 
-    fn cancel(&mut self, request: u64) -> io::Result<()> {
-        let cancel = opcode::AsyncCancel::new(request).build().user_data(NOBODY);
+    fn cancel(&mut self, request: u64) {
         // SAFETY: a cancellation points to nothing.
-        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) }
+        unsafe { self.ring.push(Sqe::cancel(request).user_data(NOBODY).skip_success()) };
     }
 
     /// Ends a registration, and has the kernel let go of the open file (a).
@@ -181,7 +179,7 @@ impl UringPoll {
             self.enter(0, None, 0)?;
         }
         self.arrivals.awaited = request;
-        self.cancel(request)?;
+        self.cancel(request);
         for _ in 0..PATIENCE {
             self.enter(0, None, 0)?;
             if self.arrivals.awaited == NOBODY {
@@ -196,7 +194,7 @@ impl UringPoll {
     #[inline]
     fn take(&mut self, room: usize) {
         let UringPoll { ring, watches, arrivals, .. } = self;
-        arrivals.take(ring.completions(), watches, room);
+        arrivals.take(ring, watches, room);
     }
 
     /// Enters, and takes off what has come of it.
@@ -387,7 +385,7 @@ impl Drop for UringPoll {
                 if self.ring.is_short_of(1) && self.enter(0, None, 0).is_err() {
                     return;
                 }
-                let _ = self.cancel(name(number as u32, watch.generation));
+                self.cancel(name(number as u32, watch.generation));
             }
         }
         for _ in 0..PATIENCE {

@@ -5,10 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use io_uring::{opcode, squeue, types};
-
 use crate::mechanism::Unavailable;
-use crate::mechanism::ring::{Ring, Work};
+use crate::ring::{Ring, Sqe, Work, op};
 
 /// Room for submissions: more are handed over in several calls.
 const SUBMISSIONS: u32 = 256;
@@ -45,9 +43,9 @@ impl Telling {
     /// Asks the kernel for a ring that can change interest, and wait too where that `waits`.
     pub(super) fn open(waits: bool) -> Result<Telling, Unavailable> {
         let ring = Ring::open(Work::Deferred, (SUBMISSIONS, 2 * SUBMISSIONS))?;
-        ring.require(opcode::EpollCtl::CODE, "it needs Linux 5.6, or via=calls")?;
+        ring.require(op::EPOLL_CTL, "it needs Linux 5.6, or via=calls")?;
         if waits {
-            ring.require(opcode::EpollWait::CODE, "it needs Linux 6.15, or wait=epoll")?;
+            ring.require(op::EPOLL_WAIT, "it needs Linux 6.15, or wait=epoll")?;
         }
         Ok(Telling {
             ring,
@@ -76,26 +74,24 @@ impl Telling {
         epoll: &OwnedFd,
         op: Op,
         (number, what): (u32, libc::epoll_event),
-    ) -> io::Result<()> {
+    ) {
         let event = &mut self.events[self.next % self.events.len()];
         self.next += 1;
         *event = what;
         let event: *const libc::epoll_event = event;
-        let fd = types::Fd(epoll.as_raw_fd());
-        let entry = opcode::EpollCtl::new(fd, types::Fd(number as RawFd), op as i32, event.cast());
-        let entry = entry.build().user_data(data(number, op as u32));
+        let entry = Sqe::epoll_ctl(epoll.as_raw_fd(), op as u32, number as RawFd, event.cast());
+        let entry = entry.user_data(data(number, op as u32));
         // SAFETY: the event stays as it is until it is handed over, which is when the kernel reads it:
         // there are as many as there are places in the queue, and they are used in turn.
-        unsafe { self.ring.push(&entry)? };
+        unsafe { self.ring.push(entry) };
         self.pending += 1;
         self.adds |= op == Op::Add;
-        Ok(())
     }
 
     /// Hands over what is queued, and takes what has been answered.
     fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<()> {
         self.ring.enter(least, timeout)?;
-        for completion in self.ring.completions() {
+        while let Some(completion) = self.ring.next() {
             let (who, result) = (completion.user_data(), completion.result());
             match who {
                 // It had not come to where it could be cancelled, or has ended.
@@ -133,16 +129,15 @@ impl Telling {
         batch: &mut Vec<libc::epoll_event>,
         timeout: Option<Duration>,
     ) -> io::Result<()> {
-        let fd = types::Fd(epoll.as_raw_fd());
         let room = batch.capacity() as u32;
-        let wait = opcode::EpollWait::new(fd, batch.as_mut_ptr().cast(), room);
+        let wait = Sqe::epoll_wait(epoll.as_raw_fd(), batch.as_mut_ptr().cast(), room);
         self.waited = None;
         // SAFETY: the kernel writes at most as many events as there is room for, in their layout,
         // until the wait has answered, which is awaited below.
-        unsafe { self.ring.push(&wait.build().user_data(WAIT))? };
+        unsafe { self.ring.push(wait.user_data(WAIT)) };
         self.cancelled = false;
         if timeout == Some(Duration::ZERO) {
-            self.cancel_wait()?;
+            self.cancel_wait();
         }
         while self.waited.is_none() {
             let before = self.pending;
@@ -154,7 +149,7 @@ impl Telling {
                 && !self.cancelled
                 && (!told || timeout == Some(Duration::ZERO))
             {
-                self.cancel_wait()?; // (f)
+                self.cancel_wait(); // (f)
             }
         }
         self.settle()?;
@@ -169,11 +164,10 @@ impl Telling {
         }
     }
 
-    fn cancel_wait(&mut self) -> io::Result<()> {
+    fn cancel_wait(&mut self) {
         self.cancelled = true;
-        let cancel = opcode::AsyncCancel::new(WAIT).build().user_data(NOBODY);
         // SAFETY: a cancellation points to nothing.
-        unsafe { self.ring.push(&cancel.flags(squeue::Flags::SKIP_SUCCESS)) }
+        unsafe { self.ring.push(Sqe::cancel(WAIT).user_data(NOBODY).skip_success()) };
     }
 }
 

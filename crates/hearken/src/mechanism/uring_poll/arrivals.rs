@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use io_uring::{CompletionQueue, cqueue};
 use rustix::event::epoll::EventFlags;
 
 use crate::event::Token;
+use crate::ring::Ring;
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, Default)]
@@ -85,21 +85,16 @@ impl Arrivals {
 
     /// Takes completions: into the batch as long as it has room, or for later waits.
     #[inline]
-    pub(super) fn take(
-        &mut self,
-        completions: CompletionQueue<'_>,
-        watches: &mut [Watch],
-        room: usize,
-    ) {
+    pub(super) fn take(&mut self, ring: &mut Ring, watches: &mut [Watch], room: usize) {
         let keeps = if self.one_shot { 0 } else { u16::MAX };
-        for completion in completions {
+        while let Some(completion) = ring.next() {
             let who = completion.user_data();
             let number = who as u32;
             let Some(watch) = watches.get_mut(number as usize) else {
                 continue; // Of no request.
             };
             let mut said = completion.result();
-            if !cqueue::more(completion.flags()) {
+            if !completion.has_more() {
                 said = self.on_end(watch, who, said);
             }
             let flags = said as u16 & watch.heard;
