@@ -140,6 +140,41 @@ impl Ring {
         Err(Unavailable { call: "io_uring_register", error, remedy })
     }
 
+    /// Gives the kernel a ring of `entries` buffers, a power of two, to be chosen from by `group`.
+    ///
+    /// # Safety
+    /// At `addr` there is memory for as many `struct io_uring_buf`, which stays there for as long as
+    /// the ring; and what they name, until the last request that chooses from them has ended.
+    pub(crate) unsafe fn provide(
+        &self,
+        addr: u64,
+        entries: u32,
+        group: u16,
+    ) -> Result<(), Unavailable> {
+        /// `struct io_uring_buf_reg`.
+        #[repr(C)]
+        struct Registration {
+            addr: u64,
+            entries: u32,
+            group: u16,
+            flags: u16,
+            reserved: [u64; 3],
+        }
+        let asked = Registration { addr, entries, group, flags: 0, reserved: [0; 3] };
+        let operation = IoringRegisterOp::RegisterPbufRing;
+        // SAFETY: the kernel reads the registration; what it names is the caller's promise.
+        let answer =
+            unsafe { io_uring_register(&self.fd, operation, (&raw const asked).cast(), 1) };
+        let refused = |errno| {
+            let remedy = match errno {
+                Errno::NOMEM => "raise the limit of locked memory (ulimit -l), or free memory",
+                _ => "it needs Linux 6.0, for rings of provided buffers",
+            };
+            Unavailable { call: "io_uring_register", error: Errno::into(errno), remedy }
+        };
+        answer.map(drop).map_err(refused)
+    }
+
     /// System calls made.
     #[inline]
     pub(crate) fn calls(&self) -> u64 {
@@ -161,7 +196,8 @@ impl Ring {
     ///
     /// # Safety
     /// What the entry points to is as the kernel expects it until the operation has ended.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)]
     pub(crate) unsafe fn push(&mut self, entry: Sqe) {
         self.queues.push(entry);
     }
@@ -193,6 +229,12 @@ impl Ring {
     #[inline]
     fn overflows_now(&self) -> bool {
         self.queues.flags().contains(IoringSqFlags::CQ_OVERFLOW)
+    }
+
+    /// How many completions [`next`](Ring::next) yields.
+    #[inline]
+    pub(crate) fn available(&self) -> u32 {
+        self.queues.available()
     }
 
     /// The next of the completions that were there after the last enter, or when it was last asked

@@ -70,9 +70,16 @@ impl Wakeups {
         [self.arrivals.as_raw_fd(), self.waker.0.as_raw_fd()]
     }
 
-    /// Takes the wake-ups that are there.
-    pub(crate) fn drain(source: impl AsFd) {
+    /// Takes the wake-ups that are there, and tells whether there were any.
+    pub(crate) fn drain(source: impl AsFd) -> bool {
         let mut bytes = [0; 64];
-        while matches!(rustix::io::read(&source, &mut bytes), Ok(64) | Err(Errno::INTR)) {}
+        let mut any = false;
+        loop {
+            match rustix::io::read(&source, &mut bytes) {
+                Ok(64) => any = true,
+                Err(Errno::INTR) => {}
+                last => return any || last.is_ok_and(|count| count > 0),
+            }
+        }
     }
 }

@@ -11,6 +11,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
+use hearken::io::uring::{Settings, UringIo};
+use hearken::io::{Body, Completion, Io, ListenOptions, Outgoing, What};
 use hearken::mechanism::{Registry, Trigger, Unavailable, find};
 use hearken::{Interest, Mechanism, Readiness, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -412,6 +415,15 @@ fn refused_for_want_of_descriptors() {
             assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
             assert!(remedy.contains("limit of open files"), "{remedy}");
         }
+        let refused = UringIo::new(Settings::default()).unwrap_err();
+        assert_eq!(refused.call, "io_uring_setup");
+        // A ring, and no pair of sockets for wake-ups.
+        setrlimit(Resource::Nofile, Rlimit { current: Some(4), maximum }).unwrap();
+        let refused = UringIo::new(Settings::default()).unwrap_err();
+        assert_eq!(
+            (refused.call, refused.error.raw_os_error()),
+            ("socketpair", Some(libc::EMFILE))
+        );
     });
 }
 
@@ -426,6 +438,9 @@ fn refused_by_a_sandbox() {
             assert_eq!((call, error.raw_os_error()), ("io_uring_setup", Some(libc::EPERM)));
             assert!(remedy.contains("kernel.io_uring_disabled"), "{remedy}");
         }
+        let Unavailable { call, error, remedy } = UringIo::new(Settings::default()).unwrap_err();
+        assert_eq!((call, error.raw_os_error()), ("io_uring_setup", Some(libc::EPERM)));
+        assert!(remedy.contains("kernel.io_uring_disabled"), "{remedy}");
         let mut registry = Watched::new(find("epoll-batched").unwrap().open().unwrap());
         let mut pairs: Vec<_> = (0..10)
             .map(|_| {
@@ -441,6 +456,124 @@ fn refused_by_a_sandbox() {
             assert_eq!(named(&mut registry, 64, PATIENCE), [*token]);
         }
     });
+}
+
+/// A connection to `io`, and its other side.
+fn accepted(io: &mut UringIo) -> (Token, TcpStream) {
+    let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default()).unwrap();
+    io.start(listener);
+    let peer = TcpStream::connect(io.local_addr(listener).unwrap()).unwrap();
+    peer.set_read_timeout(PATIENCE).unwrap();
+    let What::Accepted(on) = completion(io).what else { panic!("not accepted") };
+    io.close(listener);
+    (on, peer)
+}
+
+/// The next completion, of whatever turn.
+fn completion(io: &mut UringIo) -> Completion {
+    loop {
+        if let Some(completion) = io.next() {
+            return completion;
+        }
+        io.wait(None).unwrap();
+    }
+}
+
+/// Received bytes are their holder's, though what received them is gone; and its peers are told.
+#[test]
+fn what_was_received_outlives_the_ring() {
+    let receiving = thread::spawn(|| {
+        let mut io = UringIo::new(Settings::default()).ok()?;
+        let (on, mut peer) = accepted(&mut io);
+        io.start(on);
+        peer.write_all(b"kept").unwrap();
+        let What::Received(mut bytes) = completion(&mut io).what else { panic!("not received") };
+        let pool = io.pool().clone();
+        drop(io);
+        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "its end is not told");
+        assert_eq!((&*bytes, pool.lent()), (&b"kept"[..], 1));
+        bytes.consume(1);
+        bytes.as_vec().extend_from_slice(b" on");
+        assert_eq!(&*bytes, b"ept on");
+        drop(bytes);
+        assert_eq!(pool.lent(), 0);
+        Some(())
+    });
+    receiving.join().unwrap();
+}
+
+/// What is being sent when it is dropped is not sent on, and not leaked.
+#[test]
+fn dropped_amid_everything() {
+    let sending = thread::spawn(|| {
+        for round in 0..20 {
+            let mut io = UringIo::new(Settings::default()).ok()?;
+            let (on, mut peer) = accepted(&mut io);
+            io.start(on);
+            let body = Bytes::from(vec![7; 8 << 20]);
+            let shared = body.clone();
+            for _ in 0..2 {
+                let head = io.pool().lend_beyond();
+                io.send(on, Outgoing { head, body: Body::Bytes(body.clone()) });
+            }
+            drop(body);
+            if round % 2 == 0 {
+                io.wait(Some(io.now())).unwrap();
+                while io.next().is_some() {}
+            }
+            drop(io);
+            assert!(shared.is_unique(), "it is still held");
+            let mut all = Vec::new();
+            let _ = peer.read_to_end(&mut all);
+            assert!(all.len() < shared.len() && all.iter().all(|byte| *byte == 7));
+        }
+        Some(())
+    });
+    sending.join().unwrap();
+}
+
+/// How many connections wait to be accepted on a port, by /proc/net/tcp.
+fn listen_queue(port: u16) -> u32 {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let local = format!("0100007F:{port:04X}");
+    let listens =
+        |line: &&str| line.split_whitespace().nth(1) == Some(&local) && line.contains(" 0A ");
+    let line = table.lines().find(listens).unwrap();
+    let queues = line.split_whitespace().nth(4).unwrap();
+    u32::from_str_radix(queues.split_once(':').unwrap().1, 16).unwrap()
+}
+
+/// Of what waits, no more is accepted than was reserved, by a listener that is told to stop in time.
+#[test]
+fn accepts_no_more_than_was_reserved() {
+    let accepting = thread::spawn(|| {
+        let mut io = UringIo::new(Settings::default()).ok()?;
+        io.reserve(5);
+        let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default()).unwrap();
+        let addr = io.local_addr(listener).unwrap();
+        let peers: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
+        io.start(listener);
+        for _ in 0..5 {
+            let accepted = completion(&mut io);
+            assert!(matches!(accepted.what, What::Accepted(_)), "{accepted:?}");
+        }
+        io.stop(listener);
+        for _ in 0..5 {
+            io.wait(Some(io.now())).unwrap();
+            assert!(io.next().is_none());
+        }
+        // Those that nobody has accepted are not heard of by what the peers see; the kernel tells.
+        let waiting = listen_queue(addr.port());
+        assert_eq!(waiting, 15, "some were accepted ahead");
+        assert_eq!(io.open(), 6);
+        io.start(listener);
+        for _ in 5..20 {
+            assert!(matches!(completion(&mut io).what, What::Accepted(_)));
+        }
+        drop(peers);
+        Some(())
+    });
+    accepting.join().unwrap();
 }
 
 /// Runs `test` in a process of its own: this one again, with that test only.

@@ -2,7 +2,7 @@
 //!
 //! A server written against [`Io`] asks for operations (accept, connect, receive, send, send a part
 //! of a file, close) and is told what became of them. It does not know whether that is done by
-//! waiting for readiness ([`readiness`]), by the kernel (io_uring), or in a simulation.
+//! waiting for readiness ([`readiness`]), by the kernel ([`uring`]), or in a simulation.
 
 use std::fmt;
 use std::io;
@@ -19,10 +19,13 @@ use crate::timer::Time;
 use crate::waker::Waker;
 
 mod buffer;
+mod choose;
 pub mod readiness;
 mod sockets;
+pub mod uring;
 
 pub use buffer::{Buffer, Pool};
+pub use choose::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
 
 /// How a listening socket is set up.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +157,8 @@ pub trait Io {
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token>;
 
     /// Makes room for so many connections, so that tables need not be moved, and copied, as they grow. It
-    /// takes memory only as that is used.
+    /// takes memory only as that is used. One that accepts ahead of its caller takes care that there
+    /// are no more.
     fn reserve(&mut self, connections: usize) {
         let _ = connections;
     }
@@ -189,6 +193,17 @@ pub trait Io {
     /// tell of the end in the same packet.
     fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
         self.send_now(on, bytes)
+    }
+
+    /// Sends `what` as [`send`](Io::send) does, as the last that is sent on the connection, and may
+    /// close it behind: true if it will, for which it need not be told of the one to be asked for the
+    /// other. The [`What::Sent`] that is `Ok` is then the last completion, with which the token is no
+    /// more; one that has failed leaves the connection to be closed. Until then nothing else is to be
+    /// asked for but a deadline, and [`close`](Io::close) or [`abort`](Io::abort), which give up
+    /// waiting. Where it is false, this was an ordinary send, and closing is the caller's.
+    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
+        self.send(on, what);
+        false
     }
 
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that

@@ -42,6 +42,7 @@ pub mod uring_poll;
 
 pub use options::{Choice, Options, Values};
 pub use registry::{Counters, Registry};
+pub(crate) use table::apart;
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
 pub use crate::unavailable::Unavailable;

@@ -53,6 +53,17 @@ pub struct Entry {
     open: fn(&Options) -> Result<Box<dyn Mechanism>, Unavailable>,
 }
 
+impl Options {
+    /// Chooses what is written after the name of `of`: `option=value`.
+    pub(crate) fn choose(&mut self, of: &'static str, option: &str) -> Result<(), SelectError> {
+        let refused = |reason| SelectError::Option { name: of, reason };
+        let (name, value) = option.split_once('=').ok_or_else(|| {
+            refused(format!("\"{option}\" is not an option: write {of}:option=value"))
+        })?;
+        self.set(name, value).map_err(refused)
+    }
+}
+
 impl Entry {
     /// It, with its options' defaults.
     pub const fn spec(&'static self) -> Spec {
@@ -116,7 +127,7 @@ impl fmt::Display for Spec {
 
 /// Does it in a thread of its own, where there can be one: a mechanism leaves traces in the thread that
 /// had it, such as a signal that stays blocked, or a call that is interrupted when a ring is gone.
-pub(super) fn apart<T: Send>(what: impl Fn() -> T + Sync) -> T {
+pub(crate) fn apart<T: Send>(what: impl Fn() -> T + Sync) -> T {
     let apart = thread::scope(|scope| {
         let done = thread::Builder::new().spawn_scoped(scope, &what).ok()?;
         done.join().ok()
@@ -168,10 +179,12 @@ pub trait Visitor {
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
     /// There is none of that name.
-    #[error("unknown mechanism \"{name}\"; known are: {AUTO}, {}", known())]
+    #[error("unknown mechanism \"{name}\"; known are: {known}")]
     Unknown {
         /// What was asked for.
         name: String,
+        /// What could have been.
+        known: String,
     },
     /// An option of it is not as it should be.
     #[error("mechanism {name}: {reason}")]
@@ -191,8 +204,9 @@ pub enum SelectError {
     },
 }
 
-fn known() -> String {
-    TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+fn unknown(name: &str) -> SelectError {
+    let names: Vec<_> = std::iter::once(AUTO).chain(TABLE.iter().map(|entry| entry.name)).collect();
+    SelectError::Unknown { name: name.to_owned(), known: names.join(", ") }
 }
 
 /// The mechanism that `spec` says: a name, options after it, or [`AUTO`].
@@ -212,17 +226,10 @@ pub fn find(spec: &str) -> Result<Spec, SelectError> {
     }
     let mut parts = spec.split(':');
     let name = parts.next().unwrap_or_default();
-    let entry = TABLE
-        .iter()
-        .find(|entry| entry.name == name)
-        .ok_or_else(|| SelectError::Unknown { name: name.to_owned() })?;
+    let entry = TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| unknown(name))?;
     let mut spec = entry.spec();
     for part in parts {
-        let refused = |reason| SelectError::Option { name: entry.name, reason };
-        let (name, value) = part.split_once('=').ok_or_else(|| {
-            refused(format!("\"{part}\" is not an option: write {}:option=value", entry.name))
-        })?;
-        spec.options.set(name, value).map_err(refused)?;
+        spec.options.choose(entry.name, part)?;
     }
     Ok(spec)
 }
@@ -251,5 +258,5 @@ pub fn visit<V: Visitor>(spec: &str, mut visitor: V) -> Result<V::Output, Select
             }
         }
     }
-    Err(last.unwrap_or_else(|| SelectError::Unknown { name: AUTO.to_owned() }))
+    Err(last.unwrap_or_else(|| unknown(AUTO)))
 }

@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 
-use rustix::io_uring::{IoringOp, IoringPollFlags};
+use rustix::io_uring::{
+    IoringAcceptFlags, IoringAsyncCancelFlags, IoringOp, IoringPollFlags, IoringRecvFlags,
+};
 
 /// A submission.
 #[repr(C)]
@@ -31,16 +33,23 @@ const _: () = assert!(size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
 pub(crate) mod op {
     use rustix::io_uring::IoringOp;
 
+    /// As old as multishot receive, which cannot be asked for: Linux 6.0.
+    pub(crate) const SEND_ZC: u8 = IoringOp::SendZc as u8;
     pub(crate) const EPOLL_CTL: u8 = IoringOp::EpollCtl as u8;
     /// `IORING_OP_EPOLL_WAIT`, which the system-call crate lacks.
     pub(crate) const EPOLL_WAIT: u8 = 59;
 }
 
-/// `IOSQE_CQE_SKIP_SUCCESS`.
+/// `IOSQE_*`.
+const LINK: u8 = 1 << 2;
+const HARDLINK: u8 = 1 << 3;
+const BUFFER_SELECT: u8 = 1 << 5;
 const SKIP_SUCCESS: u8 = 1 << 6;
 
+// Always inlined: an entry is then written once, where it goes.
+#[allow(clippy::inline_always)]
 impl Sqe {
-    #[inline]
+    #[inline(always)]
     const fn new(opcode: u8, fd: RawFd) -> Sqe {
         Sqe {
             opcode,
@@ -61,7 +70,7 @@ impl Sqe {
     }
 
     /// Tells of poll(2)'s `events`: once, or until it is cancelled.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(fd: RawFd, events: u32, multishot: bool) -> Sqe {
         let len = if multishot { IoringPollFlags::ADD_MULTI.bits() } else { 0 };
         // The kernel wants the halves swapped where the low one is not first.
@@ -70,32 +79,88 @@ impl Sqe {
     }
 
     /// Cancels the request that was submitted with this user data.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cancel(user_data: u64) -> Sqe {
         Sqe { addr: user_data, ..Sqe::new(IoringOp::AsyncCancel as u8, -1) }
     }
 
     /// epoll_ctl(2); the kernel reads the event when this is handed over.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn epoll_ctl(epoll: RawFd, op: u32, fd: RawFd, event: *const c_void) -> Sqe {
         let (addr, offset) = (event as u64, fd as u64);
         Sqe { addr, len: op, offset, ..Sqe::new(op::EPOLL_CTL, epoll) }
     }
 
     /// epoll_wait(2); the kernel writes the events before it completes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn epoll_wait(epoll: RawFd, events: *mut c_void, room: u32) -> Sqe {
         Sqe { addr: events as u64, len: room, ..Sqe::new(op::EPOLL_WAIT, epoll) }
     }
 
+    /// Cancels all that was submitted.
+    #[inline(always)]
+    pub(crate) fn cancel_all() -> Sqe {
+        let which = IoringAsyncCancelFlags::ANY | IoringAsyncCancelFlags::ALL;
+        Sqe { op_flags: which.bits(), ..Sqe::cancel(0) }
+    }
+
+    /// Accepts a connection with `flags`, or all that come until it is cancelled or fails.
+    #[inline(always)]
+    pub(crate) fn accept(listener: RawFd, flags: u32, multishot: bool) -> Sqe {
+        let ioprio = if multishot { IoringAcceptFlags::MULTISHOT.bits() } else { 0 };
+        Sqe { ioprio, op_flags: flags, ..Sqe::new(IoringOp::Accept as u8, listener) }
+    }
+
+    /// Receives into provided buffers: once, or until it is cancelled, fails, or there is no buffer.
+    #[inline(always)]
+    pub(crate) fn receive(fd: RawFd, group: u16, multishot: bool) -> Sqe {
+        let ioprio = if multishot { IoringRecvFlags::MULTISHOT.bits() } else { 0 };
+        let receive = Sqe::new(IoringOp::Recv as u8, fd);
+        Sqe { flags: BUFFER_SELECT, ioprio, buf_group: group, ..receive }
+    }
+
+    /// Sends what is at `bytes`, which stays there until it is completed.
+    #[inline(always)]
+    pub(crate) fn send(fd: RawFd, bytes: *const [u8], flags: u32) -> Sqe {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX >> 1);
+        let addr = bytes.cast::<u8>() as u64;
+        Sqe { addr, len, op_flags: flags, ..Sqe::new(IoringOp::Send as u8, fd) }
+    }
+
+    /// Sends what `message` names; it is read when this is handed over, and what it names stays where
+    /// it is until it is completed.
+    #[inline(always)]
+    pub(crate) fn sendmsg(fd: RawFd, message: *const libc::msghdr, flags: u32) -> Sqe {
+        let addr = message as u64;
+        Sqe { addr, len: 1, op_flags: flags, ..Sqe::new(IoringOp::Sendmsg as u8, fd) }
+    }
+
+    /// close(2).
+    #[inline(always)]
+    pub(crate) fn close(fd: RawFd) -> Sqe {
+        Sqe::new(IoringOp::Close as u8, fd)
+    }
+
+    /// With the next one begun when this has succeeded, and cancelled when it has not.
+    #[inline(always)]
+    pub(crate) fn link(self) -> Sqe {
+        Sqe { flags: self.flags | LINK, ..self }
+    }
+
+    /// With the next one begun when this has ended, however.
+    #[inline(always)]
+    pub(crate) fn hard_link(self) -> Sqe {
+        Sqe { flags: self.flags | HARDLINK, ..self }
+    }
+
     /// With what comes back with the completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn user_data(self, user_data: u64) -> Sqe {
         Sqe { user_data, ..self }
     }
 
     /// Only a failure is told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn skip_success(self) -> Sqe {
         Sqe { flags: self.flags | SKIP_SUCCESS, ..self }
     }
@@ -110,8 +175,10 @@ pub(crate) struct Cqe {
     flags: u32,
 }
 
-/// `IORING_CQE_F_MORE`.
+/// `IORING_CQE_F_*`, and where a buffer's number begins.
+const BUFFER: u32 = 1;
 const MORE: u32 = 1 << 1;
+const BUFFER_SHIFT: u32 = 16;
 
 impl Cqe {
     /// What was submitted with it.
@@ -124,6 +191,12 @@ impl Cqe {
     #[inline]
     pub(crate) fn result(&self) -> i32 {
         self.result
+    }
+
+    /// The number of the provided buffer that it used, if any.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Option<u16> {
+        (self.flags & BUFFER != 0).then_some((self.flags >> BUFFER_SHIFT) as u16)
     }
 
     /// True if there are to be more completions of the same request.

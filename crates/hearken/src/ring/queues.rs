@@ -131,7 +131,8 @@ impl Queues {
     }
 
     /// Queues a submission; the caller has seen that there is room.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always)]
     pub(super) fn push(&mut self, entry: Sqe) {
         debug_assert!(self.room() > 0);
         // SAFETY: masked, it is one of the entries, and the kernel does not look at it before it is
@@ -159,6 +160,12 @@ impl Queues {
     pub(super) fn has_completions(&mut self) -> bool {
         self.produced = self.shared_produced.get().load(Ordering::Acquire);
         self.next != self.produced
+    }
+
+    /// How many completions there were when it was last looked, and were not taken.
+    #[inline]
+    pub(super) fn available(&self) -> u32 {
+        self.produced.wrapping_sub(self.next)
     }
 
     /// The next of the completions that were there when it was last looked.

@@ -29,6 +29,8 @@ struct Life {
     ended: bool,
     /// Sends that were not completed.
     sends: usize,
+    /// The last of them closes it.
+    closes: bool,
     broken: bool,
     deadline: Option<Time>,
 }
@@ -93,6 +95,9 @@ impl<I: Io> Checked<I> {
                 assert!(life.sends > 0, "{what:?}, but nothing was");
                 life.sends -= 1;
                 life.broken = result.is_err();
+                if life.closes && life.sends == 0 && result.is_ok() {
+                    self.live.remove(on);
+                }
             }
             What::Deadline => {
                 let deadline = life.deadline.take().expect("there was none");
@@ -153,6 +158,15 @@ impl<I: Io> Io for Checked<I> {
             life.sends += 1;
         }
         self.io.send(on, what);
+    }
+
+    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
+        let closes = self.io.send_last(on, what);
+        if let Some(life) = self.live.get_mut(&on) {
+            life.sends += 1;
+            life.closes = closes;
+        }
+        closes
     }
 
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {

@@ -108,6 +108,7 @@ pub(crate) fn peers_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
     };
     let peers: Vec<_> = (0..3).map(echoed).collect();
     let mut closed = 0;
+    let mut unsent = std::collections::HashMap::new();
     net.drive("all are echoed", |net, on, kind| {
         match kind {
             Kind::Accepted(connection) => net.io.start(connection),
@@ -115,13 +116,18 @@ pub(crate) fn peers_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
                 net.io.stop(on);
                 let bytes = std::mem::take(&mut net.seen(on).received);
                 net.send(on, &bytes);
+                *unsent.entry(on).or_insert(0) += 1;
             }
-            Kind::Sent => net.io.start(on),
-            Kind::End => {
-                net.io.close(on);
-                closed += 1;
+            Kind::Sent => {
+                *unsent.get_mut(&on).unwrap() -= 1;
+                net.io.start(on);
             }
             _ => {}
+        }
+        // What was under way when it was stopped, the end too, may have come before the answer was sent.
+        if net.seen(on).ended && unsent[&on] == 0 {
+            net.io.close(on);
+            closed += 1;
         }
         closed == peers.len()
     });
@@ -237,7 +243,7 @@ pub(crate) fn descriptors_do_not_leak<I: Io>(case: &Case<'_, I>) {
         let mut net = Net::new(case);
         let with_net = descriptors();
         let on_disk = file(&pattern(1, 100_000));
-        for round in 0..6 {
+        for round in 0..9 {
             let (from, to) = net.pair();
             net.io.start(to);
             net.send(from, b"data");
@@ -248,6 +254,17 @@ pub(crate) fn descriptors_do_not_leak<I: Io>(case: &Case<'_, I>) {
                 2 => net.receives(to, b"data"),
                 3 => net.io.shutdown(from),
                 4 => net.settle(),
+                5 => {
+                    net.send_last(from, b"last");
+                    net.settle();
+                }
+                6 => {
+                    net.send_last(from, b"last");
+                }
+                7 => {
+                    net.io.abort(to);
+                    net.send_last(from, b"last");
+                }
                 _ => {}
             }
             for on in [from, to] {

@@ -1,4 +1,4 @@
-//! The contract of `Io`, clause by clause, for every mechanism under every policy.
+//! The contract of `Io`, clause by clause, for every mechanism under every policy, and for io_uring.
 //!
 //! The clauses speak operations and completions only: each is a function over [`Case`], which makes
 //! a fresh `impl Io`, so that any other implementation is put through them by one more function below.
@@ -8,6 +8,7 @@
 
 use std::process::ExitCode;
 
+use hearken::io::Io;
 use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
 use hearken::mechanism::Trigger;
 
@@ -23,6 +24,7 @@ mod sending;
 #[path = "../suite/mod.rs"]
 mod suite;
 mod turns;
+mod uring;
 
 /// What is put through the clauses.
 struct Case<'a, I> {
@@ -38,17 +40,21 @@ struct Case<'a, I> {
     steady: bool,
 }
 
-/// The clauses, each with its name.
+/// One of the clauses.
+type Clause<I> = fn(&Case<'_, I>);
+
+/// The clauses, each with its name, for any implementation.
 macro_rules! clauses {
     ($($group:ident: $($clause:ident)*;)*) => {
-        [$($((concat!(stringify!($group), "::", stringify!($clause)), $group::$clause as Clause),)*)*]
+        fn clauses<I: Io>() -> Vec<(&'static str, Clause<I>)> {
+            vec![$($(
+                (concat!(stringify!($group), "::", stringify!($clause)), $group::$clause as Clause<I>),
+            )*)*]
+        }
     };
 }
 
-/// One of them.
-type Clause = fn(&Case<'_, ReadinessIo<suite::Any>>);
-
-const CLAUSES: &[(&str, Clause)] = &clauses! {
+clauses! {
     listeners:
         a_free_port
         an_address_in_use
@@ -90,7 +96,9 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
         delivered
         shutdown_is_heard
         after_shutdown
-        lends_back;
+        lends_back
+        last
+        last_given_up;
     connections:
         both_addresses
         refused
@@ -133,10 +141,10 @@ const CLAUSES: &[(&str, Clause)] = &clauses! {
         descriptors_run_out
         descriptors_do_not_leak
         descriptors_of_any_number;
-};
+}
 
 fn main() -> ExitCode {
-    suite::run_adapted(|spec| {
+    let by_readiness = |spec: &suite::Subject| {
         let wanted = |policy: &str| match spec.plain() {
             Some(name) => EVERY_POLICY.contains(&name) || MOST_TELLING.contains(&policy),
             None => policy == "default",
@@ -144,13 +152,22 @@ fn main() -> ExitCode {
         let policies = policy::ALL.iter().filter(|(name, _)| wanted(name));
         policies
             .flat_map(|(policy, make)| {
-                CLAUSES.iter().map(move |(name, clause)| {
+                clauses().into_iter().map(move |(name, clause)| {
                     let name = format!("{policy}::{name}");
-                    suite::trial(spec, &name, move |spec| over(spec, make(), *clause))
+                    suite::trial(spec, &name, move |spec| over(spec, make(), clause))
                 })
             })
             .collect()
-    })
+    };
+    let by_uring = |setting: &uring::Setting| {
+        let clauses = clauses().into_iter();
+        clauses
+            .map(|(name, clause)| suite::trial(setting, name, move |of| uring::over(of, clause)))
+            .collect()
+    };
+    let mut trials = suite::adapted_trials(by_readiness);
+    trials.extend(suite::trials_over(uring::ALL.iter().copied(), by_uring));
+    suite::run_all(trials)
 }
 
 /// A level-triggered and an edge-triggered mechanism are put through every policy; the others through
@@ -215,7 +232,7 @@ mod policy {
 }
 
 /// Hands `clause` a case of readiness over what `spec` says.
-fn over(spec: &suite::Subject, policy: Policy, clause: Clause) {
+fn over(spec: &suite::Subject, policy: Policy, clause: Clause<ReadinessIo<suite::Any>>) {
     let mechanism = suite::open(spec);
     let semantics = mechanism.semantics();
     let edge = semantics.trigger == Trigger::Edge;

@@ -258,6 +258,13 @@ impl<I: Io> Net<I> {
         }
     }
 
+    /// Sends `bytes` as the last, and says whether it will be closed behind.
+    pub(crate) fn send_last(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let mut head = self.io.pool().lend_beyond();
+        head.as_vec().extend_from_slice(bytes);
+        self.io.send_last(on, Outgoing { head, body: Body::None })
+    }
+
     /// Sends `bytes` as a body.
     pub(crate) fn send_body(&mut self, on: Token, bytes: Bytes) {
         self.send_with(on, &[], Body::Bytes(bytes));

@@ -273,3 +273,83 @@ pub(crate) fn lends_back<I: Io>(case: &Case<'_, I>) {
     net.sends(to, 2);
     assert_eq!(net.io.pool().lent(), 0);
 }
+
+/// The last send is delivered whole, and then the end, whether it closes or its caller does; also
+/// where the receiver waits for more, and behind others.
+pub(crate) fn last<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    for (round, length) in [1, 500, 8192, 9000, 100_000].into_iter().enumerate() {
+        for (receives, behind) in [(false, false), (true, false), (true, true)] {
+            let (from, to) = net.started_pair();
+            let mut all = Vec::new();
+            if receives {
+                net.send(from, b"request");
+                net.receives(to, b"request");
+            } else {
+                net.io.stop(to);
+            }
+            if behind {
+                all.extend(pattern(20, if case.share.is_some() { 20_000 } else { 300_000 }));
+                net.send(to, &all.clone());
+            }
+            let deadline = net.io.now() + Duration::from_secs(3600);
+            net.io.set_deadline(to, Some(deadline));
+            let (bytes, open) = (pattern(round as u64, length), net.io.open());
+            all.extend_from_slice(&bytes);
+            let closes = net.send_last(to, &bytes);
+            let count = 1 + usize::from(behind);
+            net.run("it is sent", |net| net.seen(to).sent.len() == count);
+            assert_eq!(net.seen(to).sent, vec![Ok(()); count]);
+            if !closes {
+                net.io.close(to);
+            }
+            assert_eq!(net.io.open(), open - 1);
+            net.ends(from, &all);
+            net.io.close(from);
+        }
+    }
+    net.sleeps(case);
+}
+
+/// The last send can be given up, and it can fail; the connection is then its caller's to close.
+pub(crate) fn last_given_up<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    for abort in [false, true] {
+        for stage in 0..3 {
+            let (from, to) = net.started_pair();
+            net.settle();
+            if stage == 2 {
+                net.io.stop(from);
+                net.send_body(to, Bytes::from(pattern(21, LONG)));
+                net.settle();
+            }
+            net.send_last(to, b"last");
+            if stage == 1 {
+                net.turn(Duration::ZERO);
+            }
+            if abort {
+                net.io.abort(to);
+            } else {
+                net.io.close(to);
+            }
+            // The next may have its descriptor's number, which nobody is to close.
+            let (other, another) = net.started_pair();
+            net.io.start(from);
+            net.run("the other side is told", |net| {
+                net.seen(from).ended || net.seen(from).failed.is_some()
+            });
+            net.send(other, b"data");
+            net.receives(another, b"data");
+        }
+    }
+    let (from, to) = net.started_pair();
+    net.io.abort(from);
+    net.settle();
+    let open = net.io.open();
+    net.send_last(to, b"last");
+    net.run("it fails", |net| !net.seen(to).sent.is_empty());
+    assert!(is_gone(net.seen(to).sent.last()));
+    assert_eq!(net.io.open(), open);
+    net.io.close(to);
+    net.sleeps(case);
+}

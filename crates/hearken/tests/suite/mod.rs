@@ -30,6 +30,10 @@ pub(crate) fn variants() -> impl Iterator<Item = Spec> {
 /// What a suite runs over.
 pub(crate) trait Variant: Clone + fmt::Display + Send + 'static {
     fn try_open(&self) -> Result<Any, Unavailable>;
+    /// Whether it can be had here.
+    fn probe(&self) -> Result<(), Unavailable> {
+        self.try_open().map(drop)
+    }
     fn is_privileged(&self) -> bool;
 }
 
@@ -110,20 +114,40 @@ pub(crate) fn run(trials: impl Fn(&Spec) -> Vec<Trial>) -> ExitCode {
 
 /// As [`run`], and over the adapters: for a suite that says what was used up.
 pub(crate) fn run_adapted(trials: impl Fn(&Subject) -> Vec<Trial>) -> ExitCode {
+    run_all(adapted_trials(trials))
+}
+
+/// The trials of such a suite.
+pub(crate) fn adapted_trials(trials: impl Fn(&Subject) -> Vec<Trial>) -> Vec<Trial> {
     let adapted = adapted::ALL.iter().map(|(name, open)| Subject::Adapted(name, *open));
-    run_over(variants().map(Subject::Listed).chain(adapted), trials)
+    trials_over(variants().map(Subject::Listed).chain(adapted), trials)
 }
 
 fn run_over<V: Variant>(
     variants: impl Iterator<Item = V>,
     trials: impl Fn(&V) -> Vec<Trial>,
 ) -> ExitCode {
+    run_all(trials_over(variants, trials))
+}
+
+/// Runs what was asked for of them.
+pub(crate) fn run_all(trials: Vec<Trial>) -> ExitCode {
     // Loaded once, where they can be: they are found loaded by each instance then.
+    let _programs = hearken::mechanism::bpf::Programs::load();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// What `trials` makes for each variant that can be had.
+pub(crate) fn trials_over<V: Variant>(
+    variants: impl Iterator<Item = V>,
+    trials: impl Fn(&V) -> Vec<Trial>,
+) -> Vec<Trial> {
+    // To find out what can be had.
     let _programs = hearken::mechanism::bpf::Programs::load();
     let mut all = Vec::new();
     for variant in variants {
-        match variant.try_open() {
-            Ok(_) => all.extend(trials(&variant)),
+        match variant.probe() {
+            Ok(()) => all.extend(trials(&variant)),
             Err(reason) => {
                 let required = std::env::var_os(REQUIRED).is_some();
                 let must = required && !variant.is_privileged();
@@ -133,7 +157,7 @@ fn run_over<V: Variant>(
             }
         }
     }
-    libtest_mimic::run(&Arguments::from_args(), all).exit_code()
+    all
 }
 
 /// A test of a variant.

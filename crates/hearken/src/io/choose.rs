@@ -1,0 +1,156 @@
+//! Choosing an implementation of [`Io`] by name: any mechanism, for [`readiness`](super::readiness), or
+//! [`uring`](super::uring).
+
+use std::fmt;
+
+use super::Io;
+use super::readiness::{Policy, ReadinessIo};
+use super::uring::{self, Settings, UringIo};
+use crate::Wakeups;
+use crate::mechanism::{self, Choice, Open, Options, SelectError, Unavailable};
+
+/// The name of [`uring`](super::uring) on every command line.
+pub const URING: &str = "uring";
+
+/// One line on what it is.
+pub const URING_SUMMARY: &str = "io_uring(7) completions: the kernel performs the operations";
+
+/// What can be chosen about it.
+pub const URING_OPTIONS: &[Choice] = uring::OPTIONS;
+
+/// An implementation with its options, as said on a command line: that of a mechanism, or
+/// `uring:option=value`.
+#[derive(Clone, Debug)]
+pub enum Spec {
+    /// Readiness, over this mechanism.
+    Readiness(mechanism::Spec),
+    /// io_uring's completions, with these options.
+    Uring(Options),
+}
+
+impl Spec {
+    /// Its name, without options.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Spec::Readiness(spec) => spec.entry.name,
+            Spec::Uring(_) => URING,
+        }
+    }
+
+    /// True if it needs privileges, with these options.
+    pub fn needs_privileges(&self) -> bool {
+        matches!(self, Spec::Readiness(spec) if spec.needs_privileges())
+    }
+
+    /// May this user have it here and now?
+    ///
+    /// # Errors
+    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    pub fn probe(&self) -> Result<(), Unavailable> {
+        match self {
+            Spec::Readiness(spec) => spec.probe(),
+            Spec::Uring(options) => {
+                let settings = Settings::of(options, &Policy::default());
+                mechanism::apart(|| UringIo::new(settings).map(drop))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spec::Readiness(spec) => spec.fmt(f),
+            Spec::Uring(options) => write!(f, "{URING}{options}"),
+        }
+    }
+}
+
+/// What `spec` says: `uring`, or a mechanism, or [`AUTO`](mechanism::AUTO), each with options after it.
+///
+/// ```
+/// use hearken::io::{Spec, find};
+///
+/// assert!(matches!(find("uring:buffers=64")?, Spec::Uring(_)));
+/// assert_eq!(find("epoll-edge")?.name(), "epoll-edge");
+/// # Ok::<(), hearken::mechanism::SelectError>(())
+/// ```
+///
+/// # Errors
+/// [`SelectError::Unknown`], [`SelectError::Option`].
+pub fn find(spec: &str) -> Result<Spec, SelectError> {
+    let (name, options) = spec.split_once(':').map_or((spec, None), |(name, of)| (name, Some(of)));
+    if name != URING {
+        return mechanism::find(spec).map(Spec::Readiness).map_err(|error| match error {
+            SelectError::Unknown { name, known } => {
+                SelectError::Unknown { name, known: format!("{known}, {URING}") }
+            }
+            other => other,
+        });
+    }
+    let mut chosen = Options::defaults(URING_OPTIONS);
+    for option in options.into_iter().flat_map(|options| options.split(':')) {
+        chosen.choose(URING, option)?;
+    }
+    Ok(Spec::Uring(chosen))
+}
+
+/// All names: those of the mechanisms in the table, and [`URING`].
+pub fn names() -> impl Iterator<Item = &'static str> {
+    mechanism::TABLE.iter().map(|entry| entry.name).chain([URING])
+}
+
+/// Something to be done with an implementation whose type is known only at run time.
+pub trait Visitor {
+    /// What it yields.
+    type Output;
+
+    /// Does it; `name` says what was opened, without its options.
+    fn visit<I: Io>(self, name: &'static str, io: I) -> Self::Output;
+}
+
+/// Opens what `spec` says and hands it, with its type, to `visitor`: readiness by `policy`, or io_uring, to
+/// which what `policy` says of turns and of what is sent applies; woken by `wakeups`. Where that is
+/// [`AUTO`](mechanism::AUTO) and the best is refused after all, the next best is opened.
+///
+/// # Errors
+/// [`SelectError`]: there is no such name or option, or the kernel refuses it.
+pub fn visit<V: Visitor>(
+    spec: &str,
+    policy: &Policy,
+    wakeups: Wakeups,
+    visitor: V,
+) -> Result<V::Output, SelectError> {
+    let refused = |reason| SelectError::Unavailable { name: spec.to_owned(), reason };
+    match find(spec)? {
+        Spec::Readiness(_) => {
+            mechanism::visit(spec, Over { policy, wakeups, visitor })?.map_err(refused)
+        }
+        Spec::Uring(options) => {
+            let settings = Settings::of(&options, policy);
+            let io = UringIo::with_wakeups(settings, wakeups).map_err(refused)?;
+            Ok(visitor.visit(URING, io))
+        }
+    }
+}
+
+/// Makes an implementation of a mechanism.
+struct Over<'a, V> {
+    policy: &'a Policy,
+    wakeups: Wakeups,
+    visitor: V,
+}
+
+impl<V: Visitor> mechanism::Visitor for Over<'_, V> {
+    type Output = Result<V::Output, Unavailable>;
+
+    fn visit<M: Open>(self, mechanism: M) -> Self::Output {
+        let io = ReadinessIo::with_wakeups(mechanism, *self.policy, self.wakeups);
+        let io = io.map_err(|error| Unavailable {
+            call: "declaring interest in wake-ups",
+            error,
+            remedy: "free memory, or raise the limits of what the mechanism needs",
+        })?;
+        Ok(self.visitor.visit(M::NAME, io))
+    }
+}

@@ -1,0 +1,518 @@
+//! [`Io`] by io_uring(7): the kernel performs the operations, and tells when they are done.
+//!
+//! A listener has one multishot accept, and a connection one multishot receive into buffers that the
+//! kernel chooses from ([`Settings::buffers`]); what is sent in a turn is handed over in the next wait,
+//! all of it in one call, but for small answers, where [`SendsBy::Calls`]. An idle connection owns no
+//! buffer.
+//!
+//! Its traps, and what is done about each:
+//!
+//! a) A request holds the open file: a socket that is closed while it receives is not closed, and its
+//!    peer hears of no end. The receive is cancelled first, in the same call. A slot goes to another
+//!    connection when its last request has ended: no completion is then taken for another's.
+//! b) The first receive of a connection is single, since one that has nothing more to receive needs no
+//!    cancellation to be closed: a request, its answer, and a close.
+//! c) A multishot request ends when the queue of completions is full, and when there is no buffer. It
+//!    is armed again: for want of a buffer when one has come back, in turn.
+//! d) The kernel accepts all that there are, and fills what buffers it has, whatever the caller has said
+//!    meanwhile. Connections that a stopped listener has accepted are kept until it is started, and reset
+//!    if it is closed. When fewer are left of those that were [reserved](Io::reserve) than the queue of
+//!    completions holds, one is accepted in the ring, and what else there is by accept(2), as long as
+//!    it is wanted. What was received while the [`Pool`] could not lend is given out when it can.
+//! e) Several sends on a socket may overtake each other: one at a time is with the kernel. A send that
+//!    was taken in part goes on where it was; the socket is polled by the kernel in between.
+//! f) What is sent, and what may be received into, stays where it is until the kernel is done. When
+//!    this is dropped it cancels all and waits; memory that the kernel would not let go of is leaked.
+//! g) A part of a file goes by sendfile(2), as the ring has no such operation: its splice(2) is always
+//!    done by a thread of the kernel's own, twice for each piece, through a pipe. What waits for room is
+//!    a poll request.
+//! h) connect(2) is called and then polled for, so that what is refused at once is said at once.
+//! i) A descriptor's number that waits to be handed over must not come to mean another: it is closed
+//!    in the ring then, behind what names it, and at once otherwise.
+//! j) Descriptors are ordinary ones. Direct ones would save a table's locking at each accept, and are
+//!    not to be had by what an [`Io`] answers at once: addresses, what was delivered, an end.
+
+// Memory is shared with the kernel here; each block says why that is sound.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+use std::{fmt, io};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{self, SendFlags, sockopt};
+
+use super::readiness::Policy;
+use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
+use crate::event::Token;
+use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
+use crate::ring::{Cqe, Ring, Sqe, Work, op};
+use crate::sys;
+use crate::timer::{Time, Wheel};
+use crate::waker::{Waker, Wakeups};
+
+mod buffers;
+mod closing;
+mod completing;
+mod sending;
+mod socket;
+mod submitting;
+
+use buffers::Buffers;
+pub(super) use buffers::Provided;
+use completing::Held;
+use sending::{Message, Sends};
+use socket::{Sockets, State};
+
+/// How small answers are sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SendsBy {
+    /// By send(2), at once; what that does not take, by the ring. What was taken needs no completion,
+    /// no copy and no buffer, and who closes behind it can do so at once.
+    #[default]
+    Calls,
+    /// By the ring: all that is sent in a turn is handed over in one call.
+    Ring,
+}
+
+/// How a [`UringIo`] works.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many buffers may be lent for received bytes, and how many for what is sent: 32,768 at most.
+    pub buffers: usize,
+    /// The size of a buffer for received bytes.
+    pub buffer_size: usize,
+    /// The size of a buffer for what is sent.
+    pub head_size: usize,
+    /// After how many bytes of a file it is another connection's turn.
+    pub turn_bytes: usize,
+    /// How many of the kernel's completions a turn takes at most.
+    pub batch: usize,
+    /// How [`send_now`](Io::send_now) sends.
+    pub sends: SendsBy,
+    /// Room for what is to be handed to the kernel; more is handed over in several calls.
+    pub submissions: u32,
+    /// Room for completions; the kernel keeps what does not fit.
+    pub completions: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            buffers: 4096,
+            buffer_size: 16 * 1024,
+            head_size: 16 * 1024,
+            turn_bytes: 256 * 1024,
+            batch: 512,
+            sends: SendsBy::default(),
+            submissions: 256,
+            completions: 4096,
+        }
+    }
+}
+
+/// A turn that has come to nothing is gone on with so often, where there is something to be done.
+const AGAIN: u32 = 8;
+/// How many connections are accepted by calls in a turn.
+const ACCEPTS: u32 = 64;
+
+/// What can be said of it on a command line.
+pub(super) const OPTIONS: &[Choice] = &[
+    Choice {
+        name: "sends",
+        help: "small answers by a call each, at once, or by the ring, in one call for all",
+        values: Values::OneOf(&["calls", "ring"]),
+    },
+    Choice {
+        name: "buffers",
+        help: "buffers that the kernel receives into, at most",
+        values: Values::Number { default: 4096, least: 1, most: 32_768 },
+    },
+    Choice {
+        name: "size",
+        help: "bytes in each",
+        values: Values::Number { default: 16_384, least: 64, most: 1 << 20 },
+    },
+    Choice {
+        name: "completions",
+        help: "room in the queue of completions; rounded up to a power of two",
+        values: Values::Number { default: 4096, least: 16, most: 32_768 },
+    },
+];
+
+impl Settings {
+    /// What was chosen, for a `policy` that may have been made for readiness.
+    pub(super) fn of(options: &Options, policy: &Policy) -> Settings {
+        let completions = options.number("completions") as u32;
+        let defaults = Settings::default();
+        Settings {
+            buffers: options.number("buffers") as usize,
+            buffer_size: options.number("size") as usize,
+            head_size: policy.buffer_size,
+            turn_bytes: policy.turn_bytes,
+            batch: policy.batch,
+            sends: if options.get("sends") == "ring" { SendsBy::Ring } else { SendsBy::Calls },
+            submissions: defaults.submissions.min(completions),
+            completions,
+        }
+    }
+}
+
+/// [`Io`] by io_uring. See the [module](self).
+pub struct UringIo {
+    ring: Ring,
+    buffers: Buffers,
+    sockets: Sockets,
+    sends: Sends,
+    /// What submissions name until they are handed over: as many as there are submissions.
+    messages: Box<[Message]>,
+    message: usize,
+    settings: Settings,
+    /// How many connections there may be.
+    reserved: usize,
+    wheel: Wheel,
+    now: Time,
+    pool: Pool,
+    waker: Waker,
+    wakeups: OwnedFd,
+    hears_wakeups: bool,
+    /// Requests that have not ended.
+    under_way: usize,
+    /// Completions that an operation made at once.
+    done: VecDeque<Completion>,
+    /// What was received and waits for the pool.
+    held: VecDeque<Held>,
+    /// Taken off the ring to make room, before it was their turn.
+    spilled: VecDeque<Cqe>,
+    /// How many completions of the kernel's this turn still has.
+    due: u32,
+    /// How often the ring may be entered again in this turn, and how many connections be accepted.
+    again: u32,
+    accepts: u32,
+    /// All of this turn was taken.
+    ended: bool,
+    /// What the kernel may have to be told of before the wait.
+    changed: Vec<Token>,
+    /// What waits for a buffer.
+    starved: VecDeque<Token>,
+    /// What can go on without a completion: in this turn, and, having had its share, in the next.
+    turn: VecDeque<Token>,
+    later: VecDeque<Token>,
+    /// Accepted for listeners that had been stopped.
+    kept: VecDeque<(Token, OwnedFd)>,
+    counters: Counters,
+    /// What ended its use.
+    failed: Option<io::Error>,
+}
+
+impl fmt::Debug for UringIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringIo")
+            .field("deferred", &self.ring.is_deferred())
+            .field("open", &self.sockets.open())
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
+    }
+}
+
+impl UringIo {
+    /// Asks the kernel for one. It stays in the thread that asks.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    pub fn new(settings: Settings) -> Result<UringIo, Unavailable> {
+        UringIo::made(settings, || {
+            Wakeups::new().map_err(|error| Unavailable {
+                call: "socketpair",
+                error,
+                remedy: "raise the limit of open files",
+            })
+        })
+    }
+
+    /// As [`new`](UringIo::new), woken by what was made before.
+    ///
+    /// # Errors
+    /// As [`new`](UringIo::new).
+    pub fn with_wakeups(settings: Settings, wakeups: Wakeups) -> Result<UringIo, Unavailable> {
+        UringIo::made(settings, || Ok(wakeups))
+    }
+
+    fn made(
+        settings: Settings,
+        wakeups: impl FnOnce() -> Result<Wakeups, Unavailable>,
+    ) -> Result<UringIo, Unavailable> {
+        let submissions = settings.submissions.clamp(8, 4096);
+        let completions = settings.completions.clamp(2 * submissions, 32_768);
+        let ring = Ring::open(Work::Deferred, (submissions, completions))?;
+        ring.require(op::SEND_ZC, "it needs Linux 6.0, for multishot receives")?;
+        let count = settings.buffers.clamp(1, 32_768) as u16;
+        let size = settings.buffer_size.clamp(64, 1 << 24) as u32;
+        let buffers = Buffers::new(&ring, count, size)?;
+        let (waker, wakeups) = wakeups()?.split();
+        let now = Time::now();
+        Ok(UringIo {
+            ring,
+            buffers,
+            sockets: Sockets::default(),
+            sends: Sends::default(),
+            messages: (0..submissions.next_power_of_two()).map(|_| Message::EMPTY).collect(),
+            message: 0,
+            settings: Settings { turn_bytes: settings.turn_bytes.max(1), completions, ..settings },
+            reserved: usize::MAX,
+            wheel: Wheel::new(now),
+            now,
+            pool: Pool::new(usize::from(count), settings.head_size),
+            waker,
+            wakeups,
+            hears_wakeups: false,
+            under_way: 0,
+            done: VecDeque::new(),
+            held: VecDeque::new(),
+            spilled: VecDeque::new(),
+            due: 0,
+            again: 0,
+            accepts: 0,
+            ended: true,
+            changed: Vec::new(),
+            starved: VecDeque::new(),
+            turn: VecDeque::new(),
+            later: VecDeque::new(),
+            kept: VecDeque::new(),
+            counters: Counters::default(),
+            failed: None,
+        })
+    }
+}
+
+impl UringIo {
+    /// Sends by a call, if that is how it is to be; what that does not take, by the ring.
+    #[inline]
+    fn send_at_once(&mut self, on: Token, bytes: &[u8], flags: SendFlags) -> bool {
+        let Some(socket) = self.sockets.get(on) else {
+            return false;
+        };
+        let mut taken = 0;
+        let hindered = State::CONNECTING | State::BROKEN | State::LAST;
+        if self.settings.sends == SendsBy::Calls
+            && socket.sends == socket::NONE
+            && !socket.state.intersects(hindered)
+            && let Some(fd) = &socket.fd
+        {
+            // What failed or would block is found to do so again below, where it is dealt with.
+            taken = net::send(fd, bytes, flags).unwrap_or(0);
+            socket.sent += taken as u64;
+            if taken == bytes.len() {
+                return true;
+            }
+        }
+        let mut head = self.pool.lend_beyond();
+        head.as_vec().extend_from_slice(&bytes[taken..]);
+        self.queue(on, Outgoing { head, body: Body::None }, false);
+        false
+    }
+}
+
+impl Io for UringIo {
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::listening(addr, options))?;
+        Ok(self.sockets.insert(fd, State::LISTENER))
+    }
+
+    fn reserve(&mut self, connections: usize) {
+        self.reserved = connections;
+        self.sockets.reserve(connections);
+        self.wheel.reserve(connections);
+    }
+
+    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::connecting(addr, source))?;
+        match net::connect(&fd, &addr) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {} // (h)
+            Err(errno) => return Err(errno.into()),
+        }
+        let raw = fd.as_raw_fd();
+        let on = self.sockets.insert(fd, State::CONNECTING | State::SENDING);
+        self.begin(
+            sending::request(on.slot()),
+            Sqe::poll(raw, PollFlags::OUT.bits().into(), false),
+        );
+        Ok(on)
+    }
+
+    fn start(&mut self, on: Token) {
+        let Some(socket) = self.sockets.get(on) else {
+            return;
+        };
+        if socket.state.contains(State::ENDED) {
+            return;
+        }
+        socket.state.insert(State::STARTED);
+        if socket.state.contains(State::LISTENER) && !self.kept.is_empty() {
+            self.go_on(on, false); // (d)
+        }
+        self.change_later(on);
+    }
+
+    fn stop(&mut self, on: Token) {
+        if let Some(socket) = self.sockets.get(on) {
+            socket.state.remove(State::STARTED);
+            self.change_later(on);
+        }
+    }
+
+    fn send(&mut self, on: Token, what: Outgoing) {
+        self.queue(on, what, false);
+    }
+
+    #[inline]
+    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
+        self.send_at_once(on, bytes, SendFlags::NOSIGNAL)
+    }
+
+    #[inline]
+    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
+        self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
+    }
+
+    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
+        self.queue(on, what, true)
+    }
+
+    fn shutdown(&mut self, on: Token) {
+        if let Some(fd) = self.sockets.fd(on) {
+            // It fails only where the peer is gone, which receiving will tell.
+            let _ = net::shutdown(fd, net::Shutdown::Write);
+        }
+    }
+
+    fn close(&mut self, on: Token) {
+        if self.sockets.get(on).is_some() {
+            self.retire(on);
+        }
+    }
+
+    fn abort(&mut self, on: Token) {
+        if let Some(fd) = self.sockets.fd(on) {
+            // Refused, it is an ordinary close.
+            let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+        }
+        self.close(on);
+    }
+
+    fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
+        match deadline {
+            _ if self.sockets.get(on).is_none() => {}
+            Some(deadline) => self.wheel.arm(on.slot(), deadline),
+            None => {
+                self.wheel.cancel(on.slot());
+            }
+        }
+    }
+
+    fn delivered(&self, on: Token) -> u64 {
+        let Some(fd) = self.sockets.fd(on) else {
+            return 0;
+        };
+        self.sockets.sent(on).saturating_sub(sys::unacknowledged(fd).unwrap_or(0))
+    }
+
+    fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
+        let fd = self.sockets.fd(on).ok_or(io::ErrorKind::NotConnected)?;
+        Ok(net::getsockname(fd)?.try_into()?)
+    }
+
+    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
+        let fd = self.sockets.fd(on).ok_or(io::ErrorKind::NotConnected)?;
+        let addr = net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
+        Ok(addr.try_into()?)
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
+        if !self.ended {
+            return Ok(());
+        }
+        self.ended = false;
+        self.counters.waits += 1;
+        self.prepare();
+        let there = self.ring.has_completions() || !self.spilled.is_empty();
+        let feeds = !self.held.is_empty() && !self.pool.is_exhausted();
+        if there || feeds || !self.turn.is_empty() || !self.done.is_empty() {
+            if self.ring.stirs() {
+                self.enter(0, None);
+            }
+        } else {
+            let until = [self.wheel.next(), until].into_iter().flatten().min();
+            let timeout = until.map(|until| until.since(Time::now()));
+            self.enter(u32::from(timeout != Some(Duration::ZERO)), timeout);
+        }
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        self.again = AGAIN;
+        self.accepts = ACCEPTS;
+        self.deal();
+        self.counters.empty_waits += u64::from(self.due == 0);
+        self.now = Time::now();
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Completion> {
+        loop {
+            while let Some(completion) = self.done.pop_front() {
+                if self.sockets.get(completion.on).is_some() {
+                    self.again = 0;
+                    return Some(completion);
+                }
+            }
+            let completion = if !self.held.is_empty() && !self.pool.is_exhausted() {
+                self.let_go()
+            } else if self.due > 0 {
+                self.due -= 1;
+                let completion = self.spilled.pop_front().or_else(|| self.ring.next());
+                completion.and_then(|completion| self.complete(completion))
+            } else if let Some(on) = self.turn.pop_front() {
+                self.resume(on)
+            } else {
+                let Some(slot) = self.wheel.expired(self.now) else {
+                    if self.again > 0 && self.goes_on() {
+                        continue;
+                    }
+                    self.ended = true;
+                    return None;
+                };
+                let on = self.sockets.token_at(slot);
+                on.map(|on| Completion { on, what: What::Deadline })
+            };
+            if completion.is_some() {
+                self.again = 0;
+                return completion;
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        let (overflows, calls) = (self.ring.overflows(), self.ring.calls());
+        Counters { overflows, calls, ..self.counters }
+    }
+
+    fn open(&self) -> usize {
+        self.sockets.open()
+    }
+}

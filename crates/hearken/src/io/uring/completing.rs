@@ -1,0 +1,280 @@
+//! What the kernel's completions come to.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, SocketFlags, sockopt};
+
+use super::UringIo;
+use super::buffers::Provided;
+use super::socket::State;
+use super::submitting::of;
+use crate::event::Token;
+use crate::io::{Completion, What};
+use crate::ring::{Cqe, Sqe};
+use crate::waker::Wakeups;
+
+/// What a wake-up is "on": no token is ever this.
+const NOBODY: Token = Token::from_bits(u64::MAX);
+
+/// What a connection has received and waits for the pool, and what comes behind it; never empty.
+pub(super) struct Held {
+    on: Token,
+    what: VecDeque<Received>,
+}
+
+enum Received {
+    Bytes(Provided),
+    End,
+    Failure(Errno),
+}
+
+impl UringIo {
+    /// What a completion of the kernel's comes to, if anything.
+    #[inline]
+    pub(super) fn complete(&mut self, completion: Cqe) -> Option<Completion> {
+        let slot = completion.user_data() as u32;
+        let completed = match (completion.user_data() >> 32) as u32 {
+            of::RECEIVE => self.on_received(slot, completion),
+            of::SEND => self.on_sent(slot, completion.result()),
+            of::ACCEPT => self.on_accepted(slot, completion),
+            of::WAKE => self.on_woken(completion),
+            _ => None,
+        };
+        self.counters.events += u64::from(completed.is_some());
+        completed
+    }
+
+    fn on_received(&mut self, slot: u32, completion: Cqe) -> Option<Completion> {
+        let result = completion.result();
+        let bytes = completion.buffer().map(|number| {
+            let length = u32::try_from(result).unwrap_or(0);
+            self.buffers.take(number, length)
+        });
+        let ended = !completion.has_more();
+        self.under_way -= usize::from(ended);
+        let socket = self.sockets.at(slot)?;
+        if ended {
+            socket.state.remove(State::ARMED | State::CANCELLED);
+        }
+        if !socket.state.contains(State::OPEN) {
+            self.counters.spurious += 1;
+            self.sockets.vacate(slot);
+            return None; // The buffer goes back.
+        }
+        let on = Token::new(slot, socket.generation);
+        let what = match (result, bytes) {
+            (1.., Some(bytes)) => {
+                socket.state.insert(State::HEARD);
+                Received::Bytes(bytes)
+            }
+            (0.., _) => {
+                socket.state.remove(State::STARTED);
+                socket.state.insert(State::ENDED);
+                Received::End
+            }
+            (error, _) => match Errno::from_raw_os_error(-error) {
+                Errno::NOBUFS => {
+                    self.starve(on);
+                    return None;
+                }
+                Errno::CANCELED | Errno::INTR | Errno::AGAIN => {
+                    self.change_later(on);
+                    return None;
+                }
+                errno => {
+                    socket.state.remove(State::STARTED);
+                    socket.state.insert(State::ENDED);
+                    Received::Failure(errno)
+                }
+            },
+        };
+        if ended && socket.state.contains(State::STARTED) {
+            self.change_later(on);
+        }
+        if self.pool.is_exhausted() || !self.held.is_empty() {
+            self.hold(on, what);
+            return None;
+        }
+        Some(self.give(on, what))
+    }
+
+    #[inline]
+    fn give(&self, on: Token, what: Received) -> Completion {
+        let what = match what {
+            Received::Bytes(bytes) => What::Received(self.pool.lend_provided(bytes)),
+            Received::End => What::End,
+            Received::Failure(errno) => What::ReceiveFailed(errno.into()),
+        };
+        Completion { on, what }
+    }
+
+    /// Holds back what comes while the pool does not lend (d).
+    #[cold]
+    fn hold(&mut self, on: Token, what: Received) {
+        match self.held.iter_mut().rev().find(|held| held.on == on) {
+            Some(held) => held.what.push_back(what),
+            None => self.held.push_back(Held { on, what: VecDeque::from([what]) }),
+        }
+    }
+
+    /// Gives out the first of what was held back; then it is another connection's turn.
+    pub(super) fn let_go(&mut self) -> Option<Completion> {
+        let Held { on, mut what } = self.held.pop_front()?;
+        self.sockets.get(on)?;
+        self.counters.events += 1;
+        let first = what.pop_front()?;
+        if !what.is_empty() {
+            self.held.push_back(Held { on, what });
+        }
+        Some(self.give(on, first))
+    }
+
+    /// Has it wait for a buffer (c).
+    #[cold]
+    fn starve(&mut self, on: Token) {
+        self.buffers.grow();
+        if let Some(socket) = self.sockets.get(on)
+            && !socket.state.contains(State::STARVED)
+        {
+            socket.state.insert(State::STARVED);
+            self.starved.push_back(on);
+        }
+    }
+
+    fn on_accepted(&mut self, slot: u32, completion: Cqe) -> Option<Completion> {
+        let result = completion.result();
+        let accepted = (result >= 0).then(|| {
+            // SAFETY: the kernel has just made this descriptor, for us.
+            unsafe { OwnedFd::from_raw_fd(result as RawFd) }
+        });
+        let ended = !completion.has_more();
+        self.under_way -= usize::from(ended);
+        let socket = self.sockets.at(slot)?;
+        if ended {
+            socket.state.remove(State::ARMED | State::CANCELLED);
+        }
+        let on = Token::new(slot, socket.generation);
+        let state = socket.state;
+        if !state.contains(State::OPEN) {
+            self.sockets.vacate(slot);
+            if let Some(accepted) = accepted {
+                reset(&accepted);
+            }
+            return None;
+        }
+        if ended {
+            self.change_later(on);
+            if accepted.is_some() && state.contains(State::STARTED) {
+                self.go_on(on, false);
+            }
+        } else if !state.contains(State::CANCELLED) && self.is_careful() {
+            if let Some(socket) = self.sockets.get(on) {
+                socket.state.insert(State::CANCELLED);
+            }
+            self.order(Sqe::cancel(completion.user_data()));
+        }
+        match accepted {
+            Some(accepted) if state.contains(State::STARTED) => Some(self.welcome(on, accepted)),
+            Some(accepted) => {
+                self.kept.push_back((on, accepted)); // (d)
+                None
+            }
+            None => self.on_accept_failed(on, Errno::from_raw_os_error(-result)),
+        }
+    }
+
+    /// True if the kernel might accept more connections than there may be.
+    #[inline]
+    pub(super) fn is_careful(&self) -> bool {
+        let there = self.sockets.open() + self.kept.len();
+        self.reserved.saturating_sub(there) <= self.settings.completions as usize
+    }
+
+    fn welcome(&mut self, on: Token, accepted: OwnedFd) -> Completion {
+        let connection = self.sockets.insert(accepted, State::empty());
+        Completion { on, what: What::Accepted(connection) }
+    }
+
+    fn on_accept_failed(&mut self, on: Token, errno: Errno) -> Option<Completion> {
+        match errno {
+            // What became of a connection before it was accepted is no failure of the listener:
+            // accept(2), "Error handling".
+            Errno::CANCELED
+            | Errno::INTR
+            | Errno::AGAIN
+            | Errno::CONNABORTED
+            | Errno::NETDOWN
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::HOSTDOWN
+            | Errno::NONET
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH => None,
+            errno => {
+                let socket = self.sockets.get(on)?;
+                let started = socket.state.contains(State::STARTED);
+                socket.state.remove(State::STARTED);
+                started.then(|| Completion { on, what: What::AcceptFailed(errno.into()) })
+            }
+        }
+    }
+
+    /// Gives out what a listener accepted while it was stopped; or accepts, where the kernel is not to
+    /// do that by itself. One at a time.
+    fn accept(&mut self, on: Token) -> Option<Completion> {
+        let socket = self.sockets.get(on)?;
+        if !socket.state.contains(State::STARTED) {
+            return None;
+        }
+        let armed = socket.state.contains(State::ARMED);
+        let accepted = match self.kept.iter().position(|(of, _)| *of == on) {
+            Some(at) => self.kept.remove(at).map(|(_, accepted)| accepted)?,
+            None if armed || !self.is_careful() => return None,
+            None => {
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                match net::accept_with(self.sockets.fd(on)?, flags) {
+                    Ok(accepted) => accepted,
+                    Err(errno) => return self.on_accept_failed(on, errno),
+                }
+            }
+        };
+        self.accepts = self.accepts.saturating_sub(1);
+        self.go_on(on, self.accepts == 0);
+        Some(self.welcome(on, accepted))
+    }
+
+    /// Goes on with what was queued.
+    pub(super) fn resume(&mut self, on: Token) -> Option<Completion> {
+        let socket = self.sockets.get(on)?;
+        socket.state.remove(State::QUEUED);
+        if socket.state.contains(State::LISTENER) {
+            return self.accept(on);
+        }
+        self.go_on_sending(on);
+        None
+    }
+
+    fn on_woken(&mut self, completion: Cqe) -> Option<Completion> {
+        if !completion.has_more() {
+            self.under_way -= 1;
+            self.hears_wakeups = false;
+        }
+        // Several polls may have told of one.
+        let any = Wakeups::drain(self.wakeups.as_fd());
+        any.then_some(Completion { on: NOBODY, what: What::Woken })
+    }
+}
+
+/// Has a connection that nobody has seen closed with a reset, as its listener's end would have.
+pub(super) fn reset(connection: &OwnedFd) {
+    let _ = sockopt::set_socket_linger(connection, Some(Duration::ZERO));
+}
+
+/// What the kernel says of a poll request.
+pub(super) fn failure(result: i32) -> Option<io::Error> {
+    (result < 0).then(|| io::Error::from_raw_os_error(-result))
+}

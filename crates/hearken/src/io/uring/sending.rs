@@ -1,0 +1,421 @@
+//! Sending, and being connected.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
+use std::ptr;
+
+use bytes::Buf;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{self, SendFlags, sockopt};
+
+use super::UringIo;
+use super::completing::failure;
+use super::socket::{NONE, State};
+use super::submitting::{name, of};
+use crate::event::Token;
+use crate::io::{Body, Completion, Outgoing, What};
+use crate::ring::Sqe;
+
+/// What a socket takes at once, unless it is full already: one that is linked to a close is no longer.
+const SHORT: usize = 8 * 1024;
+
+/// What a `sendmsg` names, until it is handed over.
+pub(super) struct Message {
+    header: libc::msghdr,
+    parts: [libc::iovec; 2],
+}
+
+impl Message {
+    pub(super) const EMPTY: Message = Message {
+        // SAFETY: no name, no parts, no control data.
+        header: unsafe { std::mem::zeroed() },
+        parts: [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2],
+    };
+}
+
+/// A send that is not completed.
+struct Send {
+    what: Outgoing,
+    /// The next on the same socket; and, of the first, the last.
+    next: u32,
+    last: u32,
+    /// Bytes of a file that it has had of this turn.
+    used: usize,
+    /// To be closed behind.
+    closes: bool,
+    /// Tells it from another that had its place.
+    serial: u32,
+}
+
+/// The sends that are not completed, of all sockets.
+#[derive(Default)]
+pub(super) struct Sends {
+    all: Vec<Option<Send>>,
+    free: Vec<u32>,
+    /// Those that were begun in this turn, and in the one before, with their serial numbers.
+    begun: Vec<(u32, u32)>,
+    handed_over: Vec<(u32, u32)>,
+    serial: u32,
+}
+
+impl Sends {
+    fn insert(&mut self, what: Outgoing, closes: bool) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.all.push(None);
+            self.all.len() as u32 - 1
+        });
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        self.all[index as usize] =
+            Some(Send { what, next: NONE, last: index, used: 0, closes, serial });
+        index
+    }
+
+    #[inline]
+    fn get(&mut self, index: u32) -> Option<&mut Send> {
+        self.all.get_mut(index as usize)?.as_mut()
+    }
+
+    fn append(&mut self, first: u32, index: u32) {
+        let Some(head) = self.get(first) else { return };
+        let last = std::mem::replace(&mut head.last, index);
+        if let Some(last) = self.get(last) {
+            last.next = index;
+        }
+    }
+
+    /// What was not taken in a whole turn waits for its peer: it takes no place in the pool.
+    #[inline]
+    pub(super) fn keep_waiting(&mut self) {
+        while let Some((index, serial)) = self.handed_over.pop() {
+            if let Some(send) = self.get(index)
+                && send.serial == serial
+            {
+                send.what.head.keep();
+            }
+        }
+        std::mem::swap(&mut self.begun, &mut self.handed_over);
+    }
+
+    /// Drops the first, and tells the next.
+    fn remove(&mut self, first: u32) -> u32 {
+        let Some(send) = self.all.get_mut(first as usize).and_then(Option::take) else {
+            return NONE;
+        };
+        self.free.push(first);
+        let Send { next, last, .. } = send;
+        if let Some(send) = self.get(next) {
+            send.last = last;
+        }
+        next
+    }
+
+    /// Drops all from `first` on.
+    pub(super) fn remove_all(&mut self, mut first: u32) {
+        while first != NONE {
+            first = self.remove(first);
+        }
+    }
+
+    /// Drops all behind `first`, which is with the kernel.
+    pub(super) fn remove_behind(&mut self, first: u32) {
+        if let Some(send) = self.get(first) {
+            let next = std::mem::replace(&mut send.next, NONE);
+            send.last = first;
+            self.remove_all(next);
+        }
+    }
+
+    /// How much of the head of `first` is to be sent.
+    pub(super) fn head_length(&mut self, first: u32) -> usize {
+        self.get(first).map_or(0, |send| send.what.head.len())
+    }
+
+    /// Leaves what is sent to whoever may still read it.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.all));
+    }
+}
+
+/// What is next of a send.
+enum Step {
+    Complete,
+    /// All of the head and nothing else; or head and body; or of the body.
+    Head {
+        closes: bool,
+    },
+    Both,
+    Body,
+    /// Until there is room.
+    Wait,
+    /// It has had its share of this turn.
+    Yield,
+    Failed(io::Error),
+}
+
+/// The request of a slot that sends or connects.
+pub(super) const fn request(slot: u32) -> u64 {
+    name(of::SEND, slot)
+}
+
+impl UringIo {
+    /// Sends `what` when it is its turn, and says whether it will be closed behind, if that is wanted.
+    pub(super) fn queue(&mut self, on: Token, mut what: Outgoing, last: bool) -> bool {
+        let Some(socket) = self.sockets.get(on) else {
+            return false;
+        };
+        if socket.state.intersects(State::BROKEN | State::LAST) {
+            return false;
+        }
+        let closes =
+            last && matches!(what.body, Body::None) && (1..=SHORT).contains(&what.head.len());
+        if what.head.is_empty() {
+            what.head.release();
+        }
+        what.head.own();
+        if socket.sends != NONE || socket.state.contains(State::CONNECTING) {
+            what.head.keep();
+        }
+        let index = self.sends.insert(what, closes);
+        if socket.sends == NONE {
+            socket.sends = index;
+            if !socket.state.contains(State::CONNECTING) {
+                self.go_on_sending(on);
+            }
+        } else {
+            self.sends.append(socket.sends, index);
+        }
+        closes
+    }
+
+    /// Goes on with the first of the sends, unless it is with the kernel.
+    pub(super) fn go_on_sending(&mut self, on: Token) {
+        // A chain of three at most is not to be cut by an enter.
+        self.make_room(3);
+        loop {
+            let Some(socket) = self.sockets.get(on) else {
+                return;
+            };
+            if socket.sends == NONE || socket.state.intersects(State::SENDING | State::CONNECTING) {
+                return;
+            }
+            let (first, fd) = (socket.sends, socket.raw());
+            let Some(send) = self.sends.get(first) else {
+                return;
+            };
+            let flags = SendFlags::NOSIGNAL.bits();
+            let entry = match socket.fd.as_ref().map_or(Step::Complete, |fd| {
+                send.step(fd.as_fd(), self.settings.turn_bytes, &mut socket.sent)
+            }) {
+                Step::Complete => {
+                    socket.sends = self.sends.remove(first);
+                    self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
+                    continue;
+                }
+                Step::Failed(error) => {
+                    let failed = self.fail_sends(on, error);
+                    self.done.extend(failed);
+                    return;
+                }
+                Step::Yield => {
+                    send.used = 0;
+                    return self.go_on(on, true);
+                }
+                Step::Wait => {
+                    send.used = 0;
+                    Sqe::poll(fd, PollFlags::OUT.bits().into(), false)
+                }
+                Step::Head { closes: false } => Sqe::send(fd, &raw const *send.what.head, flags),
+                Step::Head { closes: true } => {
+                    let flags = flags | libc::MSG_WAITALL as u32;
+                    Sqe::send(fd, &raw const *send.what.head, flags).link()
+                }
+                Step::Body => match &send.what.body {
+                    Body::Bytes(bytes) => Sqe::send(fd, &raw const **bytes, flags),
+                    _ => return,
+                },
+                Step::Both => {
+                    let Body::Bytes(bytes) = &send.what.body else { return };
+                    self.message = (self.message + 1) % self.messages.len();
+                    let message = &mut self.messages[self.message];
+                    for (part, bytes) in message.parts.iter_mut().zip([&send.what.head[..], bytes])
+                    {
+                        part.iov_base = bytes.as_ptr().cast_mut().cast();
+                        part.iov_len = bytes.len();
+                    }
+                    message.header.msg_iov = message.parts.as_mut_ptr();
+                    message.header.msg_iovlen = message.parts.len();
+                    Sqe::sendmsg(fd, &raw const message.header, flags)
+                }
+            };
+            let (closes, serial) = (send.closes, send.serial);
+            let armed = socket.state.contains(State::ARMED);
+            socket.state.insert(State::SENDING);
+            socket.state.set(State::LAST, closes);
+            self.sends.begun.push((first, serial));
+            self.begin(request(on.slot()), entry);
+            if closes {
+                if armed {
+                    self.order(Sqe::cancel(name(of::RECEIVE, on.slot())).hard_link()); // (a)
+                }
+                self.order(Sqe::close(fd));
+            }
+            return;
+        }
+    }
+
+    /// Breaks off: nothing more is sent.
+    fn fail_sends(&mut self, on: Token, error: io::Error) -> Option<Completion> {
+        let socket = self.sockets.get(on)?;
+        socket.state.insert(State::BROKEN);
+        let first = std::mem::replace(&mut socket.sends, NONE);
+        self.sends.remove_all(first);
+        Some(Completion { on, what: What::Sent(Err(error)) })
+    }
+
+    /// A send, or a wait for room or for being connected, has ended.
+    pub(super) fn on_sent(&mut self, slot: u32, result: i32) -> Option<Completion> {
+        self.under_way -= 1;
+        let socket = self.sockets.at(slot)?;
+        socket.state.remove(State::SENDING);
+        let first = socket.sends;
+        let closed = socket.state.contains(State::LAST)
+            && usize::try_from(result).is_ok_and(|sent| sent == self.sends.head_length(first));
+        if closed && let Some(fd) = socket.fd.take() {
+            let _ = fd.into_raw_fd(); // The kernel closes it, or has.
+        }
+        socket.state.remove(State::LAST);
+        if !socket.state.contains(State::OPEN) {
+            socket.fd = None;
+            socket.sends = NONE;
+            self.sends.remove_all(first);
+            self.sockets.vacate(slot);
+            self.counters.spurious += 1;
+            return None;
+        }
+        let on = Token::new(slot, socket.generation);
+        if socket.state.contains(State::CONNECTING) {
+            return self.on_connected(on, failure(result));
+        }
+        let send = self.sends.get(first)?;
+        let sends_file = matches!(send.what.body, Body::File(_));
+        if result < 0 && !sends_file {
+            let errno = Errno::from_raw_os_error(-result);
+            if !matches!(errno, Errno::INTR | Errno::AGAIN) {
+                return self.fail_sends(on, errno.into());
+            }
+        } else if !sends_file {
+            socket.sent += result as u64;
+            send.take(result as usize);
+        }
+        if closed {
+            socket.sends = NONE;
+            self.sends.remove_all(first);
+            self.wheel.cancel(slot);
+            self.sockets.retire(slot);
+            self.sockets.vacate(slot);
+            return Some(Completion { on, what: What::Sent(Ok(())) });
+        }
+        let complete = !sends_file && send.is_empty();
+        if complete {
+            socket.sends = self.sends.remove(first);
+            if socket.sends == NONE {
+                return Some(Completion { on, what: What::Sent(Ok(())) });
+            }
+        }
+        self.go_on_sending(on);
+        complete.then_some(Completion { on, what: What::Sent(Ok(())) })
+    }
+
+    fn on_connected(&mut self, on: Token, failed: Option<io::Error>) -> Option<Completion> {
+        let socket = self.sockets.get(on)?;
+        socket.state.remove(State::CONNECTING);
+        let result = match (failed, socket.fd.as_ref().map(sockopt::socket_error)) {
+            (Some(error), _) => Err(error),
+            (None, Some(Ok(Ok(())))) => Ok(()),
+            (None, Some(Ok(Err(errno)) | Err(errno))) => Err(errno.into()),
+            (None, None) => Err(Errno::BADF.into()),
+        };
+        if result.is_err() {
+            socket.state.insert(State::ENDED | State::BROKEN);
+            let first = std::mem::replace(&mut socket.sends, NONE);
+            self.sends.remove_all(first);
+        } else {
+            self.change_later(on);
+            self.go_on_sending(on);
+        }
+        Some(Completion { on, what: What::Connected(result) })
+    }
+}
+
+impl Send {
+    fn is_empty(&self) -> bool {
+        let body = match &self.what.body {
+            Body::None => true,
+            Body::Bytes(bytes) => bytes.is_empty(),
+            Body::File(part) => part.length == 0,
+        };
+        body && self.what.head.is_empty()
+    }
+
+    /// So many bytes were sent.
+    fn take(&mut self, sent: usize) {
+        let of_head = sent.min(self.what.head.len());
+        self.what.head.consume(of_head);
+        if self.what.head.is_empty() {
+            self.what.head.release(); // The body may take long.
+        }
+        if let Body::Bytes(bytes) = &mut self.what.body {
+            bytes.advance((sent - of_head).min(bytes.len()));
+        }
+    }
+
+    /// What is to be done. A file is sent here, as far as it goes (g).
+    fn step(&mut self, fd: BorrowedFd<'_>, share: usize, sent: &mut u64) -> Step {
+        if self.is_empty() {
+            return Step::Complete;
+        }
+        let Outgoing { head, body } = &mut self.what;
+        let part = match body {
+            Body::None => return Step::Head { closes: self.closes },
+            Body::Bytes(bytes) if bytes.is_empty() => return Step::Head { closes: false },
+            Body::Bytes(_) if head.is_empty() => return Step::Body,
+            Body::Bytes(_) => return Step::Both,
+            Body::File(part) => part,
+        };
+        loop {
+            let left = share.saturating_sub(self.used);
+            let taken = if !head.is_empty() {
+                let mut flags = SendFlags::NOSIGNAL;
+                flags.set(SendFlags::MORE, part.length > 0);
+                net::send(fd, head, flags)
+            } else if part.length == 0 {
+                return Step::Complete;
+            } else if left == 0 {
+                return Step::Yield;
+            } else {
+                let count = usize::try_from(part.length).unwrap_or(usize::MAX).min(left);
+                rustix::fs::sendfile(fd, &*part.file, Some(&mut part.offset), count)
+            };
+            match taken {
+                Ok(0) => return Step::Failed(io::ErrorKind::UnexpectedEof.into()),
+                Ok(taken) => {
+                    *sent += taken as u64;
+                    self.used = self.used.saturating_add(taken);
+                    if head.is_empty() {
+                        part.length -= taken as u64;
+                    } else {
+                        head.consume(taken);
+                        if head.is_empty() {
+                            head.release();
+                        }
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Step::Wait,
+                Err(errno) => return Step::Failed(errno.into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! io_uring as one more implementation, under the settings that matter.
+
+use std::fmt;
+
+use hearken::io::uring::{SendsBy, Settings, UringIo};
+use hearken::mechanism::Unavailable;
+
+use crate::suite::{Any, Variant};
+use crate::{Case, Clause};
+
+/// Settings with their name.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting {
+    name: &'static str,
+    make: fn() -> Settings,
+    /// As in [`Case`].
+    share: Option<usize>,
+}
+
+pub(crate) const ALL: &[Setting] = &[
+    Setting { name: "default", make: Settings::default, share: None },
+    Setting { name: "tiny", make: tiny, share: Some(1000) },
+    Setting { name: "narrow", make: narrow, share: None },
+    Setting { name: "ring", make: ring, share: None },
+];
+
+/// Few buffers that hold little.
+fn tiny() -> Settings {
+    let (buffers, buffer_size, head_size, turn_bytes) = (2, 64, 64, 1000);
+    Settings { buffers, buffer_size, head_size, turn_bytes, ..Settings::default() }
+}
+
+/// Queues that run full.
+fn narrow() -> Settings {
+    Settings {
+        submissions: 8,
+        completions: 16,
+        buffers: 100,
+        sends: SendsBy::Ring,
+        ..Settings::default()
+    }
+}
+
+/// Sends by the ring only.
+fn ring() -> Settings {
+    Settings { sends: SendsBy::Ring, ..Settings::default() }
+}
+
+/// Hands `clause` a case of io_uring.
+pub(crate) fn over(setting: &Setting, clause: Clause<UringIo>) {
+    clause(&Case {
+        io: &|| UringIo::new((setting.make)()).unwrap(),
+        spins: false,
+        share: setting.share,
+        accepts: None,
+        steady: true,
+    });
+}
+
+impl Variant for Setting {
+    fn try_open(&self) -> Result<Any, Unavailable> {
+        unreachable!("it is no mechanism")
+    }
+
+    fn probe(&self) -> Result<(), Unavailable> {
+        let make = self.make;
+        let apart = std::thread::spawn(move || UringIo::new(make()).map(drop));
+        apart.join().unwrap()
+    }
+
+    fn is_privileged(&self) -> bool {
+        false
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uring::{}", self.name)
+    }
+}
