@@ -53,6 +53,8 @@ Examples:
       To everybody, with two event loops.
   hearken serve public --listen 127.0.0.1:0 --events poll --accept-limit 1 --io wait-first
       As a paper's server did, on any port that is free.
+  hearken serve public --events uring
+      By io_uring's completions: the kernel accepts, receives and sends.
   hearken serve public --events rt-signal:dequeue=one:recover=select --rt-queue 64
       By real-time signals, taken one at a time, with a queue that overflows soon.
 

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hearken::mechanism::TABLE;
+use hearken::io::{find, names};
 use hearken_lab::export::Exhibit;
 use hearken_lab::{LabError, Progress, QuickConfig, Report, Settings, Shown, export, table};
 
@@ -83,11 +83,11 @@ fn launch(args: &LaunchArgs) -> Result<ExitCode, Failure> {
 fn settings(args: QuickArgs) -> Result<Settings, Failure> {
     let defaults = Settings::default();
     let mechanisms = if args.mechanisms.is_empty() {
-        let here = TABLE.iter().filter(|entry| entry.spec().probe().is_ok());
-        here.map(|entry| entry.name.to_owned()).collect()
+        let here = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
+        here.map(str::to_owned).collect()
     } else {
         for name in &args.mechanisms {
-            hearken::mechanism::find(name).map_err(Failure::usage)?;
+            find(name).map_err(Failure::usage)?;
         }
         args.mechanisms
     };

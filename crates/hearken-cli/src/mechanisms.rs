@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use hearken::io::{self as events, URING, URING_OPTIONS, URING_SUMMARY};
 use hearken::mechanism::auto::{self, Ranking, Verdict};
 use hearken::mechanism::{ChangeCost, Choice, Entry, Sharing, TABLE, Trigger, WaitCost, Watches};
 use serde_json::{Value, json};
@@ -64,7 +65,7 @@ fn sharing(entry: &Entry) -> &'static str {
 fn as_json() -> String {
     let ranking = auto::choose();
     let chosen = ranking.best().entry.name;
-    let rows: Vec<Value> = TABLE
+    let mut rows: Vec<Value> = TABLE
         .iter()
         .map(|entry| {
             let refused = entry.spec().probe().err();
@@ -75,9 +76,7 @@ fn as_json() -> String {
                 "reason": refused.map(|reason| reason.to_string()),
                 "auto": entry.name == chosen,
                 "measured_ns": measured(ranking, entry),
-                "options": entry.options.iter().map(|Choice { name, help, values }| json!({
-                    "name": name, "help": help, "values": values.to_string(),
-                })).collect::<Vec<_>>(),
+                "options": options(entry.options),
                 "semantics": {
                     "trigger": trigger(entry),
                     "wait_cost_grows_with": wait_cost(entry),
@@ -95,7 +94,29 @@ fn as_json() -> String {
             })
         })
         .collect();
+    let refused = uring_refused();
+    rows.push(json!({
+        "name": URING,
+        "summary": URING_SUMMARY,
+        "available": refused.is_none(),
+        "reason": refused,
+        "auto": false,
+        "measured_ns": null,
+        "options": options(URING_OPTIONS),
+        // It tells what was done, not what could be.
+        "semantics": null,
+    }));
     format!("{:#}\n", Value::Array(rows))
+}
+
+fn options(choices: &[Choice]) -> Value {
+    let option = |Choice { name, help, values }: &Choice| json!({ "name": name, "help": help, "values": values.to_string() });
+    choices.iter().map(option).collect()
+}
+
+/// Why io_uring's completions cannot be had here, if they cannot.
+fn uring_refused() -> Option<String> {
+    events::find(URING).ok()?.probe().err().map(|reason| reason.to_string())
 }
 
 /// What a round of the measurement for `auto` took, if it was measured.
@@ -126,12 +147,25 @@ fn as_table() -> String {
             change_cost(entry),
             entry.summary
         );
-        for Choice { name, help, values } in entry.options {
-            text += &format!("{:<19} :{name}={values}  {help}\n", "");
-        }
-        if let Some(reason) = refused {
-            text += &format!("{:<19} {reason}\n", "");
-        }
+        text += &details(entry.options, refused.map(|reason| reason.to_string()));
+    }
+    let refused = uring_refused();
+    let here = if refused.is_none() { "yes" } else { "no" };
+    text += &format!(
+        "{URING:<14} {here:<4} {:<8} {:<19} {:<12} {URING_SUMMARY}\n",
+        "-", "completed", "on the wait"
+    );
+    text + &details(URING_OPTIONS, refused)
+}
+
+/// What can be chosen, and why it cannot be had.
+fn details(choices: &[Choice], refused: Option<String>) -> String {
+    let mut text = String::new();
+    for Choice { name, help, values } in choices {
+        text += &format!("{:<19} :{name}={values}  {help}\n", "");
+    }
+    if let Some(reason) = refused {
+        text += &format!("{:<19} {reason}\n", "");
     }
     text
 }

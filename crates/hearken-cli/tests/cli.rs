@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use hearken::mechanism::TABLE;
+use hearken::io::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -89,7 +89,7 @@ fn mechanisms_are_those_of_the_table() {
     assert!(output.status.success());
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, TABLE.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    assert_eq!(names, hearken::io::names().collect::<Vec<_>>());
     for row in &rows {
         assert_eq!(row["available"].as_bool().unwrap(), row["reason"].is_null(), "{row}");
     }
@@ -102,15 +102,15 @@ fn mechanisms_are_those_of_the_table() {
 #[test]
 fn every_mechanism_serves_and_stops() {
     let dir = site();
-    for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
+    for name in hearken::io::names().filter(|name| find(name).unwrap().probe().is_ok()) {
         let mut args = vec!["serve", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
-        args.extend(["--events", entry.name, "--workers", "2"]);
+        args.extend(["--events", name, "--workers", "2"]);
         let mut server = Running::start(&args);
         let line = server.line();
         let addr = line
             .strip_prefix("listening on http://")
             .and_then(|rest| rest.strip_suffix(" connections)\n")?.split_once(' '))
-            .filter(|(_, rest)| rest.starts_with(&format!("({}, 2 workers, ", entry.name)))
+            .filter(|(_, rest)| rest.starts_with(&format!("({name}, 2 workers, ")))
             .map(|(addr, _)| addr)
             .unwrap_or_else(|| panic!("{line:?}"));
         let mut client = TcpStream::connect(addr).unwrap();
@@ -120,7 +120,7 @@ fn every_mechanism_serves_and_stops() {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.ends_with("\r\n\r\n<p>hark</p>"), "{answer}");
         server.signal(Signal::TERM);
-        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{}", entry.name);
+        assert_eq!(server.child.wait().unwrap().code(), Some(0), "{name}");
     }
 }
 

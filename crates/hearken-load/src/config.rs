@@ -47,7 +47,7 @@ pub struct Config {
     pub headers: Vec<String>,
     /// Decides the arrivals; drawn, and told in the report, where it is not given.
     pub seed: Option<u64>,
-    /// The name of the event mechanism, as in [`hearken::mechanism::TABLE`].
+    /// How events are had, as [`hearken::io::find`] takes it.
     pub events: String,
 }
 

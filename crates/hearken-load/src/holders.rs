@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
+use hearken::Waker;
 use hearken::descriptors::Table;
-use hearken::io::Io;
-use hearken::io::readiness::ReadinessIo;
-use hearken::mechanism::{self, Open, Unavailable, Visitor};
-use hearken::{Waker, Wakeups};
+use hearken::io::{self as events, Io, Visitor};
+use hearken::mechanism::Unavailable;
 
 use crate::config::{Config, LoadError};
 use crate::idle::Idlers;
@@ -59,7 +58,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// For tables of so many descriptors.
     pub(crate) fn new(config: &Config, descriptors: u64) -> Result<Plan, LoadError> {
-        let spec = mechanism::find(&config.events)?;
+        let spec = events::find(&config.events)?;
         let room = usize::try_from(descriptors.saturating_sub(SPARE)).unwrap_or(usize::MAX).max(1);
         let own = config.idle > room.saturating_sub(config.connections.get())
             // Programs in the kernel tell descriptors by their number for the whole process.
@@ -96,8 +95,8 @@ impl Holders {
             };
             let thread = Builder::new().name(format!("holder-{index}"));
             let started = Table::Own.spawn(thread, start, |start, wakeups| {
-                let events = start.events.clone();
-                match mechanism::visit(&events, Hold { start, wakeups }) {
+                let name = start.events.clone();
+                match events::visit(&name, &policy(), wakeups, start) {
                     Ok(held) => held,
                     Err(refused) => Err(io::Error::other(refused)),
                 }
@@ -165,17 +164,11 @@ struct Start {
     stop: Arc<AtomicBool>,
 }
 
-struct Hold {
-    start: Start,
-    wakeups: Wakeups,
-}
-
-impl Visitor for Hold {
+impl Visitor for Start {
     type Output = io::Result<Held>;
 
-    fn visit<M: Open>(self, mechanism: M) -> io::Result<Held> {
-        let Start { mut target, mut idlers, state, stop, .. } = self.start;
-        let mut io = ReadinessIo::with_wakeups(mechanism, policy(), self.wakeups)?;
+    fn visit<I: Io>(self, _: &'static str, mut io: I) -> io::Result<Held> {
+        let Start { mut target, mut idlers, state, stop, .. } = self;
         while !stop.load(Ordering::Acquire) {
             let more = idlers.prepare(&mut io, &mut target);
             io.wait(if more { Some(io.now()) } else { idlers.until() })?;

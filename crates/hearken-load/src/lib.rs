@@ -43,9 +43,9 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
-use hearken::descriptors;
-use hearken::io::readiness::{Policy, ReadinessIo};
-use hearken::mechanism::{self, Open, Visitor};
+use hearken::io::readiness::Policy;
+use hearken::io::{self, Io};
+use hearken::{Wakeups, descriptors};
 use rustix::thread::set_current_timer_slack;
 
 mod active;
@@ -109,8 +109,10 @@ pub fn run(
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     // Or the kernel delays each wait by up to 50 us to save wake-ups. Refused, lateness shows it.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
-    let report =
-        mechanism::visit(&config.events, Run { config, target, descriptors, progress, stop });
+    let wakeups = Wakeups::new()
+        .map_err(|source| LoadError::System { action: "prepare to wait for events", source })?;
+    let run = Run { config, target, descriptors, progress, stop };
+    let report = io::visit(&config.events, &policy(), wakeups, run);
     let _ = set_current_timer_slack(None);
     report?
 }
@@ -124,13 +126,11 @@ struct Run<'a> {
     stop: &'a AtomicBool,
 }
 
-impl Visitor for Run<'_> {
+impl io::Visitor for Run<'_> {
     type Output = Result<Report, LoadError>;
 
-    fn visit<M: Open>(self, mechanism: M) -> Result<Report, LoadError> {
+    fn visit<I: Io>(self, name: &'static str, io: I) -> Result<Report, LoadError> {
         let Run { config, target, descriptors, progress, stop } = self;
-        let io = ReadinessIo::new(mechanism, policy())
-            .map_err(|source| LoadError::System { action: "prepare to wait for events", source })?;
         // Of a size that can be typed, and that every reader of JSON keeps.
         let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
         let plan = Plan::new(config, descriptors)?;
@@ -155,7 +155,7 @@ impl Visitor for Run<'_> {
         drive.idlers.bytes.sent += held.bytes.sent;
         let mut report = conclude(config, &drive.active, &drive.idlers.bytes, idle, outcome);
         report.seed = seed;
-        report.events = M::NAME.to_owned();
+        report.events = name.to_owned();
         let other = drive.active.tally.other.as_deref();
         report.warnings = warning::all(&report, outcome, descriptors, other);
         report.warnings.extend(drive.idlers.misses.sentences());

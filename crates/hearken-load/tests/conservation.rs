@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use hearken::mechanism::{Entry, TABLE};
+use hearken::io::{find, names};
 use hearken_load::{Arrivals, Config, Errors, Report, run};
 use proptest::prelude::*;
 use server::{Act, Server, refusing};
@@ -97,15 +97,15 @@ fn check(act: Act, events: &str, per_connection: Option<u32>) {
 }
 
 /// The mechanisms that can be had here.
-fn here() -> Vec<&'static Entry> {
-    TABLE.iter().filter(|entry| entry.spec().probe().is_ok()).collect()
+fn here() -> Vec<&'static str> {
+    names().filter(|name| find(name).unwrap().probe().is_ok()).collect()
 }
 
 fn check_all(per_connection: Option<u32>) {
-    for entry in here() {
+    for name in here() {
         thread::scope(|scope| {
             for act in Act::ALL {
-                scope.spawn(move || check(act, entry.name, per_connection));
+                scope.spawn(move || check(act, name, per_connection));
             }
         });
     }
@@ -128,10 +128,10 @@ fn over_a_connection_for_three_requests() {
 
 #[test]
 fn refused() {
-    for entry in here() {
+    for name in here() {
         for per_connection in [None, NonZeroU32::new(1)] {
             let (url, _held) = refusing();
-            let report = load(&Config { per_connection, ..config(url, entry.name) });
+            let report = load(&Config { per_connection, ..config(url, name) });
             assert_conserved(&report);
             assert_eq!(report.errors.conn_refused, 60, "{report}");
             assert_eq!(report.connections_opened, 0, "{report}");
@@ -197,7 +197,7 @@ proptest! {
             per_connection: per_connection.and_then(NonZeroU32::new),
             timeout: Duration::from_millis(150),
             idle,
-            ..config(server.url(), mechanism.name)
+            ..config(server.url(), mechanism)
         });
         assert_conserved(&report);
         prop_assert!(report.requests.replies <= server.replies());

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use hearken::Waker;
-use hearken::mechanism::TABLE;
+use hearken::io::{find, names};
 use hearken_load::{Config, Progress, Report, Snapshot, run};
 use server::{Act, Server, refusing};
 
@@ -64,10 +64,10 @@ fn holding(url: String, idle: usize, events: &str) -> Config {
 #[test]
 fn lost_connections_are_made_again() {
     thread::scope(|scope| {
-        for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
+        for name in names().filter(|name| find(name).unwrap().probe().is_ok()) {
             scope.spawn(|| {
                 let server = Server::start(|_| Act::Reply);
-                let config = holding(server.url(), 100, entry.name);
+                let config = holding(server.url(), 100, name);
                 let report = while_running(&config, |said| {
                     until_holding(said, 100);
                     server.until(|server| server.accepted() >= 100);
@@ -89,9 +89,9 @@ fn lost_connections_are_made_again() {
 
 #[test]
 fn each_may_ask_first() {
-    for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
+    for name in names().filter(|name| find(name).unwrap().probe().is_ok()) {
         let server = Server::start(|_| Act::Chunked);
-        let config = Config { idle_request: true, ..holding(server.url(), 50, entry.name) };
+        let config = Config { idle_request: true, ..holding(server.url(), 50, name) };
         let report = while_running(&config, |said| until_holding(said, 50));
         assert_eq!(server.replies(), 50);
         assert_eq!((report.idle.held, report.idle.lost), (50, 0), "{report}");

@@ -17,7 +17,7 @@ pub struct Config {
     pub site: SiteConfig,
     /// Where it listens; port 0 takes any that is free.
     pub listen: SocketAddr,
-    /// The mechanism's name, or `auto`.
+    /// How events are had, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or `auto`.
     pub events: String,
     /// How many event loops there are, each a thread with its own listening socket
     /// (`SO_REUSEPORT`), and, where there are several, its own table of descriptors: each holds as

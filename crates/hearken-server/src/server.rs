@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use hearken::descriptors::{self, Table};
-use hearken::io::readiness::{Policy, ReadinessIo};
-use hearken::mechanism::{self, Open, SelectError, Unavailable, Visitor};
+use hearken::io::readiness::Policy;
+use hearken::io::{self as events, Io};
+use hearken::mechanism::{self, SelectError, Unavailable};
 use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -119,7 +120,7 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let spec = mechanism::find(&config.events)?;
+    let spec = events::find(&config.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
@@ -248,8 +249,14 @@ fn run_worker(start: Start, wakeups: Wakeups) -> io::Result<()> {
     let Start { config, share, stop, ready, ends_all } = start;
     let _ends_all = ends_all;
     let (name, refusal) = (config.events.clone(), ready.clone());
-    let start = StartWorker { config, share, stop, ready, wakeups };
-    mechanism::visit(&name, start).unwrap_or_else(|refused| {
+    let policy = Policy {
+        order: config.order,
+        accept_limit: config.accept_limit,
+        interest: config.interest,
+        ..Policy::default()
+    };
+    let start = StartWorker { config, share, stop, ready };
+    events::visit(&name, &policy, wakeups, start).unwrap_or_else(|refused| {
         let _ = refusal.send(Err(refused.into()));
         Ok(())
     })
@@ -260,20 +267,13 @@ struct StartWorker {
     share: Share,
     stop: Arc<AtomicBool>,
     ready: mpsc::SyncSender<Ready>,
-    wakeups: Wakeups,
 }
 
-impl Visitor for StartWorker {
+impl events::Visitor for StartWorker {
     type Output = io::Result<()>;
 
-    fn visit<M: Open>(self, mechanism: M) -> io::Result<()> {
-        let StartWorker { config, share, stop, ready, wakeups } = self;
-        let policy = Policy {
-            order: config.order,
-            accept_limit: config.accept_limit,
-            interest: config.interest,
-            ..Policy::default()
-        };
+    fn visit<I: Io>(self, name: &'static str, io: I) -> io::Result<()> {
+        let StartWorker { config, share, stop, ready } = self;
         let started = (|| {
             let site =
                 crate::site::SiteConfig { open_files: share.open_files, ..config.site.clone() };
@@ -283,7 +283,6 @@ impl Visitor for StartWorker {
                 AccessLog::open(path)
                     .map_err(|error| StartError::Log { path: path.display().to_string(), error })
             });
-            let io = ReadinessIo::with_wakeups(mechanism, policy, wakeups)?;
             let addr = config.listen;
             let worker = Worker::new(io, site, log.transpose()?, &config, share, stop)
                 .map_err(|error| StartError::Listen { addr, error })?;
@@ -291,7 +290,7 @@ impl Visitor for StartWorker {
         })();
         match started {
             Ok((addr, worker)) => {
-                let _ = ready.send(Ok((addr, M::NAME)));
+                let _ = ready.send(Ok((addr, name)));
                 worker.run()
             }
             Err(error) => {

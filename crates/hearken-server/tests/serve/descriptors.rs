@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hearken::mechanism;
+use hearken::io::{Spec, find};
 use rustix::process::{Resource, Rlimit, prlimit, setrlimit};
 
 use crate::support::{Client, HANG, Running, Site, Way, get, ms, pattern, workers};
@@ -69,7 +69,7 @@ pub(crate) fn fewer_connections_than_workers(way: &Way) {
 
 /// Each worker has a table of its own, so that two hold more than one does.
 pub(crate) fn more_than_one_table_holds(way: &Way) {
-    if mechanism::find(way.events).unwrap().needs_privileges() {
+    if find(way.events).unwrap().needs_privileges() {
         return; // One table for all.
     }
     let site = Site::new();
@@ -140,7 +140,10 @@ fn flood(way: &Way, taken: u64) {
     thread::sleep(ms(500));
     let used = server.cpu_time() - before;
     // But for mechanisms that never rest.
-    let restless = mechanism::find(way.events).unwrap().entry.semantics.registers_both;
+    let restless = match find(way.events).unwrap() {
+        Spec::Readiness(spec) => spec.entry.semantics.registers_both,
+        Spec::Uring(_) => false,
+    };
     assert!(restless || used < ms(150), "{used:?} of CPU time in 500 ms of waiting");
 
     if taken > 0 {

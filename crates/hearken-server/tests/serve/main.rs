@@ -1,5 +1,5 @@
 //! A running server, seen through sockets: one test for each clause, over every mechanism in the
-//! table; and the clauses that depend on it, under every policy, over one of each kind.
+//! table, and io_uring; and the clauses that depend on it, under every policy, over one of each kind.
 //!
 //! A clause is a function of a [`Way`](support::Way) to serve. A mechanism that this kernel
 //! refuses is skipped, and says so. Times are waited for with a lower bound where the server
@@ -31,10 +31,10 @@ macro_rules! suite {
 }
 
 /// All clauses.
-macro_rules! over_mechanisms {
-    ($($name:ident => $mechanism:ty,)*) => {$(
+macro_rules! all_clauses {
+    ($name:ident, $way:expr) => {
         mod $name {
-            suite! { crate::support::Way::of::<$mechanism>();
+            suite! { $way;
                 requests:
                     files_of_every_size
                     many_on_one_connection
@@ -89,10 +89,18 @@ macro_rules! over_mechanisms {
                     scripts;
             }
         }
-    )*};
+    };
+}
+
+macro_rules! over_mechanisms {
+    ($($name:ident => $mechanism:ty,)*) => {
+        $(all_clauses! { $name, crate::support::Way::of::<$mechanism>() })*
+    };
 }
 
 hearken::for_each_mechanism!(over_mechanisms);
+all_clauses! { uring, crate::support::Way::named("uring") }
+all_clauses! { uring_tiny, crate::support::Way::named("uring:buffers=2:size=64:completions=16") }
 
 /// What waiting and accepting may break, under each policy.
 macro_rules! over_policies {

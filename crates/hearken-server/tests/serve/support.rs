@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hearken::io::find;
 use hearken::io::readiness::{InterestPolicy, Order};
-use hearken::mechanism::{self, Open};
+use hearken::mechanism::Open;
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Server, start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,8 +39,12 @@ pub(crate) struct Way {
 
 impl Way {
     pub(crate) fn of<M: Open>() -> Way {
+        Way::named(M::NAME)
+    }
+
+    pub(crate) fn named(events: &'static str) -> Way {
         Way {
-            events: M::NAME,
+            events,
             order: Order::default(),
             accept_limit: None,
             interest: InterestPolicy::default(),
@@ -53,7 +58,7 @@ impl Way {
 
     /// Itself, if this kernel has its mechanism.
     pub(crate) fn available(self) -> Option<Way> {
-        match mechanism::find(self.events).unwrap().probe() {
+        match find(self.events).unwrap().probe() {
             Ok(()) => Some(self),
             Err(refused) => {
                 eprintln!("skipped: {} cannot be had here: {refused}", self.events);
