@@ -32,7 +32,7 @@ pub(crate) enum Phase {
 }
 
 bitflags::bitflags! {
-    #[derive(Clone, Copy, Debug, Default)]
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(crate) struct Flags: u8 {
         /// It has had an answer: it is idle between requests, not new.
         const SERVED = 1;
@@ -44,6 +44,8 @@ bitflags::bitflags! {
         const LINGER = 8;
         /// Receiving was stopped while it is being sent to.
         const STOPPED = 16;
+        /// It is closed behind what is sent, without being asked to.
+        const CLOSES = 32;
     }
 }
 

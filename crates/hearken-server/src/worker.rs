@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Body, Buffer, Io, ListenOptions, Outgoing, What};
+use hearken::io::{Body, Buffer, Io, Last, ListenOptions, Outgoing, What};
 use hearken::timer::Time;
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 use rustix::time::{ClockId, clock_gettime};
@@ -318,11 +318,15 @@ impl<I: Io> Worker<I> {
     /// is for the next request.
     fn send(&mut self, on: Token, body: Body) -> bool {
         if matches!(body, Body::None) {
-            let ends = self.connections[on.slot() as usize].flags.contains(Flags::CLOSE);
-            let done = if ends {
+            let flags = &mut self.connections[on.slot() as usize].flags;
+            let done = if !flags.contains(Flags::CLOSE) {
+                self.io.send_now(on, &self.out)
+            } else if flags.contains(Flags::LINGER) {
                 self.io.send_before_end(on, &self.out)
             } else {
-                self.io.send_now(on, &self.out)
+                let last = self.io.send_last(on, &self.out);
+                flags.set(Flags::CLOSES, last == Last::Closes);
+                last == Last::Done
             };
             self.out.clear();
             return self.sent_now(on, done);
@@ -510,7 +514,8 @@ impl<I: Io> Worker<I> {
     /// Ends a connection whose last answer was sent.
     fn end(&mut self, on: Token) {
         let flags = self.connections[on.slot() as usize].flags;
-        if flags.contains(Flags::LINGER) && !flags.contains(Flags::ENDED) {
+        let lingers = flags & (Flags::LINGER | Flags::ENDED | Flags::CLOSES) == Flags::LINGER;
+        if lingers {
             self.linger(on);
         } else {
             self.close(on);

@@ -100,7 +100,7 @@ macro_rules! over_mechanisms {
 
 hearken::for_each_mechanism!(over_mechanisms);
 all_clauses! { uring, crate::support::Way::named("uring") }
-all_clauses! { uring_tiny, crate::support::Way::named("uring:buffers=2:size=64:completions=16") }
+all_clauses! { uring_tiny, crate::support::Way::named("uring:sends=ring:buffers=2:size=64:completions=16") }
 
 /// What waiting and accepting may break, under each policy.
 macro_rules! over_policies {

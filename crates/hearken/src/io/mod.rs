@@ -87,6 +87,19 @@ impl fmt::Debug for Outgoing {
     }
 }
 
+/// What became of a [last send](Io::send_last).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Last {
+    /// All of it is sent, and no [`What::Sent`] comes: the caller closes.
+    Done,
+    /// It completes as other sends do, and then the caller closes.
+    Later,
+    /// It is closed behind what is sent: the [`What::Sent`] that is `Ok` is the last completion, with
+    /// which the token is no more; one that has failed leaves the closing to the caller.
+    Closes,
+}
+
 /// What became of an operation.
 #[derive(Debug)]
 pub struct Completion {
@@ -195,15 +208,11 @@ pub trait Io {
         self.send_now(on, bytes)
     }
 
-    /// Sends `what` as [`send`](Io::send) does, as the last that is sent on the connection, and may
-    /// close it behind: true if it will, for which it need not be told of the one to be asked for the
-    /// other. The [`What::Sent`] that is `Ok` is then the last completion, with which the token is no
-    /// more; one that has failed leaves the connection to be closed. Until then nothing else is to be
-    /// asked for but a deadline, and [`close`](Io::close) or [`abort`](Io::abort), which give up
-    /// waiting. Where it is false, this was an ordinary send, and closing is the caller's.
-    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
-        self.send(on, what);
-        false
+    /// As [`send_before_end`](Io::send_before_end), for what is followed by a close and nothing else:
+    /// whoever performs it may close, too. Until then nothing is to be asked for but a deadline, and
+    /// [`close`](Io::close) or [`abort`](Io::abort), which give up waiting.
+    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
+        if self.send_before_end(on, bytes) { Last::Done } else { Last::Later }
     }
 
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that

@@ -46,7 +46,7 @@ use rustix::io::Errno;
 use rustix::net::{self, SendFlags, sockopt};
 
 use super::readiness::Policy;
-use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
+use super::{Body, Completion, Io, Last, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::Token;
 use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
 use crate::ring::{Cqe, Ring, Sqe, Work, op};
@@ -378,8 +378,14 @@ impl Io for UringIo {
         self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
     }
 
-    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
-        self.queue(on, what, true)
+    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
+        if self.settings.sends == SendsBy::Calls {
+            return if self.send_before_end(on, bytes) { Last::Done } else { Last::Later };
+        }
+        let mut head = self.pool.lend_beyond();
+        head.as_vec().extend_from_slice(bytes);
+        let closes = self.queue(on, Outgoing { head, body: Body::None }, true);
+        if closes { Last::Closes } else { Last::Later }
     }
 
     fn shutdown(&mut self, on: Token) {

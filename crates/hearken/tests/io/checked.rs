@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use hearken::Token;
-use hearken::io::{Completion, Io, ListenOptions, Outgoing, Pool, What};
+use hearken::io::{Completion, Io, Last, ListenOptions, Outgoing, Pool, What};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -160,13 +160,13 @@ impl<I: Io> Io for Checked<I> {
         self.io.send(on, what);
     }
 
-    fn send_last(&mut self, on: Token, what: Outgoing) -> bool {
-        let closes = self.io.send_last(on, what);
+    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
+        let last = self.io.send_last(on, bytes);
+        self.sent_now(on, last == Last::Done);
         if let Some(life) = self.live.get_mut(&on) {
-            life.sends += 1;
-            life.closes = closes;
+            life.closes = last == Last::Closes;
         }
-        closes
+        last
     }
 
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {

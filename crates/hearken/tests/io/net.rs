@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::Token;
-use hearken::io::{Body, Buffer, FilePart, Io, ListenOptions, Outgoing, What};
+use hearken::io::{Body, Buffer, FilePart, Io, Last, ListenOptions, Outgoing, What};
 
 use crate::Case;
 use crate::checked::Checked;
@@ -260,9 +260,11 @@ impl<I: Io> Net<I> {
 
     /// Sends `bytes` as the last, and says whether it will be closed behind.
     pub(crate) fn send_last(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let mut head = self.io.pool().lend_beyond();
-        head.as_vec().extend_from_slice(bytes);
-        self.io.send_last(on, Outgoing { head, body: Body::None })
+        let last = self.io.send_last(on, bytes);
+        if last == Last::Done {
+            self.seen(on).sent.push(Ok(()));
+        }
+        last == Last::Closes
     }
 
     /// Sends `bytes` as a body.

@@ -228,7 +228,8 @@ impl UringIo {
                 }
                 Step::Head { closes: false } => Sqe::send(fd, &raw const *send.what.head, flags),
                 Step::Head { closes: true } => {
-                    let flags = flags | libc::MSG_WAITALL as u32;
+                    // The end goes in the packet of the last bytes.
+                    let flags = flags | (libc::MSG_WAITALL | libc::MSG_MORE) as u32;
                     Sqe::send(fd, &raw const *send.what.head, flags).link()
                 }
                 Step::Body => match &send.what.body {
