@@ -341,6 +341,9 @@ pub(crate) struct PeersArgs {
     /// The order of the measurements is drawn from this
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    /// This machine is emulated by WHAT, and its clock counts instructions: see scripts/peers-emulated
+    #[arg(long, hide = true, value_name = "WHAT")]
+    pub(crate) clock_is_instructions: Option<String>,
     /// List the recipes
     #[arg(long = "recipes", conflicts_with = "print_recipe")]
     pub(crate) list: bool,

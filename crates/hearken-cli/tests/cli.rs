@@ -387,6 +387,25 @@ fn servers_are_compared_and_whoever_cannot_is_named() {
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<svg"));
 }
 
+/// The report of an emulated machine has instructions where others have time, and says so.
+#[test]
+fn where_the_clock_counts_instructions_cpu_time_is_instructions() {
+    let out = TempDir::new().unwrap();
+    let mut args = vec!["lab", "peers", "--out", out.path().to_str().unwrap()];
+    args.extend(["--clock-is-instructions", "an emulator", "--server", "hearken"]);
+    args.extend(["--workload", "1b", "--idle", "0", "--requests", "100", "--repetitions", "1"]);
+    let output = run(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
+    assert_eq!(results["settings"]["emulator"], "an emulator");
+    let sample = &results["samples"][0];
+    assert!(sample["instr_by_clock_per_request"].as_f64().unwrap() > 0.0, "{sample}");
+    assert!(sample["cpu_ns_per_request"].is_null() && sample["latency_p50_ns"].is_null());
+    let typed: Vec<_> = results["command_line"].as_array().unwrap().iter().take(4).collect();
+    assert_eq!(typed, ["scripts/peers-emulated", "OUT", "--server", "hearken"]);
+}
+
 #[test]
 fn a_comparison_that_is_interrupted_leaves_no_process() {
     let out = TempDir::new().unwrap();

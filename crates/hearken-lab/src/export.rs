@@ -50,7 +50,13 @@ impl Exhibit for peers::Report {
     }
 
     fn text(&self) -> String {
-        table::under(&peers::table(self), self)
+        let told = table::under(&peers::table(self), self);
+        match &self.settings.emulator {
+            Some(emulator) => {
+                format!("{told}Instructions were counted by emulation: {emulator}.\n")
+            }
+            None => told,
+        }
     }
 }
 

@@ -122,21 +122,33 @@ pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
 }
 
 /// Where and when it was.
-pub(crate) fn facts<S, C, P>(report: &Report<S, C, P>, placed: &str, seed: u64) -> Markup {
+pub(crate) fn facts<S, C, P>(
+    report: &Report<S, C, P>,
+    placed: &str,
+    seed: u64,
+    emulator: Option<&str>,
+) -> Markup {
     let machine = &report.machine;
     let memory = format!("{} GiB", number(mebibytes(machine.memory_bytes as f64) / 1024.0));
     let virtualised = machine.virtualisation.as_deref().unwrap_or("no sign of it");
-    let rows: [(&str, &str); 9] = [
+    let took = number(report.elapsed_s);
+    let took = match emulator {
+        Some(_) => format!("{took} s by its own clock, {took} thousand million instructions"),
+        None => format!("{took} s"),
+    };
+    let rows: [(&str, &str); 10] = [
         ("Processor", &machine.cpu),
         ("Processors allowed", &machine.processors.to_string()),
         ("Placement", placed),
         ("Memory", &memory),
         ("Kernel", &machine.kernel),
         ("Virtual machine", virtualised),
+        ("Emulated by", emulator.unwrap_or_default()),
         ("Began", &report.date),
-        ("Took", &format!("{} s", number(report.elapsed_s))),
+        ("Took", &took),
         ("Seed", &seed.to_string()),
     ];
+    let rows = rows.iter().filter(|(_, value)| !value.is_empty());
     html! {
         table.facts { @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } } }
     }

@@ -172,6 +172,37 @@ fn table_page_and_figures_show_every_server() {
     }
 }
 
+/// Where the clock counts instructions, nothing is called a time, and it is said who counted.
+#[test]
+fn an_emulated_machine_has_instructions_and_no_times() {
+    struct Emulated(Mock);
+    impl Executor<Case, Measurement> for Emulated {
+        fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+            let m = self.0.measure(case, stop)?;
+            let (instr_by_clock_per_request, cpu_ns_per_request) = (m.cpu_ns_per_request, None);
+            Ok(Measurement { instr_by_clock_per_request, cpu_ns_per_request, ..m })
+        }
+    }
+    let mut config = config();
+    config.settings = config.settings.emulated("an <emulator> 1.0".into());
+    assert!(config.settings.check().is_ok() && config.settings.latency_s == 0.0);
+    let placement = Placement { server: vec![0], others: vec![0] };
+    let mut executor = Emulated(mock());
+    let stop = AtomicBool::new(false);
+    let report = peers_with(&config, &mut executor, placement, &mut Silent, &stop).unwrap();
+    let ours = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.workload == "1b";
+    let cell = report.summary.iter().find(ours).unwrap();
+    assert!(cell.cpu_ns.is_none() && cell.cpu_against.to_reference.is_none());
+    assert!((cell.instructions_against.to_reference.unwrap().ratio - 2.0).abs() < 1e-9);
+    let text = table::text(&report);
+    let head = text.lines().next().unwrap();
+    assert!(head.contains("instr/req (emulated)") && !head.contains("CPU"), "{text}");
+    assert!(text.contains("an <emulator> 1.0"), "{text}");
+    let page = export::html(&report);
+    assert!(page.contains("an &lt;emulator&gt; 1.0") && page.contains("per request, emulated"));
+    assert!(!page.contains("gives CPU time"));
+}
+
 #[test]
 fn nonsense_is_refused() {
     let fine = config().settings;

@@ -28,12 +28,28 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
     let out = args.out.clone();
     let config = Config {
         executable: executable()?,
-        command_line: std::env::args().collect(),
+        command_line: match args.clock_is_instructions {
+            Some(_) => outside(std::env::args()),
+            None => std::env::args().collect(),
+        },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: settings(args, &recipes)?,
         recipes,
     };
     report_on(&out, |progress, stop| hearken_lab::peers::peers(&config, progress, stop))
+}
+
+/// What was typed outside of the emulated machine.
+fn outside(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut typed = vec!["scripts/peers-emulated".to_owned(), "OUT".to_owned()];
+    let mut words = words.skip_while(|word| word != "peers").skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--out" | "--clock-is-instructions" => drop(words.next()),
+            _ => typed.push(word),
+        }
+    }
+    typed
 }
 
 fn list(recipes: &[Recipe]) -> String {
@@ -52,6 +68,10 @@ fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Failure> {
 
 fn settings(args: PeersArgs, recipes: &[Recipe]) -> Result<Settings, Failure> {
     let defaults = if args.short { Settings::short() } else { Settings::default() };
+    let defaults = match args.clock_is_instructions {
+        Some(emulator) => defaults.emulated(emulator),
+        None => defaults,
+    };
     for name in &args.servers {
         find(recipes, name)?;
     }

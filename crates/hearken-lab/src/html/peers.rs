@@ -26,6 +26,7 @@ fn body(report: &Report) -> Markup {
             (count(settings.batch)) " connections in lockstep, " (settings.repetitions)
             " repetitions in shuffled order."
         }
+        @if let Some(emulator) = &settings.emulator { (emulated(report, emulator)) }
         (incomplete(report, settings.planned))
         (in_short(report))
         (sections(&figures(report)))
@@ -37,10 +38,23 @@ fn body(report: &Report) -> Markup {
         h2 { "The servers" }
         (servers(report))
         h2 { "Where and when" }
-        (facts(report, &placed, settings.seed))
+        (facts(report, &placed, settings.seed, settings.emulator.as_deref()))
         h2 { "How it was measured" }
         (method(report))
         (again(report))
+    }
+}
+
+/// What the figures are where a machine was emulated to have them.
+fn emulated(report: &Report, emulator: &str) -> Markup {
+    html! {
+        div.note {
+            strong { "Instructions, counted by emulation. " }
+            "All of this ran in a machine emulated by " (emulator) ", processor \"" (report.machine.cpu)
+            "\", " (report.machine.kernel) ". Its clock advances by a nanosecond with each instruction, \
+            so the CPU time that its kernel accounts to a server is the server's instructions, in user \
+            mode and in the kernel together. Times of any kind would say nothing."
+        }
     }
 }
 
@@ -119,9 +133,16 @@ fn method(report: &Report) -> Markup {
                 driver works in rounds: it sends a request on each connection and then reads the \
                 replies, so that the server always finds as many connections ready. It checks the \
                 status and the length of each reply." }
-            li { "After a warm-up, one pass without any counter gives CPU time and context switches, \
-                by the scheduler's own account of all of the server's processes and threads; one \
-                counts instructions, one system calls; each where the kernel allows." }
+            @if settings.emulator.is_some() {
+                li { "After a warm-up, one pass without any counter gives instructions and context \
+                    switches, by the scheduler's own account of all of the server's processes and \
+                    threads; one counts system calls where the kernel allows." }
+            } @else {
+                li { "After a warm-up, one pass without any counter gives CPU time and context \
+                    switches, by the scheduler's own account of all of the server's processes and \
+                    threads; one counts instructions, one system calls; each where the kernel \
+                    allows." }
+            }
             li { "The workloads: "
                 @for (i, workload) in workloads.enumerate() {
                     @if i > 0 { "; " } strong { (workload.name) } ", " (workload.about) }

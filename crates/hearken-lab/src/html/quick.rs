@@ -36,7 +36,7 @@ fn body(report: &Report) -> Markup {
             ratio whose interval holds 1." }
         (caveats(report))
         h2 { "Where and when" }
-        (facts(report, &placed, settings.seed))
+        (facts(report, &placed, settings.seed, None))
         h2 { "How it was measured" }
         (method(report))
         (again(report))

@@ -184,12 +184,13 @@ impl ProcessExecutor {
         let used = running.tree.usage()?.since(&before);
 
         let threads = running.tree.threads()?;
-        let instructions = Counters::attach_instructions(&threads, &mut refusals);
-        let counted = match instructions.any() {
+        let by_clock = self.settings.emulator.is_some();
+        let counters = (!by_clock).then(|| Counters::attach_instructions(&threads, &mut refusals));
+        let counted = match counters.as_ref().is_some_and(Counters::any) {
             true => driver.pass(requests, stop)?.requests.replies,
             false => 0,
         };
-        let instructions = instructions.finish();
+        let instructions = counters.map(Counters::finish).unwrap_or_default();
         let syscalls = Counters::attach_syscalls(&threads, &mut refusals);
         let traced = match syscalls.any() {
             true => {
@@ -206,12 +207,14 @@ impl ProcessExecutor {
 
         let replies = timed.requests.replies;
         let per = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
+        let time = |ns: u64| per(ns, replies).filter(|_| !by_clock);
         let added = session.rss_bytes.saturating_sub(session.rss_start_bytes) as f64;
         Ok(Measurement {
             requests: replies,
-            cpu_ns_per_request: per(used.cpu_ns, replies),
-            cpu_user_ns_per_request: per(used.user_ns, replies),
-            cpu_system_ns_per_request: per(used.system_ns, replies),
+            cpu_ns_per_request: time(used.cpu_ns),
+            cpu_user_ns_per_request: time(used.user_ns),
+            cpu_system_ns_per_request: time(used.system_ns),
+            instr_by_clock_per_request: per(used.cpu_ns, replies).filter(|_| by_clock),
             instr_user_per_request: instructions.instructions_user.and_then(|n| per(n, counted)),
             instr_kernel_per_request: instructions
                 .instructions_kernel

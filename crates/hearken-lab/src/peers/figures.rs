@@ -13,10 +13,10 @@ type Quantity = (&'static str, fn(&Cell) -> Option<Estimate>, fn(f64) -> f64);
 /// The figures that have something to show.
 pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
     let counted = report.summary.iter().any(|cell| cell.instructions.is_some());
-    let cost: Quantity = if counted {
-        ("instructions per request", |c| c.instructions, |v| v)
-    } else {
-        ("CPU time per request, µs", |c| c.cpu_ns, micros)
+    let cost: Quantity = match (counted, &report.settings.emulator) {
+        (true, Some(_)) => ("instructions per request, emulated", |c| c.instructions, |v| v),
+        (true, None) => ("instructions per request", |c| c.instructions, |v| v),
+        (false, _) => ("CPU time per request, µs", |c| c.cpu_ns, micros),
     };
     let all = [
         Figure {

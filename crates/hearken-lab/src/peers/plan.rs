@@ -54,6 +54,10 @@ pub struct Settings {
     pub reference: String,
     /// Seed of the order.
     pub seed: u64,
+    /// What emulates this machine, where its clock counts instructions instead of time: a nanosecond of
+    /// CPU time is then one of them.
+    #[serde(default)]
+    pub emulator: Option<String>,
     /// How many measurements that makes.
     #[serde(default)]
     pub planned: usize,
@@ -74,6 +78,7 @@ impl Default for Settings {
             latency_s: 0.25,
             reference: "hearken".into(),
             seed: 1,
+            emulator: None,
             planned: 0,
             participants: Vec::new(),
         }
@@ -85,6 +90,18 @@ impl Settings {
     pub fn short() -> Settings {
         let idle = vec![0, 2000];
         Settings { idle, repetitions: 2, requests: 4000, latency_s: 0.1, ..Settings::default() }
+    }
+
+    /// The same in a machine emulated by `emulator`, whose clock counts instructions: it is slow, and
+    /// counts repeat, so that fewer will do. Latency would be none that anybody sees.
+    pub fn emulated(self, emulator: String) -> Settings {
+        Settings {
+            repetitions: self.repetitions.div_ceil(2),
+            requests: self.requests / 2,
+            latency_s: 0.0,
+            emulator: Some(emulator),
+            ..self
+        }
     }
 
     /// An error if these describe no experiment.

@@ -62,12 +62,15 @@ impl Sample {
 pub struct Measurement {
     /// Requests in the pass that CPU time is taken from.
     pub requests: u64,
-    /// CPU time per request, nanoseconds.
+    /// CPU time per request, nanoseconds; none where the clock counts instructions.
     pub cpu_ns_per_request: Option<f64>,
     /// The part in user mode, by ticks of 10 ms, so coarse.
     pub cpu_user_ns_per_request: Option<f64>,
     /// The part in the kernel, likewise.
     pub cpu_system_ns_per_request: Option<f64>,
+    /// Instructions in both modes, where the clock counts them, but not each mode's.
+    #[serde(default)]
+    pub instr_by_clock_per_request: Option<f64>,
     /// Instructions in user mode.
     pub instr_user_per_request: Option<f64>,
     /// Instructions in the kernel.
@@ -99,6 +102,7 @@ pub struct Measurement {
 impl Measurement {
     /// Instructions in both modes; none if either was refused.
     pub fn instr_per_request(&self) -> Option<f64> {
-        Some(self.instr_user_per_request? + self.instr_kernel_per_request?)
+        let both = || Some(self.instr_user_per_request? + self.instr_kernel_per_request?);
+        self.instr_by_clock_per_request.or_else(both)
     }
 }

@@ -15,6 +15,10 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
     let reference = &settings.reference;
     let repetitions = settings.repetitions as usize;
     let several = settings.idle.len() > 1;
+    let instructions = match settings.emulator {
+        Some(_) => "instr/req (emulated)",
+        None => "instr/req",
+    };
     let workload = move |c: &Cell| match several {
         true => format!("{}, {} idle", c.workload, count(c.idle)),
         false => c.workload.clone(),
@@ -26,7 +30,7 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
         (format!("to {reference}'s"), Box::new(|c| times(c.cpu_against.to_reference))),
         (format!("{reference}'s to it"), Box::new(|c| times(c.cpu_against.of_reference))),
         column("to 0 idle", |c: &Cell| times(c.cpu_to_no_idle)),
-        column("instr/req", |c: &Cell| spread(c.instructions, |v| v)),
+        column(instructions, |c: &Cell| spread(c.instructions, |v| v)),
         column("user", |c: &Cell| mean(c.instructions_user, |v| v)),
         column("kernel", |c: &Cell| mean(c.instructions_kernel, |v| v)),
         (
