@@ -105,6 +105,7 @@ impl Options {
     pub(crate) fn add(&mut self, line: &[u8]) {
         self.0 |= match line {
             b" keep-alive" => Self::KEEP_ALIVE,
+            b" close" => Self::CLOSE,
             _ => Self::of(line),
         };
     }

@@ -286,25 +286,25 @@ impl<I: Io> Worker<I> {
                 log.answered(on.slot(), &self.date, Some(request), answer.status, answer.length);
             }
             let (ready, body) = (answer.ready, answer.body);
-            if keep_alive {
-                if !ready.is_empty() && !more && self.out.is_empty() {
-                    // By far the most common, and sent from where it is kept.
-                    let done = self.io.send_now(on, ready);
-                    self.sent_now(on, done);
-                    return used;
-                }
-                self.out.extend_from_slice(ready);
-                if self.out.len() < GATHER && matches!(body, Body::None) {
-                    continue;
-                }
-            } else {
-                self.out.extend_from_slice(ready);
-                let connection = &mut self.connections[on.slot() as usize];
+            let connection = &mut self.connections[on.slot() as usize];
+            if !keep_alive {
                 connection.close_after(request.keep_alive || more);
-                self.send(on, body);
-                return bytes.len(); // What comes after it is not answered.
             }
-            if !self.send(on, body) {
+            if !ready.is_empty() && self.out.is_empty() && !(keep_alive && more) {
+                // By far the most common, and sent from where it is kept.
+                let done = give(&mut self.io, on, ready, &mut connection.flags);
+                self.sent_now(on, done);
+                return bytes.len(); // What comes after the last answer is not looked at.
+            }
+            self.out.extend_from_slice(ready);
+            if keep_alive && self.out.len() < GATHER && matches!(body, Body::None) {
+                continue;
+            }
+            let goes_on = self.send(on, body);
+            if !keep_alive {
+                return bytes.len();
+            }
+            if !goes_on {
                 return used;
             }
         }
@@ -319,15 +319,7 @@ impl<I: Io> Worker<I> {
     fn send(&mut self, on: Token, body: Body) -> bool {
         if matches!(body, Body::None) {
             let flags = &mut self.connections[on.slot() as usize].flags;
-            let done = if !flags.contains(Flags::CLOSE) {
-                self.io.send_now(on, &self.out)
-            } else if flags.contains(Flags::LINGER) {
-                self.io.send_before_end(on, &self.out)
-            } else {
-                let last = self.io.send_last(on, &self.out);
-                flags.set(Flags::CLOSES, last == Last::Closes);
-                last == Last::Done
-            };
+            let done = give(&mut self.io, on, &self.out, flags);
             self.out.clear();
             return self.sent_now(on, done);
         }
@@ -574,6 +566,20 @@ impl<I: Io> Worker<I> {
             Phase::Vacant => {}
         }
     }
+}
+
+/// Gives `bytes` away, and tells whether that is done.
+#[inline(always)]
+fn give<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> bool {
+    if !flags.contains(Flags::CLOSE) {
+        return io.send_now(on, bytes);
+    }
+    if flags.contains(Flags::LINGER) {
+        return io.send_before_end(on, bytes);
+    }
+    let last = io.send_last(on, bytes);
+    flags.set(Flags::CLOSES, last == Last::Closes);
+    last == Last::Done
 }
 
 fn unix_seconds() -> u64 {

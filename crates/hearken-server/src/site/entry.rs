@@ -19,6 +19,9 @@ use super::{Answer, Exchange};
 /// Up to what size a body is kept behind its head, to be sent with it as one.
 const INLINE: usize = 16 * 1024;
 
+/// Up to what size an answer is kept in two forms, the other for a connection that it ends.
+const TWICE: usize = 2048;
+
 /// How long a date is, in bytes.
 const DATE: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
 
@@ -39,6 +42,8 @@ pub(super) struct Entry {
     /// behind it the body if that is short. In the head are from `described` on the fields that a
     /// 206 has too, from `validators` on those of a 304, and at `dated` the date.
     answer: Box<[u8]>,
+    /// The same for a connection that is closed after it, once that was asked for.
+    last: Option<Box<[u8]>>,
     described: usize,
     validators: usize,
     dated: usize,
@@ -97,6 +102,7 @@ impl Entry {
         etag.copy_from_slice(text.as_bytes());
         Entry {
             answer: head.into(),
+            last: None,
             described,
             validators,
             dated,
@@ -145,7 +151,8 @@ impl Entry {
             _ => 0,
         };
         let path = self.seen.as_ref().map_or(0, |seen| seen.path.as_bytes().len());
-        OVERHEAD + bytes + self.answer.len() + path
+        let forms = if self.answer.len() <= TWICE { 2 } else { 1 };
+        OVERHEAD + bytes + forms * self.answer.len() + path
     }
 
     /// Answers a GET or HEAD.
@@ -155,7 +162,7 @@ impl Entry {
         if !request.is_plain() {
             return self.conditional(exchange, out);
         }
-        let usual = exchange.keep_alive
+        let usual = (exchange.keep_alive | (self.answer.len() <= TWICE))
             & (request.version == Version::Http11)
             & (request.method == Method::Get)
             & self.content.is_none();
@@ -165,15 +172,28 @@ impl Entry {
         if self.date != exchange.date.unix_seconds() {
             self.set_date(exchange.date);
         }
-        Answer { ready: &self.answer, body: Body::None, status: 200, length: self.length }
+        if !exchange.keep_alive && self.last.is_none() {
+            self.prepare_last();
+        }
+        let last = self.last.as_deref().filter(|_| !exchange.keep_alive);
+        let ready = last.unwrap_or(&self.answer);
+        Answer { ready, body: Body::None, status: 200, length: self.length }
     }
 
     #[cold]
     fn set_date(&mut self, date: &DateCache) {
         self.date = date.unix_seconds();
-        if let Some(room) = self.answer.get_mut(self.dated..self.dated + DATE) {
-            room.copy_from_slice(date.as_bytes());
+        for answer in [Some(&mut self.answer), self.last.as_mut()].into_iter().flatten() {
+            if let Some(room) = answer.get_mut(self.dated..self.dated + DATE) {
+                room.copy_from_slice(date.as_bytes());
+            }
         }
+    }
+
+    #[cold]
+    fn prepare_last(&mut self) {
+        let (head, rest) = self.answer.split_at(self.dated + DATE);
+        self.last = Some([head, b"\r\nConnection: close", rest].concat().into());
     }
 
     #[inline(never)]

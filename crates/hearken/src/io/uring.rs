@@ -445,7 +445,9 @@ impl Io for UringIo {
         self.counters.waits += 1;
         self.prepare();
         let there = self.ring.has_completions() || !self.spilled.is_empty();
-        let feeds = !self.held.is_empty() && !self.pool.is_exhausted();
+        // Who was refused a buffer may have had no use for it: the others are to have theirs.
+        let starves = !self.starved.is_empty() && self.buffers.provided() > 0;
+        let feeds = starves || (!self.held.is_empty() && !self.pool.is_exhausted());
         if there || feeds || !self.turn.is_empty() || !self.done.is_empty() {
             if self.ring.stirs() {
                 self.enter(0, None);

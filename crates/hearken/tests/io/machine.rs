@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearken::io::Io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -79,6 +79,43 @@ pub(crate) fn woken_completion_names_nothing<I: Io>(case: &Case<'_, I>) {
     let (from, to) = net.started_pair();
     net.send(from, b"data");
     net.receives(to, b"data");
+}
+
+/// Of connections that were started while there was no buffer, one that is spoken to is heard once there
+/// is one, whatever the others do.
+pub(crate) fn heard_after_a_famine<I: Io>(case: &Case<'_, I>) {
+    const LONG: Duration = Duration::from_secs(10);
+    let mut net = Net::new(case);
+    let connect = |net: &mut Net<I>| {
+        let stream = TcpStream::connect(net.addr).unwrap();
+        let count = net.accepted.len() + 1;
+        net.run("it is accepted", |net| net.accepted.len() == count);
+        let on = net.accepted[count - 1];
+        net.io.start(on);
+        (stream, on)
+    };
+    let (mut eater, on) = connect(&mut net);
+    net.hold = true;
+    // Where there are many buffers, some are left.
+    for round in 1..50 {
+        if net.io.pool().is_exhausted() {
+            break;
+        }
+        eater.write_all(b"request").unwrap();
+        net.run("it is held", |net| net.seen(on).pieces == round);
+    }
+    let mut clients: Vec<_> = (0..9).map(|_| connect(&mut net)).collect();
+    net.settle();
+    net.hold = false;
+    net.held.clear();
+    let (last, on) = clients.last_mut().unwrap();
+    last.write_all(b"request").unwrap();
+    let began = Instant::now();
+    while net.seen(*on).received != b"request" {
+        net.wait(LONG);
+        while net.next().is_some() {}
+    }
+    assert!(began.elapsed() < LONG / 2, "it was heard by chance");
 }
 
 /// Clients that are not our own: echoed, ended, reset.

@@ -138,6 +138,7 @@ clauses! {
         woken_in_the_wait
         woken_completion_names_nothing
         peers_of_the_standard_library
+        heard_after_a_famine
         descriptors_run_out
         descriptors_do_not_leak
         descriptors_of_any_number;
