@@ -571,9 +571,14 @@ impl<I: Io> Worker<I> {
 /// Gives `bytes` away, and tells whether that is done.
 #[inline(always)]
 fn give<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> bool {
-    if !flags.contains(Flags::CLOSE) {
-        return io.send_now(on, bytes);
+    if flags.contains(Flags::CLOSE) {
+        return give_last(io, on, bytes, flags);
     }
+    io.send_now(on, bytes)
+}
+
+#[inline(never)]
+fn give_last<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> bool {
     if flags.contains(Flags::LINGER) {
         return io.send_before_end(on, bytes);
     }

@@ -162,8 +162,7 @@ impl Entry {
         if !request.is_plain() {
             return self.conditional(exchange, out);
         }
-        let usual = (exchange.keep_alive | (self.answer.len() <= TWICE))
-            & (request.version == Version::Http11)
+        let usual = (request.version == Version::Http11)
             & (request.method == Method::Get)
             & self.content.is_none();
         if !usual {
@@ -172,11 +171,22 @@ impl Entry {
         if self.date != exchange.date.unix_seconds() {
             self.set_date(exchange.date);
         }
-        if !exchange.keep_alive && self.last.is_none() {
-            self.prepare_last();
+        if !exchange.keep_alive {
+            return self.last(exchange, out);
         }
-        let last = self.last.as_deref().filter(|_| !exchange.keep_alive);
-        let ready = last.unwrap_or(&self.answer);
+        Answer { ready: &self.answer, body: Body::None, status: 200, length: self.length }
+    }
+
+    /// The answer to a usual request for a connection that it ends.
+    #[inline(never)]
+    fn last(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
+        if self.answer.len() > TWICE {
+            return self.whole(exchange, out);
+        }
+        let ready = self.last.get_or_insert_with(|| {
+            let (head, rest) = self.answer.split_at(self.dated + DATE);
+            [head, b"\r\nConnection: close", rest].concat().into()
+        });
         Answer { ready, body: Body::None, status: 200, length: self.length }
     }
 
@@ -188,12 +198,6 @@ impl Entry {
                 room.copy_from_slice(date.as_bytes());
             }
         }
-    }
-
-    #[cold]
-    fn prepare_last(&mut self) {
-        let (head, rest) = self.answer.split_at(self.dated + DATE);
-        self.last = Some([head, b"\r\nConnection: close", rest].concat().into());
     }
 
     #[inline(never)]

@@ -1,9 +1,9 @@
 //! Buffers that the kernel chooses from as it receives.
 //!
-//! They lie in one mapping, of which only what was ever used takes memory. A part of them, a few at
-//! first, is with the kernel, which uses them in the order in which it got them; those that come back
-//! go to it again in the next wait, the last first. So few of them are warm in the cache. When the
-//! kernel finds none left, it is given twice as many, up to all.
+//! They lie in one mapping, of which only what was ever used takes memory. A part of them is with the
+//! kernel, which uses them in the order in which it got them; those that come back go to it again in
+//! the next wait, the last first. So however many are received from at once, few of them are ever used,
+//! and are warm in the cache.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -16,8 +16,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::mechanism::Unavailable;
 use crate::ring::Ring;
 
-/// How many the kernel has at first.
-const AT_FIRST: u32 = 64;
+/// How many the kernel has at most. Of more connections that have something to be received at once the
+/// others wait for the next turn, and are armed again, which costs them some.
+const SHARE: u32 = 128;
 /// The one group that there is.
 pub(super) const GROUP: u16 = 0;
 
@@ -104,10 +105,9 @@ pub(super) struct Buffers {
     entries: Pages,
     mask: u16,
     tail: u16,
-    /// How many the kernel has, is to have, and may have.
+    /// How many the kernel has, and is to have.
     provided: u32,
     share: u32,
-    all: u32,
     memory: Rc<Memory>,
 }
 
@@ -118,9 +118,12 @@ impl Buffers {
         let entries = Pages::new(slots as usize * size_of::<Entry>())?;
         let size = size as usize;
         let pages = Pages::new(size * usize::from(count))?;
-        // SAFETY: the mapping just made. Refused, a child has what it does not use.
-        let _ =
-            unsafe { madvise(pages.start.as_ptr().cast(), pages.length, Advice::LinuxDontFork) };
+        // In small pages, as most of what is received is small. Refused, it takes more memory, and a
+        // child has what it does not use.
+        for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage] {
+            // SAFETY: the mapping just made.
+            let _ = unsafe { madvise(pages.start.as_ptr().cast(), pages.length, advice) };
+        }
         // SAFETY: the entries are kept until the ring is closed, and the memory until no request can
         // be under way: see `UringIo`'s drop.
         unsafe { ring.provide(entries.start.as_ptr() as u64, slots, GROUP)? };
@@ -130,8 +133,7 @@ impl Buffers {
             mask: (slots - 1) as u16,
             tail: 0,
             provided: 0,
-            share: AT_FIRST.min(count.into()),
-            all: count.into(),
+            share: SHARE.min(count.into()),
             memory: Rc::new(Memory { pages, size, free }),
         })
     }
@@ -171,12 +173,6 @@ impl Buffers {
     #[inline]
     pub(super) fn provided(&self) -> u32 {
         self.provided
-    }
-
-    /// Hears that they were too few.
-    #[cold]
-    pub(super) fn grow(&mut self) {
-        self.share = (2 * self.share).min(self.all);
     }
 
     /// Takes over what the kernel has filled with so many bytes.

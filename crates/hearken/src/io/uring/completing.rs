@@ -136,7 +136,6 @@ impl UringIo {
     /// Has it wait for a buffer (c).
     #[cold]
     fn starve(&mut self, on: Token) {
-        self.buffers.grow();
         if let Some(socket) = self.sockets.get(on)
             && !socket.state.contains(State::STARVED)
         {
