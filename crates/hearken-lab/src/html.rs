@@ -133,7 +133,7 @@ pub(crate) fn facts<S, C, P>(
     let virtualised = machine.virtualisation.as_deref().unwrap_or("no sign of it");
     let took = number(report.elapsed_s);
     let took = match emulator {
-        Some(_) => format!("{took} s by its own clock, {took} thousand million instructions"),
+        Some(_) => format!("{took} s by its own clock"),
         None => format!("{took} s"),
     };
     let rows: [(&str, &str); 10] = [
