@@ -177,6 +177,18 @@ impl Wheel {
         self.link(key);
     }
 
+    /// Arms the timer of `key` as [`arm`](Wheel::arm) does, or disarms it. O(1).
+    ///
+    /// # Panics
+    /// As [`arm`](Wheel::arm).
+    #[inline]
+    pub fn set(&mut self, key: u32, deadline: Option<Time>) {
+        match deadline {
+            Some(deadline) => self.arm(key, deadline),
+            None => drop(self.cancel(key)),
+        }
+    }
+
     /// Disarms the timer of `key`, and tells whether it was armed. O(1).
     #[inline]
     pub fn cancel(&mut self, key: u32) -> bool {

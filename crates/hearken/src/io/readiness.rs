@@ -20,12 +20,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags, sockopt};
+use rustix::net::{self, SendFlags};
 
 use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
-use crate::sys;
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -248,10 +247,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn shutdown(&mut self, on: Token) {
-        if let Some(fd) = self.registry.get(on) {
-            // It fails only where the peer is gone, which receiving will tell.
-            let _ = net::shutdown(fd, net::Shutdown::Write);
-        }
+        sockets::shutdown(self.registry.get(on));
     }
 
     fn close(&mut self, on: Token) {
@@ -262,40 +258,28 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn abort(&mut self, on: Token) {
-        if let Some(fd) = self.registry.get(on) {
-            // Refused, it is an ordinary close.
-            let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
-        }
+        sockets::reset(self.registry.get(on));
         self.close(on);
     }
 
+    #[inline]
     fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
-        match deadline {
-            _ if self.registry.get(on).is_none() => {}
-            Some(deadline) => self.wheel.arm(on.slot(), deadline),
-            None => {
-                self.wheel.cancel(on.slot());
-            }
+        if self.registry.get(on).is_some() {
+            self.wheel.set(on.slot(), deadline);
         }
     }
 
     fn delivered(&self, on: Token) -> u64 {
-        let Some(fd) = self.registry.get(on) else {
-            return 0;
-        };
-        let sent = self.sockets[on.slot() as usize].sent;
-        sent.saturating_sub(sys::unacknowledged(fd).unwrap_or(0))
+        let sent = self.sockets.get(on.slot() as usize).map_or(0, |socket| socket.sent);
+        sockets::delivered(self.registry.get(on), sent)
     }
 
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        let fd = self.registry.get(on).ok_or(io::ErrorKind::NotConnected)?;
-        Ok(net::getsockname(fd)?.try_into()?)
+        sockets::local_addr(self.registry.get(on))
     }
 
     fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        let fd = self.registry.get(on).ok_or(io::ErrorKind::NotConnected)?;
-        let addr = net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(addr.try_into()?)
+        sockets::peer_addr(self.registry.get(on))
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -45,4 +46,36 @@ pub(super) fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Re
         net::bind(&fd, &source)?;
     }
     Ok(fd)
+}
+
+/// Ends the sending side of a connection.
+pub(super) fn shutdown(fd: Option<impl AsFd>) {
+    if let Some(fd) = fd {
+        // It fails only where the peer is gone, which receiving will tell.
+        let _ = net::shutdown(fd, net::Shutdown::Write);
+    }
+}
+
+/// Has a connection end with a reset when it is closed.
+pub(super) fn reset(fd: Option<impl AsFd>) {
+    if let Some(fd) = fd {
+        // Refused, it is an ordinary close.
+        let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+    }
+}
+
+/// How many of the `sent` bytes the peer's host has acknowledged.
+pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
+    fd.map_or(0, |fd| sent.saturating_sub(sys::unacknowledged(fd).unwrap_or(0)))
+}
+
+/// The address of this side.
+pub(super) fn local_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
+    Ok(net::getsockname(fd.ok_or(io::ErrorKind::NotConnected)?)?.try_into()?)
+}
+
+/// The address of the other side.
+pub(super) fn peer_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
+    let addr = net::getpeername(fd.ok_or(io::ErrorKind::NotConnected)?)?;
+    Ok(addr.ok_or(io::ErrorKind::NotConnected)?.try_into()?)
 }

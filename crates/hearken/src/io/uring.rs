@@ -43,14 +43,13 @@ use std::{fmt, io};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{self, SendFlags, sockopt};
+use rustix::net::{self, SendFlags};
 
 use super::readiness::Policy;
 use super::{Body, Completion, Io, Last, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::Token;
 use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
 use crate::ring::{Cqe, Ring, Sqe, Work, op};
-use crate::sys;
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -389,10 +388,7 @@ impl Io for UringIo {
     }
 
     fn shutdown(&mut self, on: Token) {
-        if let Some(fd) = self.sockets.fd(on) {
-            // It fails only where the peer is gone, which receiving will tell.
-            let _ = net::shutdown(fd, net::Shutdown::Write);
-        }
+        sockets::shutdown(self.sockets.fd(on));
     }
 
     fn close(&mut self, on: Token) {
@@ -402,39 +398,28 @@ impl Io for UringIo {
     }
 
     fn abort(&mut self, on: Token) {
-        if let Some(fd) = self.sockets.fd(on) {
-            // Refused, it is an ordinary close.
-            let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
-        }
+        sockets::reset(self.sockets.fd(on));
         self.close(on);
     }
 
+    #[inline]
     fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
-        match deadline {
-            _ if self.sockets.get(on).is_none() => {}
-            Some(deadline) => self.wheel.arm(on.slot(), deadline),
-            None => {
-                self.wheel.cancel(on.slot());
-            }
+        if self.sockets.get(on).is_some() {
+            self.wheel.set(on.slot(), deadline);
         }
     }
 
     fn delivered(&self, on: Token) -> u64 {
-        let Some(fd) = self.sockets.fd(on) else {
-            return 0;
-        };
-        self.sockets.sent(on).saturating_sub(sys::unacknowledged(fd).unwrap_or(0))
+        let sent = self.sockets.sent(on);
+        sockets::delivered(self.sockets.fd(on), sent)
     }
 
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        let fd = self.sockets.fd(on).ok_or(io::ErrorKind::NotConnected)?;
-        Ok(net::getsockname(fd)?.try_into()?)
+        sockets::local_addr(self.sockets.fd(on))
     }
 
     fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        let fd = self.sockets.fd(on).ok_or(io::ErrorKind::NotConnected)?;
-        let addr = net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
-        Ok(addr.try_into()?)
+        sockets::peer_addr(self.sockets.fd(on))
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {

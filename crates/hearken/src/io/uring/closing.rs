@@ -3,11 +3,11 @@
 use std::os::fd::IntoRawFd;
 
 use super::UringIo;
-use super::completing::reset;
 use super::sending::request;
 use super::socket::{NONE, State};
 use super::submitting::{PATIENCE, name, of};
 use crate::event::Token;
+use crate::io::sockets;
 use crate::ring::Sqe;
 
 impl UringIo {
@@ -31,7 +31,7 @@ impl UringIo {
         if state.contains(State::LISTENER) {
             self.kept.retain(|(of, accepted)| {
                 if *of == on {
-                    reset(accepted);
+                    sockets::reset(Some(accepted));
                 }
                 *of != on
             });

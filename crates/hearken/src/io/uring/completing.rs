@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{self, SocketFlags, sockopt};
+use rustix::net::{self, SocketFlags};
 
 use super::UringIo;
 use super::buffers::Provided;
 use super::socket::State;
 use super::submitting::of;
 use crate::event::Token;
-use crate::io::{Completion, What};
+use crate::io::{Completion, What, sockets};
 use crate::ring::{Cqe, Sqe};
 use crate::waker::Wakeups;
 
@@ -161,7 +160,7 @@ impl UringIo {
         if !state.contains(State::OPEN) {
             self.sockets.vacate(slot);
             if let Some(accepted) = accepted {
-                reset(&accepted);
+                sockets::reset(Some(&accepted)); // As its listener's end would have.
             }
             return None;
         }
@@ -266,11 +265,6 @@ impl UringIo {
         let any = Wakeups::drain(self.wakeups.as_fd());
         any.then_some(Completion { on: NOBODY, what: What::Woken })
     }
-}
-
-/// Has a connection that nobody has seen closed with a reset, as its listener's end would have.
-pub(super) fn reset(connection: &OwnedFd) {
-    let _ = sockopt::set_socket_linger(connection, Some(Duration::ZERO));
 }
 
 /// What the kernel says of a poll request.
