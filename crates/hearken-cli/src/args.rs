@@ -79,8 +79,8 @@ pub(crate) struct ServeArgs {
     /// Connections accepted each time there are some to accept, or "all"
     #[arg(long, value_name = "N", default_value = "64")]
     pub(crate) accept_limit: AcceptLimit,
-    /// How long the kernel keeps back a connection that says nothing yet, in whole seconds; 0 for not
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    /// How long the kernel keeps back a connection that says nothing yet, in whole seconds
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub(crate) defer_accept: Duration,
     /// Whether a call is tried before it is waited for
     #[arg(long, value_name = "ORDER", default_value = "try-first")]

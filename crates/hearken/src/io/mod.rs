@@ -38,8 +38,9 @@ pub struct ListenOptions {
     pub reuse_port: bool,
     /// For how long, at most, in whole seconds rounded up, the kernel keeps a connection back until
     /// its first bytes have come (`TCP_DEFER_ACCEPT`): it is accepted once, with something to receive.
-    /// Until then it holds no descriptor, no memory of the application, and a place among the
-    /// half-open ones (`net.ipv4.tcp_max_syn_backlog`). Nothing is kept back for zero.
+    /// Until then it holds no descriptor and no memory of the application, but a place among the
+    /// half-open ones, of which there may be as many as the backlog: where many connect and say
+    /// nothing, others have to wait. Nothing is kept back for zero.
     pub defer: Duration,
 }
 
