@@ -121,7 +121,10 @@ impl ProcessExecutor {
         guard.wait_for_line("holding ", HOLD, stop)?;
         // Established to the client is not yet accepted by the server.
         let deadline = Instant::now() + HOLD;
-        while server.meter.descriptors()? < idle && Instant::now() < deadline {
+        while server.meter.descriptors()? < idle {
+            if Instant::now() >= deadline {
+                return Err(server.guard.failed("did not accept all idle connections"));
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(Some(guard))
