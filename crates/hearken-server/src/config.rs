@@ -20,8 +20,8 @@ pub struct Config {
     /// How events are had, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or `auto`.
     pub events: String,
     /// How many event loops there are, each a thread with its own listening socket
-    /// (`SO_REUSEPORT`), and, where there are several, its own table of descriptors: each holds as
-    /// many connections as one alone. `kernel-queue` and the like have one table for all.
+    /// (`SO_REUSEPORT`) and its own table of descriptors: each holds as many connections as one
+    /// alone. `kernel-queue` and the like have one table for all.
     pub workers: NonZeroUsize,
     /// How many connections a readiness of the listening socket accepts; all if `None`.
     pub accept_limit: Option<NonZeroU32>,

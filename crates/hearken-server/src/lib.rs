@@ -1,7 +1,8 @@
 //! Hearken's static site server.
 //!
 //! [`start`] gives a running [`Server`]: one event loop for each worker thread, each with its own
-//! listening socket, table of descriptors, mechanism, cache and connections; they share nothing but a flag to stop.
+//! listening socket, table of descriptors, mechanism, cache and connections; they share nothing but
+//! a flag to stop.
 //!
 //! | module | what is in it |
 //! |---|---|

@@ -192,7 +192,7 @@ impl Server {
         self.connections
     }
 
-    /// Why several workers share one table of descriptors, if they could not have their own.
+    /// Why the workers share the process's table of descriptors, if they could not have their own.
     pub fn one_table(&self) -> Option<&Unavailable> {
         self.one_table.as_ref()
     }

@@ -323,14 +323,19 @@ impl<I: Io> Worker<I> {
             self.out.clear();
             return self.sent_now(on, done);
         }
+        let mut head = self.io.pool().lend_beyond();
+        head.as_vec().append(&mut self.out);
+        self.send_completing(on, Outgoing { head, body });
+        false
+    }
+
+    /// Sends what is told of when it is sent.
+    fn send_completing(&mut self, on: Token, what: Outgoing) {
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Sending;
         connection.sends += 1;
-        let mut head = self.io.pool().lend_beyond();
-        head.as_vec().append(&mut self.out);
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
-        self.io.send(on, Outgoing { head, body });
-        false
+        self.io.send(on, what);
     }
 
     #[inline(always)]
@@ -444,10 +449,7 @@ impl<I: Io> Worker<I> {
         pending.bytes.drain(..head);
         pending.body = None;
         connection.pending = more.then_some(pending);
-        connection.phase = Phase::Sending;
-        connection.sends += 1;
-        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
-        self.io.send(on, Outgoing { head: out, body });
+        self.send_completing(on, Outgoing { head: out, body });
     }
 
     fn on_sent(&mut self, on: Token) {
