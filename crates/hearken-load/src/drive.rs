@@ -182,6 +182,8 @@ impl<'a, I: Io> Drive<'a, I> {
             held: own.held + held.held,
             lost: own.lost + held.lost,
             re_established: own.re_established + held.re_established,
+            requests: own.requests + held.requests,
+            replies: own.replies + held.replies,
             tables: held.tables,
         }
     }

@@ -116,6 +116,8 @@ impl Holders {
             held: sum(|state| &state.held),
             lost: sum(|state| &state.lost),
             re_established: sum(|state| &state.re_established),
+            requests: 0,
+            replies: 0,
             tables: self.state.len() as u64,
         }
     }

@@ -53,6 +53,7 @@ mod arrivals;
 mod config;
 mod drive;
 mod failure;
+mod histogram;
 mod holders;
 mod idle;
 pub mod lockstep;
@@ -70,7 +71,11 @@ pub use arrivals::Arrivals;
 pub use config::{Config, DEFAULT_DURATION, LoadError};
 pub use drive::{Progress, Snapshot};
 pub use failure::Errors;
-pub use report::{Bytes, Idle, Quantiles, Report, Requests, SCHEMA, Status};
+pub use histogram::Histogram;
+pub use report::{
+    Bytes, Handshakes, Histograms, Idle, Interval, Model, Quantiles, Report, Requests, SCHEMA,
+    Samples, Sessions, Status, Timeouts,
+};
 pub use url::UrlError;
 
 use active::Active;
@@ -181,12 +186,17 @@ fn conclude(
     Report {
         schema: SCHEMA.to_owned(),
         complete: outcome.complete,
+        started_unix_ns: 0,
         url: config.url.clone(),
+        workload: String::new(),
+        model: Model::Requests,
+        rate: config.rate.to_string(),
         offered_rate: config.rate,
         duration_s,
         arrivals: config.arrivals,
         connections: config.connections.get() as u64,
-        per_connection: config.per_connection.map(Into::into),
+        per_connection: config.per_connection.map(|count| count.to_string()),
+        threads: 1,
         seed: 0,
         events: String::new(),
         requests: Requests {
@@ -197,18 +207,25 @@ fn conclude(
             unfinished: tally.outstanding(),
             waited: tally.waited,
         },
+        sessions: Sessions::default(),
         status: tally.status,
         reply_rate: if duration_s > 0.0 { tally.in_time as f64 / duration_s } else { 0.0 },
+        reply_rate_samples: Samples::default(),
         latency_ns: tally.latency.quantiles(),
         service_ns: tally.service.quantiles(),
+        connect_ns: Quantiles::default(),
         lateness_ns: tally.lateness.quantiles(),
         errors: tally.errors,
+        timeouts: Timeouts::default(),
         connections_opened: tally.opened,
         idle,
+        tls: Handshakes::default(),
         bytes: Bytes {
             received: tally.bytes.received + idle_bytes.received,
             sent: tally.bytes.sent + idle_bytes.sent,
         },
+        intervals: Vec::new(),
+        histograms: Histograms::default(),
         warnings: Vec::new(),
     }
 }

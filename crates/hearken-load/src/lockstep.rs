@@ -39,8 +39,8 @@ use hearken::descriptors;
 
 use crate::config::{Config, LoadError};
 use crate::failure::{Errors, Failure};
+use crate::histogram::Histogram;
 use crate::report::{Bytes, Requests, Status};
-use crate::tally::Nanos;
 use crate::target::Target;
 
 mod peer;
@@ -129,7 +129,7 @@ impl Driver {
             errors: Errors::default(),
             bytes: Bytes::default(),
             opened: 0,
-            rounds: Nanos::new(),
+            rounds: Histogram::new(),
             due: Instant::now(),
         };
         let began = Instant::now();
@@ -264,7 +264,7 @@ struct Pass {
     errors: Errors,
     bytes: Bytes,
     opened: u64,
-    rounds: Nanos,
+    rounds: Histogram,
     /// When the round must be over.
     due: Instant,
 }

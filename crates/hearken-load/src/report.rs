@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::failure::Errors;
+use crate::histogram::Histogram;
 
 /// The value of [`Report::schema`].
-pub const SCHEMA: &str = "hearken-load/1";
+pub const SCHEMA: &str = "hearken-load/2";
 
 /// What came of a load. Serialises to the JSON result; displays as a summary for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,45 +16,177 @@ pub struct Report {
     pub schema: String,
     /// False if it was stopped before its time.
     pub complete: bool,
-    /// What was asked for.
+    /// When the clock of the requests started, in nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// The server that was asked, and for what.
     pub url: String,
-    /// Requests per second, as was asked for.
+    /// What else it was asked for, in words.
+    pub workload: String,
+    /// What arrives.
+    pub model: Model,
+    /// How much was offered over time, as it was asked for; empty in a closed loop.
+    pub rate: String,
+    /// Arrivals per second, on average over the run; 0 in a closed loop.
     pub offered_rate: f64,
     /// How long requests were made, in seconds.
     pub duration_s: f64,
     /// How they arrived.
     pub arrivals: Arrivals,
-    /// Connections for the requests.
+    /// Connections for the requests, where they are kept.
     pub connections: u64,
     /// Requests on each connection, if these were opened for the requests.
-    pub per_connection: Option<u32>,
+    pub per_connection: Option<String>,
+    /// Event loops that made the requests.
+    pub threads: u64,
     /// What decided the arrivals.
     pub seed: u64,
     /// The event mechanism.
     pub events: String,
     /// What became of the requests.
     pub requests: Requests,
+    /// What became of the sessions, if there were any.
+    pub sessions: Sessions,
     /// Replies by the class of their status; 1xx are those that came before a reply.
     pub status: Status,
     /// Replies per second, of those that came while requests were still being made.
     pub reply_rate: f64,
+    /// Replies per second in each of the intervals.
+    pub reply_rate_samples: Samples,
     /// From the time when a request was intended to the end of its reply.
     pub latency_ns: Quantiles,
     /// From the time when it was sent.
     pub service_ns: Quantiles,
+    /// How long it took to connect, with TLS to the end of its handshake.
+    pub connect_ns: Quantiles,
     /// From the time when a request was intended to when the generator sent it, opened a connection
     /// for it, or put it in line for one: how late the generator itself was.
     pub lateness_ns: Quantiles,
-    /// Requests without a reply.
+    /// Requests without a reply, or with one that did not pass its checks.
     pub errors: Errors,
+    /// Of `errors.client-timo`: which limit it was.
+    pub timeouts: Timeouts,
     /// Connections that were made for requests.
     pub connections_opened: u64,
     /// Idle connections.
     pub idle: Idle,
+    /// Handshakes, where TLS was spoken.
+    pub tls: Handshakes,
     /// Bytes on all connections.
     pub bytes: Bytes,
+    /// The run in pieces, in the order of time.
+    pub intervals: Vec<Interval>,
+    /// The distributions, whole.
+    pub histograms: Histograms,
     /// What casts doubt on the numbers, in sentences.
     pub warnings: Vec<String>,
+}
+
+/// What arrives at the offered rate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Model {
+    /// Requests, over connections that are kept or opened for them.
+    #[default]
+    Requests,
+    /// Connections, each with a number of requests one after another.
+    Connections,
+    /// Sessions: bursts of requests with pauses between them, on a connection each.
+    Sessions,
+    /// Nothing: each of a number of connections asks again when it has its reply.
+    Closed,
+}
+
+/// The distributions, as HDR histograms (V2, compressed, in base64) of nanoseconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Histograms {
+    /// Of [`Report::latency_ns`].
+    pub latency: Histogram,
+    /// Of [`Report::service_ns`].
+    pub service: Histogram,
+    /// Of [`Report::connect_ns`].
+    pub connect: Histogram,
+    /// Of [`Report::lateness_ns`].
+    pub lateness: Histogram,
+}
+
+/// A piece of the run.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Interval {
+    /// When it begins, in seconds from [`Report::started_unix_ns`].
+    pub at_s: f64,
+    /// How long it is, in seconds.
+    pub length_s: f64,
+    /// True of the time after the last request was intended, in which replies are still awaited.
+    #[serde(default)]
+    pub draining: bool,
+    /// Requests whose time came.
+    pub intended: u64,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Replies that came.
+    pub replies: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Connections that were made.
+    pub connections_opened: u64,
+    /// Idle connections held at its end.
+    pub idle_held: u64,
+    /// Of the replies that came in it.
+    pub latency_ns: Quantiles,
+    /// The whole distribution, as in [`Histograms`]; encoded, as there may be thousands.
+    pub latency: String,
+}
+
+/// What became of the sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sessions {
+    /// Those that began.
+    pub begun: u64,
+    /// Those that came to their end.
+    pub completed: u64,
+    /// Those that ended with a request that failed.
+    pub failed: u64,
+}
+
+/// A number that was looked at several times.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Samples {
+    /// How often.
+    pub count: u64,
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The greatest.
+    pub max: f64,
+    /// The standard deviation.
+    pub stddev: f64,
+}
+
+/// Which limit ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Timeouts {
+    /// Before the connection was made.
+    pub connect: u64,
+    /// Before the first byte of the reply.
+    pub first_byte: u64,
+    /// Before the end of the reply.
+    pub reply: u64,
+}
+
+/// TLS handshakes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handshakes {
+    /// With a certificate.
+    pub full: u64,
+    /// That took up an earlier session.
+    pub resumed: u64,
+    /// That failed.
+    pub failed: u64,
 }
 
 /// What became of the requests: `intended = replies + failed + unfinished`.
@@ -126,6 +259,8 @@ pub struct Quantiles {
     pub count: u64,
     /// Their mean.
     pub mean: f64,
+    /// Their standard deviation.
+    pub stddev: f64,
     /// The shortest.
     pub min: u64,
     /// Half of them are no longer than this.
@@ -154,6 +289,10 @@ pub struct Idle {
     pub lost: u64,
     /// How many of those that were lost were made again.
     pub re_established: u64,
+    /// How many requests were made on them.
+    pub requests: u64,
+    /// How many of those have their reply.
+    pub replies: u64,
     /// How many tables of descriptors hold them besides that of the requests: none, if they are in
     /// that one.
     pub tables: u64,

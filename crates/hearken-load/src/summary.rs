@@ -44,8 +44,8 @@ impl Report {
         let requests = &self.requests;
         let [intended, replies, opened] =
             [requests.intended, requests.replies, self.connections_opened].map(Count);
-        let over = match self.per_connection {
-            Some(1) => "connections, one for each request".to_owned(),
+        let over = match self.per_connection.as_deref() {
+            Some("1") => "connections, one for each request".to_owned(),
             Some(each) => format!("connections, one for {each} requests each"),
             None => format!("connections to keep {} open", Count(self.connections)),
         };

@@ -1,12 +1,10 @@
 //! What is counted while the load runs.
 
-use std::time::Duration;
-
-use hdrhistogram::Histogram;
 use hearken::timer::Time;
 
 use crate::failure::{Errors, Failure};
-use crate::report::{Bytes, Quantiles, Status};
+use crate::histogram::Histogram;
+use crate::report::{Bytes, Status};
 
 /// Counts and distributions of requests.
 #[derive(Debug)]
@@ -26,9 +24,9 @@ pub(crate) struct Tally {
     pub(crate) other: Option<String>,
     pub(crate) opened: u64,
     pub(crate) bytes: Bytes,
-    pub(crate) latency: Nanos,
-    pub(crate) service: Nanos,
-    pub(crate) lateness: Nanos,
+    pub(crate) latency: Histogram,
+    pub(crate) service: Histogram,
+    pub(crate) lateness: Histogram,
 }
 
 impl Tally {
@@ -45,9 +43,9 @@ impl Tally {
             other: None,
             opened: 0,
             bytes: Bytes::default(),
-            latency: Nanos::new(),
-            service: Nanos::new(),
-            lateness: Nanos::new(),
+            latency: Histogram::new(),
+            service: Histogram::new(),
+            lateness: Histogram::new(),
         }
     }
 
@@ -76,36 +74,5 @@ impl Tally {
     /// Requests that have neither a reply nor failed yet.
     pub(crate) fn outstanding(&self) -> u64 {
         self.intended - self.replies - self.errors.total()
-    }
-}
-
-/// A distribution of times, to three digits, up to an hour.
-#[derive(Debug)]
-pub(crate) struct Nanos(Histogram<u64>);
-
-impl Nanos {
-    pub(crate) fn new() -> Nanos {
-        const HOUR: u64 = 3_600_000_000_000;
-        // Only bounds that make no sense are refused.
-        Nanos(Histogram::new_with_bounds(1, HOUR, 3).expect("one and an hour are bounds"))
-    }
-
-    pub(crate) fn record(&mut self, time: Duration) {
-        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    pub(crate) fn quantiles(&self) -> Quantiles {
-        let at = |quantile| self.0.value_at_quantile(quantile);
-        Quantiles {
-            count: self.0.len(),
-            mean: self.0.mean(),
-            min: self.0.min(),
-            p50: at(0.5),
-            p90: at(0.9),
-            p95: at(0.95),
-            p99: at(0.99),
-            p999: at(0.999),
-            max: self.0.max(),
-        }
     }
 }

@@ -40,7 +40,8 @@ pub(crate) fn all(
             .push(format!("there was no reply at all; does a server listen at {}?", report.url));
     }
     let idle_here = if idle.tables > 0 { 0 } else { idle.asked };
-    let wanted = idle_here + SPARE + report.per_connection.map_or(report.connections, |_| 0);
+    let wanted =
+        idle_here + SPARE + report.per_connection.as_ref().map_or(report.connections, |_| 0);
     if wanted > descriptors || errors.fd_unavail > 0 {
         warnings.push(format!(
             "this process may have {} files open, and the load asks for more; raise the limit \
