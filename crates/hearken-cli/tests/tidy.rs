@@ -64,6 +64,7 @@ const MODULES: &[&str] = &[
     "limit",
     "event",
     "sys",
+    "clock",
     "timer",
     "unavailable",
     "ring",

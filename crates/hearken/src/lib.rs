@@ -10,10 +10,12 @@
 //! | [`mechanism`] | the trait, one file for each mechanism, and the table of them |
 //! | [`queue`] | `EventQueue` |
 //! | [`timer`] | the timing wheel |
+//! | [`clock`] | how far the machine's real-time clock can be trusted |
 //! | [`io`] | operations and completions for servers |
 //! | [`descriptors`] | how many of them there may be, and threads with a table of their own |
 //! | [`limit`] | which limit an error of the kernel tells of |
 
+pub mod clock;
 pub mod descriptors;
 pub mod event;
 pub mod io;

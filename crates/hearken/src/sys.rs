@@ -46,6 +46,16 @@ fn set(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What the kernel knows of its real-time clock, changing nothing: adjtimex(2). Its answer (`TIME_OK`
+/// and so on) comes with it.
+pub(crate) fn clock_discipline() -> io::Result<(i32, libc::timex)> {
+    let mut state = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: all zeros is a timex, whose `modes` of 0 asks for nothing to be set; the kernel writes
+    // it, and it lives until that returns.
+    let (answer, state) = unsafe { (libc::adjtimex(state.as_mut_ptr()), state.assume_init()) };
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok((answer, state)) }
+}
+
 /// Gives this thread a table of descriptors of its own, in which there is nothing but the three
 /// standard ones and its own copies of `kept`; and keeps signals from it whose handlers might use a
 /// descriptor.
