@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
+use hearken_load::{Count, Distribution, Expect, Profile};
 
 use crate::time::{duration, patience};
 
@@ -194,21 +195,42 @@ charged for every request that it kept waiting. Errors have httperf's names.")]
 pub(crate) struct LoadArgs {
     /// What to ask for: http://HOST[:PORT]/PATH
     pub(crate) url: String,
-    /// New requests a second; 0 for none
-    #[arg(long, value_name = "R", default_value = "1000", allow_negative_numbers = true)]
-    pub(crate) rate: f64,
-    /// For how long requests are made; with --rate 0, until interrupted
+    /// Arrivals a second, which may change: R, FROM..TO@TIME, or several with commas; 0 for none
+    #[arg(long, value_name = "RATE", default_value = "1000", allow_hyphen_values = true,
+        conflicts_with_all = ["steps", "closed"])]
+    pub(crate) rate: Profile,
+    /// Rates that are held one after another: R,R,...@TIME or FROM..TO/BY@TIME
+    #[arg(long, value_name = "STEPS", value_parser = Profile::steps, conflicts_with = "closed")]
+    pub(crate) steps: Option<Profile>,
+    /// No rate: each of the connections asks again when it has its reply
+    #[arg(long, conflicts_with_all = ["by", "arrivals"])]
+    pub(crate) closed: bool,
+    /// What arrives [default: requests, or sessions where the workload has them]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) by: Option<By>,
+    /// For how long they arrive [default: as the rate or the workload says, else 10s]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     pub(crate) duration: Option<Duration>,
-    /// How requests arrive
+    /// How they follow each other
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     pub(crate) arrivals: Arrivals,
     /// Connections that are kept open for the requests
-    #[arg(long, value_name = "N", default_value = "50")]
+    #[arg(short = 'c', long, value_name = "N", default_value = "50")]
     pub(crate) connections: NonZeroUsize,
-    /// Open a new connection for every K requests instead
+    /// Requests on each connection, K or K..L: with --by connections or --closed; else, connections
+    /// are opened as they are needed, for so many requests each
     #[arg(long, value_name = "K")]
-    pub(crate) per_connection: Option<NonZeroU32>,
+    pub(crate) per_connection: Option<Count>,
+    /// Requests that are sent at once where a connection has several
+    #[arg(long, value_name = "K", default_value = "1")]
+    pub(crate) pipeline: NonZeroUsize,
+    /// Between a reply and the next request on a connection: TIME, exp:MEAN, uniform:MIN..MAX,
+    /// lognormal:MEDIAN,SIGMA or pareto:MIN,ALPHA
+    #[arg(long, value_name = "TIMES")]
+    pub(crate) think: Option<Distribution>,
+    /// How long connections last, as for --think
+    #[arg(long, value_name = "TIMES")]
+    pub(crate) connection_time: Option<Distribution>,
     /// Connections that are held idle besides, and made again when lost; in as many tables of
     /// descriptors as they take
     #[arg(long, value_name = "N", default_value = "0")]
@@ -216,18 +238,58 @@ pub(crate) struct LoadArgs {
     /// Have each idle connection make one request first
     #[arg(long)]
     pub(crate) idle_request: bool,
-    /// After which a request without its whole reply is given up
+    /// Have each idle connection make a request now and then, as for --think
+    #[arg(long, value_name = "TIMES")]
+    pub(crate) idle_think: Option<Distribution>,
+    /// Begin no more than R idle connections a second
+    #[arg(long, value_name = "R")]
+    pub(crate) idle_rate: Option<f64>,
+    /// From its intended time on, after which a request without its whole reply is given up
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience)]
     pub(crate) timeout: Duration,
+    /// After which a connection that is not made is given up
+    #[arg(long, value_name = "TIME", value_parser = patience)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// After which a request whose reply has not begun is given up
+    #[arg(long, value_name = "TIME", value_parser = patience)]
+    pub(crate) first_byte_timeout: Option<Duration>,
+    /// The method of requests
+    #[arg(
+        short = 'X',
+        long,
+        value_name = "METHOD",
+        default_value = "GET",
+        conflicts_with = "head"
+    )]
+    pub(crate) method: String,
     /// Use HEAD instead of GET
     #[arg(long)]
     pub(crate) head: bool,
     /// A field for each request, as NAME: VALUE; may be given several times
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub(crate) header: Vec<String>,
+    /// What each request has as its body
+    #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
+    pub(crate) body: Option<String>,
+    /// A file that each request has as its body
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body_file: Option<PathBuf>,
+    /// What each reply must be: status=200, status=2xx, length=N, sha256=HEX; several with commas
+    #[arg(long, value_name = "CHECKS")]
+    pub(crate) expect: Option<Expect>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
     /// Addresses to connect from, with commas [default: more of 127.x when ports run short]
     #[arg(long, value_name = "ADDRS", value_delimiter = ',')]
     pub(crate) sources: Vec<IpAddr>,
+    /// Event loops, a thread each
+    #[arg(short = 't', long, value_name = "N", default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+    /// How long the pieces are into which the result divides the run
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = patience)]
+    pub(crate) interval: Duration,
     /// What the arrivals are drawn from, to have the same again [default: a new one]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -238,8 +300,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N")]
     pub(crate) rt_queue: Option<u64>,
     /// No rate, but rounds: send a request on each of B connections, then read B replies
-    #[arg(long, value_name = "B", conflicts_with_all = ["rate", "duration", "arrivals", "connections",
-        "per_connection", "idle", "idle_request", "sources", "seed", "events", "rt_queue", "announce"])]
+    #[arg(long, value_name = "B", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
+        "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
+        "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
+        "TlsArgs", "sources", "threads", "interval", "seed", "events", "rt_queue", "announce"])]
     pub(crate) lockstep: Option<NonZeroUsize>,
     /// How many requests the rounds are made of, rounded up to whole ones [default: 10000]
     #[arg(long, value_name = "N", requires = "lockstep")]
@@ -250,9 +314,6 @@ pub(crate) struct LoadArgs {
     /// A new connection for each request of a round
     #[arg(long, requires = "lockstep")]
     pub(crate) close: bool,
-    /// Requests sent at once on each connection of a round
-    #[arg(long, value_name = "K", requires = "lockstep", default_value = "1")]
-    pub(crate) pipeline: NonZeroUsize,
     /// Say "ready" after the warm-up; then, for each number on stdin, make as many and tell of them
     #[arg(long, hide = true, requires = "lockstep", conflicts_with_all = ["requests", "json"])]
     pub(crate) on_demand: bool,
@@ -267,11 +328,76 @@ pub(crate) struct LoadArgs {
     pub(crate) exit_with_parent: bool,
 }
 
+/// Where it is said what to ask for.
+#[derive(Args)]
+pub(crate) struct SourceArgs {
+    /// Ask for what the lines of FILE name: [WEIGHT] PATH [METHOD] [CHECKS]
+    #[arg(long, value_name = "FILE", group = "from")]
+    pub(crate) urls: Option<PathBuf>,
+    /// httperf's list of paths, each ended by a NUL: B is y to begin again at its end, else n
+    #[arg(long, value_name = "B,FILE", group = "from")]
+    pub(crate) wlog: Option<String>,
+    /// httperf's file of sessions: N of them in all, with pauses of X seconds where it says nothing
+    #[arg(long, value_name = "N,X,FILE", group = "from")]
+    pub(crate) wsesslog: Option<String>,
+    /// Ask for a SPECweb99-like mix of the files in DIR, which `hearken load specweb` makes
+    #[arg(long, value_name = "DIR", group = "from")]
+    pub(crate) specweb: Option<PathBuf>,
+    /// Ask for what an access log (combined, or JSON) names, at its times
+    #[arg(long, value_name = "FILE", group = "from")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// How many times as fast as it was logged
+    #[arg(long, value_name = "X", requires = "access_log", default_value = "1")]
+    pub(crate) speed: f64,
+    /// Pass over lines of the log that cannot be read
+    #[arg(long, requires = "access_log")]
+    pub(crate) skip_bad: bool,
+    /// Ask for what the lines of FILE name, at their times: SECONDS PATH
+    #[arg(long, value_name = "FILE", group = "from")]
+    pub(crate) trace: Option<PathBuf>,
+}
+
+/// How https is spoken.
+#[derive(Args)]
+#[group(multiple = true)]
+pub(crate) struct TlsArgs {
+    /// Trust the authorities in FILE (PEM) instead of this system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Believe whatever certificate the server shows
+    #[arg(short = 'k', long)]
+    pub(crate) insecure: bool,
+    /// Make a full TLS handshake on every connection
+    #[arg(long)]
+    pub(crate) no_resumption: bool,
+    /// The name the server is asked for and must have, instead of the URL's host
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server_name: Option<String>,
+    /// Show this certificate (PEM) to a server that asks
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key to it, if it is not in the same file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum By {
+    /// Requests, over connections that are kept or opened for them
+    Requests,
+    /// Connections, each with its requests one after another
+    Connections,
+    /// Sessions: bursts of requests with pauses between them
+    Sessions,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Arrivals {
     /// Independent of each other, as from many clients
     Poisson,
     /// One every 1/R seconds
+    Constant,
+    /// At distances from nothing to 2/R
     Uniform,
 }
 

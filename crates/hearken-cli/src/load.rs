@@ -5,15 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use hearken::Waker;
 use hearken::mechanism::AUTO;
-use hearken_load::{Config, Progress, Snapshot};
+use hearken_load::{Asking, Config, Model, Progress, Snapshot, Source, Stop, TlsOptions};
 use serde::Serialize;
 
-use crate::args::{Arrivals, LoadArgs};
+use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
+use crate::time::duration;
 use crate::{Failure, lockstep, mechanisms, signals};
 
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
@@ -25,21 +23,14 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
         return lockstep::run(args, batch);
     }
     let sink = Sink::open(args.json.as_deref())?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let waker = Arc::new(OnceLock::<Waker>::new());
-    let (raised, woken) = (stop.clone(), waker.clone());
-    let on_stop = move || {
-        raised.store(true, Ordering::Release);
-        if let Some(waker) = woken.get() {
-            waker.wake();
-        }
-    };
-    signals::on_stop(on_stop).map_err(Failure::runtime)?;
+    let stop = Stop::new();
+    let raised = stop.clone();
+    signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
     let json_on_stdout = matches!(sink, Sink::Stdout);
     let terminal = io::stderr().is_terminal();
     let announce = args.announce;
-    let mut shown = Shown { waker, terminal, announce, json_on_stdout, dirty: false };
-    let config = config(args);
+    let mut shown = Shown { terminal, announce, json_on_stdout, dirty: false };
+    let config = config(args)?;
     let report = hearken_load::run(&config, &mut shown, &stop);
     shown.clear();
     let report = report.map_err(Failure::usage)?;
@@ -102,7 +93,6 @@ pub(crate) fn print(text: &str) {
 
 /// Says how it goes: in place on a terminal, not at all elsewhere.
 struct Shown {
-    waker: Arc<OnceLock<Waker>>,
     terminal: bool,
     announce: bool,
     json_on_stdout: bool,
@@ -118,10 +108,6 @@ impl Shown {
 }
 
 impl Progress for Shown {
-    fn started(&mut self, waker: Waker) {
-        let _ = self.waker.set(waker);
-    }
-
     fn prepared(&mut self) {
         if self.announce {
             print("prepared\n");
@@ -148,31 +134,104 @@ impl Progress for Shown {
             now.elapsed.as_secs_f64(),
             now.sent,
             now.replies,
-            now.errors,
+            now.errors.total(),
             now.idle,
         );
         let _ = io::stderr().flush();
     }
 }
 
-pub(crate) fn config(args: LoadArgs) -> Config {
-    Config {
+/// The load that the arguments describe.
+pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
+    let source = source(&args.source)?;
+    let body = match (args.body, &args.body_file) {
+        (Some(text), _) => Some(text.into_bytes()),
+        (None, Some(path)) => {
+            let cannot = |error| format!("cannot read the body from {}: {error}", path.display());
+            Some(std::fs::read(path).map_err(|error| Failure::usage(cannot(error)))?)
+        }
+        (None, None) => None,
+    };
+    let by = args.by.map(|by| match by {
+        By::Requests => Model::Requests,
+        By::Connections => Model::Connections,
+        By::Sessions => Model::Sessions,
+    });
+    Ok(Config {
         url: args.url,
-        rate: args.rate,
+        source,
+        asking: Asking {
+            method: if args.head { "HEAD".to_owned() } else { args.method },
+            headers: args.header,
+            body,
+            expect: args.expect,
+        },
+        model: if args.closed { Some(Model::Closed) } else { by },
+        rate: args.steps.unwrap_or(args.rate),
         duration: args.duration,
         arrivals: match args.arrivals {
             Arrivals::Poisson => hearken_load::Arrivals::Poisson,
+            Arrivals::Constant => hearken_load::Arrivals::Constant,
             Arrivals::Uniform => hearken_load::Arrivals::Uniform,
         },
         connections: args.connections,
         per_connection: args.per_connection,
+        pipeline: args.pipeline,
+        think: args.think,
+        connection_time: args.connection_time,
         timeout: args.timeout,
+        connect_timeout: args.connect_timeout,
+        first_byte_timeout: args.first_byte_timeout,
         idle: args.idle,
         idle_request: args.idle_request,
+        idle_think: args.idle_think,
+        idle_rate: args.idle_rate,
         sources: args.sources,
-        head: args.head,
-        headers: args.header,
+        tls: TlsOptions {
+            ca: args.tls.cacert,
+            insecure: args.tls.insecure,
+            resumption: !args.tls.no_resumption,
+            server_name: args.tls.server_name,
+            cert: args.tls.cert,
+            key: args.tls.key,
+        },
+        threads: args.threads,
+        interval: args.interval,
         seed: args.seed,
         events: args.events,
+    })
+}
+
+/// Where it is said what to ask for.
+fn source(args: &SourceArgs) -> Result<Source, Failure> {
+    let wrong = |option: &str, text: &str, form: &str| {
+        Failure::usage(format!("\"{text}\" is nothing for --{option}: write {form}"))
+    };
+    if let Some(text) = &args.wlog {
+        let (repeat, path) = match text.split_once(',') {
+            Some(("y" | "Y", path)) => (true, path),
+            Some(("n" | "N", path)) => (false, path),
+            _ => return Err(wrong("wlog", text, "y,FILE or n,FILE")),
+        };
+        return Ok(Source::Wlog { path: path.into(), repeat });
     }
+    if let Some(text) = &args.wsesslog {
+        let wrong = || wrong("wsesslog", text, "N,SECONDS,FILE");
+        let mut parts = text.splitn(3, ',');
+        let (Some(sessions), Some(think), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong());
+        };
+        let sessions = sessions.parse::<u64>().map_err(|_| wrong())?;
+        let think = duration(think).map_err(|_| wrong())?;
+        let sessions = (sessions > 0).then_some(sessions);
+        return Ok(Source::Wsesslog { sessions, think, path: path.into() });
+    }
+    if let Some(path) = &args.access_log {
+        let (speed, skip_bad) = (args.speed, args.skip_bad);
+        return Ok(Source::AccessLog { path: path.clone(), speed, skip_bad });
+    }
+    let urls = args.urls.clone().map(Source::Urls);
+    let specweb = args.specweb.clone().map(|dir| Source::Specweb { dir });
+    Ok(urls.or(specweb).or(args.trace.clone().map(Source::Trace)).unwrap_or_default())
 }

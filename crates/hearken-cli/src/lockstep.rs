@@ -20,7 +20,7 @@ pub(crate) fn run(args: LoadArgs, batch: NonZeroUsize) -> Result<ExitCode, Failu
     let sink = Sink::open(args.json.as_deref())?;
     let (warm_up, requests) = (args.warm_up, args.requests.unwrap_or(REQUESTS));
     let on_demand = args.on_demand;
-    let mut driver = Driver::new(&config(args), settings).map_err(Failure::usage)?;
+    let mut driver = Driver::new(&config(args)?, settings).map_err(Failure::usage)?;
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();
     let on_stop = move || raised.store(true, Ordering::Release);

@@ -1,11 +1,18 @@
 //! When requests are made: an arrival process that nothing else can shift.
+//!
+//! It is drawn on a line on which one arrival is expected in each unit, and [`Profile`] says which
+//! time belongs to which place on it. So every process can follow every rate.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How requests arrive.
+use crate::profile::{Clock, Profile};
+use crate::share::Share;
+
+/// How arrivals follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
@@ -13,55 +20,101 @@ pub enum Arrivals {
     #[default]
     Poisson,
     /// Evenly spaced.
+    Constant,
+    /// Gaps are anything from nothing to twice the mean, all equally likely.
     Uniform,
+    /// At the times that a trace says.
+    Trace,
 }
 
 impl fmt::Display for Arrivals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Arrivals::Poisson => "poisson",
+            Arrivals::Constant => "constant",
             Arrivals::Uniform => "uniform",
+            Arrivals::Trace => "trace",
         })
     }
 }
 
-/// The intended times of requests, as distances from the start; never decreasing. It has no
-/// input but its seed, so no reply can move them.
+/// The intended times of arrivals, as distances from the start; never decreasing. It has no input but
+/// its seed, so no reply can move them.
+///
+/// Of a load that several make, each has its share: the n-th of them all, evenly spaced or of a trace,
+/// is for the maker n modulo how many they are, and random ones are drawn by each at its part of the
+/// rate. Poisson processes add up to one again; uniform gaps do not, and come closer to it.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    arrivals: Arrivals,
-    /// Nanoseconds between requests, on average.
-    gap: f64,
-    /// Of the next request: its number, and (Poisson) the time of the one before.
-    number: u64,
-    at: f64,
+    process: Process,
+    clock: Clock,
+    share: Share,
     random: fastrand::Rng,
 }
 
+#[derive(Debug)]
+enum Process {
+    /// The number of the next.
+    Constant(u64),
+    /// The place of the last.
+    Poisson(f64),
+    Uniform(f64),
+    /// The number of the next, of these.
+    Trace(u64, Arc<[Duration]>),
+    Never,
+}
+
 impl Schedule {
-    /// `rate` requests per second; none at all if it is 0.
-    pub(crate) fn new(arrivals: Arrivals, rate: f64, seed: u64) -> Schedule {
-        let random = fastrand::Rng::with_seed(seed);
-        Schedule { arrivals, gap: 1e9 / rate, number: 0, at: 0.0, random }
+    /// That share of arrivals at the rate of the profile.
+    pub(crate) fn new(arrivals: Arrivals, profile: &Profile, share: Share, seed: u64) -> Schedule {
+        let process = match arrivals {
+            _ if profile.is_zero() => Process::Never,
+            Arrivals::Constant => Process::Constant(share.index),
+            Arrivals::Poisson => Process::Poisson(0.0),
+            Arrivals::Uniform => Process::Uniform(0.0),
+            Arrivals::Trace => Process::Never,
+        };
+        let random = fastrand::Rng::with_seed(share.seed(seed));
+        Schedule { process, clock: profile.clock(), share, random }
+    }
+
+    /// That share of arrivals at these times, which do not decrease.
+    pub(crate) fn of_trace(times: Arc<[Duration]>, share: Share) -> Schedule {
+        let process = Process::Trace(share.index, times);
+        let clock = Profile::constant(0.0).clock();
+        Schedule { process, clock, share, random: fastrand::Rng::with_seed(0) }
     }
 }
 
 impl Iterator for Schedule {
     type Item = Duration;
 
+    #[inline]
     fn next(&mut self) -> Option<Duration> {
-        if !self.gap.is_finite() {
-            return None;
-        }
-        let nanos = match self.arrivals {
+        let of = self.share.of as f64;
+        let place = match &mut self.process {
             // Multiplied, not added up, so that no error adds up either.
-            Arrivals::Uniform => self.number as f64 * self.gap,
-            Arrivals::Poisson => {
-                self.at -= (1.0 - self.random.f64()).ln() * self.gap;
-                self.at
+            Process::Constant(number) => {
+                let place = *number as f64;
+                *number += self.share.of;
+                place
             }
+            Process::Poisson(place) => {
+                *place -= (1.0 - self.random.f64()).ln() * of;
+                *place
+            }
+            Process::Uniform(place) => {
+                *place += 2.0 * self.random.f64() * of;
+                *place
+            }
+            Process::Trace(number, times) => {
+                let time = times.get(usize::try_from(*number).ok()?).copied();
+                *number += self.share.of;
+                return time;
+            }
+            Process::Never => return None,
         };
-        self.number += 1;
+        let nanos = (self.clock.when(place)? * 1e9).round();
         Some(Duration::from_nanos(nanos as u64))
     }
 }
@@ -70,24 +123,30 @@ impl Iterator for Schedule {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::{Arrivals, Schedule};
+    use crate::profile::Profile;
+    use crate::share::Share;
+
+    fn of(arrivals: Arrivals, rate: f64, seed: u64) -> Schedule {
+        Schedule::new(arrivals, &Profile::constant(rate), Share::ALL, seed)
+    }
 
     #[test]
-    fn uniform_is_exact() {
-        let at: Vec<_> = Schedule::new(Arrivals::Uniform, 4.0, 7).take(5).collect();
+    fn constant_is_exact() {
+        let at: Vec<_> = of(Arrivals::Constant, 4.0, 7).take(5).collect();
         assert_eq!(at, [0, 250, 500, 750, 1000].map(Duration::from_millis));
         // A million later there is still no drift.
-        let far = Schedule::new(Arrivals::Uniform, 3.0, 7).nth(3_000_000).unwrap();
+        let far = of(Arrivals::Constant, 3.0, 7).nth(3_000_000).unwrap();
         assert_eq!(far, Duration::from_secs(1_000_000));
     }
 
-    /// An exponential distribution has mean 1/R and standard deviation 1/R; the bounds are six
-    /// standard errors wide.
-    #[test]
-    fn poisson_has_its_mean_and_variance() {
+    /// Mean and variance of gaps that are 1 on average: the bounds are six standard errors wide.
+    fn has_moments(arrivals: Arrivals, variance_of_gap: f64, fourth: f64) {
         const COUNT: usize = 100_000;
         for seed in 0..5 {
-            let at: Vec<_> = Schedule::new(Arrivals::Poisson, 1000.0, seed).take(COUNT).collect();
+            let at: Vec<_> = of(arrivals, 1000.0, seed).take(COUNT).collect();
             assert!(at.is_sorted());
             let gaps: Vec<_> =
                 at.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1000.0).collect();
@@ -95,23 +154,88 @@ mod tests {
             let variance =
                 gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
             let error = (COUNT as f64).sqrt().recip();
-            assert!((mean - 1.0).abs() < 6.0 * error, "mean {mean}");
-            // The fourth central moment is 9, so the variance's own deviation is sqrt(8/n).
-            assert!((variance - 1.0).abs() < 6.0 * 8f64.sqrt() * error, "variance {variance}");
+            assert!((mean - 1.0).abs() < 6.0 * error * variance_of_gap.sqrt(), "mean {mean}");
+            let deviation = (fourth - variance_of_gap.powi(2)).sqrt() * error;
+            assert!((variance - variance_of_gap).abs() < 6.0 * deviation, "variance {variance}");
         }
+    }
+
+    /// An exponential distribution has mean 1 and variance 1, and a fourth central moment of 9.
+    #[test]
+    fn poisson_has_its_mean_and_variance() {
+        has_moments(Arrivals::Poisson, 1.0, 9.0);
+    }
+
+    /// A uniform one from 0 to 2 has variance 1/3, and a fourth central moment of 1/5.
+    #[test]
+    fn uniform_has_its_mean_and_variance() {
+        has_moments(Arrivals::Uniform, 1.0 / 3.0, 0.2);
     }
 
     #[test]
     fn the_seed_decides() {
-        let times =
-            |seed| Schedule::new(Arrivals::Poisson, 10.0, seed).take(50).collect::<Vec<_>>();
-        assert_eq!(times(1), times(1));
-        assert_ne!(times(1), times(2));
+        for arrivals in [Arrivals::Poisson, Arrivals::Uniform] {
+            let times = |seed| of(arrivals, 10.0, seed).take(50).collect::<Vec<_>>();
+            assert_eq!(times(1), times(1));
+            assert_ne!(times(1), times(2));
+        }
     }
 
     #[test]
     fn no_rate_no_requests() {
-        assert_eq!(Schedule::new(Arrivals::Poisson, 0.0, 1).next(), None);
-        assert_eq!(Schedule::new(Arrivals::Uniform, 0.0, 1).next(), None);
+        for arrivals in [Arrivals::Poisson, Arrivals::Uniform, Arrivals::Constant] {
+            assert_eq!(of(arrivals, 0.0, 1).next(), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shares_of_constant_arrivals_are_the_whole(
+            rates in prop::collection::vec((1..500u32, 1..500u32), 1..4),
+            of in 1..7u64,
+        ) {
+            let text: Vec<_> = rates.iter().map(|(from, to)| format!("{from}..{to}@2s")).collect();
+            let profile: Profile = text.join(",").parse().unwrap();
+            let end = profile.length().unwrap();
+            let within = |share| {
+                Schedule::new(Arrivals::Constant, &profile, share, 1)
+                    .take_while(|&at| at < end)
+                    .collect::<Vec<_>>()
+            };
+            let mut parts: Vec<_> =
+                (0..of).flat_map(|index| within(Share { index, of })).collect();
+            parts.sort();
+            prop_assert_eq!(parts, within(Share::ALL));
+        }
+
+        #[test]
+        fn shares_of_a_trace_are_the_whole(
+            mut nanos in prop::collection::vec(any::<u32>(), 0..50),
+            of in 1..7u64,
+        ) {
+            nanos.sort();
+            let times: Vec<_> = nanos.into_iter().map(|at| Duration::from_nanos(at.into())).collect();
+            let mut parts: Vec<_> = (0..of)
+                .flat_map(|index| Schedule::of_trace(times.clone().into(), Share { index, of }))
+                .collect();
+            parts.sort();
+            prop_assert_eq!(parts, times);
+        }
+
+        /// Six standard deviations of a Poisson count, over all shares and along a ramp.
+        #[test]
+        fn as_many_arrive_as_are_offered(seed in any::<u64>(), of in 1..5u64, to in 100..2000u32) {
+            let profile: Profile = format!("10..{to}@10s,{to}@5s").parse().unwrap();
+            let end = Duration::from_secs(15);
+            let count: usize = (0..of)
+                .map(|index| {
+                    Schedule::new(Arrivals::Poisson, &profile, Share { index, of }, seed)
+                        .take_while(|&at| at < end)
+                        .count()
+                })
+                .sum();
+            let expected = profile.arrivals_within(end);
+            prop_assert!((count as f64 - expected).abs() < 6.0 * expected.sqrt(), "{count}");
+        }
     }
 }

@@ -2,14 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hearken::mechanism::{AUTO, SelectError};
 use thiserror::Error;
 
 use crate::arrivals::Arrivals;
+use crate::profile::Profile;
+use crate::report::Model;
+use crate::share::Share;
+use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
+use crate::workload::{Asking, Count, Distribution, Source};
 
 /// For how long requests are made where [`Config::duration`] does not say.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(10);
@@ -17,35 +23,59 @@ pub const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 /// What load is offered to which server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `http://HOST[:PORT]/PATH`.
+    /// `http://HOST[:PORT]/PATH`, or `https:`.
     pub url: String,
-    /// New requests per second; 0 for none, and idle connections only.
-    pub rate: f64,
-    /// For how long requests are made; without it, [`DEFAULT_DURATION`] if there is a rate, and
-    /// until stopped if there is none.
+    /// Where it is said what to ask for.
+    pub source: Source,
+    /// What all requests have in common.
+    pub asking: Asking,
+    /// What arrives; without it, sessions if the source has sessions, and else requests.
+    pub model: Option<Model>,
+    /// Arrivals over time; none, and idle connections only, if it is zero.
+    pub rate: Profile,
+    /// For how long they arrive; without it, for as long as the rate or the trace says, for
+    /// [`DEFAULT_DURATION`] if that says nothing, and until stopped if the rate is zero.
     pub duration: Option<Duration>,
-    /// How requests arrive.
+    /// How they follow each other; a trace says so itself.
     pub arrivals: Arrivals,
     /// Keep-alive connections that carry the requests, one at a time each. They are opened before
     /// the first request; a request that finds none free waits, and its latency with it.
     pub connections: NonZeroUsize,
-    /// Instead: as many connections as it takes, each of which carries this many requests and is
-    /// then closed.
-    pub per_connection: Option<NonZeroU32>,
+    /// Instead, where requests arrive: as many connections as it takes, each of which carries this
+    /// many and is then closed. Where connections arrive, or in a closed loop: requests on each.
+    pub per_connection: Option<Count>,
+    /// Requests that are sent at once, where a connection has several.
+    pub pipeline: NonZeroUsize,
+    /// From the last reply to the next request, where a connection has several.
+    pub think: Option<Distribution>,
+    /// How long a connection lasts: no request is made on it after that, and where connections or
+    /// sessions arrive, it is held for that long.
+    pub connection_time: Option<Distribution>,
     /// How long after its intended time a request is given up.
     pub timeout: Duration,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Option<Duration>,
+    /// How long after it was sent a request's reply may take to begin.
+    pub first_byte_timeout: Option<Duration>,
     /// Connections that are held besides, and made again when they are lost.
     pub idle: usize,
     /// Whether each idle connection makes one request first.
     pub idle_request: bool,
+    /// How long an idle connection waits until it makes a request, again and again.
+    pub idle_think: Option<Distribution>,
+    /// How many idle connections are begun in a second, at most.
+    pub idle_rate: Option<f64>,
     /// Local addresses to connect from, in turn. If empty, the kernel chooses, and on 127.x
     /// others are taken when ports run short.
     pub sources: Vec<IpAddr>,
-    /// HEAD instead of GET.
-    pub head: bool,
-    /// Fields of each request besides `Host` and `User-Agent`, as `NAME: VALUE`.
-    pub headers: Vec<String>,
-    /// Decides the arrivals; drawn, and told in the report, where it is not given.
+    /// How TLS is spoken, where it is.
+    pub tls: TlsOptions,
+    /// Event loops, a thread each.
+    pub threads: NonZeroUsize,
+    /// How long the pieces are into which the report divides the run.
+    pub interval: Duration,
+    /// Decides the arrivals, and all else that is drawn; drawn itself, and told in the report, where
+    /// it is not given.
     pub seed: Option<u64>,
     /// How events are had, as [`hearken::io::find`] takes it.
     pub events: String,
@@ -55,43 +85,102 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             url: "http://127.0.0.1:8080/".to_owned(),
-            rate: 1000.0,
+            source: Source::default(),
+            asking: Asking::default(),
+            model: None,
+            rate: Profile::constant(1000.0),
             duration: None,
             arrivals: Arrivals::Poisson,
             connections: NonZeroUsize::new(50).unwrap_or(NonZeroUsize::MIN),
             per_connection: None,
+            pipeline: NonZeroUsize::MIN,
+            think: None,
+            connection_time: None,
             timeout: Duration::from_secs(5),
+            connect_timeout: None,
+            first_byte_timeout: None,
             idle: 0,
             idle_request: false,
+            idle_think: None,
+            idle_rate: None,
             sources: Vec::new(),
-            head: false,
-            headers: Vec::new(),
+            tls: TlsOptions::default(),
+            threads: NonZeroUsize::MIN,
+            interval: Duration::from_secs(1),
             seed: None,
             events: AUTO.to_owned(),
         }
     }
 }
 
+/// Threads that make sense on any machine.
+const MOST_THREADS: usize = 1024;
+
 impl Config {
     /// Refuses what makes no sense.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
-        if !(0.0..=1e9).contains(&self.rate) {
-            return Err(LoadError::Config("the rate must be from 0 to 1e9 requests per second"));
-        }
-        if self.rate == 0.0 && self.idle == 0 {
-            return Err(LoadError::Config(
+        let refuse = |why| Err(LoadError::Config(why));
+        let closed = self.model == Some(Model::Closed);
+        let trace = self.has_times();
+        if self.rate.is_zero() && self.idle == 0 && !closed && !trace {
+            return refuse(
                 "a rate of 0 and no idle connections is nothing to do; give one of them",
-            ));
+            );
         }
-        if self.timeout.is_zero() {
-            return Err(LoadError::Config("a timeout of 0 fails every request; give more"));
+        if self.arrivals == Arrivals::Trace && !trace {
+            return refuse("arrivals as in a trace need one; give a log or a trace of requests");
+        }
+        let limits = [Some(self.timeout), self.connect_timeout, self.first_byte_timeout];
+        if limits.into_iter().flatten().any(|limit| limit.is_zero()) {
+            return refuse("a timeout of 0 fails every request; give more");
+        }
+        if self.idle_rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e9)) {
+            return refuse("idle connections must be begun at a rate above 0 and up to 1e9");
+        }
+        if self.threads.get() > MOST_THREADS {
+            return refuse("more than 1,024 threads are not of use");
+        }
+        if self.interval < Duration::from_millis(10) {
+            return refuse("intervals must be of 10 ms at least");
         }
         Ok(())
     }
+}
 
-    /// For how long requests are made, if not until stopped.
-    pub(crate) fn length(&self) -> Option<Duration> {
-        self.duration.or((self.rate > 0.0).then_some(DEFAULT_DURATION))
+impl Config {
+    /// True if no request arrives.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.rate.is_zero() && !self.has_times()
+    }
+
+    /// True if the source says when requests arrive.
+    fn has_times(&self) -> bool {
+        matches!(self.source, Source::AccessLog { .. } | Source::Trace(_))
+    }
+
+    /// True if what the source says is sessions.
+    pub(crate) fn has_sessions(&self) -> bool {
+        matches!(self.source, Source::Wsesslog { .. } | Source::Specweb { .. })
+    }
+
+    /// True if the source comes to an end.
+    pub(crate) fn is_finite(&self) -> bool {
+        match self.source {
+            Source::Wlog { repeat, .. } => !repeat,
+            Source::Wsesslog { sessions, .. } => sessions.is_some(),
+            Source::Url | Source::Urls(_) | Source::Specweb { .. } => false,
+            Source::AccessLog { .. } | Source::Trace(_) => true,
+        }
+    }
+
+    /// What a thread's share of all is.
+    pub(crate) fn share(&self, thread: usize) -> Share {
+        Share { index: thread as u64, of: self.threads.get() as u64 }
+    }
+
+    /// How many idle connections are held here.
+    pub(crate) fn share_of_idle(&self) -> usize {
+        self.idle
     }
 }
 
@@ -114,6 +203,16 @@ pub enum LoadError {
         field: String,
         /// Why not.
         reason: &'static str,
+    },
+    /// A file cannot be used.
+    #[error("cannot use {}{}: {reason}", path.display(), of_line(*line))]
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// The line that is wrong, from 1 on.
+        line: Option<u64>,
+        /// What is wrong.
+        reason: String,
     },
     /// The settings do not describe a load.
     #[error("cannot offer this load: {0}")]
@@ -139,6 +238,9 @@ pub enum LoadError {
     /// The event mechanism cannot be had.
     #[error(transparent)]
     Events(#[from] SelectError),
+    /// TLS cannot be spoken as it was asked for.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The kernel refused what every run needs.
     #[error("cannot {action}: {source}")]
     System {
@@ -147,4 +249,8 @@ pub enum LoadError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+fn of_line(line: Option<u64>) -> String {
+    line.map(|line| format!(", line {line}")).unwrap_or_default()
 }

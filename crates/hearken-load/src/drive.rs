@@ -1,204 +1,167 @@
-//! The loop: what is due is done, what has happened is counted.
+//! The loop of one thread: what is due is done, what has happened is counted.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use hearken::Waker;
-use hearken::io::{Io, What};
+use hearken::io::Io;
 use hearken::timer::Time;
 
 use crate::active::Active;
 use crate::arrivals::Schedule;
 use crate::config::LoadError;
-use crate::holders::Holders;
+use crate::histogram::Histogram;
 use crate::idle::Idlers;
-use crate::report;
-use crate::target::Target;
+use crate::record::{Slice, Told};
+use crate::stop::Stop;
+use crate::tally::Tally;
 
-/// Is told how the load goes. `()` does not listen.
-pub trait Progress {
-    /// Before anything else: `waker` ends a wait, so that the stop flag is seen at once. May be used
-    /// in a signal handler's thread.
-    fn started(&mut self, waker: Waker) {
-        let _ = waker;
-    }
-
-    /// The connections that were to be opened ahead are open: the clock of the requests starts.
-    fn prepared(&mut self) {}
-
-    /// All idle connections are held, for the first time.
-    fn holding(&mut self, connections: u64) {
-        let _ = connections;
-    }
-
-    /// Once in a second.
-    fn tick(&mut self, so_far: &Snapshot) {
-        let _ = so_far;
-    }
+/// What the threads of a load have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// When the clock of the requests starts, in nanoseconds; 0 until that is known.
+    pub(crate) start: AtomicU64,
+    pub(crate) stop: Stop,
+    /// What is asked for comes to an end; it has, for all threads.
+    pub(crate) finite: bool,
+    pub(crate) over: AtomicBool,
+    /// For how long requests are made; without it, until there is nothing left to ask.
+    pub(crate) duration: Option<Duration>,
+    pub(crate) interval: Duration,
+    /// How long it may take to connect ahead of the requests.
+    pub(crate) patience: Duration,
 }
-
-impl Progress for () {}
-
-/// How far the load has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Snapshot {
-    /// Since the first request could have been made; nothing while connections are still being
-    /// prepared.
-    pub elapsed: Duration,
-    /// Requests that were sent.
-    pub sent: u64,
-    /// Replies to them.
-    pub replies: u64,
-    /// Requests that failed.
-    pub errors: u64,
-    /// Idle connections that are held.
-    pub idle: u64,
-}
-
-/// How often [`Progress::tick`] is called.
-const TICK: Duration = Duration::from_secs(1);
-/// How often it is looked at how far the holders are, while they prepare.
-const GLANCE: Duration = Duration::from_millis(10);
 
 /// A load under way.
-pub(crate) struct Drive<'a, I> {
+#[derive(Debug)]
+pub(crate) struct Drive<I> {
     pub(crate) io: I,
-    pub(crate) target: Target,
+    /// Which thread's this is.
+    pub(crate) index: usize,
     pub(crate) active: Active,
     pub(crate) idlers: Idlers,
-    pub(crate) holders: Holders,
     pub(crate) schedule: Schedule,
-    pub(crate) progress: &'a mut dyn Progress,
-    pub(crate) stop: &'a AtomicBool,
-    /// When the clock of the requests was started, and what is next on it.
-    start: Option<Time>,
-    next: Option<Time>,
-    tick: Time,
-    told: bool,
+    pub(crate) common: Arc<Common>,
+    pub(crate) tell: Sender<(usize, Told)>,
+    /// Empty histograms, to take the place of those that are told.
+    pub(crate) spares: Receiver<Box<Histogram>>,
+    /// When the clock of the requests was started.
+    pub(crate) start: Option<Time>,
+    /// What is next on it, and whether there is nothing left.
+    pub(crate) next: Option<Time>,
+    pub(crate) exhausted: bool,
+    /// When the interval ends.
+    pub(crate) tick: Time,
+    pub(crate) told_intervals: u32,
+    /// It was told that all idle connections are held.
+    pub(crate) told_holding: bool,
 }
 
-/// How a load ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+/// How a thread's part of a load ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) events: &'static str,
+    pub(crate) tally: Tally,
+    pub(crate) idlers: Idlers,
     /// It was not stopped before its time.
     pub(crate) complete: bool,
     /// For how long requests were made.
     pub(crate) elapsed: Duration,
-    /// Idle connections that were missing when the first request was made.
-    pub(crate) missing: u64,
 }
 
-impl<'a, I: Io> Drive<'a, I> {
-    pub(crate) fn new(
-        io: I,
-        (target, active, idlers, holders, schedule): (Target, Active, Idlers, Holders, Schedule),
-        progress: &'a mut dyn Progress,
-        stop: &'a AtomicBool,
-    ) -> Drive<'a, I> {
-        let tick = Time::now() + TICK;
-        let (start, next, told) = (None, None, false);
-        Drive {
-            io,
-            target,
-            active,
-            idlers,
-            holders,
-            schedule,
-            progress,
-            stop,
-            start,
-            next,
-            tick,
-            told,
-        }
+impl<I: Io> Drive<I> {
+    /// Prepares the connections, makes requests, and waits for the last replies.
+    pub(crate) fn run(mut self, events: &'static str) -> Result<Ended, LoadError> {
+        let (complete, elapsed) = match self.prepare()? {
+            Some(start) => self.go(start)?,
+            None => (false, Duration::ZERO),
+        };
+        self.idlers.bytes.add(&self.active.tally.counts.bytes);
+        Ok(Ended { events, tally: self.active.tally, idlers: self.idlers, complete, elapsed })
     }
 
-    /// Prepares the connections, makes requests for `duration`, and waits for the last replies.
-    pub(crate) fn run(&mut self, duration: Option<Duration>) -> Result<Outcome, LoadError> {
-        self.progress.started(self.io.waker());
-        let prepared = self.prepare()?;
-        let idle = self.idle();
-        let missing = idle.asked - idle.held;
-        if !prepared {
-            return Ok(Outcome { complete: false, elapsed: Duration::ZERO, missing });
-        }
-        self.progress.prepared();
-        let start = Time::now();
-        let end = duration.map(|duration| start + duration);
+    /// Makes requests from `start` on. Whether that came to its end, and how long it took.
+    fn go(&mut self, start: Time) -> Result<(bool, Duration), LoadError> {
+        let end = self.common.duration.map_or(Time::from_nanos(u64::MAX), |length| start + length);
         self.start = Some(start);
-        self.active.tally.end = end.unwrap_or(Time::from_nanos(u64::MAX));
+        self.tick = start + self.common.interval;
+        self.active.start(&mut self.io, end);
         self.arrive();
-        loop {
-            let going_on = self.turn(end)?;
-            let now = self.io.now();
-            if end.is_some_and(|end| end <= now) {
-                break;
+        let mut going_on = true;
+        let mut now = self.io.now();
+        let mut told = false;
+        while going_on && now < end && !self.common.over.load(Ordering::Acquire) {
+            if !told && self.is_over() {
+                told = true;
+                // The idle connections are held until the others are over, too.
+                self.tell(Told::Over);
             }
-            if !going_on {
-                return Ok(Outcome { complete: end.is_none(), elapsed: now.since(start), missing });
-            }
+            going_on = self.turn(Some(end))?;
+            now = self.io.now();
         }
-        let elapsed = duration.unwrap_or_default();
+        let until = now.min(end);
+        let elapsed = until.since(start);
+        let rest = elapsed.saturating_sub(self.common.interval * self.told_intervals);
+        if !rest.is_zero() {
+            self.tell_slice(rest, false);
+        }
+        (self.next, self.tick) = (None, Time::from_nanos(u64::MAX));
         // Each has its deadline, so this ends.
-        while self.active.tally.outstanding() > 0 {
-            if !self.turn(None)? {
-                return Ok(Outcome { complete: false, elapsed, missing });
-            }
+        while going_on && self.active.tally.outstanding() > 0 {
+            going_on = self.turn(None)?;
         }
-        Ok(Outcome { complete: true, elapsed, missing })
+        self.tell_slice(self.io.now().since(until), true);
+        let endless = self.common.duration.is_none() && !self.common.finite;
+        Ok((going_on || endless, elapsed))
     }
 
-    /// Opens connections ahead of the requests, for as long as that gets on. False if it was
-    /// stopped.
-    fn prepare(&mut self) -> Result<bool, LoadError> {
-        let patience = self.target.timeout;
+    /// True once nothing is left to ask, and all that was asked is over.
+    fn is_over(&self) -> bool {
+        self.exhausted && self.active.until().is_none() && self.active.tally.is_settled()
+    }
+
+    /// Opens connections ahead of the requests, for as long as that gets on, and waits for the start;
+    /// nothing if it was stopped.
+    fn prepare(&mut self) -> Result<Option<Time>, LoadError> {
+        let patience = self.common.patience;
         let (mut best, mut since) = (0, Time::now());
-        while !(self.active.is_prepared()
-            && self.idlers.is_prepared()
-            && self.holders.are_prepared())
-        {
-            // The holders cannot wake this thread: their descriptors are others.
-            let glance = (!self.holders.are_prepared()).then(|| self.io.now() + GLANCE);
-            let until = glance.map_or(since + patience, |glance| glance.min(since + patience));
-            if !self.turn(Some(until))? {
-                return Ok(false);
+        while !(self.active.is_prepared() && self.idlers.is_prepared()) {
+            if !self.turn(Some(since + patience))? {
+                return Ok(None);
             }
             let now = self.io.now();
-            let so_far = self.active.tally.opened + self.idle().held;
+            let so_far = self.active.tally.counts.opened + self.idlers.counts.held;
             if so_far > best {
                 (best, since) = (so_far, now);
             } else if now.since(since) >= patience {
                 break;
             }
         }
-        Ok(true)
-    }
-
-    /// All idle connections, whoever holds them.
-    pub(crate) fn idle(&self) -> report::Idle {
-        let (own, held) = (self.idlers.counts, self.holders.counts());
-        report::Idle {
-            asked: own.asked + held.asked,
-            held: own.held + held.held,
-            lost: own.lost + held.lost,
-            re_established: own.re_established + held.re_established,
-            requests: own.requests + held.requests,
-            replies: own.replies + held.replies,
-            tables: held.tables,
+        self.tell(Told::Prepared { missing: self.idlers.counts.asked - self.idlers.counts.held });
+        loop {
+            let start = self.common.start.load(Ordering::Acquire);
+            let start = (start > 0).then_some(Time::from_nanos(start));
+            if start.is_some_and(|start| start <= Time::now()) {
+                return Ok(start);
+            }
+            if !self.turn(start)? {
+                return Ok(None);
+            }
         }
     }
 
-    /// Notes when the next request is intended, unless that is past the end.
+    /// Notes when the next arrival is intended, unless that is past the end.
     fn arrive(&mut self) {
         let at = self.start.zip(self.schedule.next()).map(|(start, after)| start + after);
         self.next = at.filter(|&at| at < self.active.tally.end);
+        self.exhausted |= at.is_none() && self.common.finite;
     }
 
     /// Waits until something is due or has happened, `until` at most. False if it was stopped.
     fn turn(&mut self, until: Option<Time>) -> Result<bool, LoadError> {
         // Not `||`: both get their share.
-        let more = self.active.prepare(&mut self.io, &mut self.target)
-            | self.idlers.prepare(&mut self.io, &mut self.target);
+        let more = self.active.prepare(&mut self.io) | self.idlers.prepare(&mut self.io);
         let at_once = more.then(|| self.io.now());
         let due = [until, self.next, self.active.until(), self.idlers.until(), at_once];
         let until = due.into_iter().flatten().fold(self.tick, Time::min);
@@ -206,48 +169,64 @@ impl<'a, I: Io> Drive<'a, I> {
             .wait(Some(until))
             .map_err(|source| LoadError::System { action: "wait for events", source })?;
         let now = self.io.now();
+        while now >= self.tick && self.tick <= self.active.tally.end {
+            self.end_interval();
+        }
         // First, so that they are late by no more than the wait. Those of later, in the next turn,
         // or replies would not get theirs under overload.
         while let Some(intended) = self.next.filter(|&next| next <= now) {
-            self.active.request(&mut self.io, &mut self.target, intended);
-            self.arrive();
+            if self.active.arrive(&mut self.io, intended) {
+                self.arrive();
+            } else {
+                (self.next, self.exhausted) = (None, true);
+            }
         }
         while let Some(completion) = self.io.next() {
-            if matches!(completion.what, What::Woken) {
-                continue;
-            }
             if self.active.owns(completion.on) {
-                self.active.complete(&mut self.io, &mut self.target, completion);
+                self.active.complete(&mut self.io, completion);
             } else if self.idlers.owns(completion.on) {
-                self.idlers.complete(&mut self.io, &self.target, completion);
+                self.idlers.complete(&mut self.io, completion);
             }
         }
-        self.active.expire(now);
-        self.tell(now);
-        Ok(!self.stop.load(Ordering::Relaxed))
+        self.active.expire(&mut self.io, now);
+        if !self.told_holding && self.idlers.counts.asked > 0 && self.idlers.is_prepared() {
+            self.told_holding = true;
+            self.tell(Told::Holding(self.idlers.counts));
+        }
+        Ok(!self.common.stop.is_raised())
     }
 
-    fn tell(&mut self, now: Time) {
-        let own = self.idlers.counts;
-        if !self.told
-            && own.asked + self.holders.asked() > 0
-            && self.idlers.is_prepared()
-            && self.holders.are_prepared()
-        {
-            self.told = true;
-            self.progress.holding(own.asked + self.holders.asked());
+    fn end_interval(&mut self) {
+        let interval = self.common.interval;
+        if self.start.is_some() {
+            self.told_intervals += 1;
+            self.tell_slice(interval, false);
+        } else {
+            self.tell(Told::Preparing(self.idlers.counts));
         }
-        if now < self.tick {
-            return;
-        }
-        let (tally, idle) = (&self.active.tally, self.idle().held);
-        self.tick = now + TICK;
-        self.progress.tick(&Snapshot {
-            elapsed: self.start.map_or(Duration::ZERO, |start| now.since(start)),
-            sent: tally.sent,
-            replies: tally.replies,
-            errors: tally.errors.total(),
-            idle,
+        self.tick = self.tick + interval;
+    }
+
+    /// Tells what came in the interval that ends, which was of this length.
+    fn tell_slice(&mut self, length: Duration, draining: bool) {
+        let tally = &mut self.active.tally;
+        let latency = (!tally.latency.is_empty()).then(|| {
+            let spare = self.spares.try_recv().unwrap_or_default();
+            std::mem::replace(&mut tally.latency, spare)
         });
+        let slice = Slice {
+            length,
+            draining,
+            counts: tally.counts,
+            latency,
+            idle: self.idlers.counts,
+            connections: self.active.open() as u64,
+        };
+        self.tell(Told::Slice(Box::new(slice)));
+    }
+
+    fn tell(&self, told: Told) {
+        // Nobody listens only where the load has failed.
+        let _ = self.tell.send((self.index, told));
     }
 }

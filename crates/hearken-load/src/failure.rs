@@ -14,7 +14,16 @@ pub(crate) enum Failure {
     ConnReset,
     FdUnavail,
     AddrUnavail,
+    Check,
     Other,
+}
+
+/// Which of the client's own limits ran out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Limit {
+    Connect,
+    FirstByte,
+    Reply,
 }
 
 impl Failure {
@@ -29,6 +38,11 @@ impl Failure {
             Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Failure::AddrUnavail,
             _ => Failure::Other,
         }
+    }
+
+    /// True if its name does not say what happened.
+    pub(crate) fn needs_words(self) -> bool {
+        matches!(self, Failure::Check | Failure::Other)
     }
 }
 
@@ -51,12 +65,14 @@ pub struct Errors {
     /// There was no port for a connection.
     #[serde(rename = "addrunavail")]
     pub addr_unavail: u64,
+    /// The reply was complete, and did not pass a check.
+    pub check: u64,
     /// Anything else, such as a reply that is not HTTP.
     pub other: u64,
 }
 
 impl Errors {
-    pub(crate) fn count(&mut self, failure: Failure) {
+    pub(crate) fn count(&mut self, failure: Failure, times: u64) {
         *match failure {
             Failure::ClientTimo => &mut self.client_timo,
             Failure::SocketTimo => &mut self.socket_timo,
@@ -64,12 +80,24 @@ impl Errors {
             Failure::ConnReset => &mut self.conn_reset,
             Failure::FdUnavail => &mut self.fd_unavail,
             Failure::AddrUnavail => &mut self.addr_unavail,
+            Failure::Check => &mut self.check,
             Failure::Other => &mut self.other,
-        } += 1;
+        } += times;
+    }
+
+    pub(crate) fn add(&mut self, more: &Errors) {
+        self.client_timo += more.client_timo;
+        self.socket_timo += more.socket_timo;
+        self.conn_refused += more.conn_refused;
+        self.conn_reset += more.conn_reset;
+        self.fd_unavail += more.fd_unavail;
+        self.addr_unavail += more.addr_unavail;
+        self.check += more.check;
+        self.other += more.other;
     }
 
     /// Each kind by its name, and how many there were.
-    pub fn by_name(&self) -> [(&'static str, u64); 7] {
+    pub fn by_name(&self) -> [(&'static str, u64); 8] {
         [
             ("client-timo", self.client_timo),
             ("socket-timo", self.socket_timo),
@@ -77,6 +105,7 @@ impl Errors {
             ("connreset", self.conn_reset),
             ("fd-unavail", self.fd_unavail),
             ("addrunavail", self.addr_unavail),
+            ("check", self.check),
             ("other", self.other),
         ]
     }

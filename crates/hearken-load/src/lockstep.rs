@@ -36,12 +36,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hearken::descriptors;
+use hearken_http::Method;
 
 use crate::config::{Config, LoadError};
 use crate::failure::{Errors, Failure};
 use crate::histogram::Histogram;
 use crate::report::{Bytes, Requests, Status};
 use crate::target::Target;
+use crate::url::Url;
+use crate::workload::Workload;
 
 mod peer;
 mod report;
@@ -81,6 +84,7 @@ pub struct Driver {
     settings: Settings,
     url: String,
     target: Target,
+    method: Method<'static>,
     /// What a connection is sent in a round.
     message: Vec<u8>,
     peers: Vec<Peer>,
@@ -104,14 +108,22 @@ impl Driver {
             return Err(LoadError::Config("a timeout of 0 fails every request; give more"));
         }
         if settings.close {
-            config.headers.push("Connection: close".to_owned());
+            config.asking.headers.push("Connection: close".to_owned());
         }
-        let target = Target::new(&config)?;
+        let url = Url::parse(&config.url)
+            .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
+        if url.tls {
+            return Err(LoadError::Config("rounds are not made over TLS; give an http:// URL"));
+        }
+        let target = Target::new(&config, &url)?;
+        let workload = Workload::of_url(&url, &config.asking)?;
+        let message = workload.message(0);
         descriptors::raise_limit();
         Ok(Driver {
             settings,
             url: config.url,
-            message: target.message().repeat(settings.pipeline.get()),
+            message: message.bytes.repeat(settings.pipeline.get()),
+            method: message.method,
             target,
             peers: Vec::new(),
             content: None,
@@ -146,7 +158,7 @@ impl Driver {
             pass.rounds.record(began.elapsed());
         }
         if let Some(wrong) = &wrong {
-            pass.errors.count(wrong.failure);
+            pass.errors.count(wrong.failure, 1);
             pass.requests.failed = 1;
         }
         let Requests { intended, replies, failed, .. } = pass.requests;
@@ -232,7 +244,7 @@ impl Driver {
             return Err(Wrong { failure: Failure::ClientTimo, text });
         }
         let (content, close) = (&mut self.content, self.settings.close);
-        peer.take(&self.buffer[..count], self.target.method, close, |done| {
+        peer.take(&self.buffer[..count], self.method, close, |done| {
             let expected = *content.get_or_insert(done.content);
             pass.status.count(done.status);
             if !(200..300).contains(&done.status) {

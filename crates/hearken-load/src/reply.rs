@@ -42,7 +42,7 @@ impl Reply {
         method: Method<'_>,
         interim: impl FnMut(u16),
     ) -> Result<Option<Done>, Malformed> {
-        let mut done = self.next(&mut bytes, method, interim)?;
+        let mut done = self.next(&mut bytes, method, interim, |_| ())?;
         if let Some(done) = &mut done {
             // What nobody asked for leaves the two sides out of step.
             done.keep_alive &= bytes.is_empty();
@@ -51,12 +51,13 @@ impl Reply {
     }
 
     /// As [`feed`](Reply::feed), where several requests are under way: `bytes` keeps what comes
-    /// after the reply.
+    /// after the reply. `content` is told what the reply contains, piece by piece.
     pub(crate) fn next(
         &mut self,
         bytes: &mut &[u8],
         method: Method<'_>,
         mut interim: impl FnMut(u16),
+        mut content: impl FnMut(&[u8]),
     ) -> Result<Option<Done>, Malformed> {
         while self.body.is_none() {
             let carried = self.head.len();
@@ -88,6 +89,7 @@ impl Reply {
         while !body.is_done() && !bytes.is_empty() {
             let piece = body.next(bytes)?;
             self.done.content += piece.data.len() as u64;
+            content(bytes.get(piece.data).unwrap_or_default());
             *bytes = bytes.get(piece.consumed..).unwrap_or_default();
         }
         if !body.is_done() {

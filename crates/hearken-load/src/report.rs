@@ -149,6 +149,14 @@ pub struct Sessions {
     pub failed: u64,
 }
 
+impl Sessions {
+    pub(crate) fn add(&mut self, more: &Sessions) {
+        self.begun += more.begun;
+        self.completed += more.completed;
+        self.failed += more.failed;
+    }
+}
+
 /// A number that was looked at several times.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -165,6 +173,28 @@ pub struct Samples {
     pub stddev: f64,
 }
 
+impl Samples {
+    /// Of these. O(n).
+    pub fn of(values: impl Iterator<Item = f64>) -> Samples {
+        let (mut count, mut min, mut max) = (0u64, f64::INFINITY, f64::NEG_INFINITY);
+        // Welford's: no digits are lost where the values are large and alike.
+        let (mut mean, mut squares) = (0.0, 0.0);
+        for value in values {
+            count += 1;
+            min = value.min(min);
+            max = value.max(max);
+            let from = value - mean;
+            mean += from / count as f64;
+            squares += from * (value - mean);
+        }
+        match count {
+            0 => Samples::default(),
+            1 => Samples { count, min, mean, max, stddev: 0.0 },
+            _ => Samples { count, min, mean, max, stddev: (squares / (count - 1) as f64).sqrt() },
+        }
+    }
+}
+
 /// Which limit ran out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -177,6 +207,14 @@ pub struct Timeouts {
     pub reply: u64,
 }
 
+impl Timeouts {
+    pub(crate) fn add(&mut self, more: &Timeouts) {
+        self.connect += more.connect;
+        self.first_byte += more.first_byte;
+        self.reply += more.reply;
+    }
+}
+
 /// TLS handshakes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -187,6 +225,14 @@ pub struct Handshakes {
     pub resumed: u64,
     /// That failed.
     pub failed: u64,
+}
+
+impl Handshakes {
+    pub(crate) fn add(&mut self, more: &Handshakes) {
+        self.full += more.full;
+        self.resumed += more.resumed;
+        self.failed += more.failed;
+    }
 }
 
 /// What became of the requests: `intended = replies + failed + unfinished`.
@@ -229,6 +275,14 @@ pub struct Status {
 }
 
 impl Status {
+    pub(crate) fn add(&mut self, more: &Status) {
+        self.interim += more.interim;
+        self.success += more.success;
+        self.redirection += more.redirection;
+        self.client_error += more.client_error;
+        self.server_error += more.server_error;
+    }
+
     pub(crate) fn count(&mut self, status: u16) {
         *match status / 100 {
             1 => &mut self.interim,
@@ -298,6 +352,18 @@ pub struct Idle {
     pub tables: u64,
 }
 
+impl Idle {
+    pub(crate) fn add(&mut self, more: &Idle) {
+        self.asked += more.asked;
+        self.held += more.held;
+        self.lost += more.lost;
+        self.re_established += more.re_established;
+        self.requests += more.requests;
+        self.replies += more.replies;
+        self.tables += more.tables;
+    }
+}
+
 /// Bytes, of HTTP and not of TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -306,4 +372,11 @@ pub struct Bytes {
     pub received: u64,
     /// To the server.
     pub sent: u64,
+}
+
+impl Bytes {
+    pub(crate) fn add(&mut self, more: &Bytes) {
+        self.received += more.received;
+        self.sent += more.sent;
+    }
 }

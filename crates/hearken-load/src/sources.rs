@@ -8,6 +8,7 @@ use hearken::Token;
 use hearken::io::Io;
 
 use crate::failure::Failure;
+use crate::share::Share;
 
 /// How many connections an address is planned for. The kernel tries every other port first, and all
 /// of those again for each connection once they are taken: fewer than half of the ports.
@@ -47,12 +48,14 @@ impl Sources {
         Sources { all, used, first: 0, turn: 0 }
     }
 
-    /// For the thread at `index` of those that hold `connections` each: others than the next one's,
-    /// as long as there are others.
-    pub(crate) fn of_holder(&self, index: usize, connections: usize) -> Sources {
+    /// For a thread that has so many at a time: others than the next one's, as long as there are
+    /// others.
+    pub(crate) fn of_thread(&self, share: Share, connections: usize) -> Sources {
+        if share.of == 1 {
+            return self.clone();
+        }
         let used = needed(connections, self.all.len());
-        // The first is left to the requests.
-        let first = (1 + index.saturating_mul(used)) % self.all.len();
+        let first = (share.index as usize).saturating_mul(used) % self.all.len();
         Sources { all: self.all.clone(), used, first, turn: 0 }
     }
 
@@ -87,6 +90,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::Sources;
+    use crate::share::Share;
 
     fn distinct(target: &str, given: &[&str], connections: usize) -> usize {
         let given: Vec<IpAddr> = given.iter().map(|ip| ip.parse().unwrap()).collect();
@@ -98,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn holders_have_their_own() {
+    fn threads_have_their_own() {
         let sources = Sources::new("127.0.0.1".parse().unwrap(), &[], 1_000_000);
         let of = |index, connections| {
-            let mut sources = sources.of_holder(index, connections);
+            let mut sources = sources.of_thread(Share { index, of: 50 }, connections);
             let mut seen: Vec<_> = (0..100).map(|_| sources.next()).collect();
             seen.sort();
             seen.dedup();

@@ -1,4 +1,4 @@
-//! `http://HOST[:PORT][/PATH]`, taken apart.
+//! `http://HOST[:PORT][/PATH]`, or `https://`, taken apart.
 
 use std::net::Ipv6Addr;
 
@@ -7,6 +7,8 @@ use thiserror::Error;
 /// Where requests go, and what they ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
+    /// Whether it is https.
+    pub(crate) tls: bool,
     /// A name or an address, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -19,12 +21,9 @@ pub(crate) struct Url {
 /// Why a URL cannot be used, and what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UrlError {
-    /// It is not http.
-    #[error("it does not begin with http://; write http://HOST:PORT/PATH")]
+    /// It is neither http nor https.
+    #[error("it does not begin with http:// or https://; write http://HOST:PORT/PATH")]
     Scheme,
-    /// It is https.
-    #[error("https is not spoken here; ask the server behind TLS directly, by http://")]
-    Https,
     /// There is no host.
     #[error("it names no host; write http://HOST:PORT/PATH")]
     NoHost,
@@ -48,10 +47,8 @@ pub enum UrlError {
 impl Url {
     pub(crate) fn parse(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
-        if scheme.eq_ignore_ascii_case("https") {
-            return Err(UrlError::Https);
-        }
-        if !scheme.eq_ignore_ascii_case("http") {
+        let tls = scheme.eq_ignore_ascii_case("https");
+        if !tls && !scheme.eq_ignore_ascii_case("http") {
             return Err(UrlError::Scheme);
         }
         let rest = rest.split('#').next().unwrap_or_default();
@@ -83,6 +80,7 @@ impl Url {
             }
         };
         let port = match port {
+            "" if tls => 443,
             "" => 80,
             digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
                 digits.parse().ok().filter(|&port| port != 0).ok_or(UrlError::Port)?
@@ -94,6 +92,7 @@ impl Url {
         }
         let slash = if target.starts_with('/') { "" } else { "/" };
         Ok(Url {
+            tls,
             host: host.to_owned(),
             port,
             authority: authority.to_owned(),
@@ -119,6 +118,8 @@ mod tests {
             ("http://[::1]", "::1", 80, "[::1]", "/"),
             ("http://[fe80::2]:65535/%20", "fe80::2", 65535, "[fe80::2]:65535", "/%20"),
             ("http://a-b.example:/", "a-b.example", 80, "a-b.example:", "/"),
+            ("https://h/", "h", 443, "h", "/"),
+            ("HTTPS://[::1]:8443", "::1", 8443, "[::1]:8443", "/"),
         ] {
             let url = Url::parse(text).unwrap();
             assert_eq!(
@@ -126,6 +127,7 @@ mod tests {
                 (host, port, authority, target),
                 "{text}"
             );
+            assert_eq!(url.tls, text.to_ascii_lowercase().starts_with("https"), "{text}");
         }
     }
 
@@ -135,7 +137,8 @@ mod tests {
             ("", UrlError::Scheme),
             ("localhost:80/", UrlError::Scheme),
             ("ftp://h/", UrlError::Scheme),
-            ("https://h/", UrlError::Https),
+            ("httpss://h/", UrlError::Scheme),
+            ("https://", UrlError::NoHost),
             ("http://", UrlError::NoHost),
             ("http:///x", UrlError::NoHost),
             ("http://:80/", UrlError::NoHost),

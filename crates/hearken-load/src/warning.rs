@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use crate::drive::Outcome;
-use crate::holders::SPARE;
 use crate::report::Report;
 use crate::summary::{Count, Human};
+use crate::threads::SPARE;
 
 /// Lateness of the generator, at the 99th percentile, that is too much to be passed over.
 const LATE: Duration = Duration::from_millis(1);
 
-/// All warnings that `report` deserves. `descriptors` is how many files may be open, `other` the
+/// All warnings that `report` deserves. `missing` idle connections there were at the start, `descriptors` is how many files may be open, `other` the
 /// first error that has no name.
 pub(crate) fn all(
     report: &Report,
-    outcome: Outcome,
+    missing: u64,
     descriptors: u64,
     other: Option<&str>,
 ) -> Vec<String> {
@@ -57,13 +56,16 @@ pub(crate) fn all(
         );
     }
     if let Some(other) = other {
-        warnings.push(format!("{} other errors; the first: {other}", Count(errors.other)));
+        let count = Count(errors.other + errors.check);
+        warnings.push(format!(
+            "{count} replies that failed a check, or other errors; the first: {other}"
+        ));
     }
-    if outcome.missing > 0 {
+    if missing > 0 {
         warnings.push(format!(
             "{} of {} idle connections were missing when the first request was due; how many does \
              the server take?",
-            Count(outcome.missing),
+            Count(missing),
             Count(idle.asked),
         ));
     }
@@ -74,7 +76,7 @@ pub(crate) fn all(
             Count(idle.lost),
         ));
     }
-    if !outcome.complete {
+    if !report.complete {
         warnings.push("it was stopped before its time".to_owned());
     }
     warnings

@@ -4,21 +4,20 @@
 mod server;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use hearken::io::{find, names};
-use hearken_load::{Arrivals, Config, Errors, Report, run};
+use hearken_load::{Arrivals, Asking, Config, Count, Errors, Profile, Report, Stop, run};
 use proptest::prelude::*;
 use server::{Act, Server, refusing};
 
 fn config(url: String, events: &str) -> Config {
     Config {
         url,
-        rate: 400.0,
+        rate: Profile::constant(400.0),
         duration: Some(Duration::from_millis(150)),
-        arrivals: Arrivals::Uniform,
+        arrivals: Arrivals::Constant,
         connections: NonZeroUsize::new(8).unwrap(),
         timeout: Duration::from_secs(10),
         events: events.to_owned(),
@@ -27,7 +26,7 @@ fn config(url: String, events: &str) -> Config {
 }
 
 fn load(config: &Config) -> Report {
-    run(config, &mut (), &AtomicBool::new(false)).unwrap()
+    run(config, &mut (), &Stop::new()).unwrap()
 }
 
 /// What holds for every report of a run that was not stopped.
@@ -46,10 +45,14 @@ fn assert_conserved(report: &Report) {
 }
 
 /// Everything that may come of `act`, over one mechanism.
+fn each(requests: Option<u32>) -> Option<Count> {
+    requests.and_then(NonZeroU32::new).map(Count::exactly)
+}
+
 fn check(act: Act, events: &str, per_connection: Option<u32>) {
     let server = Server::start(move |_| act);
     let mut config = config(server.url(), events);
-    config.per_connection = per_connection.and_then(NonZeroU32::new);
+    config.per_connection = each(per_connection);
     if act == Act::Never {
         config.timeout = Duration::from_millis(100);
     }
@@ -129,7 +132,7 @@ fn over_a_connection_for_three_requests() {
 #[test]
 fn refused() {
     for name in here() {
-        for per_connection in [None, NonZeroU32::new(1)] {
+        for per_connection in [None, each(Some(1))] {
             let (url, _held) = refusing();
             let report = load(&Config { per_connection, ..config(url, name) });
             assert_conserved(&report);
@@ -143,8 +146,9 @@ fn refused() {
 #[test]
 fn head_has_no_body() {
     let server = Server::start(|_| Act::Reply);
+    let asking = Asking { method: "HEAD".to_owned(), ..Asking::default() };
     // The body that this server sends all the same leaves the connection out of step.
-    let report = load(&Config { head: true, ..config(server.url(), "auto") });
+    let report = load(&Config { asking, ..config(server.url(), "auto") });
     assert_conserved(&report);
     assert!(report.requests.replies > 0);
 }
@@ -167,7 +171,7 @@ fn no_descriptors_is_counted_and_not_fatal() {
     let limit = Rlimit { current: Some(20), maximum: Some(20) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let timeout = Duration::from_secs(1);
-    let config = Config { per_connection: NonZeroU32::new(1), timeout, ..config(url, "auto") };
+    let config = Config { per_connection: each(Some(1)), timeout, ..config(url, "auto") };
     let report = load(&config);
     assert_conserved(&report);
     assert!(report.errors.fd_unavail >= 40, "{report}");
@@ -190,11 +194,11 @@ proptest! {
     ) {
         let server = Server::start(move |number| acts[number as usize % acts.len()]);
         let report = load(&Config {
-            rate,
+            rate: Profile::constant(rate),
             duration: Some(Duration::from_millis(100)),
-            arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Uniform },
+            arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Constant },
             connections: NonZeroUsize::new(connections).unwrap(),
-            per_connection: per_connection.and_then(NonZeroU32::new),
+            per_connection: each(per_connection),
             timeout: Duration::from_millis(150),
             idle,
             ..config(server.url(), mechanism)

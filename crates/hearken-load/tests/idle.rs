@@ -2,18 +2,15 @@
 
 mod server;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use hearken::Waker;
 use hearken::io::{find, names};
-use hearken_load::{Config, Progress, Report, Snapshot, run};
+use hearken_load::{Config, Profile, Progress, Report, Snapshot, Stop, run};
 use server::{Act, Server, refusing};
 
 enum Said {
-    Started(Waker),
     Holding(u64),
     Tick(Snapshot),
 }
@@ -21,29 +18,23 @@ enum Said {
 struct Listener(Sender<Said>);
 
 impl Progress for Listener {
-    fn started(&mut self, waker: Waker) {
-        let _ = self.0.send(Said::Started(waker));
-    }
-
     fn holding(&mut self, connections: u64) {
         let _ = self.0.send(Said::Holding(connections));
     }
 
     fn tick(&mut self, so_far: &Snapshot) {
-        let _ = self.0.send(Said::Tick(*so_far));
+        let _ = self.0.send(Said::Tick(so_far.clone()));
     }
 }
 
 /// Runs `config` beside `watch`, and stops it when that is done.
 fn while_running(config: &Config, watch: impl FnOnce(&Receiver<Said>)) -> Report {
-    let stop = AtomicBool::new(false);
+    let stop = Stop::new();
     let (sender, said) = channel();
     thread::scope(|scope| {
         let load = scope.spawn(|| run(config, &mut Listener(sender), &stop));
-        let Ok(Said::Started(waker)) = said.recv() else { panic!("it is not told first") };
         watch(&said);
-        stop.store(true, Ordering::Relaxed);
-        waker.wake();
+        stop.raise();
         load.join().unwrap().unwrap()
     })
 }
@@ -52,13 +43,19 @@ fn until_holding(said: &Receiver<Said>, expected: u64) {
     loop {
         match said.recv().unwrap() {
             Said::Holding(held) => return assert_eq!(held, expected),
-            Said::Started(_) | Said::Tick(_) => {}
+            Said::Tick(_) => {}
         }
     }
 }
 
 fn holding(url: String, idle: usize, events: &str) -> Config {
-    Config { url, rate: 0.0, idle, events: events.to_owned(), ..Config::default() }
+    Config {
+        url,
+        rate: Profile::constant(0.0),
+        idle,
+        events: events.to_owned(),
+        ..Config::default()
+    }
 }
 
 #[test]
@@ -108,7 +105,7 @@ fn a_server_that_closes_at_once_does_not_make_us_spin() {
         timeout: Duration::from_millis(500),
         ..holding(server.url(), 10, "auto")
     };
-    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    let report = run(&config, &mut (), &Stop::new()).unwrap();
     assert_eq!((report.idle.held, report.idle.lost), (0, 0), "{report}");
     assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
     // 600 ms and more, by 100 ms each; far from what a spin would do.
@@ -123,7 +120,7 @@ fn refused_is_tried_again_and_told() {
         timeout: Duration::from_millis(150),
         ..holding(url, 5, "auto")
     };
-    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    let report = run(&config, &mut (), &Stop::new()).unwrap();
     assert_eq!((report.idle.asked, report.idle.held), (5, 0), "{report}");
     assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
 }

@@ -4,19 +4,16 @@ mod server;
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use hearken::Waker;
-use hearken_load::{Arrivals, Config, LoadError, Progress, Report, run};
+use hearken_load::{Arrivals, Asking, Config, LoadError, Profile, Report, Stop, run};
 use server::{Act, Server};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
 fn load(config: &Config) -> Report {
-    run(config, &mut (), &AtomicBool::new(false)).unwrap()
+    run(config, &mut (), &Stop::new()).unwrap()
 }
 
 /// A server stalls for 300 ms. Of 200 requests a second for a second, 60 fall into it, and only the
@@ -34,9 +31,9 @@ fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
     });
     let report = load(&Config {
         url: server.url(),
-        rate: 200.0,
+        rate: Profile::constant(200.0),
         duration: Some(Duration::from_secs(1)),
-        arrivals: Arrivals::Uniform,
+        arrivals: Arrivals::Constant,
         connections: NonZeroUsize::new(4).unwrap(),
         timeout: Duration::from_secs(30),
         ..Config::default()
@@ -55,7 +52,7 @@ fn replies_do_not_shift_arrivals() {
         let server = Server::start(move |_| act);
         let report = load(&Config {
             url: server.url(),
-            rate: 1000.0,
+            rate: Profile::constant(1000.0),
             duration: Some(Duration::from_millis(200)),
             connections: NonZeroUsize::new(2).unwrap(),
             timeout: Duration::from_millis(100),
@@ -69,31 +66,20 @@ fn replies_do_not_shift_arrivals() {
     assert!(intended.iter().all(|&count| count == intended[0]), "{intended:?}");
 }
 
-struct Started(Sender<Waker>);
-
-impl Progress for Started {
-    fn started(&mut self, waker: Waker) {
-        self.0.send(waker).unwrap();
-    }
-}
-
 #[test]
 fn stopped_before_its_time() {
     let server = Server::start(|_| Act::Reply);
     let config = Config {
         url: server.url(),
-        rate: 200.0,
+        rate: Profile::constant(200.0),
         duration: Some(Duration::from_secs(3600)),
         ..Config::default()
     };
-    let stop = AtomicBool::new(false);
-    let (sender, started) = channel();
+    let stop = Stop::new();
     let report = thread::scope(|scope| {
-        let load = scope.spawn(|| run(&config, &mut Started(sender), &stop));
-        let waker = started.recv().unwrap();
+        let load = scope.spawn(|| run(&config, &mut (), &stop));
         server.until(|server| server.replies() >= 20);
-        stop.store(true, Ordering::Relaxed);
-        waker.wake();
+        stop.raise();
         load.join().unwrap().unwrap()
     });
     let requests = report.requests;
@@ -105,20 +91,20 @@ fn stopped_before_its_time() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let refuse = |config: Config| match run(&config, &mut (), &AtomicBool::new(false)) {
+    let refuse = |config: Config| match run(&config, &mut (), &Stop::new()) {
         Err(error) => error.to_string(),
         Ok(report) => panic!("{report}"),
     };
     let base = Config::default;
-    for rate in [f64::NAN, -1.0, f64::INFINITY, 0.0] {
-        assert!(refuse(Config { rate, ..base() }).contains("rate"), "{rate}");
-    }
+    assert!(refuse(Config { rate: Profile::constant(0.0), ..base() }).contains("rate"));
     assert!(refuse(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
-    assert!(refuse(Config { url: "https://localhost/".into(), ..base() }).contains("https"));
     assert!(refuse(Config { events: "psychic".into(), ..base() }).contains("epoll-edge"));
     assert!(refuse(Config { sources: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
-    let refused =
-        run(&Config { headers: vec!["x".into()], ..base() }, &mut (), &AtomicBool::new(false));
+    let refused = run(
+        &Config { asking: Asking { headers: vec!["x".into()], ..Asking::default() }, ..base() },
+        &mut (),
+        &Stop::new(),
+    );
     assert!(matches!(refused, Err(LoadError::Header { .. })));
 }
 
@@ -128,7 +114,7 @@ fn the_json_has_its_fields() {
     let server = Server::start(|_| Act::Reply);
     let report = load(&Config {
         url: server.url(),
-        rate: 100.0,
+        rate: Profile::constant(100.0),
         duration: Some(Duration::from_millis(50)),
         ..Config::default()
     });
@@ -156,7 +142,7 @@ fn the_json_has_its_fields() {
     );
     assert_eq!(keys("/idle"), "asked held lost re-established tables");
     assert_eq!(keys("/bytes"), "received sent");
-    assert_eq!(json["schema"], "hearken-load/1");
+    assert_eq!(json["schema"], "hearken-load/2");
     assert_eq!(json["arrivals"], "poisson");
     assert_eq!(json["per_connection"], serde_json::Value::Null);
     let back: Report = serde_json::from_value(json).unwrap();

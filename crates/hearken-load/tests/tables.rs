@@ -4,13 +4,11 @@
 mod server;
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hearken::Waker;
 use hearken::mechanism::TABLE;
-use hearken_load::{Config, Progress, Report, run};
+use hearken_load::{Config, Profile, Progress, Report, Stop, run};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use server::{Act, Server};
 
@@ -36,17 +34,12 @@ fn told(server: &Server, events: &str, rate: f64) -> String {
 }
 
 /// Ends the load once all are held.
-struct Until<'a>(&'a AtomicBool, Option<Waker>);
+struct Until<'a>(&'a Stop);
 
 impl Progress for Until<'_> {
-    fn started(&mut self, waker: Waker) {
-        self.1 = Some(waker);
-    }
-
     fn holding(&mut self, connections: u64) {
         assert_eq!(connections, IDLE as u64);
-        self.0.store(true, Ordering::Relaxed);
-        self.1.as_ref().unwrap().wake();
+        self.0.raise();
     }
 }
 
@@ -56,10 +49,10 @@ fn child() {
     let Ok(url) = std::env::var(URL) else { return };
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
-    let rate = std::env::var(RATE).unwrap().parse().unwrap();
+    let rate: f64 = std::env::var(RATE).unwrap().parse().unwrap();
     let config = Config {
         url,
-        rate,
+        rate: Profile::constant(rate),
         duration: (rate > 0.0).then_some(Duration::from_millis(100)),
         connections: 5.try_into().unwrap(),
         idle: IDLE,
@@ -67,11 +60,11 @@ fn child() {
         events: std::env::var(EVENTS).unwrap(),
         ..Config::default()
     };
-    let stop = AtomicBool::new(false);
+    let stop = Stop::new();
     let report = if rate > 0.0 {
         run(&config, &mut (), &stop)
     } else {
-        run(&config, &mut Until(&stop, None), &stop)
+        run(&config, &mut Until(&stop), &stop)
     };
     print(&report.unwrap());
 }
@@ -116,14 +109,14 @@ fn who_cannot_be_had_is_told() {
     let server = Server::start(|_| Act::Close);
     let config = Config {
         url: server.url(),
-        rate: 0.0,
+        rate: Profile::constant(0.0),
         idle: 3,
         idle_request: true,
         duration: Some(Duration::from_millis(50)),
         timeout: Duration::from_millis(200),
         ..Config::default()
     };
-    let report = run(&config, &mut (), &AtomicBool::new(false)).unwrap();
+    let report = run(&config, &mut (), &Stop::new()).unwrap();
     let told = report.warnings.iter().find(|text| text.contains("could not be had"));
     assert!(told.is_some_and(|text| text.contains("closes it")), "{report}");
 }

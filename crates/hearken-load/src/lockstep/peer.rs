@@ -123,7 +123,7 @@ impl Peer {
             if self.owed == 0 {
                 return Err(Wrong::reply("more came than was asked for".to_owned()));
             }
-            let fed = self.reply.next(&mut bytes, method, |_| ());
+            let fed = self.reply.next(&mut bytes, method, |_| (), |_| ());
             let fed =
                 fed.map_err(|error| Wrong::reply(format!("a reply is malformed: {error}")))?;
             let Some(done) = fed else { return Ok(()) };

@@ -1,0 +1,113 @@
+//! Bytes to a server and from it: as they are, or under TLS.
+
+use hearken::Token;
+use hearken::io::Io;
+
+use crate::tls::{Session, SessionError};
+
+/// A connection's part of it.
+#[derive(Debug, Default)]
+pub(crate) struct Channel(Option<Box<Session>>);
+
+/// Where bytes are put on their way through TLS; one serves all connections of a loop.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) plain: Vec<u8>,
+    cipher: Vec<u8>,
+}
+
+/// What a handshake has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handshake {
+    /// There was none, or it was over before.
+    None,
+    /// It goes on.
+    UnderWay,
+    /// It is over just now, and has taken up an earlier session or not.
+    Over { resumed: bool },
+}
+
+impl Channel {
+    /// Under TLS, if there is a session.
+    pub(crate) fn new(session: Option<Box<Session>>) -> Channel {
+        Channel(session)
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Sends `bytes`, or keeps them until the handshake is over.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        io: &mut impl Io,
+        on: Token,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) {
+        match &mut self.0 {
+            None => {
+                io.send_now(on, bytes);
+            }
+            Some(session) => {
+                session.send(bytes);
+                flush(io, on, session, scratch);
+            }
+        }
+    }
+
+    /// Sends what the session has to say of its own.
+    pub(crate) fn flush(&mut self, io: &mut impl Io, on: Token, scratch: &mut Scratch) {
+        if let Some(session) = &mut self.0 {
+            flush(io, on, session, scratch);
+        }
+    }
+
+    /// Takes what came under TLS: the content is then in `scratch.plain`.
+    pub(crate) fn receive(
+        &mut self,
+        io: &mut impl Io,
+        on: Token,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) -> Result<Handshake, SessionError> {
+        scratch.plain.clear();
+        let Some(session) = &mut self.0 else {
+            return Ok(Handshake::None);
+        };
+        let before = session.is_handshaking();
+        let result = session.receive(bytes, &mut scratch.plain);
+        // An alert is sent, too.
+        flush(io, on, session, scratch);
+        result?;
+        Ok(match (before, session.is_handshaking()) {
+            (false, _) => Handshake::None,
+            (true, true) => Handshake::UnderWay,
+            (true, false) => Handshake::Over { resumed: session.resumed().unwrap_or(false) },
+        })
+    }
+
+    /// The stream has ended: under TLS, was that announced?
+    pub(crate) fn end(&mut self) -> Result<(), SessionError> {
+        self.0.as_mut().map_or(Ok(()), |session| session.end())
+    }
+
+    /// Says that nothing more is sent, before a close.
+    pub(crate) fn close(&mut self, io: &mut impl Io, on: Token, scratch: &mut Scratch) {
+        if let Some(mut session) = self.0.take()
+            && !session.is_handshaking()
+        {
+            session.close();
+            flush(io, on, &mut session, scratch);
+        }
+    }
+}
+
+fn flush(io: &mut impl Io, on: Token, session: &mut Session, scratch: &mut Scratch) {
+    scratch.cipher.clear();
+    session.outgoing(&mut scratch.cipher);
+    if !scratch.cipher.is_empty() {
+        io.send_now(on, &scratch.cipher);
+    }
+}

@@ -1,0 +1,379 @@
+//! How much is offered over time: a rate that is held, climbs, or goes in steps.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// The highest rate that can be asked for, per second.
+const MOST: f64 = 1e9;
+/// The longest piece but the last, in seconds: ten years.
+const LONGEST: f64 = 315_360_000.0;
+/// Pieces of a profile.
+const PIECES: usize = 10_000;
+
+/// A rate over time, in pieces, each of which is held or goes linearly from one rate to another. The
+/// last goes on for as long as the run does, at its last rate.
+///
+/// ```
+/// use hearken_load::Profile;
+/// use std::time::Duration;
+///
+/// let ramp: Profile = "1000..20000@60s".parse()?;
+/// assert_eq!(ramp.length(), Some(Duration::from_secs(60)));
+/// assert_eq!(ramp.arrivals_within(Duration::from_secs(60)), 630_000.0);
+/// let steps: Profile = "100@5s,200@5s,400".parse()?;
+/// assert_eq!(steps.length(), None);
+/// # Ok::<(), hearken_load::ProfileError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Piece {
+    /// Arrivals per second at its beginning and at its end.
+    from: f64,
+    to: f64,
+    /// In seconds; infinite, if it is held until the run ends.
+    length: f64,
+    /// When it begins, and how many arrivals are expected by then.
+    start: f64,
+    before: f64,
+}
+
+/// Why a text is no profile.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// A rate is not a number in its range.
+    #[error("\"{0}\" is not a rate: write a number from 0 to 1e9 per second, such as 1000 or 2.5k")]
+    Rate(String),
+    /// A length is not a time.
+    #[error("\"{0}\" is not how long it lasts: write a time such as 500ms, 60s or 5m")]
+    Length(String),
+    /// A piece but the last has no length.
+    #[error(
+        "\"{0}\" does not say how long it lasts, which only the last may leave out; write RATE@TIME"
+    )]
+    Endless(String),
+    /// A ramp has no length.
+    #[error("\"{0}\" climbs, but does not say within which time; write FROM..TO@TIME")]
+    Ramp(String),
+    /// There are too many pieces.
+    #[error("it has more than 10,000 pieces")]
+    Pieces,
+    /// Steps are not steps.
+    #[error("\"{0}\" are not steps: write RATE,RATE,...@TIME, or FROM..TO/BY@TIME")]
+    Steps(String),
+}
+
+impl Profile {
+    /// The same rate throughout; what is no rate is none.
+    pub fn constant(rate: f64) -> Profile {
+        let rate = if (0.0..=MOST).contains(&rate) { rate } else { 0.0 };
+        Profile::of([(rate, rate, f64::INFINITY)])
+    }
+
+    /// Out of `RATE,RATE,...@TIME` or `FROM..TO/BY@TIME`: each rate is held for that time.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn steps(text: &str) -> Result<Profile, ProfileError> {
+        let wrong = || ProfileError::Steps(text.to_owned());
+        let (rates, length) = text.split_once('@').ok_or_else(wrong)?;
+        let length = time(length)?;
+        let rates = match rates.split_once("..") {
+            None => rates.split(',').map(rate).collect::<Result<Vec<_>, _>>()?,
+            Some((from, rest)) => {
+                let (to, by) = rest.split_once('/').ok_or_else(wrong)?;
+                let (from, to, by) = (rate(from)?, rate(to)?, rate(by)?);
+                let count = ((to - from).abs() / by + 1e-9).floor();
+                if count.is_nan() || count >= PIECES as f64 {
+                    return Err(ProfileError::Pieces);
+                }
+                let by = by.copysign(to - from);
+                (0..=count as u32).map(|step| from + by * f64::from(step)).collect()
+            }
+        };
+        if rates.len() > PIECES {
+            return Err(ProfileError::Pieces);
+        }
+        Ok(Profile::of(rates.into_iter().map(|rate| (rate, rate, length))))
+    }
+
+    fn of(pieces: impl IntoIterator<Item = (f64, f64, f64)>) -> Profile {
+        let (mut start, mut before) = (0.0, 0.0);
+        let place = |(from, to, length): (f64, f64, f64)| {
+            let piece = Piece { from, to, length, start, before };
+            start += length;
+            before = piece.expected(length);
+            piece
+        };
+        Profile { pieces: pieces.into_iter().map(place).collect() }
+    }
+
+    /// How long it is; nothing, if its last rate is held for as long as the run lasts.
+    pub fn length(&self) -> Option<Duration> {
+        let last = self.pieces.last()?;
+        Duration::try_from_secs_f64(last.start + last.length).ok()
+    }
+
+    /// True if nothing ever arrives.
+    pub fn is_zero(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.from == 0.0 && piece.to == 0.0)
+    }
+
+    /// How many arrivals are expected in the first part of this length. After its end, its last rate
+    /// is held.
+    pub fn arrivals_within(&self, time: Duration) -> f64 {
+        let time = time.as_secs_f64();
+        let within = self.pieces.iter().rev().find(|piece| piece.start <= time);
+        let last = self.pieces.last().is_some_and(|last| Some(last) == within);
+        within.map_or(0.0, |piece| {
+            let after = time - piece.start;
+            if last && after > piece.length {
+                piece.expected(piece.length) + (after - piece.length) * piece.to
+            } else {
+                piece.expected(after)
+            }
+        })
+    }
+
+    /// The rate at this time.
+    pub fn rate_at(&self, time: Duration) -> f64 {
+        let time = time.as_secs_f64();
+        let within = self.pieces.iter().rev().find(|piece| piece.start <= time);
+        within.map_or(0.0, |piece| piece.rate_after(time - piece.start))
+    }
+
+    /// Begins to look up times.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock { profile: self.clone(), at: 0 }
+    }
+}
+
+impl Piece {
+    fn rate_after(&self, seconds: f64) -> f64 {
+        if self.from == self.to {
+            return self.from;
+        }
+        self.from + (self.to - self.from) * (seconds / self.length).min(1.0)
+    }
+
+    /// Arrivals from the beginning of all until so many seconds into this piece.
+    fn expected(&self, seconds: f64) -> f64 {
+        if self.from == self.to {
+            // Not infinity times nothing.
+            let some = if self.from == 0.0 { 0.0 } else { seconds * self.from };
+            return self.before + some;
+        }
+        self.before + seconds * (self.from + self.rate_after(seconds)) / 2.0
+    }
+
+    /// After how many seconds of this piece `more` arrivals are expected in it; nothing, if never.
+    fn after(&self, more: f64) -> Option<f64> {
+        let slope = if self.from == self.to { 0.0 } else { (self.to - self.from) / self.length };
+        // The smaller root, in the form that loses no digits where the slope is small.
+        let root = (self.from * self.from + 2.0 * slope * more).sqrt();
+        let seconds = if slope == 0.0 { more / self.from } else { 2.0 * more / (self.from + root) };
+        let seconds = if more <= 0.0 { 0.0 } else { seconds };
+        (seconds <= self.length).then_some(seconds)
+    }
+}
+
+/// Tells when so many arrivals are expected, for numbers that never decrease.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    profile: Profile,
+    at: usize,
+}
+
+impl Clock {
+    /// In seconds from the beginning; nothing, if so many never come.
+    pub(crate) fn when(&mut self, arrivals: f64) -> Option<f64> {
+        loop {
+            let piece = self.profile.pieces.get(self.at)?;
+            if let Some(seconds) = piece.after(arrivals - piece.before) {
+                return Some(piece.start + seconds);
+            }
+            match self.profile.pieces.get(self.at + 1) {
+                Some(_) => self.at += 1,
+                None => {
+                    // The last rate is held.
+                    let left = arrivals - piece.expected(piece.length);
+                    let after = left.max(0.0) / piece.to;
+                    return (piece.length.is_finite() && after.is_finite())
+                        .then_some(piece.start + piece.length + after);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, piece) in self.pieces.iter().enumerate() {
+            if index > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{}", piece.from)?;
+            if piece.from != piece.to {
+                write!(f, "..{}", piece.to)?;
+            }
+            if piece.length.is_finite() {
+                write!(f, "@{}s", piece.length)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Profile {
+    type Err = ProfileError;
+
+    fn from_str(text: &str) -> Result<Profile, ProfileError> {
+        let parts: Vec<_> = text.split(',').collect();
+        if parts.len() > PIECES {
+            return Err(ProfileError::Pieces);
+        }
+        let mut pieces = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let (rates, length) = match part.split_once('@') {
+                Some((rates, length)) => (rates, Some(time(length)?)),
+                None => (*part, None),
+            };
+            let (from, to) = match rates.split_once("..") {
+                Some((from, to)) => (rate(from)?, rate(to)?),
+                None => (rate(rates)?, rate(rates)?),
+            };
+            let length = match length {
+                Some(length) => length,
+                None if from != to => return Err(ProfileError::Ramp((*part).to_owned())),
+                None if index + 1 < parts.len() => {
+                    return Err(ProfileError::Endless((*part).to_owned()));
+                }
+                None => f64::INFINITY,
+            };
+            pieces.push((from, to, length));
+        }
+        Ok(Profile::of(pieces))
+    }
+}
+
+/// A number, perhaps of thousands or millions.
+fn rate(text: &str) -> Result<f64, ProfileError> {
+    let wrong = || ProfileError::Rate(text.to_owned());
+    let (digits, factor) = match text.trim() {
+        thousands if thousands.ends_with(['k', 'K']) => (&thousands[..thousands.len() - 1], 1e3),
+        millions if millions.ends_with('M') => (&millions[..millions.len() - 1], 1e6),
+        ones => (ones, 1.0),
+    };
+    let rate = digits.parse::<f64>().map_err(|_| wrong())? * factor;
+    if (0.0..=MOST).contains(&rate) { Ok(rate.abs()) } else { Err(wrong()) }
+}
+
+/// A length of time, in seconds.
+fn time(text: &str) -> Result<f64, ProfileError> {
+    let wrong = || ProfileError::Length(text.to_owned());
+    let (digits, factor) = ["ms", "us", "s", "m", "h"]
+        .into_iter()
+        .find_map(|unit| Some((text.strip_suffix(unit)?, unit)))
+        .map(|(digits, unit)| {
+            let factor = match unit {
+                "us" => 1e-6,
+                "ms" => 1e-3,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => 1.0,
+            };
+            (digits, factor)
+        })
+        .ok_or_else(wrong)?;
+    let seconds = digits.parse::<f64>().map_err(|_| wrong())? * factor;
+    // Not the same as `> LONGEST`: what is no number is refused, too.
+    if seconds > 0.0 && seconds <= LONGEST { Ok(seconds) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{Profile, ProfileError};
+
+    #[test]
+    fn says_what_is_wrong() {
+        let wrong = |text: &str| text.parse::<Profile>().unwrap_err();
+        for text in ["", "x", "-1", "nan", "inf", "2e9", "1000..", "..5@1s", "1,,2"] {
+            let error = wrong(text);
+            assert!(matches!(error, ProfileError::Rate(_) | ProfileError::Endless(_)), "{text}");
+        }
+        for text in ["1@", "1@5", "1@0s", "1@-1s", "1@nans", "1@infs", "1@1e99h", "1@é"] {
+            assert!(matches!(wrong(text), ProfileError::Length(_)), "{text}");
+        }
+        assert_eq!(wrong("1..2"), ProfileError::Ramp("1..2".to_owned()));
+        assert_eq!(wrong("1,2@1s"), ProfileError::Endless("1".to_owned()));
+        assert_eq!(wrong(&"1@1s,".repeat(20_000)), ProfileError::Pieces);
+        for text in ["", "1", "1..2@1s", "1..2/0@1s", "1..1e9/1@1s", "a@1s"] {
+            assert!(Profile::steps(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn steps_are_pieces() {
+        let steps = Profile::steps("100..300/100@2s").unwrap();
+        assert_eq!(steps, "100@2s,200@2s,300@2s".parse().unwrap());
+        assert_eq!(Profile::steps("1k,500@1m").unwrap(), "1000@60s,500@60s".parse().unwrap());
+        assert_eq!(Profile::steps("3..1/1@1s").unwrap(), "3@1s,2@1s,1@1s".parse().unwrap());
+        assert_eq!(steps.rate_at(Duration::from_secs(3)), 200.0);
+    }
+
+    fn profile() -> impl Strategy<Value = Profile> {
+        let piece = (0..1000u32, 0..1000u32, 1..100u32, any::<bool>());
+        prop::collection::vec(piece, 1..8).prop_map(|pieces| {
+            Profile::of(pieces.into_iter().map(|(from, to, tenths, level)| {
+                let to = if level { from } else { to };
+                (f64::from(from), f64::from(to), f64::from(tenths) / 10.0)
+            }))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn is_read_as_it_is_written(profile in profile()) {
+            let again: Profile = profile.to_string().parse().unwrap();
+            prop_assert_eq!(again, profile);
+        }
+
+        #[test]
+        fn never_panics(text in ".*", close in "[0-9.,@smk/-]*") {
+            let _ = (text.parse::<Profile>(), close.parse::<Profile>());
+            let _ = (Profile::steps(&text), Profile::steps(&close));
+        }
+
+        /// The time at which so many are expected, and how many are expected at a time, are each
+        /// other's inverse.
+        #[test]
+        fn times_and_numbers_agree(profile in profile(), many in 1..200usize) {
+            let length = profile.length().unwrap();
+            let total = profile.arrivals_within(length);
+            let mut clock = profile.clock();
+            let mut last = 0.0;
+            for number in 0..many {
+                let arrivals = total * number as f64 / many as f64;
+                let Some(at) = clock.when(arrivals) else {
+                    prop_assert_eq!(total, 0.0);
+                    break;
+                };
+                prop_assert!(at >= last);
+                last = at;
+                let back = profile.arrivals_within(Duration::from_secs_f64(at));
+                prop_assert!((back - arrivals).abs() <= 1e-6 * total.max(1.0), "{back} {arrivals}");
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What the threads tell while they run, put together: the intervals of the report, and how it goes.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use crate::failure::Errors;
+use crate::histogram::Histogram;
+use crate::profile::Profile;
+use crate::report::{self, Interval, Samples};
+use crate::tally::Counts;
+
+/// Intervals that are kept apart; of a longer run, two at a time become one.
+const MOST: usize = 4096;
+
+/// What a thread tells of itself.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// How far it is with its idle connections, before the start.
+    Preparing(report::Idle),
+    /// It has the connections that were to be opened ahead, or gave up waiting for `missing` idle ones.
+    Prepared { missing: u64 },
+    /// All idle connections are held, for the first time.
+    Holding(report::Idle),
+    /// It has nothing left to ask, and all that it asked is over.
+    Over,
+    /// An interval has ended.
+    Slice(Box<Slice>),
+}
+
+/// One thread's part of an interval.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) length: Duration,
+    /// It is the time after the last request was intended.
+    pub(crate) draining: bool,
+    /// Since the start.
+    pub(crate) counts: Counts,
+    /// Of the replies that came in it, if any did.
+    pub(crate) latency: Option<Box<Histogram>>,
+    pub(crate) idle: report::Idle,
+    /// Connections that carry requests.
+    pub(crate) connections: u64,
+}
+
+/// How far the load has come.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// Since the first request could have been made; nothing while connections are still being
+    /// prepared.
+    pub elapsed: Duration,
+    /// Requests that were sent.
+    pub sent: u64,
+    /// Replies to them.
+    pub replies: u64,
+    /// Requests that failed, by the reason.
+    pub errors: Errors,
+    /// Connections that carry requests.
+    pub connections: u64,
+    /// Idle connections that are held.
+    pub idle: u64,
+    /// What is offered now, in arrivals per second.
+    pub offered_rate: f64,
+    /// The interval that has just ended.
+    pub interval: Interval,
+}
+
+/// Puts slices together.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    threads: usize,
+    /// Latencies of the whole run.
+    pub(crate) latency: Box<Histogram>,
+    pub(crate) intervals: Vec<Interval>,
+    /// Slices that make one interval, and the one that they are being put into.
+    group: u32,
+    grouped: u32,
+    /// Those that lack a part, oldest first; how many are complete; how many each thread has told.
+    open: VecDeque<Sum>,
+    complete: usize,
+    told: Vec<usize>,
+    draining: Sum,
+    /// What each thread had counted when its last slice ended, and all of them.
+    last: Vec<Counts>,
+    total: Counts,
+    /// The end of the last interval.
+    at: Duration,
+    profile: Profile,
+    /// Where histograms go to be used again.
+    spares: Vec<Sender<Box<Histogram>>>,
+}
+
+/// An interval in the making.
+#[derive(Debug, Default)]
+struct Sum {
+    parts: usize,
+    length: Duration,
+    before: Counts,
+    counts: Counts,
+    /// With the thread whose histogram it is.
+    latency: Option<(usize, Box<Histogram>)>,
+    idle: u64,
+    connections: u64,
+}
+
+impl Recorder {
+    /// For what these threads tell, each of which takes histograms back.
+    pub(crate) fn new(profile: Profile, spares: Vec<Sender<Box<Histogram>>>) -> Recorder {
+        let threads = spares.len();
+        Recorder {
+            threads,
+            latency: Box::default(),
+            intervals: Vec::new(),
+            group: 1,
+            grouped: 0,
+            open: VecDeque::new(),
+            complete: 0,
+            told: vec![0; threads],
+            draining: Sum::default(),
+            last: vec![Counts::default(); threads],
+            total: Counts::default(),
+            at: Duration::ZERO,
+            profile,
+            spares,
+        }
+    }
+
+    /// Takes a thread's slice. Something to be shown, if an interval is complete with it.
+    pub(crate) fn slice(&mut self, thread: usize, slice: Slice) -> Option<Snapshot> {
+        let before = std::mem::replace(&mut self.last[thread], slice.counts);
+        let sum = if slice.draining {
+            &mut self.draining
+        } else {
+            let number = self.told[thread] - self.complete;
+            self.told[thread] += 1;
+            while self.open.len() <= number {
+                self.open.push_back(Sum::default());
+            }
+            &mut self.open[number]
+        };
+        sum.parts += 1;
+        sum.length = sum.length.max(slice.length);
+        sum.before.add(&before);
+        sum.counts.add(&slice.counts);
+        sum.idle += slice.idle.held;
+        sum.connections += slice.connections;
+        if let Some(mut latency) = slice.latency {
+            match &mut sum.latency {
+                None => sum.latency = Some((thread, latency)),
+                Some((_, all)) => {
+                    all.add(&latency);
+                    latency.clear();
+                    let _ = self.spares[thread].send(latency);
+                }
+            }
+        }
+        if self.open.front()?.parts < self.threads {
+            return None;
+        }
+        self.complete += 1;
+        let sum = self.open.pop_front()?;
+        Some(self.close(sum, false))
+    }
+
+    /// There is nothing more to come.
+    pub(crate) fn end(&mut self) {
+        while let Some(sum) = self.open.pop_front() {
+            self.close(sum, false);
+        }
+        let draining = std::mem::take(&mut self.draining);
+        if draining.latency.is_some() || draining.counts.errors != draining.before.errors {
+            self.close(draining, true);
+        }
+    }
+
+    fn close(&mut self, sum: Sum, draining: bool) -> Snapshot {
+        let (before, after) = (&sum.before, &sum.counts);
+        let (thread, mut latency) = sum.latency.unwrap_or_default();
+        let interval = Interval {
+            at_s: self.at.as_secs_f64(),
+            length_s: sum.length.as_secs_f64(),
+            draining,
+            intended: after.intended - before.intended,
+            sent: after.sent - before.sent,
+            replies: after.replies - before.replies,
+            failed: after.errors.total() - before.errors.total(),
+            connections_opened: after.opened - before.opened,
+            idle_held: sum.idle,
+            latency_ns: latency.quantiles(),
+            latency: latency.encode(),
+        };
+        self.latency.add(&latency);
+        if !latency.is_empty() {
+            latency.clear();
+            let _ = self.spares[thread].send(latency);
+        }
+        self.at += sum.length;
+        self.total = *after;
+        let snapshot = Snapshot {
+            elapsed: self.at,
+            sent: after.sent,
+            replies: after.replies,
+            errors: after.errors,
+            connections: sum.connections,
+            idle: sum.idle,
+            offered_rate: self.profile.rate_at(self.at),
+            interval: interval.clone(),
+        };
+        self.keep(interval);
+        snapshot
+    }
+
+    /// Adds an interval, or adds it to the last one if that is not yet as long as they are to be.
+    fn keep(&mut self, interval: Interval) {
+        let joins = self.grouped > 0 && !interval.draining;
+        match self.intervals.last_mut() {
+            Some(last) if joins => join(last, &interval),
+            _ => self.intervals.push(interval),
+        }
+        self.grouped = (self.grouped + 1) % self.group;
+        if self.intervals.len() < MOST || self.grouped > 0 {
+            return;
+        }
+        self.group *= 2;
+        let pairs = self.intervals.chunks(2).map(|pair| {
+            let mut first = pair[0].clone();
+            pair[1..].iter().for_each(|second| join(&mut first, second));
+            first
+        });
+        self.intervals = pairs.collect();
+    }
+
+    /// Replies per second, interval by interval. One that is much shorter than the others says little.
+    pub(crate) fn reply_rates(&self) -> Samples {
+        let whole = self.intervals.first().map_or(0.0, |first| first.length_s);
+        let of = self.intervals.iter().filter(|of| !of.draining && of.length_s * 2.0 >= whole);
+        Samples::of(of.map(|of| of.replies as f64 / of.length_s))
+    }
+}
+
+/// Makes one of two that follow each other.
+fn join(first: &mut Interval, second: &Interval) {
+    first.length_s = second.at_s + second.length_s - first.at_s;
+    first.intended += second.intended;
+    first.sent += second.sent;
+    first.replies += second.replies;
+    first.failed += second.failed;
+    first.connections_opened += second.connections_opened;
+    first.idle_held = second.idle_held;
+    // They are ours, and whole.
+    let mut latency = Histogram::decode(&first.latency).unwrap_or_default();
+    latency.add(&Histogram::decode(&second.latency).unwrap_or_default());
+    first.latency_ns = latency.quantiles();
+    first.latency = latency.encode();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{MOST, Recorder, Slice};
+    use crate::histogram::Histogram;
+    use crate::profile::Profile;
+    use crate::report;
+    use crate::tally::Counts;
+
+    fn slice(counts: Counts, times: &[u64]) -> Slice {
+        let mut latency = Histogram::new();
+        times.iter().for_each(|&time| latency.record(Duration::from_nanos(time)));
+        Slice {
+            length: Duration::from_secs(1),
+            draining: false,
+            counts,
+            latency: (!times.is_empty()).then(|| Box::new(latency)),
+            idle: report::Idle::default(),
+            connections: 1,
+        }
+    }
+
+    proptest! {
+        /// However the threads' slices interleave, each interval has what they told of it, and all
+        /// intervals together have everything.
+        #[test]
+        fn nothing_is_lost(
+            replies in prop::collection::vec(prop::collection::vec(0..5u64, 2..20), 1..4),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 80),
+        ) {
+            let threads = replies.len();
+            let mut spares = Vec::new();
+            let mut kept = Vec::new();
+            for _ in 0..threads {
+                let (send, receive) = channel();
+                spares.push(send);
+                kept.push(receive);
+            }
+            let mut recorder = Recorder::new(Profile::constant(1.0), spares);
+            let mut at = vec![0; threads];
+            let mut counts = vec![Counts::default(); threads];
+            let mut whole = Histogram::new();
+            for index in order {
+                let left: Vec<_> = (0..threads).filter(|&t| at[t] < replies[t].len()).collect();
+                if left.is_empty() {
+                    break;
+                }
+                let thread = left[index.index(left.len())];
+                let count = replies[thread][at[thread]];
+                at[thread] += 1;
+                counts[thread].replies += count;
+                let times: Vec<_> = (0..count).map(|n| 1000 * (n + 1)).collect();
+                times.iter().for_each(|&time| whole.record(Duration::from_nanos(time)));
+                recorder.slice(thread, slice(counts[thread], &times));
+            }
+            recorder.end();
+            prop_assert_eq!(&*recorder.latency, &whole);
+            for (number, interval) in recorder.intervals.iter().enumerate() {
+                let told = (0..threads).filter(|&thread| number < at[thread]);
+                let sum: u64 = told.map(|thread| replies[thread][number]).sum();
+                prop_assert_eq!(interval.replies, sum);
+                prop_assert_eq!(interval.latency_ns.count, sum);
+                prop_assert_eq!(interval.at_s, number as f64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_has_bounded_intervals() {
+        let mut recorder = Recorder::new(Profile::constant(1.0), vec![channel().0]);
+        let mut counts = Counts::default();
+        for _ in 0..3 * MOST {
+            counts.replies += 1;
+            recorder.slice(0, slice(counts, &[1000]));
+        }
+        recorder.end();
+        assert!(recorder.intervals.len() <= MOST);
+        let lengths: f64 = recorder.intervals.iter().map(|interval| interval.length_s).sum();
+        assert_eq!(lengths, 3.0 * MOST as f64);
+        let replies: u64 = recorder.intervals.iter().map(|interval| interval.replies).sum();
+        assert_eq!(replies, 3 * MOST as u64);
+        assert_eq!(recorder.latency.len(), replies);
+        assert_eq!(recorder.reply_rates().mean, 1.0);
+    }
+}

@@ -1,0 +1,315 @@
+//! A load from its beginning to its report: threads are started, what they tell is put together.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hearken::descriptors;
+use hearken::timer::Time;
+
+use crate::arrivals::Arrivals;
+use crate::config::{Config, DEFAULT_DURATION, LoadError};
+use crate::drive::{Common, Ended};
+use crate::histogram::Histogram;
+use crate::misses::Misses;
+use crate::record::{Recorder, Snapshot, Told};
+use crate::report::{Bytes, Histograms, Idle, Model, Report, Requests, SCHEMA};
+use crate::stop::Stop;
+use crate::tally::Counts;
+use crate::target::Target;
+use crate::threads::{self, Load, Plan};
+use crate::url::Url;
+use crate::warning;
+use crate::workload::{Count, Workload};
+
+/// From when all is ready to the first request, so that all threads are told before.
+const LEAD: Duration = Duration::from_millis(1);
+
+/// Is told how the load goes. `()` does not listen.
+pub trait Progress {
+    /// The connections that were to be opened ahead are open: the clock of the requests starts.
+    fn prepared(&mut self) {}
+
+    /// All idle connections are held, for the first time.
+    fn holding(&mut self, connections: u64) {
+        let _ = connections;
+    }
+
+    /// At the end of each interval.
+    fn tick(&mut self, so_far: &Snapshot) {
+        let _ = so_far;
+    }
+}
+
+impl Progress for () {}
+
+/// Offers the load that `config` describes and tells what came of it. `progress` is told how it goes,
+/// on this thread. Raising `stop` ends it early, at once.
+///
+/// Raises this process' limit of open files as far as it may. A server that cannot be reached is
+/// a result, not an error.
+///
+/// # Errors
+/// Settings that make no sense, files that cannot be read, a host without an address, an event
+/// mechanism that cannot be had.
+pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<Report, LoadError> {
+    config.check()?;
+    let url = Url::parse(&config.url)
+        .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
+    let target = Target::new(config, &url)?;
+    let closed = config.model == Some(Model::Closed);
+    let workload = Arc::new(Workload::load(
+        &url,
+        &config.source,
+        &config.asking,
+        // Where nothing arrives, a connection goes on for as long as it can.
+        config.per_connection.or((closed && !config.has_sessions()).then_some(Count::MOST)),
+        config.think,
+        config.pipeline,
+    )?);
+    let idle = Workload::of_url(&url, &config.asking)?;
+    let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
+    let plan = Plan::new(config, descriptors)?;
+    let by_default = if workload.has_sessions() { Model::Sessions } else { Model::Requests };
+    let model = config.model.unwrap_or(by_default);
+    // Of a size that can be typed, and that every reader of JSON keeps.
+    let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
+    let common = Arc::new(Common {
+        start: AtomicU64::new(0),
+        stop: stop.clone(),
+        finite: config.is_finite(),
+        over: AtomicBool::new(false),
+        duration: length(config, model),
+        interval: config.interval,
+        patience: config.timeout,
+    });
+    let load = Arc::new(Load {
+        config: config.clone(),
+        target,
+        times: workload.timestamps().map(Arc::from),
+        workload,
+        idle: Arc::new(idle),
+        model,
+        seed,
+        common: common.clone(),
+    });
+    let (tell, told) = channel();
+    let (mut running, mut spares) = (Vec::new(), Vec::new());
+    let mut failed = None;
+    for index in 0..plan.threads() {
+        let (spare, take) = channel();
+        spares.push(spare);
+        match threads::start(&plan, &load, index, tell.clone(), take) {
+            Ok(thread) => running.push(thread),
+            Err(error) => {
+                failed = Some(error);
+                stop.raise();
+                break;
+            }
+        }
+    }
+    drop(tell);
+    let mut heard = Heard::new(Recorder::new(config.rate.clone(), spares), &plan);
+    heard.listen(&told, &common, progress);
+    let mut ended = Vec::new();
+    for thread in running {
+        let panicked = || std::io::Error::other("a thread panicked");
+        let system = |source| LoadError::System { action: "offer the load", source };
+        match thread.join().unwrap_or_else(|_| Err(panicked())).map_err(system) {
+            Ok(Ok(thread)) => ended.push(thread),
+            Ok(Err(error)) | Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    stop.clear();
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    heard.recorder.end();
+    Ok(conclude(&load, &plan, heard, ended, descriptors))
+}
+
+/// For how long requests are made, if that is known.
+fn length(config: &Config, model: Model) -> Option<Duration> {
+    let by_itself = match model {
+        Model::Closed if config.is_finite() => None,
+        Model::Closed => Some(DEFAULT_DURATION),
+        _ if config.is_finite() => None,
+        _ if config.is_silent() => None,
+        _ => Some(config.rate.length().unwrap_or(DEFAULT_DURATION)),
+    };
+    config.duration.or(by_itself)
+}
+
+/// What the threads have told.
+struct Heard {
+    recorder: Recorder,
+    threads: usize,
+    prepared: usize,
+    holding: usize,
+    over: usize,
+    /// Of these, those that hold idle connections.
+    holders: usize,
+    idle: Vec<Idle>,
+    missing: u64,
+    started: SystemTime,
+}
+
+impl Heard {
+    fn new(recorder: Recorder, plan: &Plan) -> Heard {
+        Heard {
+            recorder,
+            threads: plan.threads(),
+            prepared: 0,
+            holding: 0,
+            over: 0,
+            holders: if plan.holders > 0 { plan.holders } else { plan.loops },
+            idle: vec![Idle::default(); plan.threads()],
+            missing: 0,
+            started: UNIX_EPOCH,
+        }
+    }
+
+    /// Listens until all threads have ended.
+    fn listen(
+        &mut self,
+        told: &Receiver<(usize, Told)>,
+        common: &Common,
+        progress: &mut dyn Progress,
+    ) {
+        while let Ok((thread, told)) = told.recv() {
+            match told {
+                Told::Preparing(idle) => {
+                    self.idle[thread] = idle;
+                    let held = self.idle.iter().map(|idle| idle.held).sum();
+                    progress.tick(&Snapshot { idle: held, ..Snapshot::default() });
+                }
+                Told::Prepared { missing } => {
+                    self.missing += missing;
+                    self.prepared += 1;
+                    if self.prepared == self.threads {
+                        progress.prepared();
+                        self.started = SystemTime::now() + LEAD;
+                        let start = Time::now() + LEAD;
+                        common.start.store(start.as_nanos(), Ordering::Release);
+                        common.stop.wake();
+                    }
+                }
+                Told::Holding(idle) => {
+                    self.idle[thread] = idle;
+                    self.holding += 1;
+                    if self.holding == self.holders {
+                        progress.holding(self.idle.iter().map(|idle| idle.held).sum());
+                    }
+                }
+                Told::Over => {
+                    self.over += 1;
+                    if self.over == self.threads {
+                        common.over.store(true, Ordering::Release);
+                        common.stop.wake();
+                    }
+                }
+                Told::Slice(slice) => {
+                    if let Some(snapshot) = self.recorder.slice(thread, *slice) {
+                        progress.tick(&snapshot);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The report.
+fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descriptors: u64) -> Report {
+    let Load { config, workload, model, seed, .. } = load;
+    let Heard { recorder, missing, started, .. } = heard;
+    let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
+    let mut histograms = Histograms::default();
+    let (mut misses, mut other) = (Misses::default(), None);
+    let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
+    for thread in ended {
+        counts.add(&thread.tally.counts);
+        counts.handshakes.add(&thread.idlers.handshakes);
+        idle.add(&thread.idlers.counts);
+        bytes.add(&thread.idlers.bytes);
+        histograms.service.add(&thread.tally.service);
+        histograms.connect.add(&thread.tally.connect);
+        histograms.lateness.add(&thread.tally.lateness);
+        misses.merge(thread.idlers.misses);
+        other = other.or(thread.tally.other);
+        complete &= thread.complete;
+        elapsed = elapsed.max(thread.elapsed);
+        events = thread.events;
+    }
+    histograms.latency = Histogram::clone(&recorder.latency);
+    idle.tables = plan.holders as u64;
+    let duration_s = elapsed.as_secs_f64();
+    let closed = *model == Model::Closed;
+    let unix = started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut report = Report {
+        schema: SCHEMA.to_owned(),
+        complete,
+        started_unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
+        url: config.url.clone(),
+        workload: workload.describe(),
+        model: *model,
+        rate: if closed { String::new() } else { config.rate.to_string() },
+        offered_rate: offered(config, workload, *model, elapsed),
+        duration_s,
+        arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
+        connections: config.connections.get() as u64,
+        per_connection: config.per_connection.as_ref().map(ToString::to_string),
+        threads: plan.loops as u64,
+        seed: *seed,
+        events: events.to_owned(),
+        requests: Requests {
+            intended: counts.intended,
+            sent: counts.sent,
+            replies: counts.replies,
+            failed: counts.errors.total(),
+            unfinished: counts.intended - counts.replies - counts.errors.total(),
+            waited: counts.waited,
+        },
+        sessions: counts.sessions,
+        status: counts.status,
+        reply_rate: if duration_s > 0.0 { counts.in_time as f64 / duration_s } else { 0.0 },
+        reply_rate_samples: recorder.reply_rates(),
+        latency_ns: histograms.latency.quantiles(),
+        service_ns: histograms.service.quantiles(),
+        connect_ns: histograms.connect.quantiles(),
+        lateness_ns: histograms.lateness.quantiles(),
+        errors: counts.errors,
+        timeouts: counts.timeouts,
+        connections_opened: counts.opened,
+        idle,
+        tls: counts.handshakes,
+        bytes,
+        intervals: recorder.intervals,
+        histograms,
+        warnings: Vec::new(),
+    };
+    report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
+    report.warnings.extend(misses.sentences());
+    if let Some(refused) = &plan.refused {
+        let one = NonZeroUsize::MIN == config.threads;
+        if !one || config.idle as u64 > descriptors {
+            report.warnings.push(format!(
+                "all connections had to be held in one table of descriptors: {refused}"
+            ));
+        }
+    }
+    report
+}
+
+/// Arrivals per second, on average.
+fn offered(config: &Config, workload: &Workload, model: Model, elapsed: Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if model == Model::Closed || seconds == 0.0 {
+        return 0.0;
+    }
+    match workload.timestamps() {
+        Some(times) => times.iter().filter(|&&at| at < elapsed).count() as f64 / seconds,
+        None => config.rate.arrivals_within(elapsed) / seconds,
+    }
+}

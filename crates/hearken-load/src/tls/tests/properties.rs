@@ -1,0 +1,137 @@
+//! What holds for any content, however it is cut or changed on the way.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::session::State;
+use super::super::{SessionError, Tls};
+use super::servers::{EACH, Pair, Server, WHOLE, trusting};
+
+fn sizes() -> impl Strategy<Value = Vec<usize>> {
+    vec(prop_oneof![1..20usize, 20..2000usize, Just(usize::MAX)], 1..8)
+}
+
+fn content(most: usize) -> impl Strategy<Value = Vec<u8>> {
+    (0..most, any::<u8>())
+        .prop_map(|(length, first)| (0..length).map(|at| first.wrapping_add(at as u8)).collect())
+}
+
+/// Changes a byte, but for type and version in a record's header, which have no meaning any more.
+fn change(wire: &mut [u8], at: prop::sample::Index, by: u8) {
+    let (mut record, mut meaning) = (0, Vec::new());
+    while record < wire.len() {
+        let length = usize::from(wire[record + 3]) << 8 | usize::from(wire[record + 4]);
+        meaning.extend(record + 3..record + 5 + length);
+        record += 5 + length;
+    }
+    wire[meaning[at.index(meaning.len())]] ^= by;
+}
+
+/// Everything that a server sends in a session with this content.
+fn wire(content: &[u8], tls: &Tls) -> (Pair, Vec<u8>) {
+    let mut pair = Pair::new(tls, &Server::default().config());
+    pair.carry(WHOLE).unwrap();
+    pair.wire.clear();
+    pair.answer(content);
+    pair.server.send_close_notify();
+    let mut down = Vec::new();
+    while pair.server.wants_write() {
+        pair.server.write_tls(&mut down).unwrap();
+    }
+    (pair, down)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn content_goes_both_ways_in_any_pieces(
+        up in content(60_000),
+        down in content(60_000),
+        pieces in sizes(),
+        tls12: bool,
+        early: bool,
+    ) {
+        let versions = EACH[usize::from(!tls12)];
+        let server = Server { versions, ..Server::default() }.config();
+        let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
+        if !early {
+            pair.carry(&pieces).unwrap();
+        }
+        for part in up.chunks(10_000) {
+            pair.client.send(part);
+        }
+        pair.client.close();
+        pair.answer(&down);
+        pair.carry(&pieces).unwrap();
+        pair.server.send_close_notify();
+        pair.carry(&pieces).unwrap();
+        prop_assert!(pair.at_server == up);
+        prop_assert!(pair.at_client == down);
+        prop_assert_eq!(pair.client.end(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_cut_short_is_seen(down in content(40_000), at: prop::sample::Index) {
+        let tls = Tls::new("localhost", &trusting()).unwrap();
+        let (mut pair, wire) = wire(&down, &tls);
+        let cut = at.index(wire.len());
+        pair.client.receive(&wire[..cut], &mut pair.at_client).unwrap();
+        prop_assert!(down.starts_with(&pair.at_client));
+        prop_assert_eq!(pair.client.end(), Err(SessionError::Truncated));
+        let state = pair.client.receive(&wire[cut..], &mut pair.at_client);
+        prop_assert_eq!(state, Ok(State::Closed));
+        prop_assert_eq!(pair.client.end(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_changed_on_the_way_is_seen(
+        down in content(40_000),
+        at: prop::sample::Index,
+        by in 1..=255u8,
+    ) {
+        let tls = Tls::new("localhost", &trusting()).unwrap();
+        let (mut pair, mut wire) = wire(&down, &tls);
+        change(&mut wire, at, by);
+        let _ = pair.client.receive(&wire, &mut pair.at_client);
+        prop_assert!(down.starts_with(&pair.at_client));
+        prop_assert!(pair.client.end().is_err());
+    }
+
+    #[test]
+    fn garbage_does_no_harm(bytes in vec(any::<u8>(), 0..500), kind in 20..25u8, header: bool) {
+        let tls = Tls::new("localhost", &trusting()).unwrap();
+        let mut session = tls.connect().unwrap();
+        let mut plain = Vec::new();
+        let mut record = vec![kind, 3, 3, (bytes.len() >> 8) as u8, bytes.len() as u8];
+        if header {
+            record.extend_from_slice(&bytes);
+        } else {
+            record = bytes;
+        }
+        let _ = session.receive(&record, &mut plain);
+        let _ = session.receive(&record, &mut plain);
+        session.outgoing(&mut plain);
+        prop_assert!(session.end().is_err());
+    }
+
+    /// A handshake in which one byte is changed ends in an error, or not at all.
+    #[test]
+    fn a_changed_handshake_fails(at: prop::sample::Index, by in 1..=255u8, tls12: bool) {
+        let versions = EACH[usize::from(!tls12)];
+        let server = Server { versions, ..Server::default() }.config();
+        let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
+        let mut hello = Vec::new();
+        pair.client.outgoing(&mut hello);
+        pair.server.read_tls(&mut &hello[..]).unwrap();
+        pair.server.process_new_packets().unwrap();
+        let mut flight = Vec::new();
+        while pair.server.wants_write() {
+            pair.server.write_tls(&mut flight).unwrap();
+        }
+        change(&mut flight, at, by);
+        let result = pair.client.receive(&flight, &mut pair.at_client);
+        prop_assert!(pair.at_client.is_empty());
+        prop_assert!(result.is_err() || pair.client.is_handshaking());
+    }
+}

@@ -1,0 +1,198 @@
+//! Certificates made for a test, servers that show them, and what carries bytes between the ends.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, Issuer, KeyPair,
+};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use tempfile::TempDir;
+
+use super::super::session::{Session, State};
+use super::super::{SessionError, Tls, TlsOptions};
+
+/// Each version of TLS alone.
+pub(super) static EACH: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
+
+/// Who issues the servers' certificates.
+pub(super) struct Authority {
+    pub(super) certificate: Certificate,
+    issuer: Issuer<'static, KeyPair>,
+    dir: TempDir,
+}
+
+pub(super) static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name = DistinguishedName::new();
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("ca.pem"), certificate.pem()).unwrap();
+    Authority { certificate, issuer: Issuer::new(params, key), dir }
+});
+
+impl Authority {
+    pub(super) fn file(&self) -> PathBuf {
+        self.dir.path().join("ca.pem")
+    }
+
+    /// A certificate for these names, and its key.
+    pub(super) fn issue(&self, params: &CertificateParams) -> (Certificate, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap(), key)
+    }
+}
+
+/// A server's configuration, with a certificate by [`AUTHORITY`] for localhost and 127.0.0.1.
+pub(super) struct Server {
+    pub(super) params: CertificateParams,
+    pub(super) versions: &'static [&'static SupportedProtocolVersion],
+    pub(super) alpn: Vec<Vec<u8>>,
+    pub(super) asks_who: bool,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        Server {
+            params: CertificateParams::new(names).unwrap(),
+            versions: rustls::ALL_VERSIONS,
+            alpn: Vec::new(),
+            asks_who: false,
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn config(self) -> Arc<ServerConfig> {
+        let (certificate, key) = AUTHORITY.issue(&self.params);
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(self.versions)
+            .unwrap();
+        let builder = if self.asks_who {
+            let mut roots = RootCertStore::empty();
+            roots.add(AUTHORITY.certificate.der().clone()).unwrap();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.unwrap())
+        } else {
+            builder.with_no_client_auth()
+        };
+        let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut config = builder.with_single_cert(chain, key).unwrap();
+        config.alpn_protocols = self.alpn;
+        Arc::new(config)
+    }
+}
+
+/// The two ends of a connection.
+pub(super) struct Pair {
+    pub(super) client: Box<Session>,
+    pub(super) server: ServerConnection,
+    /// What each received.
+    pub(super) at_client: Vec<u8>,
+    pub(super) at_server: Vec<u8>,
+    pub(super) state: State,
+    /// Everything that the server sent.
+    pub(super) wire: Vec<u8>,
+}
+
+impl Pair {
+    pub(super) fn new(tls: &Tls, server: &Arc<ServerConfig>) -> Pair {
+        let mut server = ServerConnection::new(Arc::clone(server)).unwrap();
+        server.set_buffer_limit(None);
+        Pair {
+            client: tls.connect().unwrap(),
+            server,
+            at_client: Vec::new(),
+            at_server: Vec::new(),
+            state: State::Open,
+            wire: Vec::new(),
+        }
+    }
+
+    /// Carries bytes between the two until there are none, in pieces of these sizes in turn.
+    pub(super) fn carry(&mut self, pieces: &[usize]) -> Result<(), SessionError> {
+        let mut sizes = pieces.iter().copied().cycle();
+        loop {
+            let mut up = Vec::new();
+            let sent = self.client.outgoing(&mut up);
+            assert_eq!(sent, !up.is_empty());
+            cut(&up, &mut sizes, |piece| {
+                self.serve(piece);
+                Ok(())
+            })?;
+            let mut down = Vec::new();
+            while self.server.wants_write() {
+                self.server.write_tls(&mut down).unwrap();
+            }
+            self.wire.extend_from_slice(&down);
+            let (client, at_client) = (&mut self.client, &mut self.at_client);
+            cut(&down, &mut sizes, |piece| {
+                let before = at_client.len();
+                self.state = client.receive(piece, at_client)?;
+                // However many records come, there is a header on each.
+                assert!(at_client.len() - before < 20_000 + piece.len());
+                Ok(())
+            })?;
+            if up.is_empty() && down.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has the server take what the client sent.
+    fn serve(&mut self, mut piece: &[u8]) {
+        while !piece.is_empty() {
+            self.server.read_tls(&mut piece).unwrap();
+            // What is wrong it says by an alert.
+            if self.server.process_new_packets().is_err() {
+                return;
+            }
+            let mut content = [0; 4096];
+            while let Ok(count @ 1..) = self.server.reader().read(&mut content) {
+                self.at_server.extend_from_slice(&content[..count]);
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, content: &[u8]) {
+        self.server.writer().write_all(content).unwrap();
+    }
+}
+
+fn cut(
+    mut bytes: &[u8],
+    sizes: &mut impl Iterator<Item = usize>,
+    mut each: impl FnMut(&[u8]) -> Result<(), SessionError>,
+) -> Result<(), SessionError> {
+    while !bytes.is_empty() {
+        let (piece, rest) = bytes.split_at(sizes.next().unwrap().min(bytes.len()));
+        each(piece)?;
+        bytes = rest;
+    }
+    Ok(())
+}
+
+/// In one piece.
+pub(super) const WHOLE: &[usize] = &[usize::MAX];
+
+/// Trusts [`AUTHORITY`].
+pub(super) fn trusting() -> TlsOptions {
+    TlsOptions { ca: Some(AUTHORITY.file()), ..TlsOptions::default() }
+}
+
+/// What comes of a handshake with `localhost`.
+pub(super) fn shake(options: &TlsOptions, server: Server) -> Result<Pair, SessionError> {
+    let mut pair = Pair::new(&Tls::new("localhost", options).unwrap(), &server.config());
+    pair.carry(WHOLE).map(|()| pair)
+}

@@ -1,0 +1,227 @@
+//! Sessions: httperf's files, and the SPECweb99-like mix.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Settings, Source, asked, file, load, load_with, requests, session, shown};
+
+/// The example of httperf's manual.
+const EXAMPLE: &str = "\
+# Comment lines start with a \"#\" as the first
+
+# session 1 definition (this is a comment)
+/foo.html think=2.0
+     /pict1.gif
+     /pict2.gif
+/foo2.html method=POST contents='Post data'
+     /pict3.gif
+     /pict4.gif
+
+
+# session 2 definition
+/foo3.html method=POST contents=\"Multiline\\ndata\"
+/foo4.html method=HEAD
+";
+
+#[test]
+fn sessions_as_in_httperfs_manual() {
+    let file = file(EXAMPLE);
+    let think = Duration::from_secs(5);
+    let source = Source::Wsesslog { sessions: Some(3), think, path: file.path().to_owned() };
+    let workload = load(&source).unwrap();
+    assert!(workload.has_sessions());
+    let mut cursor = workload.cursor(0, 1, 1);
+    let first = "0: GET /foo.html; 0: GET /pict1.gif GET /pict2.gif; 2000: POST /foo2.html; \
+                 0: GET /pict3.gif GET /pict4.gif; ";
+    for expected in [first, "0: POST /foo3.html; 5000: HEAD /foo4.html; ", first] {
+        let bursts = session(&workload, &mut cursor).unwrap();
+        assert_eq!(shown(&workload, &bursts), expected);
+        if expected != first {
+            let bytes = &workload.message(bursts[0].1[0]).bytes;
+            assert!(bytes.ends_with(b"Content-Length: 14\r\n\r\nMultiline\ndata"));
+        }
+    }
+    assert_eq!(session(&workload, &mut cursor), None);
+    let flat = requests(&workload, &mut workload.cursor(0, 1, 1), 100);
+    assert_eq!((flat.len(), &*flat[8], &*flat[13]), (14, "GET /foo.html", "GET /pict4.gif"));
+    assert!(workload.describe().starts_with("3 sessions, by the 2 sessions of"));
+}
+
+#[test]
+fn contents_are_quoted_as_in_httperf() {
+    for (text, expected) in [
+        ("contents=plain", "plain"),
+        ("contents=a' b'\"c \"d think=1", "a bc d"),
+        (r#"contents='a"b' "#, r#"a"b"#),
+        (r"contents=\'a\ \\b\q", r"'a \bq"),
+        (r"contents='\n\r\t\''", "\n\r\t'"),
+        ("contents='one\\\n two' method=POST", "one\n two"),
+        ("contents='one\\\r\ntwo'\r", "one\ntwo"),
+        ("method=PUT contents=\"x=1&y='2'\"", "x=1&y='2'"),
+        ("contents=''", ""),
+    ] {
+        let file = file(format!("/ {text}\n"));
+        let source =
+            Source::Wsesslog { sessions: None, think: Duration::ZERO, path: file.path().into() };
+        let workload = load(&source).unwrap();
+        let message = workload.message(workload.cursor(0, 1, 1).next_request().unwrap());
+        let sent = String::from_utf8_lossy(&message.bytes);
+        assert_eq!(sent.split_once("\r\n\r\n").unwrap().1, expected, "{text}");
+        assert_eq!(sent.contains("Content-Length"), !expected.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn sessions_refuse_what_they_say_themselves() {
+    let file = file("/a\n");
+    let path = file.path().to_owned();
+    let source = Source::Wsesslog { sessions: None, think: Duration::ZERO, path };
+    for settings in [
+        Settings { per_connection: Some(1), ..Settings::default() },
+        Settings { pipeline: 2, ..Settings::default() },
+        Settings { think: Some(Duration::ZERO), ..Settings::default() },
+    ] {
+        assert!(load_with(&source, settings).is_err());
+    }
+    assert!(load(&source).is_ok());
+}
+
+#[test]
+fn the_file_set_is_driven_by_its_manifest() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = Source::Specweb { dir: dir.path().into() };
+    let error = load(&source).unwrap_err();
+    assert!(error.contains("specweb.manifest") && error.contains("--make"), "{error}");
+    crate::specweb::make(dir.path(), 2, &mut |_| ()).unwrap();
+    let workload = load(&source).unwrap();
+    assert!(workload.has_sessions());
+    assert_eq!(workload.messages.len(), 72);
+    assert_eq!(asked(&workload, 36 + 22), "GET /base/dir00001/class2_4");
+    let expect = workload.message(36 + 22).expect.as_deref().unwrap();
+    assert_eq!(expect.to_string(), "status=200,length=51200");
+    let mut cursor = workload.cursor(0, 2, 1);
+    for _ in 0..100 {
+        let bursts = session(&workload, &mut cursor).unwrap();
+        assert!(bursts.len() == 1 || (5..=15).contains(&bursts.len()));
+        assert!(bursts.iter().all(|(think, messages)| think.is_zero() && messages.len() == 1));
+    }
+    assert!(
+        load_with(&source, Settings { per_connection: Some(1), ..Settings::default() }).is_err()
+    );
+    // Sizes and numbers are what the manifest says, if it says them all.
+    let path = dir.path().join("specweb.manifest");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let change = |from: &str, to: &str| {
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        load(&source)
+    };
+    let expect = change("class0_0 102", "class0_0 7").unwrap().message(0).expect.clone().unwrap();
+    assert_eq!(expect.to_string(), "status=200,length=7");
+    for (from, to) in [
+        ("directories 2", "directories 0"),
+        ("directories 2", "directories 100001"),
+        ("class3_8 921600\n", ""),
+        ("class3_8 921600", "class3_7 5"),
+        ("class3_8", "class4_0"),
+        ("class3_8 ", "class3_8=\0"),
+    ] {
+        assert!(change(from, to).is_err(), "{to}");
+    }
+}
+
+/// A request of a session: whether it joins the burst before, its method, think time, contents.
+type Line = (bool, String, Option<u32>, Option<Vec<u8>>);
+
+/// What is asked for, and the body.
+type Sent = (String, Vec<u8>);
+
+fn line() -> impl Strategy<Value = Line> {
+    let contents = prop::collection::vec(prop_oneof![any::<u8>(), Just(b'\''), Just(b'\\')], 1..20);
+    let method = prop_oneof!["GET", "POST", "PURGE"];
+    (any::<bool>(), method, prop::option::of(0..5000u32), prop::option::of(contents))
+}
+
+fn quoted(contents: &[u8], quote: Option<u8>) -> Vec<u8> {
+    let mut text = Vec::from_iter(quote);
+    for &byte in contents {
+        match byte {
+            b'\n' => text.extend(b"\\n"),
+            b'\r' => text.extend(b"\\r"),
+            b'\t' => text.extend(b"\\t"),
+            b'\\' | b'\'' | b'"' | b' ' => text.extend([b'\\', byte]),
+            // What separates words, but not here.
+            other => text.push(other),
+        }
+    }
+    text.extend(quote);
+    text
+}
+
+proptest! {
+    /// What is written in the format is read back as what it meant.
+    #[test]
+    fn wsesslog_round_trip(
+        sessions in prop::collection::vec(prop::collection::vec(line(), 1..6), 1..5),
+        quote in prop_oneof![Just(None), Just(Some(b'\'')), Just(Some(b'"'))],
+    ) {
+        let mut text = Vec::new();
+        let mut expected = Vec::new();
+        for (number, session) in sessions.iter().enumerate() {
+            // Bursts as httperf has them: what is waited after, and the requests.
+            let mut groups: Vec<(u32, Vec<Sent>)> = Vec::new();
+            for (place, (joins, method, think, contents)) in session.iter().enumerate() {
+                let joins = *joins && place > 0;
+                if !joins {
+                    groups.push((700, Vec::new()));
+                }
+                let group = groups.last_mut().unwrap();
+                let target = format!("/{number}/{place}#x");
+                let indent = if joins { "\t" } else { "" };
+                text.extend(format!("{indent}{target} method={method}").bytes());
+                // Outside quotes, nothing but blanks ends a word in contents.
+                if let Some(contents) = contents {
+                    let quote = quote.or(contents[0].is_ascii_whitespace().then_some(b'"'));
+                    let quote = quote.or((contents[0] == b'\x0b').then_some(b'"'));
+                    text.extend(b" contents=");
+                    text.extend(quoted(contents, quote));
+                }
+                if let Some(think) = think {
+                    group.0 = *think;
+                    text.extend(format!(" think={}.{:03}", think / 1000, think % 1000).bytes());
+                }
+                text.push(b'\n');
+                let asked = format!("{method} /{number}/{place}");
+                group.1.push((asked, contents.clone().unwrap_or_default()));
+            }
+            text.extend(b"# comment\n \t\n\n");
+            let mut wait = 0;
+            for (think, mut requests) in groups {
+                let rest = requests.split_off(1);
+                expected.push((wait, requests));
+                if !rest.is_empty() {
+                    expected.push((0, rest));
+                }
+                wait = think;
+            }
+        }
+        let file = file(&text);
+        let think = Duration::from_millis(700);
+        let count = Some(sessions.len() as u64);
+        let source = Source::Wsesslog { sessions: count, think, path: file.path().into() };
+        let workload = load(&source).unwrap();
+        let mut cursor = workload.cursor(0, 1, 1);
+        let mut found = Vec::new();
+        while let Some(bursts) = session(&workload, &mut cursor) {
+            for (think, messages) in bursts {
+                let requests = messages.iter().map(|&index| {
+                    let bytes = &workload.message(index).bytes;
+                    let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+                    (asked(&workload, index), bytes[end + 4..].to_vec())
+                });
+                found.push((think.as_millis() as u32, requests.collect()));
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
