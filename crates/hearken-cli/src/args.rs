@@ -34,7 +34,7 @@ pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(ServeArgs),
     /// Load an HTTP server, open loop, and tell what its clients see
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// Compare mechanisms on real traffic
     Lab(LabArgs),
     /// List event mechanisms, and which of them can be had here

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hearken::mechanism::AUTO;
-use hearken_load::{Asking, Config, Model, Progress, Snapshot, Source, Stop, TlsOptions};
+use hearken_load::{Asking, Config, Model, Progress, Rank, Snapshot, Source, Stop, TlsOptions};
 use serde::Serialize;
 
 use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
@@ -197,6 +197,8 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
         },
         threads: args.threads,
         interval: args.interval,
+        rank: Rank::ALONE,
+        start_at: None,
         seed: args.seed,
         events: args.events,
     })

@@ -4,13 +4,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hearken::mechanism::{AUTO, SelectError};
 use thiserror::Error;
 
 use crate::arrivals::Arrivals;
 use crate::profile::Profile;
+use crate::rank::Rank;
 use crate::report::Model;
 use crate::share::Share;
 use crate::tls::{TlsError, TlsOptions};
@@ -74,6 +75,11 @@ pub struct Config {
     pub threads: NonZeroUsize,
     /// How long the pieces are into which the report divides the run.
     pub interval: Duration,
+    /// Of a load that several processes make together, on as many machines perhaps: which of them this
+    /// is. All have the same settings but for this, a seed among them, and each makes its part.
+    pub rank: Rank,
+    /// When the first request is made, by the real-time clock; without it, as soon as all is ready.
+    pub start_at: Option<SystemTime>,
     /// Decides the arrivals, and all else that is drawn; drawn itself, and told in the report, where
     /// it is not given.
     pub seed: Option<u64>,
@@ -107,6 +113,8 @@ impl Default for Config {
             tls: TlsOptions::default(),
             threads: NonZeroUsize::MIN,
             interval: Duration::from_secs(1),
+            rank: Rank::ALONE,
+            start_at: None,
             seed: None,
             events: AUTO.to_owned(),
         }
@@ -139,6 +147,14 @@ impl Config {
         }
         if self.threads.get() > MOST_THREADS {
             return refuse("more than 1,024 threads are not of use");
+        }
+        if self.rank.size() > 1 && self.seed.is_none() {
+            return refuse("all parts of a load must be drawn from the same seed; give one");
+        }
+        let kept = self.model == Some(Model::Closed) || self.per_connection.is_none();
+        let loops = self.share(0).of;
+        if kept && !self.is_silent() && (self.connections.get() as u64) < loops {
+            return refuse("there are fewer connections than threads to make requests on them");
         }
         if self.interval < Duration::from_millis(10) {
             return refuse("intervals must be of 10 ms at least");
@@ -175,12 +191,20 @@ impl Config {
 
     /// What a thread's share of all is.
     pub(crate) fn share(&self, thread: usize) -> Share {
-        Share { index: thread as u64, of: self.threads.get() as u64 }
+        let threads = self.threads.get() as u64;
+        let first = u64::from(self.rank.rank()).saturating_mul(threads);
+        let of = u64::from(self.rank.size()).saturating_mul(threads);
+        Share { index: first + thread as u64, of }
     }
 
-    /// How many idle connections are held here.
-    pub(crate) fn share_of_idle(&self) -> usize {
-        self.idle
+    /// How many idle connections this process holds.
+    pub(crate) fn idle_here(&self) -> usize {
+        self.rank.share(self.idle as u64) as usize
+    }
+
+    /// How many connections for requests it has, where these are kept.
+    pub(crate) fn connections_here(&self) -> usize {
+        (0..self.threads.get()).map(|thread| self.share(thread).part(self.connections.get())).sum()
     }
 }
 

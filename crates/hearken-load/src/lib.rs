@@ -43,7 +43,6 @@
 mod active;
 mod arrivals;
 mod channel;
-#[allow(dead_code, reason = "no run begins at a given time yet")]
 mod clock;
 mod config;
 mod connection;

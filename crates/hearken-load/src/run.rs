@@ -10,6 +10,7 @@ use hearken::descriptors;
 use hearken::timer::Time;
 
 use crate::arrivals::Arrivals;
+use crate::clock::Mapping;
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
 use crate::drive::{Common, Ended};
 use crate::histogram::Histogram;
@@ -26,6 +27,9 @@ use crate::workload::{Count, Workload};
 
 /// From when all is ready to the first request, so that all threads are told before.
 const LEAD: Duration = Duration::from_millis(1);
+
+/// How much later than it was to start a load may without a warning.
+const LATE: Duration = Duration::from_millis(2);
 
 /// Is told how the load goes. `()` does not listen.
 pub trait Progress {
@@ -112,7 +116,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     }
     drop(tell);
     let mut heard = Heard::new(Recorder::new(config.rate.clone(), spares), &plan);
-    heard.listen(&told, &common, progress);
+    heard.listen(config, &told, &common, progress);
     let mut ended = Vec::new();
     for thread in running {
         let panicked = || std::io::Error::other("a thread panicked");
@@ -153,7 +157,9 @@ struct Heard {
     holders: usize,
     idle: Vec<Idle>,
     missing: u64,
-    started: SystemTime,
+    started_unix_ns: u64,
+    /// How long after the time that was asked for it started.
+    late: Duration,
 }
 
 impl Heard {
@@ -167,13 +173,28 @@ impl Heard {
             holders: if plan.holders > 0 { plan.holders } else { plan.loops },
             idle: vec![Idle::default(); plan.threads()],
             missing: 0,
-            started: UNIX_EPOCH,
+            started_unix_ns: 0,
+            late: Duration::ZERO,
         }
+    }
+
+    /// When the clock of the requests starts, all being ready now.
+    fn start(&mut self, config: &Config) -> Time {
+        let mapping = Mapping::read();
+        let soonest = Time::now() + LEAD;
+        let asked = config.start_at.map(|at| mapping.instant(unix_ns(at)));
+        let start = asked.map_or(soonest, |asked| asked.max(soonest));
+        let late = asked.map_or(Duration::ZERO, |asked| start.since(asked));
+        // Less than the clocks can tell is nothing.
+        self.late = late.saturating_sub(mapping.uncertainty());
+        self.started_unix_ns = mapping.unix_ns(start);
+        start
     }
 
     /// Listens until all threads have ended.
     fn listen(
         &mut self,
+        config: &Config,
         told: &Receiver<(usize, Told)>,
         common: &Common,
         progress: &mut dyn Progress,
@@ -190,8 +211,7 @@ impl Heard {
                     self.prepared += 1;
                     if self.prepared == self.threads {
                         progress.prepared();
-                        self.started = SystemTime::now() + LEAD;
-                        let start = Time::now() + LEAD;
+                        let start = self.start(config);
                         common.start.store(start.as_nanos(), Ordering::Release);
                         common.stop.wake();
                     }
@@ -220,10 +240,16 @@ impl Heard {
     }
 }
 
+/// Nanoseconds since 1970; none before.
+fn unix_ns(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The report.
 fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descriptors: u64) -> Report {
     let Load { config, workload, model, seed, .. } = load;
-    let Heard { recorder, missing, started, .. } = heard;
+    let Heard { recorder, missing, started_unix_ns, late, .. } = heard;
     let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
     let mut histograms = Histograms::default();
     let (mut misses, mut other) = (Misses::default(), None);
@@ -246,11 +272,10 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
     idle.tables = plan.holders as u64;
     let duration_s = elapsed.as_secs_f64();
     let closed = *model == Model::Closed;
-    let unix = started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut report = Report {
         schema: SCHEMA.to_owned(),
         complete,
-        started_unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
+        started_unix_ns,
         url: config.url.clone(),
         workload: workload.describe(),
         model: *model,
@@ -258,7 +283,7 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         offered_rate: offered(config, workload, *model, elapsed),
         duration_s,
         arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
-        connections: config.connections.get() as u64,
+        connections: config.connections_here() as u64,
         per_connection: config.per_connection.as_ref().map(ToString::to_string),
         threads: plan.loops as u64,
         seed: *seed,
@@ -291,6 +316,12 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
     };
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
     report.warnings.extend(misses.sentences());
+    if late > LATE {
+        let late = late.as_secs_f64() * 1e3;
+        report.warnings.push(format!(
+            "it started {late:.1} ms after its time, as its connections were not ready before"
+        ));
+    }
     if let Some(refused) = &plan.refused {
         let one = NonZeroUsize::MIN == config.threads;
         if !one || config.idle as u64 > descriptors {
@@ -308,8 +339,9 @@ fn offered(config: &Config, workload: &Workload, model: Model, elapsed: Duration
     if model == Model::Closed || seconds == 0.0 {
         return 0.0;
     }
-    match workload.timestamps() {
-        Some(times) => times.iter().filter(|&&at| at < elapsed).count() as f64 / seconds,
-        None => config.rate.arrivals_within(elapsed) / seconds,
-    }
+    let arrivals = match workload.timestamps() {
+        Some(times) => times.iter().filter(|&&at| at < elapsed).count() as f64,
+        None => config.rate.arrivals_within(elapsed),
+    };
+    config.rank.share_f64(arrivals) / seconds
 }

@@ -57,8 +57,9 @@ impl Plan {
         let wanted = if spec.needs_privileges() { Table::Shared } else { Table::Own };
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
-        let idle = config.share_of_idle();
-        let beside = room.saturating_sub(config.connections.get()).saturating_mul(loops);
+        let idle = config.idle_here();
+        let beside =
+            room.saturating_sub(config.connections_here().div_ceil(loops)).saturating_mul(loops);
         let holders = if table == Table::Own && idle > beside { idle.div_ceil(room) } else { 0 };
         Ok(Plan { loops, holders, table, refused })
     }
@@ -73,7 +74,7 @@ impl Plan {
             if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) };
         match index.checked_sub(first) {
             Some(index) if index < of => {
-                Share { index: index as u64, of: of as u64 }.part(config.share_of_idle())
+                Share { index: index as u64, of: of as u64 }.part(config.idle_here())
             }
             _ => 0,
         }
