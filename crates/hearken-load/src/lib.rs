@@ -58,6 +58,7 @@ mod record;
 mod reply;
 mod report;
 mod run;
+mod server;
 mod share;
 mod sources;
 mod stop;
@@ -83,6 +84,7 @@ pub use report::{
     Samples, Sessions, Status, Timeouts,
 };
 pub use run::{Progress, run};
+pub use server::{Server, ServerSample, ServerUse};
 pub use stop::Stop;
 pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::arrivals::Arrivals;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
+use crate::server::Server;
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-load/2";
@@ -77,6 +78,9 @@ pub struct Report {
     pub intervals: Vec<Interval>,
     /// The distributions, whole.
     pub histograms: Histograms,
+    /// What the server used meanwhile, if it was watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<Server>,
     /// What casts doubt on the numbers, in sentences.
     pub warnings: Vec<String>,
 }

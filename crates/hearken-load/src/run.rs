@@ -312,6 +312,7 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         bytes,
         intervals: recorder.intervals,
         histograms,
+        server: None,
         warnings: Vec::new(),
     };
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());

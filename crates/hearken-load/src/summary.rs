@@ -32,6 +32,9 @@ impl fmt::Display for Report {
         }
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;
+        if let Some(server) = &self.server {
+            write!(f, "{}", server.beside(self.requests.replies))?;
+        }
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }
