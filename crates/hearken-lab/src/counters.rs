@@ -1,8 +1,10 @@
-//! Instructions and system calls of a process, counted by the kernel (perf_event_open).
+//! Instructions, cycles and system calls of threads or of a control group, counted by the kernel
+//! (perf_event_open).
 //!
 //! A kernel that refuses is no error: the refusal goes into the report once, and the run goes on
 //! without that number.
 
+use std::fs::File;
 use std::io;
 
 use perf_event::events::{Hardware, Tracepoint};
@@ -30,8 +32,21 @@ pub(crate) struct Counts {
     pub instructions_user: Option<u64>,
     /// Instructions in the kernel on behalf of the process.
     pub instructions_kernel: Option<u64>,
+    /// Cycles in both modes, where they are asked for.
+    pub cycles: Option<u64>,
     /// System calls.
     pub syscalls: Option<u64>,
+}
+
+/// Who is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom<'a> {
+    /// These threads.
+    Threads(&'a [i32]),
+    /// These threads, and all threads and processes that they start.
+    Families(&'a [i32]),
+    /// All that a control group has, now and later, on each of these processors.
+    Group(&'a File, &'a [usize]),
 }
 
 impl Counts {
@@ -41,16 +56,17 @@ impl Counts {
     }
 }
 
-/// One quantity, with a counter for every thread.
+/// One quantity, with a counter for every thread, or for every processor.
 #[derive(Debug)]
-struct PerThread(Vec<Counter>);
+struct Several(Vec<Counter>);
 
-/// The counters on the threads that a process had when they were attached.
-#[derive(Debug)]
+/// The counters on those who were there when they were attached.
+#[derive(Debug, Default)]
 pub(crate) struct Counters {
-    instructions_user: Option<PerThread>,
-    instructions_kernel: Option<PerThread>,
-    syscalls: Option<PerThread>,
+    instructions_user: Option<Several>,
+    instructions_kernel: Option<Several>,
+    cycles: Option<Several>,
+    syscalls: Option<Several>,
 }
 
 /// What to count, and in which mode.
@@ -58,6 +74,7 @@ pub(crate) struct Counters {
 enum Quantity {
     UserInstructions,
     KernelInstructions,
+    Cycles,
     SystemCalls,
     #[cfg(test)]
     TaskClock,
@@ -73,45 +90,65 @@ impl Counters {
 
     /// Instructions alone: a tracepoint adds its own to those of every system call.
     pub(crate) fn attach_instructions(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
-        let mut attach = |quantity| PerThread::attach_or_note(quantity, threads, refusals);
+        let whom = Whom::Threads(threads);
+        let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
         Counters {
             instructions_user: attach(Quantity::UserInstructions),
             instructions_kernel: attach(Quantity::KernelInstructions),
-            syscalls: None,
+            ..Counters::default()
         }
     }
 
     /// System calls alone.
     pub(crate) fn attach_syscalls(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
-        let syscalls = PerThread::attach_or_note(Quantity::SystemCalls, threads, refusals);
-        Counters { instructions_user: None, instructions_kernel: None, syscalls }
+        let whom = Whom::Threads(threads);
+        let syscalls = Several::attach_or_note(Quantity::SystemCalls, whom, refusals);
+        Counters { syscalls, ..Counters::default() }
+    }
+
+    /// All that there is to count.
+    pub(crate) fn attach_all(whom: Whom<'_>, refusals: &mut Vec<Refusal>) -> Counters {
+        let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
+        Counters {
+            instructions_user: attach(Quantity::UserInstructions),
+            instructions_kernel: attach(Quantity::KernelInstructions),
+            cycles: attach(Quantity::Cycles),
+            syscalls: attach(Quantity::SystemCalls),
+        }
     }
 
     /// Is there anything that counts?
     pub(crate) fn any(&self) -> bool {
         self.instructions_user.is_some()
             || self.instructions_kernel.is_some()
+            || self.cycles.is_some()
             || self.syscalls.is_some()
     }
 
     /// What was counted since the counters were attached, which ends here.
-    pub(crate) fn finish(self) -> Counts {
-        let total = |counters: Option<PerThread>| counters.and_then(PerThread::total);
+    pub(crate) fn finish(mut self) -> Counts {
+        self.read()
+    }
+
+    /// What was counted since the counters were attached.
+    pub(crate) fn read(&mut self) -> Counts {
+        let total = |counters: &mut Option<Several>| counters.as_mut().and_then(Several::total);
         Counts {
-            instructions_user: total(self.instructions_user),
-            instructions_kernel: total(self.instructions_kernel),
-            syscalls: total(self.syscalls),
+            instructions_user: total(&mut self.instructions_user),
+            instructions_kernel: total(&mut self.instructions_kernel),
+            cycles: total(&mut self.cycles),
+            syscalls: total(&mut self.syscalls),
         }
     }
 }
 
-impl PerThread {
+impl Several {
     fn attach_or_note(
         quantity: Quantity,
-        threads: &[i32],
+        whom: Whom<'_>,
         refusals: &mut Vec<Refusal>,
-    ) -> Option<PerThread> {
-        match PerThread::attach(quantity, threads) {
+    ) -> Option<Several> {
+        match Several::attach(quantity, whom) {
             Ok(counters) => Some(counters),
             Err(refusal) => {
                 if !refusals.contains(&refusal) {
@@ -122,21 +159,34 @@ impl PerThread {
         }
     }
 
-    fn attach(quantity: Quantity, threads: &[i32]) -> Result<PerThread, Refusal> {
+    fn attach(quantity: Quantity, whom: Whom<'_>) -> Result<Several, Refusal> {
+        let (threads, inherit) = match whom {
+            Whom::Threads(threads) => (threads, false),
+            Whom::Families(threads) => (threads, true),
+            Whom::Group(group, processors) => {
+                let counters = processors.iter().map(|&processor| {
+                    let mut builder = quantity.builder()?;
+                    builder.observe_cgroup(group).one_cpu(processor).enabled(true).build()
+                });
+                let counters: io::Result<_> = counters.collect();
+                return counters.map(Several).map_err(|e| quantity.refusal(&e));
+            }
+        };
         let mut counters = Vec::with_capacity(threads.len());
         for &thread in threads {
-            match quantity.builder().and_then(|mut b| b.observe_pid(thread).enabled(true).build()) {
+            let mut builder = quantity.builder().map_err(|e| quantity.refusal(&e))?;
+            match builder.observe_pid(thread).inherit(inherit).enabled(true).build() {
                 Ok(counter) => counters.push(counter),
                 // The thread has ended; what is left is still worth counting.
                 Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
                 Err(e) => return Err(quantity.refusal(&e)),
             }
         }
-        Ok(PerThread(counters))
+        Ok(Several(counters))
     }
 
     /// The sum, scaled up where the hardware had to share its counters among several users.
-    fn total(mut self) -> Option<u64> {
+    fn total(&mut self) -> Option<u64> {
         let mut total = 0.0;
         for counter in &mut self.0 {
             let read = counter.read_count_and_time().ok()?;
@@ -157,6 +207,11 @@ impl Quantity {
             Quantity::KernelInstructions => {
                 let mut builder = Builder::new(Hardware::INSTRUCTIONS);
                 builder.include_kernel().exclude_user(true);
+                Ok(builder)
+            }
+            Quantity::Cycles => {
+                let mut builder = Builder::new(Hardware::CPU_CYCLES);
+                builder.include_kernel();
                 Ok(builder)
             }
             Quantity::SystemCalls => {
@@ -183,6 +238,7 @@ impl Quantity {
                 "instructions in the kernel",
                 "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_user)",
             ),
+            Quantity::Cycles => ("cycles", "perf_event_open(PERF_COUNT_HW_CPU_CYCLES)"),
             Quantity::SystemCalls => {
                 ("system calls", "perf_event_open(tracepoint raw_syscalls:sys_enter)")
             }
@@ -249,8 +305,8 @@ mod tests {
     /// The path is that of the hardware counters; only the event is one that every kernel has.
     #[test]
     fn a_software_event_counts_or_is_refused_with_advice() {
-        match PerThread::attach(Quantity::TaskClock, &this_thread()) {
-            Ok(counters) => {
+        match Several::attach(Quantity::TaskClock, Whom::Threads(&this_thread())) {
+            Ok(mut counters) => {
                 let mut x = 1u64;
                 for _ in 0..1_000_000 {
                     x = std::hint::black_box(x.wrapping_mul(3));
@@ -281,9 +337,28 @@ mod tests {
     }
 
     #[test]
+    fn families_are_counted_with_what_they_start() {
+        let Ok(mut counters) = Several::attach(Quantity::TaskClock, Whom::Families(&this_thread()))
+        else {
+            return;
+        };
+        let before = counters.total().unwrap();
+        std::thread::spawn(|| {
+            let mut x = 1u64;
+            for _ in 0..10_000_000 {
+                x = std::hint::black_box(x.wrapping_mul(3));
+            }
+        })
+        .join()
+        .unwrap();
+        // Ten million multiplications take more than a millisecond anywhere; starting a thread less.
+        assert!(counters.total().unwrap() - before > 1_000_000, "the new thread is not in it");
+    }
+
+    #[test]
     fn a_thread_that_has_gone_is_no_refusal() {
-        match PerThread::attach(Quantity::TaskClock, &[i32::MAX]) {
-            Ok(counters) => assert_eq!(counters.total(), None),
+        match Several::attach(Quantity::TaskClock, Whom::Threads(&[i32::MAX])) {
+            Ok(mut counters) => assert_eq!(counters.total(), None),
             Err(refusal) => assert!(refusal.error.contains("denied"), "{refusal:?}"),
         }
     }

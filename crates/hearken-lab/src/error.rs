@@ -61,6 +61,15 @@ pub enum LabError {
         source: procfs::ProcError,
     },
 
+    /// What was to be watched cannot be.
+    #[error("cannot watch \"{what}\": {problem}")]
+    Watch {
+        /// As it was asked for.
+        what: String,
+        /// Why, and what to write or do instead.
+        problem: String,
+    },
+
     /// The stop flag was raised. [`quick`](crate::quick) turns it into a partial report.
     #[error("interrupted")]
     Interrupted,

@@ -292,7 +292,7 @@ fn account(
         instr_user_per_request: counts.instructions_user.and_then(&per_warm),
         instr_kernel_per_request: counts.instructions_kernel.and_then(&per_warm),
         syscalls_per_request: counts.syscalls.and_then(&per_warm),
-        context_switches_per_request: per_reply(used.context_switches),
+        context_switches_per_request: per_reply(used.context_switches()),
         intended: result.requests.intended,
         replies: result.requests.replies,
         reply_rate: result.reply_rate,

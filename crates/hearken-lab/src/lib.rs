@@ -29,6 +29,7 @@ mod svg;
 pub mod table;
 mod units;
 mod warning;
+pub mod watch;
 
 pub use counters::Refusal;
 pub use error::LabError;

@@ -1,7 +1,11 @@
 //! What a process has used so far, by the kernel's own accounting in `/proc`.
 
+use std::collections::HashSet;
 use std::ops::Add;
+use std::path::Path;
 
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 use procfs::process::{Process, Task};
 use procfs::{ProcError, ProcResult};
 
@@ -19,10 +23,10 @@ pub(crate) struct Tree {
     root: i32,
 }
 
-/// The accounts of a process at one moment; threads that ended before are not in them.
+/// The accounts of a process at one moment. Threads that ended before are in the CPU time only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// CPU time, exact to the nanosecond while no thread runs, else to a scheduler tick.
+    /// CPU time, to the nanosecond.
     pub cpu_ns: u64,
     /// CPU time in user mode, in ticks of 10 ms.
     pub user_ns: u64,
@@ -30,11 +34,35 @@ pub(crate) struct Usage {
     pub system_ns: u64,
     /// Time that threads were ready to run and had to wait for a processor.
     pub(crate) wait_ns: u64,
-    /// Times that a thread gave up the processor or lost it.
-    pub context_switches: u64,
+    /// Times that a thread gave up the processor, to wait for something.
+    pub voluntary: u64,
+    /// Times that a thread lost it to another.
+    pub involuntary: u64,
+}
+
+/// What is accounted to a process as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    /// When it was started, in ticks since the machine was: with the id, who it is.
+    pub born: u64,
+    /// Whose child it is.
+    pub parent: i32,
+    /// How many threads it has.
+    pub threads: u64,
+    /// It has ended, and its parent has not asked.
+    pub zombie: bool,
+    /// Its CPU time.
+    pub used: Usage,
+    /// That of its children which ended and that it waited for, and theirs; in ticks.
+    pub children: Usage,
 }
 
 impl Usage {
+    /// Context switches of both kinds.
+    pub(crate) fn context_switches(&self) -> u64 {
+        self.voluntary + self.involuntary
+    }
+
     /// What was used since `earlier`.
     pub(crate) fn since(&self, earlier: &Usage) -> Usage {
         Usage {
@@ -42,7 +70,22 @@ impl Usage {
             user_ns: self.user_ns.saturating_sub(earlier.user_ns),
             system_ns: self.system_ns.saturating_sub(earlier.system_ns),
             wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
-            context_switches: self.context_switches.saturating_sub(earlier.context_switches),
+            voluntary: self.voluntary.saturating_sub(earlier.voluntary),
+            involuntary: self.involuntary.saturating_sub(earlier.involuntary),
+        }
+    }
+}
+
+impl Usage {
+    /// The greater of each.
+    pub(crate) fn most(&self, other: &Usage) -> Usage {
+        Usage {
+            cpu_ns: self.cpu_ns.max(other.cpu_ns),
+            user_ns: self.user_ns.max(other.user_ns),
+            system_ns: self.system_ns.max(other.system_ns),
+            wait_ns: self.wait_ns.max(other.wait_ns),
+            voluntary: self.voluntary.max(other.voluntary),
+            involuntary: self.involuntary.max(other.involuntary),
         }
     }
 }
@@ -56,7 +99,8 @@ impl Add for Usage {
             user_ns: self.user_ns + other.user_ns,
             system_ns: self.system_ns + other.system_ns,
             wait_ns: self.wait_ns + other.wait_ns,
-            context_switches: self.context_switches + other.context_switches,
+            voluntary: self.voluntary + other.voluntary,
+            involuntary: self.involuntary + other.involuntary,
         }
     }
 }
@@ -93,27 +137,55 @@ impl Tree {
 
     fn descendants(&self) -> Result<Vec<i32>, LabError> {
         let unknown = |source| LabError::Accounting { pid: self.root, source };
-        let all = procfs::process::all_processes().map_err(unknown)?;
-        let parents: Vec<(i32, i32)> =
-            all.filter_map(|p| p.ok()?.stat().ok()).map(|stat| (stat.pid, stat.ppid)).collect();
-        let mut found = vec![self.root];
-        let mut next = 0;
-        while let Some(&parent) = found.get(next) {
-            next += 1;
-            found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        }
-        found.remove(0);
+        let mut found = with_descendants(&[self.root]).map_err(unknown)?;
+        found.retain(|&pid| pid != self.root);
         Ok(found)
     }
+}
+
+/// `roots` and all that descend from them.
+pub(crate) fn with_descendants(roots: &[i32]) -> ProcResult<Vec<i32>> {
+    // Where the kernel tells a thread's children, not all processes need be looked at.
+    let scanned = if tells_children() { None } else { Some(scan()?) };
+    let mut found: Vec<i32> = roots.to_vec();
+    let mut known: HashSet<i32> = found.iter().copied().collect();
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        let children: Vec<i32> = match &scanned {
+            Some(all) => all.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid).collect(),
+            None => children(parent),
+        };
+        found.extend(children.into_iter().filter(|&child| known.insert(child)));
+    }
+    Ok(found)
+}
+
+fn tells_children() -> bool {
+    Path::new("/proc/thread-self/children").exists()
+}
+
+fn scan() -> ProcResult<Vec<(i32, i32)>> {
+    let all = procfs::process::all_processes()?;
+    Ok(all.filter_map(|p| p.ok()?.stat().ok()).map(|stat| (stat.pid, stat.ppid)).collect())
+}
+
+/// Those of each thread; of a process that has ended, none.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = Process::new(pid).and_then(|process| process.tasks());
+    let of_each = tasks.into_iter().flatten().filter_map(|task| task.ok()?.children().ok());
+    of_each.flatten().filter_map(|child| i32::try_from(child).ok()).collect()
 }
 
 impl Meter {
     /// Looks at the process `pid`.
     pub(crate) fn open(pid: i32) -> Result<Meter, LabError> {
-        match Process::new(pid) {
-            Ok(process) => Ok(Meter { process }),
-            Err(source) => Err(LabError::Accounting { pid, source }),
-        }
+        Meter::look(pid).map_err(|source| LabError::Accounting { pid, source })
+    }
+
+    /// The same, with what `/proc` says.
+    pub(crate) fn look(pid: i32) -> ProcResult<Meter> {
+        Ok(Meter { process: Process::new(pid)? })
     }
 
     /// The sum over its threads.
@@ -154,24 +226,53 @@ impl Meter {
     }
 
     fn read_usage(&self) -> ProcResult<Usage> {
-        let mut sum = Usage::default();
-        let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second();
+        let whole = self.whole()?.used;
+        let threads = self.each_thread()?;
+        Ok(threads.into_iter().map(|(_, used)| used).fold(whole, Usage::add))
+    }
+
+    /// What the kernel accounts to the process as a whole.
+    pub(crate) fn whole(&self) -> ProcResult<Whole> {
+        let ns = |ticks: u64| ticks * (1_000_000_000 / procfs::ticks_per_second());
         let stat = self.process.stat()?;
-        sum.user_ns = stat.utime * ns_per_tick;
-        sum.system_ns = stat.stime * ns_per_tick;
+        let (user_ns, system_ns) = (ns(stat.utime), ns(stat.stime));
+        let cpu_ns = self.clock().unwrap_or(user_ns + system_ns);
+        let waited_for = |ticks: i64| ns(ticks.max(0).cast_unsigned());
+        let (user, system) = (waited_for(stat.cutime), waited_for(stat.cstime));
+        Ok(Whole {
+            born: stat.starttime,
+            parent: stat.ppid,
+            threads: stat.num_threads.max(0).cast_unsigned(),
+            zombie: matches!(stat.state, 'Z' | 'X'),
+            used: Usage { cpu_ns, user_ns, system_ns, ..Usage::default() },
+            children: Usage {
+                cpu_ns: user + system,
+                user_ns: user,
+                system_ns: system,
+                ..Usage::default()
+            },
+        })
+    }
+
+    /// What it accounts to each thread, without the CPU time, which is in that of the whole.
+    pub(crate) fn each_thread(&self) -> ProcResult<Vec<(i32, Usage)>> {
+        let mut each = Vec::new();
         for task in self.process.tasks()? {
-            match task.and_then(|t| read_task(&t)) {
-                Ok(used) => {
-                    sum.cpu_ns += used.cpu_ns;
-                    sum.wait_ns += used.wait_ns;
-                    sum.context_switches += used.context_switches;
-                }
+            match task.and_then(|t| Ok((t.tid, read_task(&t)?))) {
+                Ok(thread) => each.push(thread),
                 // A thread may end between the listing and the reading.
                 Err(ProcError::NotFound(_)) => {}
                 Err(other) => return Err(other),
             }
         }
-        Ok(sum)
+        Ok(each)
+    }
+
+    /// The process' own clock: the time of all of its threads, those that ended too.
+    fn clock(&self) -> Option<u64> {
+        let clock = clock_getcpuclockid(Pid::from_raw(self.process.pid)).ok()?;
+        let time = clock_gettime(clock).ok()?;
+        Some(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
     }
 
     fn said<T>(&self, result: ProcResult<T>) -> Result<T, LabError> {
@@ -182,10 +283,9 @@ impl Meter {
 fn read_task(task: &Task) -> ProcResult<Usage> {
     let (status, scheduled) = (task.status()?, task.schedstat()?);
     Ok(Usage {
-        cpu_ns: scheduled.sum_exec_runtime,
         wait_ns: scheduled.run_delay,
-        context_switches: status.voluntary_ctxt_switches.unwrap_or(0)
-            + status.nonvoluntary_ctxt_switches.unwrap_or(0),
+        voluntary: status.voluntary_ctxt_switches.unwrap_or(0),
+        involuntary: status.nonvoluntary_ctxt_switches.unwrap_or(0),
         ..Usage::default()
     })
 }
@@ -227,7 +327,8 @@ mod tests {
 
     #[test]
     fn differences_never_go_below_nothing() {
-        let more = Usage { cpu_ns: 5, user_ns: 5, system_ns: 5, wait_ns: 5, context_switches: 5 };
+        let more =
+            Usage { cpu_ns: 5, user_ns: 5, system_ns: 5, wait_ns: 5, voluntary: 5, involuntary: 5 };
         assert_eq!(Usage::default().since(&more), Usage::default());
         assert_eq!(more.since(&Usage::default()), more);
     }

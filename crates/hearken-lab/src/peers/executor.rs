@@ -220,7 +220,7 @@ impl ProcessExecutor {
                 .instructions_kernel
                 .and_then(|n| per(n, counted)),
             syscalls_per_request: syscalls.and_then(|n| per(n, traced)),
-            context_switches_per_request: per(used.context_switches, replies),
+            context_switches_per_request: per(used.context_switches(), replies),
             lockstep_rate: replies as f64 / timed.duration_s.max(1e-9),
             reconnects: if workload.close { 0 } else { timed.connections_opened },
             idle_connections: session.held,

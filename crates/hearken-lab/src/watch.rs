@@ -1,0 +1,412 @@
+//! A server that somebody else started, watched while it is under load: what it uses, by the
+//! kernel's accounts.
+//!
+//! ```
+//! use std::time::Duration;
+//! use hearken_lab::watch::Watch;
+//!
+//! let watch = Watch::new(&std::process::id().to_string())?;
+//! let sampler = watch.start(Duration::from_millis(20))?;
+//! // The load is offered here.
+//! let server = sampler.stop();
+//! assert!(server.samples.len() >= 2 && server.total.cpu_ns.is_some());
+//! println!("{server}");
+//! # Ok::<(), hearken_lab::LabError>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use hearken_load::{Server, ServerSample, ServerUse};
+use rustix::time::{ClockId, clock_gettime};
+
+mod accounts;
+mod cgroup;
+mod descriptors;
+mod port;
+mod sampler;
+mod target;
+
+pub use sampler::{DEFAULT_INTERVAL, SHORTEST_INTERVAL, Sampler};
+pub use target::Target;
+
+use crate::counters::{Counters, Counts, Refusal, Whom};
+use crate::error::LabError;
+use crate::meter::{Meter, with_descendants};
+use accounts::Accounts;
+use cgroup::{CpuSince, Group};
+use target::not_watched;
+
+/// Processes that are watched at a time.
+const MOST_PROCESSES: usize = 4_096;
+/// Threads that get counters: each takes four descriptors.
+const MOST_COUNTED: usize = 256;
+/// How often it is looked who belongs to it.
+const LOOK_FOR_MEMBERS: Duration = Duration::from_secs(1);
+
+/// A server that is watched.
+///
+/// A process is watched with its descendants, those that they start later too. What a process that
+/// ended had used stays in the sums.
+#[derive(Debug)]
+pub struct Watch {
+    what: String,
+    group: Option<Group>,
+    members: Vec<i32>,
+    looked: Instant,
+    tables: Vec<PathBuf>,
+    accounts: Accounts,
+    counters: Counters,
+    descriptors: descriptors::Counter,
+    start: Start,
+    most: u64,
+    gone: Option<f64>,
+    not_had: BTreeSet<String>,
+    watching_ns: u64,
+}
+
+/// Where the counts stood at the start.
+#[derive(Debug)]
+struct Start {
+    at: Instant,
+    counts: Counts,
+    cpu: Option<CpuSince>,
+    memory_peak: Option<u64>,
+}
+
+impl Watch {
+    /// Finds what `target` names, as [`Target`] says, and prepares to count.
+    ///
+    /// # Errors
+    /// There is no such process, unit, group or listener; it may not be looked at.
+    pub fn new(target: &str) -> Result<Watch, LabError> {
+        let wrong = |problem: String| not_watched(target, &problem);
+        let (group, roots) = match target.parse()? {
+            Target::Process(pid) => (None, vec![pid]),
+            Target::Port(port) => (None, port::listeners(port).map_err(wrong)?),
+            Target::Group(path) => {
+                let root = cgroup::mount().map_err(wrong)?;
+                (Some(Group::at(&root, &path).map_err(wrong)?), Vec::new())
+            }
+            Target::Unit(unit) => {
+                let root = cgroup::mount().map_err(wrong)?;
+                (Some(Group::of_unit(&root, &unit).map_err(wrong)?), Vec::new())
+            }
+        };
+        Watch::of(target, group, roots)
+    }
+
+    fn of(target: &str, group: Option<Group>, roots: Vec<i32>) -> Result<Watch, LabError> {
+        let mut watch = Watch {
+            what: target.to_owned(),
+            group,
+            members: roots,
+            looked: Instant::now(),
+            tables: Vec::new(),
+            accounts: Accounts::default(),
+            counters: Counters::default(),
+            descriptors: descriptors::Counter::default(),
+            start: Start {
+                at: Instant::now(),
+                counts: Counts::default(),
+                cpu: None,
+                memory_peak: None,
+            },
+            most: 0,
+            gone: None,
+            not_had: BTreeSet::new(),
+            watching_ns: 0,
+        };
+        watch.look_for_members().map_err(|problem| not_watched(target, &problem))?;
+        let levels = watch.accounts.read(&watch.members);
+        if levels.processes == 0 {
+            if let Some(error) = levels.refused {
+                return Err(not_watched(target, &refused(&error)));
+            }
+            let problem = match &watch.group {
+                Some(group) => format!("there is no process in {}", group.path().display()),
+                None => "there is no such process".to_owned(),
+            };
+            return Err(not_watched(target, &problem));
+        }
+        watch.attach();
+        // What is not a socket is known before there are very many.
+        watch.descriptors.count(&watch.tables);
+        watch.begin();
+        Ok(watch)
+    }
+
+    /// Samples every `interval` on a thread of its own, from now on.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(self, interval: Duration) -> Result<Sampler, LabError> {
+        Sampler::start(self, interval)
+    }
+
+    /// What it is at this moment, and used since the watch was made or started.
+    pub fn sample(&mut self) -> ServerSample {
+        let began = own_cpu_ns();
+        if self.looked.elapsed() >= LOOK_FOR_MEMBERS {
+            self.look_again();
+        }
+        let at_s = self.start.at.elapsed().as_secs_f64();
+        let levels = self.accounts.read(&self.members);
+        self.not_had.extend(levels.refused.as_ref().map(refused));
+        // The number of one that has ended may soon be another's.
+        self.members.retain(|&pid| self.accounts.has(pid));
+        self.most = self.most.max(levels.processes);
+        match levels.processes {
+            0 => self.gone = self.gone.or(Some(at_s)),
+            _ => self.gone = None,
+        }
+        let used = self.accounts.used();
+        let switches = !self.accounts.many;
+        let counts = self.counters.read();
+        let since = |now: Option<u64>, start: Option<u64>| Some(now?.saturating_sub(start?));
+        let start = &self.start.counts;
+        let mut sample = ServerSample {
+            at_s,
+            processes: levels.processes,
+            threads: Some(levels.threads),
+            cpu_ns: Some(used.cpu_ns),
+            user_ns: Some(used.user_ns),
+            system_ns: Some(used.system_ns),
+            wait_ns: switches.then_some(used.wait_ns),
+            instructions: since(counts.instructions(), start.instructions()),
+            user_instructions: since(counts.instructions_user, start.instructions_user),
+            cycles: since(counts.cycles, start.cycles),
+            resident_bytes: Some(levels.resident),
+            memory_bytes: None,
+            voluntary_context_switches: switches.then_some(used.voluntary),
+            involuntary_context_switches: switches.then_some(used.involuntary),
+            sockets: None,
+            descriptors: None,
+            syscalls: since(counts.syscalls, start.syscalls),
+        };
+        let counted = self.descriptors.count(&self.tables);
+        (sample.sockets, sample.descriptors) = (counted.sockets, counted.descriptors);
+        self.not_had.extend(counted.refused);
+        if !switches {
+            let why = "context switches and waiting time: there are too many threads to ask each";
+            self.not_had.insert(why.to_owned());
+        }
+        self.ask_group(&mut sample);
+        self.watching_ns += own_cpu_ns().saturating_sub(began);
+        sample
+    }
+
+    /// What a control group is charged for: also for those that were in it between two samples.
+    fn ask_group(&mut self, sample: &mut ServerSample) {
+        let Some(group) = &self.group else { return };
+        let lacking = |file: &str, error: &io::Error| {
+            format!("{file} of the control group: {}/{file}: {error}", group.path().display())
+        };
+        if let Some(cpu) = &mut self.start.cpu {
+            // One whose group has gone with its unit has used what it had.
+            let used = cpu.used(group.cpu().ok());
+            sample.cpu_ns = Some(used.cpu_ns);
+            (sample.user_ns, sample.system_ns) = (Some(used.user_ns), Some(used.system_ns));
+        }
+        match group.memory("memory.current") {
+            Ok(bytes) => sample.memory_bytes = Some(bytes),
+            // The root has none, and a group whose parent does not control memory.
+            Err(error) if sample.processes > 0 => {
+                let advice = "it is there where the memory controller is enabled for the group";
+                self.not_had.insert(format!("{}; {advice}", lacking("memory.current", &error)));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Sets the counts to nothing.
+    fn begin(&mut self) {
+        // Those that came since the watch was made.
+        self.look_again();
+        self.accounts.read(&self.members);
+        let ticks = clock_gettime(ClockId::Boottime);
+        let per_second = procfs::ticks_per_second();
+        let now = ticks.tv_sec.cast_unsigned() * per_second
+            + ticks.tv_nsec.cast_unsigned() * per_second / 1_000_000_000;
+        self.accounts.start(now);
+        let group = self.group.as_ref();
+        self.start = Start {
+            at: Instant::now(),
+            counts: self.counters.read(),
+            cpu: group.and_then(|group| group.cpu().ok()).map(CpuSince::new),
+            memory_peak: group.and_then(|group| group.memory("memory.peak").ok()),
+        };
+        (self.most, self.gone) = (0, None);
+    }
+
+    fn look_again(&mut self) {
+        if let Err(problem) = self.look_for_members() {
+            self.not_had.insert(format!("some processes: {problem}"));
+        }
+    }
+
+    fn look_for_members(&mut self) -> Result<(), String> {
+        self.looked = Instant::now();
+        self.members = match &self.group {
+            Some(group) => match group.processes() {
+                Ok(members) => members,
+                // The unit has ended, and is perhaps started again.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(format!("{}: {error}", group.path().display())),
+            },
+            None => with_descendants(&self.members).map_err(|error| error.to_string())?,
+        };
+        if self.members.len() > MOST_PROCESSES {
+            let left = self.members.len() - MOST_PROCESSES;
+            self.members.truncate(MOST_PROCESSES);
+            self.not_had.insert(format!("{left} processes: {MOST_PROCESSES} are watched at most"));
+        }
+        let threads = |pid| Meter::look(pid).ok().and_then(|meter| meter.threads().ok());
+        let tables = |&pid| descriptors::tables(pid, &threads(pid).unwrap_or_default());
+        self.tables = self.members.iter().flat_map(tables).collect();
+        Ok(())
+    }
+
+    /// Counters on the group where that is allowed, else on each thread and what it starts.
+    fn attach(&mut self) {
+        let mut refusals = Vec::new();
+        let dir = self.group.as_ref().and_then(|group| group.open().ok());
+        if let (Some(dir), Some(processors)) = (dir, online()) {
+            self.counters = Counters::attach_all(Whom::Group(&dir, &processors), &mut refusals);
+        }
+        if !self.counters.any() {
+            refusals.clear();
+            let threads = |&pid: &i32| Meter::look(pid).ok().and_then(|m| m.threads().ok());
+            let threads = self.members.iter().filter_map(threads).flatten().collect::<Vec<_>>();
+            if threads.len() > MOST_COUNTED {
+                let count = threads.len();
+                self.not_had.insert(format!(
+                    "instructions, cycles and system calls: {count} threads are too many to count \
+                     each (at most {MOST_COUNTED})"
+                ));
+                return;
+            }
+            self.counters = Counters::attach_all(Whom::Families(&threads), &mut refusals);
+        }
+        self.not_had.extend(refusals.iter().map(sentence));
+    }
+
+    /// The whole, from these samples.
+    fn conclude(mut self, samples: Vec<ServerSample>) -> Server {
+        let mut total = ServerUse::of(&samples);
+        let peak = self.group.as_ref().and_then(|group| group.memory("memory.peak").ok());
+        // It is since the group was made: if it has risen, that was now.
+        if peak > self.start.memory_peak && self.start.memory_peak.is_some() {
+            total.peak_memory_bytes = total.peak_memory_bytes.max(peak);
+        }
+        self.most = self.most.max(samples.iter().map(|sample| sample.processes).max().unwrap_or(0));
+        Server {
+            what: self.what,
+            processes: self.most,
+            ended: self.accounts.ended,
+            gone_at_s: self.gone,
+            samples,
+            total,
+            watching_ns: self.watching_ns,
+            not_had: self.not_had.into_iter().collect(),
+        }
+    }
+}
+
+fn sentence(refusal: &Refusal) -> String {
+    let Refusal { what, call, error, advice } = refusal;
+    format!("{what}: {call}: {error}. {advice}")
+}
+
+fn refused(error: &LabError) -> String {
+    match error {
+        LabError::Accounting { pid, source: procfs::ProcError::PermissionDenied(_) } => format!(
+            "/proc/{pid} may not be read (permission denied); run as the server's user or as root, \
+             or mount /proc without hidepid"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// The CPU time of this thread.
+fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// The processors that are there, for counters that are on each.
+fn online() -> Option<Vec<usize>> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    ranges(text.trim())
+}
+
+/// `0-2,5` as numbers.
+fn ranges(text: &str) -> Option<Vec<usize>> {
+    const MOST: usize = 8_192;
+    let mut all = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= MOST || all.len() > MOST {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_listed_in_ranges() {
+        assert_eq!(ranges("0"), Some(vec![0]));
+        assert_eq!(ranges("0-2,5"), Some(vec![0, 1, 2, 5]));
+        for odd in ["", "a", "3-1", "0-99999999", "1,"] {
+            assert_eq!(ranges(odd), None, "{odd}");
+        }
+        assert!(online().is_none_or(|processors| !processors.is_empty()));
+    }
+
+    /// A made-up group whose accounts say what no process has.
+    #[test]
+    fn a_group_is_charged_by_its_own_accounts() {
+        let root = tempfile::TempDir::new().unwrap();
+        let dir = root.path().join("web");
+        std::fs::create_dir(&dir).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        let cpu = |total: u64| {
+            write("cpu.stat", &format!("usage_usec {total}\nuser_usec 3\nsystem_usec 4\n"));
+        };
+        write("cgroup.controllers", "");
+        write("cgroup.procs", "");
+        let group = || Group::at(root.path(), std::path::Path::new("web")).unwrap();
+        let error = Watch::of("web", Some(group()), Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("cannot watch \"web\": there is no process in "), "{error}");
+
+        write("cgroup.procs", &format!("{}\n", std::process::id()));
+        write("memory.current", "4096");
+        write("memory.peak", "5000");
+        cpu(100);
+        let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
+        cpu(350);
+        write("memory.peak", "9000");
+        let sample = watch.sample();
+        assert_eq!((sample.cpu_ns, sample.memory_bytes), (Some(250_000), Some(4096)));
+        assert_eq!((sample.processes, sample.user_ns), (1, Some(0)));
+        let server = watch.conclude(vec![sample]);
+        assert_eq!(server.total.peak_memory_bytes, Some(9000));
+
+        // One whose group is removed has ended.
+        let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        watch.looked -= LOOK_FOR_MEMBERS;
+        let sample = watch.sample();
+        assert_eq!((sample.processes, sample.cpu_ns), (0, Some(0)));
+        let server = watch.conclude(vec![sample]);
+        assert_eq!((server.ended, server.gone_at_s.is_some()), (1, true));
+    }
+}

@@ -1,0 +1,154 @@
+//! A thread that samples.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hearken_load::{Server, ServerSample};
+
+use super::Watch;
+use crate::error::LabError;
+
+/// How often it is sampled where nothing is said.
+pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// The shortest interval.
+pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+/// Samples that are kept; before there are more, every second one is dropped, and the interval
+/// doubled.
+const MOST_SAMPLES: usize = 10_000;
+/// Of all time, how much may be spent on sampling: one in so many.
+const SHARE: u32 = 20;
+
+/// Samples until it is stopped.
+#[derive(Debug)]
+pub struct Sampler {
+    thread: JoinHandle<(Watch, Vec<ServerSample>)>,
+    /// Dropping it ends the thread.
+    stop: Sender<()>,
+    latest: Arc<Mutex<Latest>>,
+    what: String,
+}
+
+/// The last two samples.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latest {
+    before: ServerSample,
+    last: ServerSample,
+}
+
+impl Sampler {
+    pub(super) fn start(mut watch: Watch, interval: Duration) -> Result<Sampler, LabError> {
+        watch.begin();
+        let first = watch.sample();
+        let latest = Arc::new(Mutex::new(Latest { before: first, last: first }));
+        let (stop, stopped) = channel();
+        let (shared, what) = (latest.clone(), watch.what.clone());
+        let thread = thread::Builder::new()
+            .name("watch".to_owned())
+            .spawn(move || sample_until(&stopped, watch, first, interval, &shared))
+            .map_err(|source| LabError::System { action: "start a thread".into(), source })?;
+        Ok(Sampler { thread, stop, latest, what })
+    }
+
+    /// The processors that were busy with it between the last two samples.
+    pub fn cores(&self) -> Option<f64> {
+        let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.last.cores_since(&latest.before)
+    }
+
+    /// The last sample.
+    pub fn latest(&self) -> ServerSample {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).last
+    }
+
+    /// Samples a last time, and sums up.
+    pub fn stop(self) -> Server {
+        drop(self.stop);
+        match self.thread.join() {
+            Ok((watch, samples)) => watch.conclude(samples),
+            Err(_) => Server {
+                what: self.what,
+                not_had: vec!["anything: the thread that watches has failed".to_owned()],
+                ..Server::default()
+            },
+        }
+    }
+}
+
+fn sample_until(
+    stopped: &Receiver<()>,
+    mut watch: Watch,
+    first: ServerSample,
+    interval: Duration,
+    latest: &Mutex<Latest>,
+) -> (Watch, Vec<ServerSample>) {
+    let mut samples = vec![first];
+    let mut interval = interval.max(SHORTEST_INTERVAL);
+    let mut next = Instant::now() + interval;
+    loop {
+        let wait = next.saturating_duration_since(Instant::now());
+        let more = matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout));
+        let began = Instant::now();
+        let sample = watch.sample();
+        samples.push(sample);
+        {
+            let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+            *latest = Latest { before: latest.last, last: sample };
+        }
+        if !more {
+            return (watch, samples);
+        }
+        if samples.len() >= MOST_SAMPLES {
+            thin(&mut samples);
+            interval *= 2;
+        }
+        next = later(next, began, Instant::now(), interval);
+    }
+}
+
+/// The next time on the beat, such that what a sample took stays within its share.
+fn later(due: Instant, began: Instant, now: Instant, interval: Duration) -> Instant {
+    let rest = now + now.duration_since(began) * (SHARE - 1);
+    let beat = due + interval;
+    if beat >= rest { beat } else { rest.max(now + interval) }
+}
+
+/// Drops every second one, but neither the first nor the last.
+fn thin(samples: &mut Vec<ServerSample>) {
+    let last = samples.len().saturating_sub(1);
+    let mut index = 0;
+    samples.retain(|_| {
+        let kept = index % 2 == 0 || index == last;
+        index += 1;
+        kept
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_that_takes_long_delays_the_next() {
+        let (due, ms) = (Instant::now(), Duration::from_millis);
+        let next = |took, interval| later(due, due, due + ms(took), ms(interval)) - due;
+        assert_eq!(next(1, 1_000), ms(1_000));
+        assert_eq!(next(40, 1_000), ms(1_000));
+        assert_eq!(next(100, 1_000), ms(2_000));
+        // After a stop of the whole machine it does not make up for what it missed.
+        assert_eq!(later(due, due + ms(5_000), due + ms(5_001), ms(1_000)) - due, ms(6_001));
+    }
+
+    #[test]
+    fn thinning_keeps_both_ends() {
+        for count in 0..9u32 {
+            let at = |at| ServerSample { at_s: f64::from(at), ..ServerSample::default() };
+            let mut samples: Vec<_> = (0..count).map(at).collect();
+            let ends = (samples.first().copied(), samples.last().copied());
+            thin(&mut samples);
+            assert_eq!((samples.first().copied(), samples.last().copied()), ends);
+            assert!(samples.len() <= count as usize / 2 + 1);
+        }
+    }
+}
