@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken_load::{Count, Distribution, Expect, Profile};
 
-use crate::time::{duration, patience};
+use crate::time::{duration, patience, watch_interval};
 
 /// Event delivery for network servers: serve, load, compare
 #[derive(Parser)]
@@ -189,6 +189,8 @@ Examples:
       Nothing but idle ones, each of which has made a request, until it is interrupted.
   hearken load http://127.0.0.1:8080/ --lockstep 50 --requests 100000
       Rounds of 50 requests, each begun when the last is answered: to count what the server does.
+  hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
+      And what the server uses meanwhile: CPU, memory, sockets, what the kernel counts.
 
 Latency is measured from the time at which a request was to be sent, so that a server that stalls is
 charged for every request that it kept waiting. Errors have httperf's names.")]
@@ -320,6 +322,20 @@ pub(crate) struct LoadArgs {
     /// Say "prepared" on stdout when the first request is about to be made
     #[arg(long, hide = true)]
     pub(crate) announce: bool,
+    /// Tell what the server uses meanwhile: a process id (with its descendants), :PORT for whoever
+    /// listens there, a systemd unit, or a control group
+    #[arg(long, value_name = "WHAT", conflicts_with = "lockstep")]
+    pub(crate) watch: Option<String>,
+    /// How often it is sampled
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = watch_interval,
+        requires = "watch")]
+    pub(crate) watch_interval: Duration,
+    /// How it goes, on stderr: =log for a line each interval, =none, or =auto, which is a block in
+    /// place on a terminal and nothing elsewhere [default: auto]
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, hide_possible_values = true,
+        default_value = "auto", default_missing_value = "log", hide_default_value = true,
+        conflicts_with = "lockstep")]
+    pub(crate) progress: ProgressArg,
     /// Write the result as JSON to FILE (- for stdout, in place of the summary)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -389,6 +405,16 @@ pub(crate) enum By {
     Connections,
     /// Sessions: bursts of requests with pauses between them
     Sessions,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// In place on a terminal, nothing elsewhere
+    Auto,
+    /// A line for each interval
+    Log,
+    /// Nothing
+    None,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

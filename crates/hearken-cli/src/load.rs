@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -11,7 +11,9 @@ use hearken_load::{Asking, Config, Model, Progress, Rank, Snapshot, Source, Stop
 use serde::Serialize;
 
 use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
+use crate::live::Live;
 use crate::time::duration;
+use crate::watched::Watched;
 use crate::{Failure, lockstep, mechanisms, signals};
 
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
@@ -22,18 +24,21 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     if let Some(batch) = args.lockstep {
         return lockstep::run(args, batch);
     }
+    let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
     let sink = Sink::open(args.json.as_deref())?;
     let stop = Stop::new();
     let raised = stop.clone();
     signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
     let json_on_stdout = matches!(sink, Sink::Stdout);
-    let terminal = io::stderr().is_terminal();
     let announce = args.announce;
-    let mut shown = Shown { terminal, announce, json_on_stdout, dirty: false };
+    let live = Live::on_stderr(args.progress);
+    let mut shown = Shown { announce, json_on_stdout, live, watched };
     let config = config(args)?;
     let report = hearken_load::run(&config, &mut shown, &stop);
-    shown.clear();
-    let report = report.map_err(Failure::usage)?;
+    let Shown { mut live, watched, .. } = shown;
+    live.clear();
+    let mut report = report.map_err(Failure::usage)?;
+    watched.conclude(&mut report);
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }
@@ -91,31 +96,24 @@ pub(crate) fn print(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Says how it goes: in place on a terminal, not at all elsewhere.
+/// Says how it goes.
 struct Shown {
-    terminal: bool,
     announce: bool,
     json_on_stdout: bool,
-    dirty: bool,
-}
-
-impl Shown {
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.dirty) {
-            eprint!("\r\x1b[K");
-        }
-    }
+    live: Live,
+    watched: Watched,
 }
 
 impl Progress for Shown {
     fn prepared(&mut self) {
+        self.watched.begin();
         if self.announce {
             print("prepared\n");
         }
     }
 
     fn holding(&mut self, idle: u64) {
-        self.clear();
+        self.live.clear();
         let line = format!("holding {idle} idle connections\n");
         if self.json_on_stdout {
             eprint!("{line}");
@@ -125,19 +123,7 @@ impl Progress for Shown {
     }
 
     fn tick(&mut self, now: &Snapshot) {
-        if !self.terminal {
-            return;
-        }
-        self.dirty = true;
-        eprint!(
-            "\r\x1b[K{:4.0} s  {} sent  {} replies  {} errors  {} idle",
-            now.elapsed.as_secs_f64(),
-            now.sent,
-            now.replies,
-            now.errors.total(),
-            now.idle,
-        );
-        let _ = io::stderr().flush();
+        self.live.show(now, self.watched.cores());
     }
 }
 

@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser};
 
 mod args;
 mod lab;
+mod live;
 mod load;
 mod lockstep;
 mod manual;
@@ -14,6 +15,7 @@ mod mechanisms;
 mod serve;
 mod signals;
 mod time;
+mod watched;
 
 use args::{Cli, Command};
 

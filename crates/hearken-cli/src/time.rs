@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hearken_lab::watch::SHORTEST_INTERVAL;
+
 /// Parses a time: a number of seconds, or one with a unit (`ms`, `s`, `m`, `h`).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -24,6 +26,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn patience(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("no time at all".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// Parses how often a server is sampled.
+pub(crate) fn watch_interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < SHORTEST_INTERVAL => Err(format!("it is {SHORTEST_INTERVAL:?} at least")),
         time => Ok(time),
     }
 }

@@ -450,3 +450,70 @@ fn manual_and_completions_are_made() {
         assert!(text(&output.stdout).contains("accept-limit"), "{shell}");
     }
 }
+
+#[test]
+fn a_load_tells_what_the_watched_server_used() {
+    let dir = site();
+    let (server, url) = serve(dir.path(), &[]);
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap().to_owned();
+    for what in [server.child.id().to_string(), format!(":{port}")] {
+        let args = ["load", &url, "--rate", "200", "--duration", "300ms", "--watch", &what];
+        let output = run(&[&args[..], &["--watch-interval", "50ms", "--json", "-"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let seen = &report["server"];
+        assert_eq!((seen["what"].as_str(), seen["processes"].as_u64()), (Some(&*what), Some(1)));
+        assert!(seen["total"]["cpu_ns"].as_u64() > Some(0), "{seen}");
+        assert!(seen["total"]["peak_sockets"].as_u64() > Some(1), "{seen}");
+        let samples = seen["samples"].as_array().unwrap();
+        assert!(
+            samples.len() >= 2
+                && samples[0]["cpu_ns"].as_u64() < samples.last().unwrap()["cpu_ns"].as_u64()
+        );
+        let shown = run(&args);
+        assert!(text(&shown.stdout).contains(&format!("  server     {what}: 1 process")));
+        assert!(shown.stderr.is_empty(), "{}", text(&shown.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused() {
+    let url = "http://127.0.0.1:1/";
+    for what in ["2147483647", ":0", "no/such/group", "no-such-unit-anywhere"] {
+        refused(&["load", url, "--watch", what], &format!("cannot watch \"{what}\": "));
+    }
+    for args in [
+        &["--watch", "1", "--watch-interval", "1ms"][..],
+        &["--watch-interval", "1s"],
+        &["--watch", "1", "--lockstep", "5"],
+        &["--progress=often"],
+    ] {
+        assert_eq!(run(&[&["load", url], args].concat()).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn progress_is_a_line_each_second_where_it_is_asked_for() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    // Several at once: there is a line only after a second.
+    let start = |flag: &str| {
+        let mut load = hearken(&["load", &url, "--rate", "100", "--duration", "1200ms"]);
+        load.args([flag].into_iter().filter(|flag| !flag.is_empty()));
+        load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let logs = ["--progress", "--progress=log"].map(start);
+    let silent = ["", "--progress=none", "--progress=auto"].map(start);
+    for load in logs {
+        let output = load.wait_with_output().unwrap();
+        let log = text(&output.stderr);
+        assert!(output.status.success() && log.contains(" requests/s, "), "{log}");
+        assert!(
+            !log.contains('\x1b') && log.lines().all(|line| line.contains(" errors, ")),
+            "{log}"
+        );
+    }
+    for load in silent {
+        assert!(load.wait_with_output().unwrap().stderr.is_empty());
+    }
+}

@@ -24,6 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 mod accounts;
 mod cgroup;
+mod counting;
 mod descriptors;
 mod port;
 mod sampler;
@@ -32,7 +33,7 @@ mod target;
 pub use sampler::{DEFAULT_INTERVAL, SHORTEST_INTERVAL, Sampler};
 pub use target::Target;
 
-use crate::counters::{Counters, Counts, Refusal, Whom};
+use crate::counters::{Counters, Counts};
 use crate::error::LabError;
 use crate::meter::{Meter, with_descendants};
 use accounts::Accounts;
@@ -41,8 +42,6 @@ use target::not_watched;
 
 /// Processes that are watched at a time.
 const MOST_PROCESSES: usize = 4_096;
-/// Threads that get counters: each takes four descriptors.
-const MOST_COUNTED: usize = 256;
 /// How often it is looked who belongs to it.
 const LOOK_FOR_MEMBERS: Duration = Duration::from_secs(1);
 
@@ -131,7 +130,9 @@ impl Watch {
             };
             return Err(not_watched(target, &problem));
         }
-        watch.attach();
+        let counting = counting::attach(watch.group.as_ref(), &watch.members);
+        watch.counters = counting.0;
+        watch.not_had.extend(counting.1);
         // What is not a socket is known before there are very many.
         watch.descriptors.count(&watch.tables);
         watch.begin();
@@ -269,30 +270,6 @@ impl Watch {
         Ok(())
     }
 
-    /// Counters on the group where that is allowed, else on each thread and what it starts.
-    fn attach(&mut self) {
-        let mut refusals = Vec::new();
-        let dir = self.group.as_ref().and_then(|group| group.open().ok());
-        if let (Some(dir), Some(processors)) = (dir, online()) {
-            self.counters = Counters::attach_all(Whom::Group(&dir, &processors), &mut refusals);
-        }
-        if !self.counters.any() {
-            refusals.clear();
-            let threads = |&pid: &i32| Meter::look(pid).ok().and_then(|m| m.threads().ok());
-            let threads = self.members.iter().filter_map(threads).flatten().collect::<Vec<_>>();
-            if threads.len() > MOST_COUNTED {
-                let count = threads.len();
-                self.not_had.insert(format!(
-                    "instructions, cycles and system calls: {count} threads are too many to count \
-                     each (at most {MOST_COUNTED})"
-                ));
-                return;
-            }
-            self.counters = Counters::attach_all(Whom::Families(&threads), &mut refusals);
-        }
-        self.not_had.extend(refusals.iter().map(sentence));
-    }
-
     /// The whole, from these samples.
     fn conclude(mut self, samples: Vec<ServerSample>) -> Server {
         let mut total = ServerUse::of(&samples);
@@ -315,11 +292,6 @@ impl Watch {
     }
 }
 
-fn sentence(refusal: &Refusal) -> String {
-    let Refusal { what, call, error, advice } = refusal;
-    format!("{what}: {call}: {error}. {advice}")
-}
-
 fn refused(error: &LabError) -> String {
     match error {
         LabError::Accounting { pid, source: procfs::ProcError::PermissionDenied(_) } => format!(
@@ -336,40 +308,9 @@ fn own_cpu_ns() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// The processors that are there, for counters that are on each.
-fn online() -> Option<Vec<usize>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
-    ranges(text.trim())
-}
-
-/// `0-2,5` as numbers.
-fn ranges(text: &str) -> Option<Vec<usize>> {
-    const MOST: usize = 8_192;
-    let mut all = Vec::new();
-    for range in text.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last || last >= MOST || all.len() > MOST {
-            return None;
-        }
-        all.extend(first..=last);
-    }
-    Some(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processors_are_listed_in_ranges() {
-        assert_eq!(ranges("0"), Some(vec![0]));
-        assert_eq!(ranges("0-2,5"), Some(vec![0, 1, 2, 5]));
-        for odd in ["", "a", "3-1", "0-99999999", "1,"] {
-            assert_eq!(ranges(odd), None, "{odd}");
-        }
-        assert!(online().is_none_or(|processors| !processors.is_empty()));
-    }
 
     /// A made-up group whose accounts say what no process has.
     #[test]

@@ -1,0 +1,353 @@
+//! What is shown of a load at a moment, as text of any width.
+
+use hearken_load::Snapshot;
+
+/// Columns of a line's title.
+const TITLE: usize = 11;
+/// Narrower than this, titles are left out.
+const NARROW: usize = 30;
+
+/// What is shown. Filled in by [`Frame::of`] alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frame {
+    /// Seconds since the first request; none while connections are prepared.
+    pub(super) at_s: Option<f64>,
+    /// Requests a second, in the last interval, whose time came.
+    pub(super) offered: f64,
+    /// Replies a second in the last interval.
+    pub(super) replied: f64,
+    /// Latency of its replies, in nanoseconds.
+    pub(super) p50_ns: Option<u64>,
+    pub(super) p99_ns: Option<u64>,
+    /// Since the first request.
+    pub(super) sent: u64,
+    pub(super) replies: u64,
+    pub(super) errors: u64,
+    /// Those kinds of errors that there were.
+    pub(super) kinds: Vec<(&'static str, u64)>,
+    /// Connections for requests.
+    pub(super) active: u64,
+    /// Idle connections that are held.
+    pub(super) idle: u64,
+    /// Processors that the watched server keeps busy.
+    pub(super) cores: Option<f64>,
+}
+
+impl Frame {
+    /// All that the generator tells, and what the watched server does.
+    pub(super) fn of(now: &Snapshot, cores: Option<f64>) -> Frame {
+        let interval = &now.interval;
+        let rate = |count: u64| match interval.length_s {
+            seconds if seconds > 0.0 => count as f64 / seconds,
+            _ => 0.0,
+        };
+        let latency = Some(&interval.latency_ns).filter(|latency| latency.count > 0);
+        let kinds = now.errors.by_name();
+        Frame {
+            at_s: (!now.elapsed.is_zero()).then_some(now.elapsed.as_secs_f64()),
+            offered: rate(interval.intended),
+            replied: rate(interval.replies),
+            p50_ns: latency.map(|latency| latency.p50),
+            p99_ns: latency.map(|latency| latency.p99),
+            sent: now.sent,
+            replies: now.replies,
+            errors: now.errors.total(),
+            kinds: kinds.iter().copied().filter(|(_, count)| *count > 0).collect(),
+            active: now.connections,
+            idle: now.idle,
+            cores,
+        }
+    }
+}
+
+/// A line, and whether it tells of something bad.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) bad: bool,
+}
+
+/// The frame as lines of at most `width` characters, under which the reply rates of `history` are
+/// drawn with `bars`.
+pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut add = |title: &str, parts: &[String], bad: bool| {
+        let room = room(width);
+        let wrapped = wrap(parts, room);
+        for (index, text) in wrapped.into_iter().enumerate() {
+            let title = if index == 0 { title } else { "" };
+            lines.push(Line { text: titled(title, &text, width), bad });
+        }
+    };
+    let Some(at_s) = frame.at_s else {
+        add("preparing", &[format!("{} idle connections", grouped(frame.idle))], false);
+        return lines;
+    };
+    let mut rates = vec![
+        format!("{} requests/s", rate(frame.offered)),
+        format!("{} replies/s", rate(frame.replied)),
+    ];
+    rates.extend(frame.p50_ns.map(|ns| format!("p50 {}", time(ns))));
+    rates.extend(frame.p99_ns.map(|ns| format!("p99 {}", time(ns))));
+    add(&clock(at_s), &rates, false);
+    let [sent, replies] = [frame.sent, frame.replies].map(grouped);
+    add("so far", &[format!("{sent} sent"), format!("{replies} replies")], false);
+    if frame.errors > 0 {
+        add("errors", &kinds(frame), true);
+    }
+    let mut held = vec![format!("{} active", grouped(frame.active))];
+    if frame.idle > 0 {
+        held.push(format!("{} idle", grouped(frame.idle)));
+    }
+    add("connected", &held, false);
+    if let Some(cores) = frame.cores {
+        add("server", &[format!("{cores:.2} processors")], false);
+    }
+    let drawn = sparkline(history, bars, room(width));
+    if !drawn.is_empty() {
+        add("replies/s", &[drawn], false);
+    }
+    lines
+}
+
+/// The frame as one line for a log.
+pub(super) fn log_line(frame: &Frame) -> String {
+    let Some(at_s) = frame.at_s else {
+        return format!("preparing: {} idle connections", frame.idle);
+    };
+    let mut line = format!(
+        "{at_s:.1} s: {} requests/s, {} replies/s",
+        rate(frame.offered),
+        rate(frame.replied)
+    );
+    for (name, ns) in [("p50", frame.p50_ns), ("p99", frame.p99_ns)] {
+        line.extend(ns.map(|ns| format!(", {name} {}", time(ns))));
+    }
+    line += &format!(", {} errors", grouped(frame.errors));
+    if !frame.kinds.is_empty() {
+        line += &format!(" ({})", kinds(frame).join(", "));
+    }
+    line += &format!(", {} active, {} idle", grouped(frame.active), grouped(frame.idle));
+    line.extend(frame.cores.map(|cores| format!(", server {cores:.2} processors")));
+    line
+}
+
+fn kinds(frame: &Frame) -> Vec<String> {
+    frame.kinds.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect()
+}
+
+/// Bars for rates, from none to the highest of those that are shown; the latest at the right.
+fn sparkline(history: &[f64], bars: &[char], room: usize) -> String {
+    let shown = &history[history.len().saturating_sub(room)..];
+    let most = shown.iter().copied().fold(0.0, f64::max);
+    let steps = bars.len().saturating_sub(1);
+    let bar = |rate: &f64| {
+        let step = if most > 0.0 { (rate / most * steps as f64).round() as usize } else { 0 };
+        bars.get(step.min(steps))
+    };
+    shown.iter().filter_map(bar).collect()
+}
+
+/// Columns beside the title.
+fn room(width: usize) -> usize {
+    if width < NARROW { width } else { width - TITLE - 2 }
+}
+
+fn titled(title: &str, text: &str, width: usize) -> String {
+    let text = if width < NARROW { text.to_owned() } else { format!("  {title:<TITLE$}{text}") };
+    text.chars().take(width).collect()
+}
+
+/// As many of `parts` on a line as there is room for.
+fn wrap(parts: &[String], room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + part.chars().count() <= room => {
+                line.push_str("  ");
+                line.push_str(part);
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
+}
+
+fn clock(at_s: f64) -> String {
+    match at_s {
+        ..100.0 => format!("{at_s:.0} s"),
+        ..6_000.0 => format!("{:.0} m {:02.0} s", (at_s / 60.0).floor(), (at_s % 60.0).floor()),
+        _ => format!("{:.0} h {:02.0} m", (at_s / 3600.0).floor(), (at_s / 60.0 % 60.0).floor()),
+    }
+}
+
+fn rate(rate: f64) -> String {
+    if rate >= 100.0 { grouped(rate.round() as u64) } else { format!("{rate:.1}") }
+}
+
+/// With its thousands set apart.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds, with three digits and a unit.
+fn time(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..1_000_000 => (ns as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let digits = match value {
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hearken_load::Interval;
+
+    use super::super::{ASCII_BARS, BARS};
+    use super::*;
+
+    fn busy() -> Frame {
+        Frame {
+            at_s: Some(12.3),
+            offered: 1_000.0,
+            replied: 998.4,
+            p50_ns: Some(1_234_567),
+            p99_ns: Some(45_678_901),
+            sent: 12_345,
+            replies: 12_300,
+            errors: 45,
+            kinds: vec![("client-timo", 40), ("connreset", 5)],
+            active: 50,
+            idle: 10_000,
+            cores: Some(0.421),
+        }
+    }
+
+    fn extreme() -> Frame {
+        let most = u64::MAX;
+        Frame {
+            at_s: Some(f64::MAX),
+            offered: f64::MAX,
+            replied: f64::INFINITY,
+            p50_ns: Some(most),
+            p99_ns: Some(most),
+            sent: most,
+            replies: most,
+            errors: most,
+            kinds: vec![("client-timo", most); 7],
+            active: most,
+            idle: most,
+            cores: Some(f64::MAX),
+        }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let history: Vec<f64> = (0..500).map(f64::from).collect();
+        for frame in [busy(), extreme(), Frame::default()] {
+            for history in [&history[..], &[], &[0.0, 0.0], &[f64::INFINITY, f64::NAN]] {
+                for width in (0..100).chain([200, 10_000]) {
+                    for line in lines(&frame, history, &BARS, width) {
+                        let wide = line.text.chars().count();
+                        assert!(wide <= width, "{wide} > {width}: {}", line.text);
+                        assert!(!line.text.contains('\n'));
+                    }
+                }
+            }
+        }
+    }
+
+    fn text(width: usize) -> String {
+        let lines = lines(&busy(), &[0.0, 500.0, 1_000.0, 998.0], &ASCII_BARS, width);
+        lines.into_iter().map(|line| line.text + "\n").collect()
+    }
+
+    #[test]
+    fn at_the_usual_width() {
+        let expected = "  12 s       1,000 requests/s  998 replies/s  p50 1.23 ms  p99 45.7 ms
+  so far     12,345 sent  12,300 replies
+  errors     client-timo 40  connreset 5
+  connected  50 active  10,000 idle
+  server     0.42 processors
+  replies/s  _=##
+";
+        assert_eq!(text(80), expected);
+        assert_eq!(text(200), expected);
+    }
+
+    #[test]
+    fn where_it_is_narrow_lines_go_on_below() {
+        let lines = text(40);
+        let expected = "  12 s       1,000 requests/s
+             998 replies/s  p50 1.23 ms
+             p99 45.7 ms
+";
+        assert!(lines.starts_with(expected), "{lines}");
+        assert!(text(20).starts_with("1,000 requests/s\n998 replies/s\n"), "{}", text(20));
+    }
+
+    #[test]
+    fn a_log_has_a_line() {
+        let expected = "12.3 s: 1,000 requests/s, 998 replies/s, p50 1.23 ms, p99 45.7 ms, \
+                        45 errors (client-timo 40, connreset 5), 50 active, 10,000 idle, \
+                        server 0.42 processors";
+        assert_eq!(log_line(&busy()), expected);
+        assert_eq!(log_line(&Frame::default()), "preparing: 0 idle connections");
+        assert!(!log_line(&extreme()).contains('\n'));
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_interval() {
+        let mut now = Snapshot::default();
+        assert_eq!(Frame::of(&now, None).at_s, None);
+        now.elapsed = Duration::from_secs(3);
+        (now.sent, now.replies, now.connections, now.idle) = (500, 400, 6, 7);
+        now.errors.conn_reset = 3;
+        (now.interval.length_s, now.interval.intended, now.interval.replies) = (2.0, 400, 100);
+        let latency = &mut now.interval.latency_ns;
+        (latency.count, latency.p50, latency.p99) = (100, 5, 9);
+        let frame = Frame::of(&now, Some(0.5));
+        assert_eq!((frame.offered, frame.replied), (200.0, 50.0));
+        assert_eq!((frame.p50_ns, frame.p99_ns), (Some(5), Some(9)));
+        assert_eq!((frame.active, frame.idle, frame.cores), (6, 7, Some(0.5)));
+        assert_eq!((frame.errors, frame.kinds), (3, vec![("connreset", 3)]));
+        now.interval = Interval::default();
+        let silent = Frame::of(&now, None);
+        assert_eq!((silent.offered, silent.p99_ns), (0.0, None));
+    }
+
+    #[test]
+    fn a_sparkline_has_the_latest_at_its_right() {
+        assert_eq!(sparkline(&[1.0, 0.0, 4.0, 8.0], &BARS, 3), "▁▅█");
+        assert_eq!(sparkline(&[0.0, 0.0], &BARS, 9), "▁▁");
+        assert_eq!(
+            (sparkline(&[], &BARS, 9), sparkline(&[1.0], &[], 9)),
+            (String::new(), String::new())
+        );
+    }
+
+    #[test]
+    fn times_and_clocks_are_short() {
+        assert_eq!(
+            [0, 999, 1_500, 45_600_000].map(time),
+            ["0.00 us", "1.00 us", "1.50 us", "45.6 ms"]
+        );
+        assert_eq!([5.0, 99.4, 125.0, 7_300.0].map(clock), ["5 s", "99 s", "2 m 05 s", "2 h 01 m"]);
+    }
+}
