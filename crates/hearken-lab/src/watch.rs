@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hearken_load::{Server, ServerSample, ServerUse};
@@ -91,7 +91,12 @@ impl Watch {
             }
             Target::Unit(unit) => {
                 let root = cgroup::mount().map_err(wrong)?;
-                (Some(Group::of_unit(&root, &unit).map_err(wrong)?), Vec::new())
+                let unit = Group::of_unit(&root, &unit);
+                // Or a group at the top, whose name has no slash.
+                let found = unit.or_else(|problem| {
+                    Group::at(&root, Path::new(target)).map_err(|_| wrong(problem))
+                });
+                (Some(found?), Vec::new())
             }
         };
         Watch::of(target, group, roots)
@@ -324,7 +329,7 @@ mod tests {
         };
         write("cgroup.controllers", "");
         write("cgroup.procs", "");
-        let group = || Group::at(root.path(), std::path::Path::new("web")).unwrap();
+        let group = || Group::at(root.path(), Path::new("web")).unwrap();
         let error = Watch::of("web", Some(group()), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("cannot watch \"web\": there is no process in "), "{error}");
 

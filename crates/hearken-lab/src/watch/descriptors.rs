@@ -63,9 +63,9 @@ impl Counter {
                 seen += 1;
                 sockets.extend(socket_inode(link));
             }) {
+                // Nor is it then known whether threads have tables of their own.
                 Err(error) if !has_gone(&error) => {
-                    let refused = said(table, &error);
-                    return Counted { descriptors: Some(descriptors), sockets: None, refused };
+                    return Counted { refused: said(table, &error), ..Counted::default() };
                 }
                 _ => {}
             }
@@ -158,7 +158,7 @@ fn has_gone(error: &io::Error) -> bool {
 
 fn said(table: &Path, error: &io::Error) -> Option<String> {
     let remedy = "run as the server's user or as root, or with CAP_SYS_PTRACE";
-    Some(format!("sockets: reading {}: {error}; {remedy}", table.display()))
+    Some(format!("sockets and descriptors: reading {}: {error}; {remedy}", table.display()))
 }
 
 /// The number in `socket:[4242]`.

@@ -14,7 +14,8 @@ pub enum Target {
     Port(u16),
     /// `/sys/fs/cgroup/web` or `web/one`: a control group of version 2, with those below it.
     Group(PathBuf),
-    /// `nginx.service` or `nginx`: a unit of systemd, which is a control group.
+    /// `nginx.service` or `nginx`: a unit of systemd, which is a control group; if there is none, a
+    /// control group of that name.
     Unit(String),
 }
 
