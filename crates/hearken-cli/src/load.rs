@@ -122,6 +122,10 @@ impl Progress for Shown {
         }
     }
 
+    fn over(&mut self) {
+        self.watched.end();
+    }
+
     fn tick(&mut self, now: &Snapshot) {
         self.live.show(now, self.watched.cores());
     }

@@ -41,6 +41,9 @@ pub trait Progress {
         let _ = connections;
     }
 
+    /// The last reply is in or given up, before connections are closed.
+    fn over(&mut self) {}
+
     /// At the end of each interval.
     fn tick(&mut self, so_far: &Snapshot) {
         let _ = so_far;
@@ -151,6 +154,7 @@ struct Heard {
     recorder: Recorder,
     threads: usize,
     prepared: usize,
+    drained: usize,
     holding: usize,
     over: usize,
     /// Of these, those that hold idle connections.
@@ -168,6 +172,7 @@ impl Heard {
             recorder,
             threads: plan.threads(),
             prepared: 0,
+            drained: 0,
             holding: 0,
             over: 0,
             holders: if plan.holders > 0 { plan.holders } else { plan.loops },
@@ -231,6 +236,11 @@ impl Heard {
                     }
                 }
                 Told::Slice(slice) => {
+                    // The last that a thread tells.
+                    self.drained += usize::from(slice.draining);
+                    if slice.draining && self.drained == self.threads {
+                        progress.over();
+                    }
                     if let Some(snapshot) = self.recorder.slice(thread, *slice) {
                         progress.tick(&snapshot);
                     }

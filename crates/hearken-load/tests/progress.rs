@@ -1,0 +1,72 @@
+//! What is told while a load runs, and in which order.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hearken_load::{Config, Progress, Snapshot, Stop};
+
+#[derive(Default)]
+struct Told {
+    what: Vec<&'static str>,
+    /// Of the server: requests that it had seen when all was over.
+    seen: Arc<AtomicU64>,
+    at_the_end: u64,
+}
+
+impl Progress for Told {
+    fn prepared(&mut self) {
+        self.what.push("prepared");
+    }
+
+    fn over(&mut self) {
+        self.what.push("over");
+        self.at_the_end = self.seen.load(Ordering::SeqCst);
+    }
+
+    fn tick(&mut self, so_far: &Snapshot) {
+        if !so_far.elapsed.is_zero() {
+            self.what.push("tick");
+        }
+    }
+}
+
+#[test]
+fn the_end_is_told_once_and_after_the_last_reply() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", server.local_addr().unwrap());
+    let seen = Arc::new(AtomicU64::new(0));
+    let counted = seen.clone();
+    std::thread::spawn(move || {
+        while let Ok((mut peer, _)) = server.accept() {
+            let seen = counted.clone();
+            std::thread::spawn(move || {
+                while peer.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {
+                    // The last are still under way when the last interval ends.
+                    std::thread::sleep(Duration::from_millis(30));
+                    seen.fetch_add(1, Ordering::SeqCst);
+                    let _ = peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                }
+            });
+        }
+    });
+    let mut told = Told { seen, ..Told::default() };
+    let config = Config {
+        url,
+        rate: "200".parse().unwrap(),
+        duration: Some(Duration::from_millis(300)),
+        connections: NonZeroUsize::new(20).unwrap(),
+        threads: NonZeroUsize::new(2).unwrap(),
+        interval: Duration::from_millis(100),
+        ..Config::default()
+    };
+    let report = hearken_load::run(&config, &mut told, &Stop::new()).unwrap();
+    assert_eq!(report.requests.replies, report.requests.intended);
+    assert_eq!(told.at_the_end, report.requests.replies);
+    assert_eq!((told.what.first(), told.what.last()), (Some(&"prepared"), Some(&"over")));
+    assert_eq!(told.what.iter().filter(|what| **what == "over").count(), 1);
+    assert!(told.what.contains(&"tick"), "{:?}", told.what);
+}
