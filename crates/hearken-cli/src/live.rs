@@ -2,6 +2,7 @@
 //! for each interval if that is asked for.
 
 mod frame;
+mod numbers;
 
 use std::collections::VecDeque;
 use std::env;

@@ -27,6 +27,7 @@ pub mod stats;
 mod summary;
 mod svg;
 pub mod table;
+mod tree;
 mod units;
 mod warning;
 pub mod watch;

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hearken_load::{Server, ServerSample, ServerUse};
@@ -26,6 +26,7 @@ mod accounts;
 mod cgroup;
 mod counting;
 mod descriptors;
+mod members;
 mod port;
 mod sampler;
 mod target;
@@ -35,15 +36,10 @@ pub use target::Target;
 
 use crate::counters::{Counters, Counts};
 use crate::error::LabError;
-use crate::meter::{Meter, with_descendants};
 use accounts::Accounts;
 use cgroup::{CpuSince, Group};
+use members::Members;
 use target::not_watched;
-
-/// Processes that are watched at a time.
-const MOST_PROCESSES: usize = 4_096;
-/// How often it is looked who belongs to it.
-const LOOK_FOR_MEMBERS: Duration = Duration::from_secs(1);
 
 /// A server that is watched.
 ///
@@ -52,10 +48,7 @@ const LOOK_FOR_MEMBERS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Watch {
     what: String,
-    group: Option<Group>,
-    members: Vec<i32>,
-    looked: Instant,
-    tables: Vec<PathBuf>,
+    members: Members,
     accounts: Accounts,
     counters: Counters,
     descriptors: descriptors::Counter,
@@ -105,10 +98,7 @@ impl Watch {
     fn of(target: &str, group: Option<Group>, roots: Vec<i32>) -> Result<Watch, LabError> {
         let mut watch = Watch {
             what: target.to_owned(),
-            group,
-            members: roots,
-            looked: Instant::now(),
-            tables: Vec::new(),
+            members: Members::new(group, roots),
             accounts: Accounts::default(),
             counters: Counters::default(),
             descriptors: descriptors::Counter::default(),
@@ -123,23 +113,23 @@ impl Watch {
             not_had: BTreeSet::new(),
             watching_ns: 0,
         };
-        watch.look_for_members().map_err(|problem| not_watched(target, &problem))?;
-        let levels = watch.accounts.read(&watch.members);
+        watch.members.look().map_err(|problem| not_watched(target, &problem))?;
+        let levels = watch.accounts.read(&watch.members.pids);
         if levels.processes == 0 {
             if let Some(error) = levels.refused {
                 return Err(not_watched(target, &refused(&error)));
             }
-            let problem = match &watch.group {
+            let problem = match &watch.members.group {
                 Some(group) => format!("there is no process in {}", group.path().display()),
                 None => "there is no such process".to_owned(),
             };
             return Err(not_watched(target, &problem));
         }
-        let counting = counting::attach(watch.group.as_ref(), &watch.members);
+        let counting = counting::attach(watch.members.group.as_ref(), &watch.members.pids);
         watch.counters = counting.0;
         watch.not_had.extend(counting.1);
         // What is not a socket is known before there are very many.
-        watch.descriptors.count(&watch.tables);
+        watch.descriptors.count(&watch.members.tables);
         watch.begin();
         Ok(watch)
     }
@@ -155,14 +145,14 @@ impl Watch {
     /// What it is at this moment, and used since the watch was made or started.
     pub fn sample(&mut self) -> ServerSample {
         let began = own_cpu_ns();
-        if self.looked.elapsed() >= LOOK_FOR_MEMBERS {
+        if self.members.are_stale() {
             self.look_again();
         }
         let at_s = self.start.at.elapsed().as_secs_f64();
-        let levels = self.accounts.read(&self.members);
+        let levels = self.accounts.read(&self.members.pids);
         self.not_had.extend(levels.refused.as_ref().map(refused));
         // The number of one that has ended may soon be another's.
-        self.members.retain(|&pid| self.accounts.has(pid));
+        self.members.pids.retain(|&pid| self.accounts.has(pid));
         self.most = self.most.max(levels.processes);
         match levels.processes {
             0 => self.gone = self.gone.or(Some(at_s)),
@@ -192,7 +182,7 @@ impl Watch {
             descriptors: None,
             syscalls: since(counts.syscalls, start.syscalls),
         };
-        let counted = self.descriptors.count(&self.tables);
+        let counted = self.descriptors.count(&self.members.tables);
         (sample.sockets, sample.descriptors) = (counted.sockets, counted.descriptors);
         self.not_had.extend(counted.refused);
         if !switches {
@@ -206,7 +196,7 @@ impl Watch {
 
     /// What a control group is charged for: also for those that were in it between two samples.
     fn ask_group(&mut self, sample: &mut ServerSample) {
-        let Some(group) = &self.group else { return };
+        let Some(group) = &self.members.group else { return };
         let lacking = |file: &str, error: &io::Error| {
             format!("{file} of the control group: {}/{file}: {error}", group.path().display())
         };
@@ -231,13 +221,13 @@ impl Watch {
     fn begin(&mut self) {
         // Those that came since the watch was made.
         self.look_again();
-        self.accounts.read(&self.members);
+        self.accounts.read(&self.members.pids);
         let ticks = clock_gettime(ClockId::Boottime);
         let per_second = procfs::ticks_per_second();
         let now = ticks.tv_sec.cast_unsigned() * per_second
             + ticks.tv_nsec.cast_unsigned() * per_second / 1_000_000_000;
         self.accounts.start(now);
-        let group = self.group.as_ref();
+        let group = self.members.group.as_ref();
         self.start = Start {
             at: Instant::now(),
             counts: self.counters.read(),
@@ -248,37 +238,19 @@ impl Watch {
     }
 
     fn look_again(&mut self) {
-        if let Err(problem) = self.look_for_members() {
+        if let Err(problem) = self.members.look() {
             self.not_had.insert(format!("some processes: {problem}"));
         }
-    }
-
-    fn look_for_members(&mut self) -> Result<(), String> {
-        self.looked = Instant::now();
-        self.members = match &self.group {
-            Some(group) => match group.processes() {
-                Ok(members) => members,
-                // The unit has ended, and is perhaps started again.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-                Err(error) => return Err(format!("{}: {error}", group.path().display())),
-            },
-            None => with_descendants(&self.members).map_err(|error| error.to_string())?,
-        };
-        if self.members.len() > MOST_PROCESSES {
-            let left = self.members.len() - MOST_PROCESSES;
-            self.members.truncate(MOST_PROCESSES);
-            self.not_had.insert(format!("{left} processes: {MOST_PROCESSES} are watched at most"));
+        if self.members.left_out > 0 {
+            let most = members::MOST;
+            self.not_had.insert(format!("processes above {most}: as many are watched at most"));
         }
-        let threads = |pid| Meter::look(pid).ok().and_then(|meter| meter.threads().ok());
-        let tables = |&pid| descriptors::tables(pid, &threads(pid).unwrap_or_default());
-        self.tables = self.members.iter().flat_map(tables).collect();
-        Ok(())
     }
 
     /// The whole, from these samples.
     fn conclude(mut self, samples: Vec<ServerSample>) -> Server {
         let mut total = ServerUse::of(&samples);
-        let peak = self.group.as_ref().and_then(|group| group.memory("memory.peak").ok());
+        let peak = self.members.group.as_ref().and_then(|group| group.memory("memory.peak").ok());
         // It is since the group was made: if it has risen, that was now.
         if peak > self.start.memory_peak && self.start.memory_peak.is_some() {
             total.peak_memory_bytes = total.peak_memory_bytes.max(peak);
@@ -349,7 +321,7 @@ mod tests {
         // One whose group is removed has ended.
         let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
-        watch.looked -= LOOK_FOR_MEMBERS;
+        watch.look_again();
         let sample = watch.sample();
         assert_eq!((sample.processes, sample.cpu_ns), (0, Some(0)));
         let server = watch.conclude(vec![sample]);

@@ -11,9 +11,9 @@ use super::recipe::{Recipe, fill};
 use super::results;
 use crate::error::LabError;
 use crate::machine::cpu_set;
-use crate::meter::Tree;
 use crate::plan::SPARE_DESCRIPTORS;
 use crate::process::{Guard, Launch};
+use crate::tree::Tree;
 use crate::warning::Warning;
 
 /// For a server to listen.

@@ -1,0 +1,57 @@
+//! Numbers that take little room.
+
+/// Since the start.
+pub(super) fn clock(at_s: f64) -> String {
+    match at_s {
+        ..100.0 => format!("{at_s:.0} s"),
+        ..6_000.0 => format!("{:.0} m {:02.0} s", (at_s / 60.0).floor(), (at_s % 60.0).floor()),
+        _ => format!("{:.0} h {:02.0} m", (at_s / 3600.0).floor(), (at_s / 60.0 % 60.0).floor()),
+    }
+}
+
+/// A second.
+pub(super) fn rate(rate: f64) -> String {
+    if rate >= 100.0 { grouped(rate.round() as u64) } else { format!("{rate:.1}") }
+}
+
+/// With its thousands set apart.
+pub(super) fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Nanoseconds, with three digits and a unit.
+pub(super) fn time(ns: u64) -> String {
+    let (value, unit) = match ns {
+        0..1_000_000 => (ns as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (ns as f64 / 1e6, "ms"),
+        _ => (ns as f64 / 1e9, "s"),
+    };
+    let digits = match value {
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_clocks_are_short() {
+        assert_eq!(
+            [0, 999, 1_500, 45_600_000].map(time),
+            ["0.00 us", "1.00 us", "1.50 us", "45.6 ms"]
+        );
+        assert_eq!([5.0, 99.4, 125.0, 7_300.0].map(clock), ["5 s", "99 s", "2 m 05 s", "2 h 01 m"]);
+    }
+}

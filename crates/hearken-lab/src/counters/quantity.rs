@@ -1,0 +1,114 @@
+//! What the kernel is asked to count, and what is said where it refuses.
+
+use std::io;
+
+use perf_event::Builder;
+use perf_event::events::{Hardware, Tracepoint};
+use rustix::io::Errno;
+
+use super::Refusal;
+
+/// What to count, and in which mode.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Quantity {
+    UserInstructions,
+    KernelInstructions,
+    Cycles,
+    SystemCalls,
+    #[cfg(test)]
+    TaskClock,
+}
+
+impl Quantity {
+    pub(super) fn builder(self) -> io::Result<Builder<'static>> {
+        match self {
+            Quantity::UserInstructions => Ok(Builder::new(Hardware::INSTRUCTIONS)),
+            Quantity::KernelInstructions => {
+                let mut builder = Builder::new(Hardware::INSTRUCTIONS);
+                builder.include_kernel().exclude_user(true);
+                Ok(builder)
+            }
+            Quantity::Cycles => {
+                let mut builder = Builder::new(Hardware::CPU_CYCLES);
+                builder.include_kernel();
+                Ok(builder)
+            }
+            Quantity::SystemCalls => {
+                let mut builder = Builder::new(Tracepoint::with_id(syscall_tracepoint()?));
+                builder.include_kernel();
+                Ok(builder)
+            }
+            #[cfg(test)]
+            Quantity::TaskClock => {
+                let mut builder = Builder::new(perf_event::events::Software::TASK_CLOCK);
+                builder.include_kernel();
+                Ok(builder)
+            }
+        }
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Quantity::UserInstructions => (
+                "instructions in user mode",
+                "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_kernel)",
+            ),
+            Quantity::KernelInstructions => (
+                "instructions in the kernel",
+                "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_user)",
+            ),
+            Quantity::Cycles => ("cycles", "perf_event_open(PERF_COUNT_HW_CPU_CYCLES)"),
+            Quantity::SystemCalls => {
+                ("system calls", "perf_event_open(tracepoint raw_syscalls:sys_enter)")
+            }
+            #[cfg(test)]
+            Quantity::TaskClock => ("task clock", "perf_event_open(PERF_COUNT_SW_TASK_CLOCK)"),
+        }
+    }
+
+    pub(super) fn refusal(self, error: &io::Error) -> Refusal {
+        let (what, call) = self.names();
+        let tracing = matches!(self, Quantity::SystemCalls);
+        Refusal {
+            what: what.into(),
+            call: call.into(),
+            error: error.to_string(),
+            advice: advice(error, tracing).into(),
+        }
+    }
+}
+
+/// The number that tracefs gives the entry of every system call.
+fn syscall_tracepoint() -> io::Result<u64> {
+    let id = |root: &str| {
+        let path = format!("{root}/events/raw_syscalls/sys_enter/id");
+        std::fs::read_to_string(&path)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot read {path}: {e}")))
+    };
+    let text = id("/sys/kernel/tracing").or_else(|e| id("/sys/kernel/debug/tracing").or(Err(e)))?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+fn advice(error: &io::Error, tracing: bool) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
+            "There is no hardware counter here: most likely a virtual machine without a PMU. Run \
+             on bare metal, or let the hypervisor give the guest a virtual PMU."
+        }
+        Some(Errno::ACCESS | Errno::PERM) if tracing => {
+            "The tracepoint needs the capability CAP_PERFMON (or root), or \
+             `sysctl kernel.perf_event_paranoid=-1`."
+        }
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "Allow it with `sysctl kernel.perf_event_paranoid=1`, or give the capability \
+             CAP_PERFMON (or root); a container may also forbid the call by seccomp."
+        }
+        Some(Errno::NOSYS) => "This kernel, or a seccomp filter, does not have the call.",
+        Some(Errno::MFILE) => "Too few descriptors are left; raise `ulimit -n`.",
+        _ if tracing => {
+            "tracefs must be mounted and readable: `mount -t tracefs none /sys/kernel/tracing` \
+             as root, on a kernel with CONFIG_FTRACE_SYSCALLS."
+        }
+        _ => "See perf_event_open(2).",
+    }
+}

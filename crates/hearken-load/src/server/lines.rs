@@ -1,0 +1,133 @@
+//! What the server used, for people.
+
+use std::fmt;
+
+use super::{Server, ServerUse};
+use crate::summary::{Count, Human, Size};
+
+impl Server {
+    /// The lines for people, with what each of `replies` took if there are any.
+    pub fn beside(&self, replies: u64) -> impl fmt::Display + '_ {
+        Beside { server: self, replies }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.beside(0).fmt(f)
+    }
+}
+
+struct Beside<'a> {
+    server: &'a Server,
+    replies: u64,
+}
+
+impl fmt::Display for Beside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Beside { server, replies } = *self;
+        let total = &server.total;
+        let what = plain(&server.what);
+        write!(f, "  server     {what}: {}", counted(server.processes, "process", "es"))?;
+        if let Some(threads) = total.peak_threads {
+            write!(f, ", {}", counted(threads, "thread", "s"))?;
+        }
+        if let Some(cores) = total.cores {
+            write!(f, "; {cores:.2} processors busy")?;
+        }
+        let share = |ns: u64| ns as f64 / 1e9 / total.elapsed_s;
+        if let (Some(user), Some(system), true) =
+            (total.user_ns, total.system_ns, total.elapsed_s > 0.0)
+        {
+            write!(f, " ({:.2} user, {:.2} system)", share(user), share(system))?;
+        }
+        writeln!(f)?;
+        line(f, "per reply", &each_reply(total, replies))?;
+        line(f, "at most", &peaks(total))?;
+        if server.ended > 0 {
+            let ended = counted(server.ended, "watched process", "es");
+            let gone = server.gone_at_s.map(|at| format!("; none was left after {at:.1} s"));
+            writeln!(f, "  ended      {ended}{}", gone.unwrap_or_default())?;
+        }
+        for sentence in &server.not_had {
+            writeln!(f, "  not had    {}", plain(sentence))?;
+        }
+        Ok(())
+    }
+}
+
+fn each_reply(total: &ServerUse, replies: u64) -> Vec<String> {
+    let instructions = total.instructions_per(replies).map(|n| amount(n, "instructions"));
+    let user = || total.user_instructions_per(replies).map(|n| amount(n, "user instructions"));
+    [
+        total.cpu_ns_per(replies).map(|ns| format!("{} CPU", Human(ns.round() as u64))),
+        instructions.or_else(user),
+        total.cycles_per(replies).map(|n| amount(n, "cycles")),
+        total.syscalls_per(replies).map(|n| amount(n, "system calls")),
+        total.context_switches_per(replies).map(|n| amount(n, "context switches")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn peaks(total: &ServerUse) -> Vec<String> {
+    [
+        total.peak_resident_bytes.map(|bytes| format!("{} resident", Size(bytes))),
+        total.peak_memory_bytes.map(|bytes| format!("{} charged to its group", Size(bytes))),
+        total.peak_sockets.map(|n| counted(n, "socket", "s")),
+        total.peak_descriptors.map(|n| counted(n, "descriptor", "s")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn line(f: &mut fmt::Formatter<'_>, title: &str, parts: &[String]) -> fmt::Result {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    writeln!(f, "  {title:<10} {}", parts.join(", "))
+}
+
+fn counted(count: u64, of: &str, plural: &str) -> String {
+    format!("{} {of}{}", Count(count), if count == 1 { "" } else { plural })
+}
+
+fn amount(value: f64, of: &str) -> String {
+    if value >= 100.0 {
+        format!("{} {of}", Count(value.round() as u64))
+    } else {
+        format!("{value:.2} {of}")
+    }
+}
+
+/// A result may come from a file: what it names reaches no terminal as control characters.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::watched;
+    use super::*;
+
+    #[test]
+    fn what_was_had_is_shown_and_nothing_else() {
+        let mut server = watched();
+        let text = server.beside(1_000).to_string();
+        let lines: Vec<_> = text.lines().collect();
+        let first = "  server     nginx.service: 2 processes; 0.50 processors busy";
+        assert_eq!(lines[0], format!("{first} (0.12 user, 0.38 system)"));
+        assert_eq!(lines[1], "  per reply  1.00 ms CPU");
+        assert_eq!(lines[2], "  at most    40.0 MB resident, 40 sockets");
+        assert_eq!(lines.len(), 3);
+        server.ended = 1;
+        server.not_had.push("instructions:\x1b[2J none".to_owned());
+        let text = server.to_string();
+        assert!(!text.contains("per reply") && !text.contains('\x1b'), "{text}");
+        assert!(text.contains("  ended      1 watched process\n"), "{text}");
+        assert!(text.ends_with("  not had    instructions:?[2J none\n"), "{text}");
+        assert!(Server::default().to_string().starts_with("  server     : 0 processes"));
+    }
+}
