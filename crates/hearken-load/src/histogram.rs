@@ -22,6 +22,9 @@ const HOUR: u64 = 3_600_000_000_000;
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Histogram {
+    /// An empty one, encoded.
+    pub(crate) const NONE: &str = "HISTFAAAACF4nJNpmSzMwMDAyAABzFAayGd2M9ixgMH+A1QEAFKmBEw=";
+
     /// An empty one.
     pub fn new() -> Histogram {
         // Only bounds that make no sense are refused.
@@ -143,6 +146,11 @@ mod tests {
         let mut histogram = Histogram::new();
         times.iter().for_each(|&time| histogram.record(Duration::from_nanos(time)));
         histogram
+    }
+
+    #[test]
+    fn none_is_none() {
+        assert_eq!(Histogram::decode(Histogram::NONE).unwrap(), Histogram::new());
     }
 
     proptest! {

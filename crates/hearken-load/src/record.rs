@@ -176,7 +176,17 @@ impl Recorder {
 
     fn close(&mut self, sum: Sum, draining: bool) -> Snapshot {
         let (before, after) = (&sum.before, &sum.counts);
-        let (thread, mut latency) = sum.latency.unwrap_or_default();
+        // Nothing is made, nor looked through, for an interval without replies.
+        let (latency_ns, latency) = match sum.latency {
+            None => (report::Quantiles::default(), Histogram::NONE.to_owned()),
+            Some((thread, mut latency)) => {
+                let told = (latency.quantiles(), latency.encode());
+                self.latency.add(&latency);
+                latency.clear();
+                let _ = self.spares[thread].send(latency);
+                told
+            }
+        };
         let interval = Interval {
             at_s: self.at.as_secs_f64(),
             length_s: sum.length.as_secs_f64(),
@@ -187,14 +197,9 @@ impl Recorder {
             failed: after.errors.total() - before.errors.total(),
             connections_opened: after.opened - before.opened,
             idle_held: sum.idle,
-            latency_ns: latency.quantiles(),
-            latency: latency.encode(),
+            latency_ns,
+            latency,
         };
-        self.latency.add(&latency);
-        if !latency.is_empty() {
-            latency.clear();
-            let _ = self.spares[thread].send(latency);
-        }
         self.at += sum.length;
         self.total = *after;
         let snapshot = Snapshot {
