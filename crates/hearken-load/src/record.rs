@@ -11,7 +11,7 @@ use crate::report::{self, Interval, Samples};
 use crate::tally::Counts;
 
 /// Intervals that are kept apart; of a longer run, two at a time become one.
-const MOST: usize = 4096;
+const MOST: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// What a thread tells of itself.
 #[derive(Debug)]
