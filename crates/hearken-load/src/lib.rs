@@ -43,14 +43,17 @@
 mod active;
 mod arrivals;
 mod channel;
+mod check;
 mod clock;
 mod config;
 mod connection;
 mod drive;
+pub mod export;
 mod failure;
 mod histogram;
 mod idle;
 pub mod lockstep;
+pub mod merge;
 mod misses;
 mod profile;
 mod rank;
@@ -58,6 +61,7 @@ mod record;
 mod reply;
 mod report;
 mod run;
+mod samples;
 mod server;
 mod share;
 mod sources;
@@ -72,16 +76,18 @@ mod warning;
 mod workload;
 
 pub use arrivals::Arrivals;
+pub use check::Unsound;
 pub use clock::ClockState;
 pub use config::{Config, DEFAULT_DURATION, LoadError};
 pub use failure::Errors;
 pub use histogram::Histogram;
+pub use merge::{MergeError, merge};
 pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, RankError};
 pub use record::Snapshot;
 pub use report::{
-    Bytes, Handshakes, Histograms, Idle, Interval, Model, Quantiles, Report, Requests, SCHEMA,
-    Samples, Sessions, Status, Timeouts,
+    Bytes, Handshakes, Histograms, Idle, Interval, Model, Part, Quantiles, Report, Requests,
+    SCHEMA, Samples, Sessions, Status, Timeouts,
 };
 pub use run::{Progress, run};
 pub use server::{Server, ServerSample, ServerUse};

@@ -236,11 +236,9 @@ impl Recorder {
         self.intervals = pairs.collect();
     }
 
-    /// Replies per second, interval by interval. One that is much shorter than the others says little.
+    /// Replies per second, interval by interval.
     pub(crate) fn reply_rates(&self) -> Samples {
-        let whole = self.intervals.first().map_or(0.0, |first| first.length_s);
-        let of = self.intervals.iter().filter(|of| !of.draining && of.length_s * 2.0 >= whole);
-        Samples::of(of.map(|of| of.replies as f64 / of.length_s))
+        Samples::of_reply_rate(&self.intervals)
     }
 }
 

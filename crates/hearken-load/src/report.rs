@@ -11,7 +11,7 @@ use crate::server::Server;
 pub const SCHEMA: &str = "hearken-load/2";
 
 /// What came of a load. Serialises to the JSON result; displays as a summary for people.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
@@ -81,8 +81,41 @@ pub struct Report {
     /// What the server used meanwhile, if it was watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,
+    /// The command that made it, word by word; what runs the generator fills it in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The generator's machine, in words; what runs the generator fills it in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// Of a load that several generators made: which part of it this is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
+    /// Of a result that was merged: the parts, by rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
     /// What casts doubt on the numbers, in sentences.
     pub warnings: Vec<String>,
+}
+
+/// One generator of several that make a load together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Part {
+    /// Which one, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub size: u32,
+    /// When it was to start, in nanoseconds since 1970; none if it was to start at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_asked_unix_ns: Option<u64>,
+    /// How much later than that it started, in nanoseconds.
+    pub start_late_ns: u64,
+    /// Whether the kernel says that its clock is synchronised; none if it does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_synchronised: Option<bool>,
+    /// By how much its clock is wrong at most, as the kernel says, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_max_error_us: Option<u64>,
 }
 
 /// What arrives at the offered rate.

@@ -10,13 +10,13 @@ use hearken::descriptors;
 use hearken::timer::Time;
 
 use crate::arrivals::Arrivals;
-use crate::clock::Mapping;
+use crate::clock::{ClockState, Mapping};
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
 use crate::drive::{Common, Ended};
 use crate::histogram::Histogram;
 use crate::misses::Misses;
 use crate::record::{Recorder, Snapshot, Told};
-use crate::report::{Bytes, Histograms, Idle, Model, Report, Requests, SCHEMA};
+use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA};
 use crate::stop::Stop;
 use crate::tally::Counts;
 use crate::target::Target;
@@ -322,8 +322,8 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         bytes,
         intervals: recorder.intervals,
         histograms,
-        server: None,
-        warnings: Vec::new(),
+        part: part(config, late),
+        ..Report::default()
     };
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
     report.warnings.extend(misses.sentences());
@@ -342,6 +342,20 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         }
     }
     report
+}
+
+/// Which part this is of a load that several make, and how far its clock can be trusted.
+fn part(config: &Config, late: Duration) -> Option<Part> {
+    let (rank, size) = (config.rank.rank(), config.rank.size());
+    let clock = || ClockState::read().ok();
+    (size > 1).then(|| Part {
+        rank,
+        size,
+        start_asked_unix_ns: config.start_at.map(unix_ns),
+        start_late_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+        clock_synchronised: clock().map(|clock| clock.synchronised),
+        clock_max_error_us: clock().map(|clock| clock.max_error_us),
+    })
 }
 
 /// Arrivals per second, on average.

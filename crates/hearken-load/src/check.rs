@@ -1,0 +1,183 @@
+//! Whether a result that was read from a file can be one: what goes on with it need not ask again.
+
+use thiserror::Error;
+
+use crate::histogram::Histogram;
+use crate::report::{Interval, Report, SCHEMA};
+
+/// The largest number that every reader of JSON keeps; a count beyond it is none.
+const MOST: u64 = 1 << 53;
+/// The longest time in seconds, some three hundred years.
+const LONGEST: f64 = 1e10;
+
+/// What a result cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unsound {
+    /// Of another version, or of something else.
+    #[error("it is \"{0}\", and not {SCHEMA}; make it anew with this version")]
+    Schema(String),
+    /// A number that cannot be.
+    #[error("its {0} cannot be: {1}")]
+    Number(&'static str, String),
+    /// Text with characters that are none for people.
+    #[error("its {0} has control characters")]
+    Text(&'static str),
+    /// An interval's distribution cannot be read.
+    #[error("the latency of its interval {0} is {1}")]
+    Interval(usize, String),
+    /// Intervals that are not in the order of time.
+    #[error("its interval {0} begins before the one in front of it")]
+    Order(usize),
+}
+
+impl Report {
+    /// An error if no generator can have made this: it was read from a file, and may be anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn check(&self) -> Result<(), Unsound> {
+        if self.schema != SCHEMA {
+            let printable = |c: &char| !c.is_control();
+            return Err(Unsound::Schema(self.schema.chars().filter(printable).take(40).collect()));
+        }
+        self.texts()?;
+        self.numbers()?;
+        let mut before = 0.0;
+        for (index, interval) in self.intervals.iter().enumerate() {
+            interval.check(index)?;
+            if interval.at_s < before {
+                return Err(Unsound::Order(index));
+            }
+            before = interval.at_s;
+        }
+        Ok(())
+    }
+
+    fn texts(&self) -> Result<(), Unsound> {
+        let named = [
+            ("url", &self.url),
+            ("workload", &self.workload),
+            ("rate", &self.rate),
+            ("events", &self.events),
+            ("machine", &self.machine),
+        ];
+        let each = |name, texts: &'_ [String]| texts.iter().any(|t| acts(t)).then_some(name);
+        let bad = named.into_iter().find(|(_, text)| acts(text)).map(|(name, _)| name);
+        let bad = bad.or_else(|| {
+            self.per_connection.as_deref().and_then(|text| acts(text).then_some("per_connection"))
+        });
+        let bad = bad.or_else(|| each("command", &self.command));
+        match bad.or_else(|| each("warnings", &self.warnings)) {
+            Some(name) => Err(Unsound::Text(name)),
+            None => Ok(()),
+        }
+    }
+
+    fn numbers(&self) -> Result<(), Unsound> {
+        for (name, value) in [
+            ("offered_rate", self.offered_rate),
+            ("duration_s", self.duration_s),
+            ("reply_rate", self.reply_rate),
+            ("reply_rate_samples", self.reply_rate_samples.mean),
+        ] {
+            time_or_rate(name, value, 1e12)?;
+        }
+        let Report { requests, sessions, idle, timeouts, tls, bytes, .. } = self;
+        let named: [(&str, &[u64]); 9] = [
+            ("connections", &[self.connections, self.threads, self.connections_opened]),
+            ("requests", &[requests.intended, requests.sent, requests.replies]),
+            ("requests", &[requests.failed, requests.unfinished, requests.waited]),
+            ("sessions", &[sessions.begun, sessions.completed, sessions.failed]),
+            ("idle", &[idle.asked, idle.held, idle.lost, idle.re_established]),
+            ("idle", &[idle.requests, idle.replies, idle.tables]),
+            ("timeouts", &[timeouts.connect, timeouts.first_byte, timeouts.reply]),
+            ("tls", &[tls.full, tls.resumed, tls.failed]),
+            ("bytes", &[bytes.received, bytes.sent]),
+        ];
+        for (name, counts) in named {
+            counts.iter().try_for_each(|&value| count(name, value))?;
+        }
+        self.errors.by_name().iter().try_for_each(|&(_, value)| count("errors", value))?;
+        self.status.by_class().iter().try_for_each(|&(_, value)| count("status", value))
+    }
+}
+
+impl Interval {
+    fn check(&self, index: usize) -> Result<(), Unsound> {
+        time_or_rate("intervals.at_s", self.at_s, LONGEST)?;
+        time_or_rate("intervals.length_s", self.length_s, LONGEST)?;
+        for value in [
+            self.intended,
+            self.sent,
+            self.replies,
+            self.failed,
+            self.connections_opened,
+            self.idle_held,
+        ] {
+            count("intervals", value)?;
+        }
+        self.histogram().map(drop).map_err(|why| Unsound::Interval(index, why))
+    }
+
+    /// Its latencies, decoded; none are an empty distribution.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with them.
+    pub fn histogram(&self) -> Result<Histogram, String> {
+        if self.latency.is_empty() {
+            return Ok(Histogram::new());
+        }
+        Histogram::decode(&self.latency)
+    }
+}
+
+/// Would a terminal act on it, rather than show it?
+fn acts(text: &str) -> bool {
+    text.chars().any(char::is_control)
+}
+
+fn count(name: &'static str, value: u64) -> Result<(), Unsound> {
+    if value <= MOST { Ok(()) } else { Err(Unsound::Number(name, value.to_string())) }
+}
+
+fn time_or_rate(name: &'static str, value: f64, most: f64) -> Result<(), Unsound> {
+    if (0.0..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Unsound::Number(name, format!("{value:e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Report {
+        Report { schema: SCHEMA.into(), ..Report::default() }
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        assert_eq!(sound().check(), Ok(()));
+        let mut report = sound();
+        report.schema = "hearken-load/1".into();
+        assert!(report.check().unwrap_err().to_string().contains("hearken-load/1"));
+        let mut report = sound();
+        report.url = "http://a/\x1b[2J".into();
+        assert_eq!(report.check(), Err(Unsound::Text("url")));
+        let mut report = sound();
+        report.errors.other = u64::MAX;
+        assert!(report.check().unwrap_err().to_string().contains("errors"));
+        for (at_s, length_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (0.0, 1e300)] {
+            let mut report = sound();
+            report.intervals = vec![Interval { at_s, length_s, ..Interval::default() }];
+            assert!(matches!(report.check(), Err(Unsound::Number(_, _))));
+        }
+        let mut report = sound();
+        report.intervals = vec![Interval { latency: "x".into(), ..Interval::default() }];
+        assert!(matches!(report.check(), Err(Unsound::Interval(0, _))));
+        let two = [3.0, 1.0].map(|at_s| Interval { at_s, ..Interval::default() });
+        report.intervals = two.to_vec();
+        assert_eq!(report.check(), Err(Unsound::Order(1)));
+    }
+}

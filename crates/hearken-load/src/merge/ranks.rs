@@ -1,0 +1,114 @@
+//! Which parts of a load there are.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::merge::MergeError;
+use crate::report::{Part, Report};
+
+/// How many runs of ranks a sentence names.
+const NAMED: usize = 10;
+
+/// The parts by rank, each with when it started; none if none says its rank.
+pub(super) struct Ranks(BTreeMap<u32, (Part, u64)>);
+
+/// Those that a result is of.
+pub(super) fn parts_of(report: &Report) -> impl Iterator<Item = Part> {
+    report.part.into_iter().chain(report.parts.iter().copied())
+}
+
+/// The lowest rank in it.
+pub(super) fn lowest(report: &Report) -> Option<u32> {
+    parts_of(report).map(|part| part.rank).min()
+}
+
+impl Ranks {
+    pub(super) fn of(reports: &[Report]) -> Result<Ranks, MergeError> {
+        let mut ranks = BTreeMap::new();
+        let size = reports.iter().flat_map(parts_of).map(|part| part.size).next();
+        for (at, report) in reports.iter().enumerate() {
+            let (mut any, mut doubled) = (false, Vec::new());
+            for part in parts_of(report) {
+                any = true;
+                let Part { rank, size: other, .. } = part;
+                if rank >= other {
+                    return Err(MergeError::NoSuchRank { at, rank, size: other });
+                }
+                if let Some(one) = size.filter(|&size| size != other) {
+                    return Err(MergeError::Sizes { at, one, other });
+                }
+                // Of a result that was merged, only what was asked for tells when each started.
+                let started = part
+                    .start_asked_unix_ns
+                    .map(|asked| asked.saturating_add(part.start_late_ns))
+                    .unwrap_or(report.started_unix_ns);
+                if ranks.insert(rank, (part, started)).is_some() {
+                    doubled.push((rank, rank));
+                }
+            }
+            if !any && size.is_some() {
+                return Err(MergeError::NoRank { at });
+            }
+            if !doubled.is_empty() {
+                doubled.sort_unstable();
+                return Err(MergeError::Doubled { at, ranks: named(&doubled) });
+            }
+        }
+        Ok(Ranks(ranks))
+    }
+
+    /// How many there are to be.
+    pub(super) fn size(&self) -> u32 {
+        self.0.values().next().map_or(0, |(part, _)| part.size)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Rank by rank, with when each started.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Part, u64)> {
+        self.0.values().copied()
+    }
+
+    /// The runs of ranks that are missing; as few as there are parts, however large the size.
+    pub(super) fn missing(&self) -> Vec<(u32, u32)> {
+        let (mut gaps, mut next) = (Vec::new(), 0);
+        for &rank in self.0.keys() {
+            if rank > next {
+                gaps.push((next, rank - 1));
+            }
+            next = rank + 1;
+        }
+        if next < self.size() {
+            gaps.push((next, self.size() - 1));
+        }
+        gaps
+    }
+
+    pub(super) fn into_parts(self) -> Vec<Part> {
+        self.0.into_values().map(|(part, _)| part).collect()
+    }
+}
+
+/// "rank 3", "ranks 2, 5-7".
+pub(super) fn named(runs: &[(u32, u32)]) -> String {
+    let mut joined: Vec<(u32, u32)> = Vec::new();
+    for &(from, to) in runs {
+        match joined.last_mut() {
+            Some(last) if last.1.checked_add(1) == Some(from) => last.1 = to,
+            _ => joined.push((from, to)),
+        }
+    }
+    let one = matches!(&joined[..], &[(from, to)] if from == to);
+    let mut text = if one { "rank" } else { "ranks" }.to_owned();
+    for (index, (from, to)) in joined.iter().take(NAMED).enumerate() {
+        text += if index > 0 { ", " } else { " " };
+        // Writing to a String does not fail.
+        let _ = if from == to { write!(text, "{from}") } else { write!(text, "{from}-{to}") };
+    }
+    if joined.len() > NAMED {
+        text += " and others";
+    }
+    text
+}

@@ -1,0 +1,38 @@
+//! The reply rate as httperf samples it, interval by interval.
+
+use crate::report::{Interval, Samples};
+
+/// An interval is a sample if it is so long, as a part of the longest: one that is much shorter, as the
+/// last may be, says little.
+const FULL: f64 = 0.5;
+
+impl Samples {
+    /// Of the replies per second in each interval in which requests were made.
+    pub fn of_reply_rate(intervals: &[Interval]) -> Samples {
+        let made = || intervals.iter().filter(|piece| !piece.draining && piece.length_s > 0.0);
+        let longest = made().map(|piece| piece.length_s).fold(0.0, f64::max);
+        let full = made().filter(|piece| piece.length_s >= longest * FULL);
+        Samples::of(full.map(|piece| piece.replies as f64 / piece.length_s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::{Interval, Samples};
+
+    #[test]
+    fn what_is_no_full_interval_is_no_sample() {
+        let piece = |length_s, replies, draining| Interval {
+            length_s,
+            replies,
+            draining,
+            ..Interval::default()
+        };
+        let mut all = vec![piece(1.0, 100, false), piece(1.0, 300, false), piece(0.2, 1, false)];
+        all.push(piece(5.0, 7, true));
+        let of = Samples::of_reply_rate(&all);
+        assert_eq!((of.count, of.mean), (2, 200.0));
+        assert_eq!(Samples::of_reply_rate(&all[2..]).mean, 5.0);
+        assert_eq!(Samples::of_reply_rate(&[piece(0.0, 1, false)]), Samples::default());
+    }
+}
