@@ -2,38 +2,27 @@
 
 use std::fmt;
 
-use crate::report::{Quantiles, Report};
+use crate::report::{Handshakes, Idle, Model, Quantiles, Report, Sessions, Timeouts};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n  load       ", self.url)?;
-        if self.offered_rate > 0.0 {
-            let (rate, kind) = (self.offered_rate, self.arrivals);
-            let seconds = self.duration_s;
-            writeln!(
-                f,
-                "{rate:.1} requests/s offered for {seconds:.1} s, {kind} (seed {})",
-                self.seed
-            )?;
+        if self.offered_rate > 0.0 || self.model == Model::Closed {
+            self.offered(f)?;
             self.requests(f)?;
         } else {
             writeln!(f, "idle connections only, for {:.1} s", self.duration_s)?;
         }
-        if self.idle.asked > 0 {
-            let [asked, held, lost, again] =
-                [self.idle.asked, self.idle.held, self.idle.lost, self.idle.re_established]
-                    .map(Count);
-            write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
-            write!(f, "{lost} lost, {again} re-established")?;
-            match self.idle.tables {
-                0 => writeln!(f)?,
-                tables => writeln!(f, ", in {} tables of descriptors", Count(tables))?,
-            }
-        }
+        self.idle(f)?;
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;
         if let Some(server) = &self.server {
             write!(f, "{}", server.beside(self.requests.replies))?;
+        }
+        if !self.parts.is_empty() {
+            let of = self.parts[0].size;
+            let [parts, of] = [self.parts.len() as u64, of.into()].map(Count);
+            writeln!(f, "  merged     {parts} of {of} parts")?;
         }
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
@@ -43,6 +32,36 @@ impl fmt::Display for Report {
 }
 
 impl Report {
+    /// What was offered, as the first line says it.
+    fn offered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rate, seconds, seed) = (self.offered_rate, self.duration_s, self.seed);
+        let what = match self.model {
+            Model::Requests => "requests",
+            Model::Connections => "connections",
+            Model::Sessions => "sessions",
+            Model::Closed => {
+                let connections = Count(self.connections);
+                write!(f, "closed loop of {connections} connections for {seconds:.1} s")?;
+                return self.asked(f);
+            }
+        };
+        write!(f, "{rate:.1} {what}/s offered for {seconds:.1} s, {}", self.arrivals)?;
+        write!(f, " (seed {seed})")?;
+        // A profile, and no number that the average has said already.
+        if !self.rate.is_empty() && self.rate.parse::<f64>().is_err() {
+            write!(f, "\n  profile    {}", self.rate)?;
+        }
+        self.asked(f)
+    }
+
+    /// What else it was asked for, and the end of the line.
+    fn asked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.workload.as_str() {
+            "" => writeln!(f),
+            workload => writeln!(f, "\n  workload   {workload}"),
+        }
+    }
+
     fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests = &self.requests;
         let [intended, replies, opened] =
@@ -52,18 +71,56 @@ impl Report {
             Some(each) => format!("connections, one for {each} requests each"),
             None => format!("connections to keep {} open", Count(self.connections)),
         };
-        writeln!(f, "  over       {opened} {over}; events by {}", self.events)?;
+        write!(f, "  over       {opened} {over}; ")?;
+        if self.threads > 1 {
+            write!(f, "{} threads, ", Count(self.threads))?;
+        }
+        writeln!(f, "events by {}", self.events)?;
         writeln!(f, "  replies    {replies} of {intended}: {:.1} per second", self.reply_rate)?;
+        let of = &self.reply_rate_samples;
+        if of.count > 1 {
+            write!(f, "  reply rate min {:.1} avg {:.1} max {:.1}", of.min, of.mean, of.max)?;
+            writeln!(f, " stddev {:.1} ({} samples)", of.stddev, Count(of.count))?;
+        }
         named(f, "status", &self.status.by_class())?;
         named(f, "errors", &self.errors.by_name())?;
+        let Timeouts { connect, first_byte, reply } = self.timeouts;
+        let kinds = [("connect", connect), ("first byte", first_byte), ("whole reply", reply)];
+        named(f, "timeouts", &kinds)?;
         if requests.unfinished > 0 {
             writeln!(f, "  unfinished {}", Count(requests.unfinished))?;
         }
+        if self.sessions.begun > 0 {
+            let Sessions { begun, completed, failed } = self.sessions;
+            let [begun, completed, failed] = [begun, completed, failed].map(Count);
+            writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;
+        }
+        let Handshakes { full, resumed, failed } = self.tls;
+        named(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
         quantile_head(f)?;
         row(f, "latency", &self.latency_ns, "from the intended time")?;
         row(f, "service", &self.service_ns, "from the time it was sent")?;
+        row(f, "connect", &self.connect_ns, "to make a connection")?;
         row(f, "lateness", &self.lateness_ns, "of the generator")?;
         writeln!(f)
+    }
+
+    fn idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Idle { asked, held, lost, re_established, requests, replies, tables } = self.idle;
+        if asked > 0 {
+            let [asked, held, lost, again] = [asked, held, lost, re_established].map(Count);
+            write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
+            write!(f, "{lost} lost, {again} re-established")?;
+            match tables {
+                0 => writeln!(f)?,
+                tables => writeln!(f, ", in {} tables of descriptors", Count(tables))?,
+            }
+        }
+        if requests > 0 {
+            let [requests, replies] = [requests, replies].map(Count);
+            writeln!(f, "             {replies} replies to {requests} requests on them")?;
+        }
+        Ok(())
     }
 }
 
