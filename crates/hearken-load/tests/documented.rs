@@ -1,0 +1,70 @@
+//! Every field of a result is in docs/load-result.md, and no field that is there is missing.
+
+mod made;
+
+use std::collections::BTreeSet;
+
+use hearken_load::{Part, Report, Server, ServerSample, ServerUse};
+use made::{Piece, report};
+use serde_json::Value;
+
+const DOCUMENT: &str = include_str!("../../../docs/load-result.md");
+
+/// A result that leaves nothing out.
+fn full() -> Report {
+    let mut full = report(&[Piece { latencies: vec![1], ..Piece::default() }]);
+    full.per_connection = Some("1".to_owned());
+    full.command = vec!["hearken".to_owned()];
+    full.machine = "a machine".to_owned();
+    let part = Part {
+        rank: 0,
+        size: 1,
+        start_asked_unix_ns: Some(1),
+        start_late_ns: 1,
+        clock_synchronised: Some(true),
+        clock_max_error_us: Some(1),
+    };
+    full.part = Some(part);
+    full.parts = vec![part];
+    let samples = vec![ServerSample::default()];
+    let total = ServerUse::default();
+    full.server = Some(Server { samples, total, ..Server::default() });
+    full
+}
+
+fn keys(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                into.insert(key.clone());
+                keys(value, into);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_is_documented() {
+    let mut all = BTreeSet::new();
+    keys(&serde_json::to_value(full()).unwrap(), &mut all);
+    assert!(all.len() > 100, "{all:?}");
+    let missing: Vec<_> =
+        all.iter().filter(|key| !DOCUMENT.contains(&format!("`{key}`"))).collect();
+    assert!(missing.is_empty(), "docs/load-result.md does not tell of {missing:?}");
+}
+
+#[test]
+fn nothing_is_documented_that_is_not_there() {
+    let mut all = BTreeSet::new();
+    keys(&serde_json::to_value(full()).unwrap(), &mut all);
+    let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `"));
+    let named = rows.flat_map(|row| row.split('|').next().unwrap_or_default().split("`, `"));
+    let named: Vec<_> = named.map(|name| name.trim().trim_end_matches('`')).collect();
+    assert!(named.len() > 60, "{named:?}");
+    for name in named {
+        assert!(all.contains(name), "docs/load-result.md tells of {name}, which no result has");
+    }
+    assert!(DOCUMENT.contains(hearken_load::SCHEMA));
+}
