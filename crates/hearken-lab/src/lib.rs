@@ -7,6 +7,7 @@
 //! Two numbers are compared only if they come from one run, in which the measurements were made in
 //! shuffled order, so that a drift of the machine falls on all of them alike.
 
+pub mod compare;
 mod counters;
 mod error;
 mod executor;

@@ -95,7 +95,7 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
 
 /// Is this column text, rather than numbers?
 pub(crate) fn is_text(head: &str) -> bool {
-    matches!(head, "mechanism" | "workload" | "server" | "notes")
+    matches!(head, "mechanism" | "workload" | "server" | "notes" | "figure" | "verdict")
 }
 
 /// The table for a terminal; under it what its columns leave out.
@@ -111,7 +111,7 @@ pub(crate) fn quick(report: &Report) -> String {
 /// Aligned text: words to the left, numbers to the right, a blank line where the first column
 /// changes; under it what to keep in mind.
 pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
-    let mut out = aligned(table);
+    let mut out = aligned(table, true);
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose interval holds \
             1.\n";
     for refusal in &report.refusals {
@@ -123,7 +123,8 @@ pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String 
     out
 }
 
-fn aligned(table: &Table) -> String {
+/// Aligned text; a blank line where the first column changes, if it groups the rows.
+pub(crate) fn aligned(table: &Table, grouped: bool) -> String {
     let width = |column: usize| {
         let cells = table.rows.iter().chain([&table.head]).map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
@@ -138,7 +139,7 @@ fn aligned(table: &Table) -> String {
     let mut out = line(&table.head);
     let mut first = None;
     for row in &table.rows {
-        if first.is_some_and(|first| first != &row[0]) {
+        if grouped && first.is_some_and(|first| first != &row[0]) {
             out.push('\n');
         }
         first = row.first();
@@ -169,7 +170,8 @@ poll         8,000  1,234 ± 56  saturated
 
 epoll-level      0           8
 ";
-        assert_eq!(aligned(&table), expected);
+        assert_eq!(aligned(&table, true), expected);
+        assert_eq!(aligned(&table, false), expected.replace("\n\n", "\n"));
     }
 
     #[test]

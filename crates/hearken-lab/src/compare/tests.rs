@@ -1,0 +1,230 @@
+use std::time::Duration;
+
+use fastrand::Rng;
+use hearken_load::{
+    Histogram, Interval, Report, SCHEMA as LOAD_SCHEMA, Server, ServerSample, ServerUse,
+};
+
+use super::*;
+
+/// What is to come of a run: mean latency in nanoseconds, and the part that fails.
+#[derive(Clone, Copy)]
+struct Process {
+    latency: f64,
+    failing: f64,
+    /// CPU time for each reply, in nanoseconds.
+    cpu: f64,
+    /// How much the latency of whole runs differs, as a part of 1.
+    runs: f64,
+}
+
+const PLAIN: Process = Process { latency: 2e6, failing: 0.0, cpu: 30_000.0, runs: 0.0 };
+
+fn normal(random: &mut Rng) -> f64 {
+    (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+/// A run of intervals of a second, in which the latency drifts from one to the next.
+fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
+    let mut random = Rng::with_seed(seed);
+    let level = process.latency * (process.runs * normal(&mut random)).exp();
+    let (mut drift, mut cpu_ns) = (0.0, 0.0);
+    let mut report = Report {
+        schema: LOAD_SCHEMA.to_owned(),
+        complete: true,
+        url: "http://a/".to_owned(),
+        offered_rate: requests as f64,
+        rate: requests.to_string(),
+        duration_s: intervals as f64,
+        ..Report::default()
+    };
+    let mut samples = vec![ServerSample { cpu_ns: Some(0), ..ServerSample::default() }];
+    for at in 0..intervals {
+        // What one interval is like tells of the next.
+        drift = 0.5 * drift + 0.03 * normal(&mut random);
+        let here = level * f64::exp(drift);
+        let count = requests as f64 + (requests as f64).sqrt() * normal(&mut random);
+        let (mut latency, mut failed) = (Histogram::new(), 0);
+        for _ in 0..count as u64 {
+            if random.f64() < process.failing {
+                failed += 1;
+                continue;
+            }
+            let nanos = here * (0.5 - (1.0 - random.f64()).ln());
+            latency.record(Duration::from_nanos(nanos as u64));
+        }
+        let replies = latency.len();
+        cpu_ns += replies as f64 * process.cpu * (1.0 + 0.02 * normal(&mut random));
+        samples.push(ServerSample {
+            at_s: (at + 1) as f64,
+            cpu_ns: Some(cpu_ns as u64),
+            ..ServerSample::default()
+        });
+        report.requests.intended += replies + failed;
+        report.requests.replies += replies;
+        report.intervals.push(Interval {
+            at_s: at as f64,
+            length_s: 1.0,
+            intended: replies + failed,
+            sent: replies + failed,
+            replies,
+            failed,
+            latency: latency.encode(),
+            ..Interval::default()
+        });
+    }
+    report.reply_rate = report.requests.replies as f64 / intervals as f64;
+    let total = ServerUse::of(&samples);
+    report.server = Some(Server { samples, total, ..Server::default() });
+    report
+}
+
+fn few(threshold: f64) -> Options {
+    Options { threshold, resamples: 200, ..Options::default() }
+}
+
+fn verdict(comparison: &Comparison, quantity: Quantity) -> Verdict {
+    let figure = comparison.figures.iter().find(|figure| figure.quantity == quantity);
+    figure.unwrap_or_else(|| panic!("no {quantity:?}: {comparison}")).verdict
+}
+
+/// At 95 % for all figures together, 2 of 40 are expected to be called different; more than 7 would
+/// come by chance once in a thousand times.
+#[test]
+fn the_same_process_is_seldom_called_different() {
+    let called = (0..40).filter(|seed| {
+        let [a, b] = [0, 1].map(|side| run(PLAIN, 24, 60, 1000 + seed * 2 + side));
+        let comparison = compare(&[a], &[b], &few(0.0));
+        comparison.figures.iter().any(|f| matches!(f.verdict, Verdict::Better | Verdict::Worse))
+    });
+    let called = called.count();
+    assert!(called <= 7, "{called} of 40");
+}
+
+#[test]
+fn several_runs_that_differ_by_themselves_are_seldom_called_different() {
+    let process = Process { runs: 0.1, ..PLAIN };
+    let called = (0..30).filter(|seed| {
+        let [a, b] = [0, 10].map(|side| {
+            [0, 1, 2, 3].map(|repetition| run(process, 4, 60, 5000 + seed * 20 + side + repetition))
+        });
+        matches!(compare(&a, &b, &few(0.0)).verdict, Verdict::Better | Verdict::Worse)
+    });
+    let called = called.count();
+    assert!(called <= 6, "{called} of 30");
+}
+
+#[test]
+fn a_shift_of_a_fifth_is_found() {
+    let slower = Process { latency: PLAIN.latency * 1.2, ..PLAIN };
+    let found = (0..8).filter(|seed| {
+        let (a, b) = (run(PLAIN, 40, 100, seed * 2), run(slower, 40, 100, seed * 2 + 1));
+        let forth = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(0.02));
+        let back = compare(&[b], &[a], &few(0.02));
+        assert!(!matches!(forth.verdict, Verdict::Better) && back.verdict != Verdict::Worse);
+        verdict(&forth, Quantity::LatencyMean) == Verdict::Worse
+            && verdict(&forth, Quantity::LatencyP50) == Verdict::Worse
+            && verdict(&back, Quantity::LatencyMean) == Verdict::Better
+    });
+    assert_eq!(found.count(), 8);
+}
+
+#[test]
+fn errors_and_cpu_are_compared() {
+    let worse = Process { failing: 0.05, cpu: 36_000.0, ..PLAIN };
+    let comparison = compare(&[run(PLAIN, 30, 100, 1)], &[run(worse, 30, 100, 2)], &few(0.02));
+    assert_eq!(verdict(&comparison, Quantity::ErrorShare), Verdict::Worse);
+    assert_eq!(verdict(&comparison, Quantity::CpuPerReply), Verdict::Worse);
+    assert!(comparison.sentence.starts_with("B is worse: "), "{}", comparison.sentence);
+    let cpu = comparison.figures.iter().find(|f| f.quantity == Quantity::CpuPerReply).unwrap();
+    assert!((1.18..1.22).contains(&cpu.ratio.unwrap()), "{cpu:?}");
+    // Nothing failed in either: no difference, and not nothing to say.
+    let same = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 1)], &few(0.02));
+    assert_eq!(verdict(&same, Quantity::ErrorShare), Verdict::NoDifferenceSeen);
+    assert_eq!(same.verdict, Verdict::NoDifferenceSeen, "{same}");
+}
+
+#[test]
+fn what_is_too_little_is_said() {
+    let short = compare(&[run(PLAIN, 3, 100, 1)], &[run(PLAIN, 3, 100, 2)], &few(0.02));
+    assert_eq!(short.verdict, Verdict::TooFewIntervals);
+    // 3000 replies have three beyond the 99.9th percentile.
+    let long = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 2)], &few(0.02));
+    assert_eq!(verdict(&long, Quantity::LatencyP999), Verdict::TooFewIntervals);
+    for nothing in [compare(&[], &[], &few(0.02)), compare(&[Report::default()], &[], &few(0.02))] {
+        assert_eq!(nothing.verdict, Verdict::TooFewIntervals);
+        assert!(!nothing.to_string().contains("NaN"), "{nothing}");
+    }
+}
+
+#[test]
+fn what_differs_too_little_does_not_matter() {
+    let slower = Process { cpu: PLAIN.cpu * 1.04, ..PLAIN };
+    let (a, b) = (run(PLAIN, 60, 40, 1), run(slower, 60, 40, 2));
+    let cpu = |threshold| {
+        let comparison =
+            compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(threshold));
+        verdict(&comparison, Quantity::CpuPerReply)
+    };
+    assert_eq!((cpu(0.01), cpu(0.1)), (Verdict::Worse, Verdict::TooSmallToMatter));
+}
+
+#[test]
+fn the_seed_decides_and_json_keeps_it() {
+    let sides = || ([run(PLAIN, 12, 50, 1)], [run(PLAIN, 12, 50, 2)]);
+    let (a, b) = sides();
+    let comparison = compare(&a, &b, &few(0.02));
+    assert_eq!(compare(&a, &b, &few(0.02)), comparison);
+    let text = serde_json::to_string(&comparison).unwrap();
+    assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
+    assert!(text.contains("\"no-difference-seen\"") && text.contains("\"latency-p99\""), "{text}");
+}
+
+#[test]
+fn what_casts_doubt_is_said() {
+    let (a, mut b) = (run(PLAIN, 12, 50, 1), run(PLAIN, 12, 50, 2));
+    b.offered_rate = 100.0;
+    b.machine = "another".to_owned();
+    b.started_unix_ns = 2 * 3_600_000_000_000;
+    b.lateness_ns.p99 = 5_000_000;
+    b.requests.intended *= 2;
+    b.url.push('x');
+    let said = compare(std::slice::from_ref(&a), &[b], &few(0.02)).warnings.join("\n");
+    for part in [
+        "offered rates differ: 50.0 and 100 ",
+        "not run on the same machine",
+        "2.00 hours apart",
+        "late in B: 1 % of the requests were made 5.00 ms",
+        "B was saturated",
+        "http://a/x",
+        "one run tells nothing",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let two = [a.clone(), a];
+    assert_eq!(compare(&two, &two, &few(0.02)).warnings, [] as [&str; 0]);
+}
+
+#[test]
+fn an_end_that_was_cut_off_and_what_drained_are_of_the_piece_before() {
+    let mut report = run(PLAIN, 10, 50, 1);
+    let whole = Side::of(std::slice::from_ref(&report)).runs[0].pieces.len();
+    let mut rest = report.intervals[9].clone();
+    (rest.at_s, rest.length_s) = (10.0, 0.3);
+    report.intervals.push(rest.clone());
+    (rest.at_s, rest.length_s, rest.draining, rest.intended) = (10.3, 4.0, true, 0);
+    report.intervals.push(rest);
+    let side = Side::of(&[report.clone()]);
+    assert_eq!((whole, side.runs[0].pieces.len()), (10, 10));
+    let last = &side.runs[0].pieces[9];
+    assert!((last.seconds - 1.3).abs() < 1e-9);
+    assert_eq!(last.replies, report.intervals[9].replies + report.intervals[10].replies);
+    // Thousands are joined.
+    let many: Vec<Interval> = (0..2000)
+        .map(|at| Interval { at_s: f64::from(at), ..report.intervals[0].clone() })
+        .collect();
+    report.intervals = many;
+    let pieces = Side::of(&[report]).runs.remove(0).pieces;
+    assert!(pieces.len() <= 240 && pieces.len() > 100, "{}", pieces.len());
+    assert!((pieces.iter().map(|piece| piece.seconds).sum::<f64>() - 2000.0).abs() < 1e-6);
+}
