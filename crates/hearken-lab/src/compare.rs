@@ -208,7 +208,7 @@ impl fmt::Display for Comparison {
             let rate = number(side.offered_rate);
             writeln!(f, "{name}: {runs} run{plural}, {intervals} intervals, {rate}/s offered")?;
         }
-        write!(f, "\n{}", aligned(&self.table(), false))?;
+        write!(f, "\n{}", aligned(&self.table()))?;
         writeln!(
             f,
             "\nThe intervals hold all together with {:.0} % (Bonferroni, {} figures); below {} % no \

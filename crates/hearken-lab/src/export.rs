@@ -9,6 +9,7 @@ use tempfile::NamedTempFile;
 use crate::error::LabError;
 use crate::figures::{Figure, figures};
 use crate::html;
+use crate::load;
 use crate::peers;
 use crate::results::Report;
 use crate::svg::{self, Drawing, ON_WHITE};
@@ -57,6 +58,21 @@ impl Exhibit for peers::Report {
             }
             None => told,
         }
+    }
+}
+
+/// What came of a load.
+impl Exhibit for hearken_load::Report {
+    fn page(&self) -> String {
+        html::load(self)
+    }
+
+    fn figures_svg(&self) -> Vec<(&'static str, String)> {
+        alone(load::figures(self))
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
     }
 }
 

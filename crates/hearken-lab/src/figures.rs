@@ -3,7 +3,7 @@
 use crate::results::Report;
 use crate::stats::Estimate;
 use crate::summary::Cell;
-use crate::svg::{Panel, Point, Series};
+use crate::svg::{Across, Panel, Point, Series};
 use crate::units::{mebibytes, micros};
 
 /// A figure: one or more panels under one heading.
@@ -87,6 +87,8 @@ fn panel(
     Panel {
         title: title.into(),
         x_title: "idle connections".into(),
+        across: Across::Measured,
+        log: false,
         series: series.filter(|s| !s.points.is_empty()).collect(),
     }
 }

@@ -8,9 +8,11 @@ use crate::svg::{self, Drawing, ON_DARK, ON_WHITE};
 use crate::table::{Table, is_text};
 use crate::units::{mebibytes, number};
 
+mod load;
 mod peers;
 mod quick;
 
+pub(crate) use load::load;
 pub(crate) use peers::peers;
 pub(crate) use quick::quick;
 
@@ -46,7 +48,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
-                title { "Hearken lab: " (title) }
+                title { (title) }
                 // Constants of this crate only; no text of a run is among them.
                 style { (PreEscaped(PAGE)) (PreEscaped(light))
                     "@media(prefers-color-scheme:dark){" (PreEscaped(dark)) "}" }
@@ -92,7 +94,8 @@ pub(crate) fn again<S, C, P>(report: &Report<S, C, P>) -> Markup {
 /// The table.
 pub(crate) fn numbers(table: &Table) -> Markup {
     let side = |column: usize| is_text(&table.head[column]).then_some("left");
-    let starts = |row: usize| row > 0 && table.rows[row][0] != table.rows[row - 1][0];
+    let grouped = table.grouped();
+    let starts = |row: usize| grouped && row > 0 && table.rows[row][0] != table.rows[row - 1][0];
     html! {
         div.wide { table {
             thead { tr { @for (i, head) in table.head.iter().enumerate() {
@@ -148,6 +151,11 @@ pub(crate) fn facts<S, C, P>(
         ("Took", &took),
         ("Seed", &seed.to_string()),
     ];
+    fact_rows(&rows)
+}
+
+/// What is known of something, but for what is not.
+pub(crate) fn fact_rows(rows: &[(&str, &str)]) -> Markup {
     let rows = rows.iter().filter(|(_, value)| !value.is_empty());
     html! {
         table.facts { @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } } }

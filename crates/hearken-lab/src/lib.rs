@@ -14,6 +14,7 @@ mod executor;
 pub mod export;
 mod figures;
 mod html;
+mod load;
 mod load_result;
 mod machine;
 mod meter;

@@ -4,7 +4,10 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::units::{number, tick, with_margin};
 
+mod across;
 pub(crate) mod rows;
+
+pub(crate) use across::Across;
 
 /// Width of a figure in its own units; the text is sized for this.
 const WIDTH: f64 = 560.0;
@@ -49,6 +52,7 @@ fn marker(style: usize) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) x: f64,
+    /// What is no number is a gap.
     pub(crate) y: f64,
     /// Half the interval; 0 draws no whisker.
     pub(crate) margin: f64,
@@ -70,6 +74,9 @@ pub(crate) struct Series {
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x_title: String,
+    pub(crate) across: Across,
+    /// Logarithmic also where the values are close together.
+    pub(crate) log: bool,
     pub(crate) series: Vec<Series>,
 }
 
@@ -85,7 +92,8 @@ pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) 
     }
     // After the colours, which they override in part.
     css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
-           stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}"
+           stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
+           stroke-linejoin:round}"
         + &format!("svg .h{{fill:{ground};stroke-width:2}}")
 }
 
@@ -133,8 +141,8 @@ pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&st
 
 fn draw(panel: &Panel) -> Markup {
     let points = || panel.series.iter().flat_map(|s| &s.points);
-    let x = Scale::linear(points().map(|p| p.x), LEFT + 14.0, RIGHT - 18.0);
-    let y = Scale::for_values(points(), TOP + PLOT, TOP);
+    let x = panel.across.scale(points().map(|p| p.x), LEFT, RIGHT);
+    let y = Scale::for_values(points().filter(|p| p.y.is_finite()), panel.log, TOP + PLOT, TOP);
     let bottom = TOP + PLOT;
     html! {
         text.b x="8" y="20" { (panel.title) @if y.log { " (logarithmic)" } }
@@ -142,7 +150,7 @@ fn draw(panel: &Panel) -> Markup {
             line.g x1=(LEFT) x2=(RIGHT) y1=(px(at)) y2=(px(at)) {}
             text x=(LEFT - 8.0) y=(px(at + 5.0)) text-anchor="end" { (label) }
         }
-        @for (at, label) in x_ticks(points().map(|p| p.x), &x) {
+        @for (at, label) in panel.across.ticks(points().map(|p| p.x), &x) {
             line.g x1=(px(at)) x2=(px(at)) y1=(bottom) y2=(bottom + 5.0) {}
             text x=(px(at)) y=(bottom + 21.0) text-anchor="middle" { (label) }
         }
@@ -150,7 +158,11 @@ fn draw(panel: &Panel) -> Markup {
             (panel.x_title)
         }
         @for (i, series) in panel.series.iter().enumerate() {
-            (draw_series(series, dodge(i, panel.series.len()), &x, &y))
+            @if panel.across.has_markers() {
+                (draw_series(series, dodge(i, panel.series.len()), &x, &y))
+            } @else {
+                (across::draw_line(series, &x, &y))
+            }
         }
         (labels(panel, &x, &y))
     }
@@ -194,11 +206,13 @@ fn whisker(top: f64, low: f64) -> String {
 /// The names at the right, in the order of the last points, each joined to its line.
 fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
     let count = panel.series.len();
+    let dodge = |i| if panel.across.has_markers() { dodge(i, count) } else { 0.0 };
+    let last = |s: &Series| s.points.iter().rfind(|p| p.y.is_finite()).copied();
     let mut ends: Vec<(&Series, f64, f64)> = panel
         .series
         .iter()
         .enumerate()
-        .filter_map(|(i, s)| s.points.last().map(|p| (s, x.at(p.x) + dodge(i, count), y.at(p.y))))
+        .filter_map(|(i, s)| last(s).map(|p| (s, x.at(p.x) + dodge(i), y.at(p.y))))
         .collect();
     ends.sort_by(|a, b| a.2.total_cmp(&b.2));
     let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
@@ -234,21 +248,6 @@ fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     placed
 }
 
-/// The values that were measured, as far apart as their labels need.
-fn x_ticks(values: impl Iterator<Item = f64>, x: &Scale) -> Vec<(f64, String)> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    let mut ticks: Vec<(f64, String)> = Vec::new();
-    for value in values {
-        let at = x.at(value);
-        if ticks.last().is_none_or(|(last, _)| at - last >= TICK_GAP) {
-            ticks.push((at, number(value)));
-        }
-    }
-    ticks
-}
-
 /// Coordinates to a tenth of a unit are sharp enough, and short.
 fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
@@ -272,15 +271,17 @@ impl Scale {
 
     fn for_values<'a>(
         points: impl Iterator<Item = &'a Point> + Clone,
+        log: bool,
         from: f64,
         to: f64,
     ) -> Scale {
         let least = points.clone().map(|p| p.y).fold(f64::INFINITY, f64::min);
         let most = points.clone().map(|p| p.y).fold(0.0, f64::max);
         let high = points.map(|p| p.y + p.margin).fold(0.0, f64::max);
-        if least > 0.0 && most / least > LOG_BEYOND {
+        if least > 0.0 && most > 0.0 && (log || most / least > LOG_BEYOND) {
             let step = |v: f64| 10f64.powf(v);
-            let (low, high) = (step(least.log10().floor()), step(high.log10().ceil()));
+            let (low, high) = (least.log10().floor(), high.log10().ceil());
+            let (low, high) = (step(low), step(high.max(low + 1.0)));
             return Scale { log: true, low, high, from, to };
         }
         let step = nice_step(high);

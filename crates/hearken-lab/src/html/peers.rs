@@ -9,7 +9,7 @@ use crate::units::{count, number};
 
 /// The whole page.
 pub(crate) fn peers(report: &Report) -> String {
-    page("servers compared", &body(report))
+    page("Hearken lab: servers compared", &body(report))
 }
 
 fn body(report: &Report) -> Markup {

@@ -10,7 +10,7 @@ use crate::units::{count, number};
 
 /// The whole page.
 pub(crate) fn quick(report: &Report) -> String {
-    page("event mechanisms compared", &body(report))
+    page("Hearken lab: event mechanisms compared", &body(report))
 }
 
 fn body(report: &Report) -> Markup {

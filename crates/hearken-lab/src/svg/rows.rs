@@ -53,7 +53,7 @@ impl Rows {
             Point { x: 0.0, y: mark.value, margin, hollow: false }
         };
         let points: Vec<Point> = marks().map(point).collect();
-        Scale::for_values(points.iter(), LEFT, RIGHT)
+        Scale::for_values(points.iter(), false, LEFT, RIGHT)
     }
 
     /// Colour and marker of a kind: those that differ most come first.

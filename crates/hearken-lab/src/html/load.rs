@@ -1,0 +1,236 @@
+//! The page of a load.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hearken_load::{Quantiles, Report};
+use maud::{Markup, html};
+
+use super::{command, fact_rows, numbers, page, sections};
+use crate::load::{figures, stretches};
+use crate::table::Table;
+use crate::units::{count, micros, number};
+
+/// Most rows of the table of intervals; successive ones are joined.
+const ROWS: usize = 120;
+
+/// The whole page.
+pub(crate) fn load(report: &Report) -> String {
+    page(&format!("Hearken load: {}", report.url), &body(report))
+}
+
+fn body(report: &Report) -> Markup {
+    html! {
+        h1 { "What clients saw of " (report.url) }
+        p.soft { (date(report.started_unix_ns)) ". " (offered(report)) }
+        @if !report.complete {
+            div.note { strong { "This run was stopped before its time." } }
+        }
+        @for warning in &report.warnings { div.note { (warning) } }
+        (in_short(report))
+        (sections(&figures(report)))
+        h2 { "Distributions" }
+        (numbers(&distributions(report)))
+        h2 { "What became of the requests" }
+        (outcomes(report))
+        h2 { "Where and how" }
+        (facts(report))
+        details {
+            summary { "As text" }
+            pre { (report.to_string()) }
+        }
+        details {
+            summary { "Interval by interval" }
+            (numbers(&intervals(report)))
+        }
+        h2 { "Again" }
+        @if !report.command.is_empty() { pre { (command(&report.command)) } }
+        p { a href=(json(report)) download="result.json" { "The result as JSON" }
+            span.soft { ": all intervals and distributions are in it. Keep it to compare by: " }
+            "hearken load compare result.json other.json" }
+    }
+}
+
+/// The moment, in UTC.
+fn date(unix_ns: u64) -> String {
+    let moment = jiff::Timestamp::from_nanosecond(unix_ns.into());
+    moment.map(|moment| moment.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()
+}
+
+fn offered(report: &Report) -> String {
+    let (seconds, connections) = (number(report.duration_s), count(report.connections));
+    let what = format!("{:?}", report.model).to_lowercase();
+    if report.offered_rate > 0.0 {
+        let rate = number(report.offered_rate);
+        format!("{rate} {what} a second offered for {seconds} s, {}.", report.arrivals)
+    } else if report.requests.intended > 0 {
+        format!("A closed loop of {connections} connections for {seconds} s.")
+    } else {
+        format!("Idle connections only, for {seconds} s.")
+    }
+}
+
+fn in_short(report: &Report) -> Markup {
+    let requests = &report.requests;
+    let latency = &report.latency_ns;
+    html! {
+        @if requests.intended > 0 {
+            p {
+                strong { (number(report.reply_rate)) " replies a second" } "; "
+                (count(requests.replies)) " of " (count(requests.intended)) " requests had their reply"
+                @if requests.failed > 0 {
+                    ", " strong { (count(requests.failed)) " failed" }
+                }
+                ". "
+                @if latency.count > 0 {
+                    "Half of the replies took no longer than " strong { (time(latency.p50)) }
+                    ", 99 % than " strong { (time(latency.p99)) } ", the slowest " (time(latency.max))
+                    "."
+                }
+            }
+        }
+    }
+}
+
+/// With a unit.
+fn time(nanos: u64) -> String {
+    match nanos as f64 {
+        ns if ns < 1e6 => format!("{} µs", number(micros(ns))),
+        ns if ns < 1e9 => format!("{} ms", number(ns / 1e6)),
+        ns => format!("{} s", number(ns / 1e9)),
+    }
+}
+
+fn distributions(report: &Report) -> Table {
+    let head =
+        ["figure", "count", "mean µs", "stddev", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+    let row = |(name, of): (&str, &Quantiles)| {
+        let mut row = vec![name.to_owned(), count(of.count), number(micros(of.mean))];
+        row.push(number(micros(of.stddev)));
+        let times = [of.min, of.p50, of.p90, of.p95, of.p99, of.p999, of.max];
+        row.extend(times.map(|nanos| number(micros(nanos as f64))));
+        row
+    };
+    let all = [
+        ("latency", &report.latency_ns),
+        ("service", &report.service_ns),
+        ("connect", &report.connect_ns),
+        ("lateness", &report.lateness_ns),
+    ];
+    let rows = all.into_iter().filter(|(_, of)| of.count > 0).map(row).collect();
+    Table { head: head.map(String::from).to_vec(), rows }
+}
+
+fn outcomes(report: &Report) -> Markup {
+    let listed = |counts: &[(&str, u64)]| {
+        let those = counts.iter().filter(|(_, n)| *n > 0);
+        those.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
+    };
+    let (requests, sessions) = (&report.requests, &report.sessions);
+    let (idle, tls, late) = (&report.idle, &report.tls, &report.timeouts);
+    let samples = &report.reply_rate_samples;
+    let rate = match samples.count {
+        0 | 1 => String::new(),
+        n => format!(
+            "min {} avg {} max {} stddev {} ({} samples)",
+            number(samples.min),
+            number(samples.mean),
+            number(samples.max),
+            number(samples.stddev),
+            count(n)
+        ),
+    };
+    let requests = listed(&[
+        ("intended", requests.intended),
+        ("sent", requests.sent),
+        ("replies", requests.replies),
+        ("failed", requests.failed),
+        ("unfinished", requests.unfinished),
+        ("waited for a connection", requests.waited),
+    ]);
+    let sessions = listed(&[
+        ("begun", sessions.begun),
+        ("completed", sessions.completed),
+        ("failed", sessions.failed),
+    ]);
+    let timeouts = listed(&[
+        ("connect", late.connect),
+        ("first byte", late.first_byte),
+        ("whole reply", late.reply),
+    ]);
+    let idle = listed(&[
+        ("asked", idle.asked),
+        ("held at the end", idle.held),
+        ("lost", idle.lost),
+        ("re-established", idle.re_established),
+        ("requests", idle.requests),
+        ("replies", idle.replies),
+    ]);
+    let tls = listed(&[("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)]);
+    let bytes = listed(&[("received", report.bytes.received), ("sent", report.bytes.sent)]);
+    let server =
+        report.server.as_ref().map(|server| server.beside(report.requests.replies).to_string());
+    html! {
+        (fact_rows(&[
+            ("Requests", &requests),
+            ("Reply rate", &rate),
+            ("Status", &listed(&report.status.by_class())),
+            ("Errors", &listed(&report.errors.by_name())),
+            ("Timeouts", &timeouts),
+            ("Sessions", &sessions),
+            ("Connections opened", &count(report.connections_opened)),
+            ("TLS handshakes", &tls),
+            ("Idle connections", &idle),
+            ("Bytes", &bytes),
+        ]))
+        @if let Some(server) = server { pre { (server) } }
+    }
+}
+
+fn facts(report: &Report) -> Markup {
+    let kept = match &report.per_connection {
+        Some(each) => format!("opened for requests, {each} on each"),
+        None => format!("{} kept open", count(report.connections)),
+    };
+    let parts = match report.parts.len() {
+        0 => String::new(),
+        parts => format!("merged from {} of {}", count(parts as u64), report.parts[0].size),
+    };
+    fact_rows(&[
+        ("Rate", &report.rate),
+        ("Workload", &report.workload),
+        ("Connections", &kept),
+        ("Event loops", &count(report.threads)),
+        ("Events by", &report.events),
+        ("Seed", &report.seed.to_string()),
+        ("Generator's machine", &report.machine),
+        ("Parts", &parts),
+    ])
+}
+
+fn intervals(report: &Report) -> Table {
+    let head = [
+        "at s", "for s", "intended", "sent", "replies", "failed", "opened", "idle", "p50 µs",
+        "p99 µs", "max µs", "notes",
+    ];
+    let stretches = stretches(report, ROWS);
+    let row = |stretch: &crate::load::Stretch| {
+        let i = &stretch.interval;
+        let mut row = vec![format!("{:.1}", i.at_s), format!("{:.1}", i.length_s)];
+        row.extend([i.intended, i.sent, i.replies, i.failed].map(count));
+        row.extend([i.connections_opened, i.idle_held].map(count));
+        let of = &i.latency_ns;
+        let told =
+            |nanos: u64| if of.count > 0 { number(micros(nanos as f64)) } else { String::new() };
+        row.extend([of.p50, of.p99, of.max].map(told));
+        row.push(if i.draining { "draining".to_owned() } else { String::new() });
+        row
+    };
+    Table { head: head.map(String::from).to_vec(), rows: stretches.iter().map(row).collect() }
+}
+
+/// The result itself, as a link that needs nothing else.
+fn json(report: &Report) -> String {
+    // Fails only for maps whose keys are not strings, and there are none.
+    let text = serde_json::to_vec(report).unwrap_or_default();
+    format!("data:application/json;base64,{}", STANDARD.encode(text))
+}

@@ -1,0 +1,213 @@
+//! What the figures of a load show.
+
+use hearken_load::{Histogram, Interval, Report};
+
+use crate::figures::Figure;
+use crate::svg::{Across, Panel, Point, Series};
+use crate::units::micros;
+
+/// Most points of a line; successive intervals are joined until there are no more.
+const MOST: usize = 400;
+/// Points of a distribution's line for each tenfold rarity.
+const PER_DECADE: f64 = 40.0;
+
+/// Some successive intervals as one, with their latencies.
+pub(crate) struct Stretch {
+    pub(crate) interval: Interval,
+    pub(crate) latency: Histogram,
+}
+
+/// The run in few stretches. What drained is apart from the rest.
+pub(crate) fn stretches(report: &Report, most: usize) -> Vec<Stretch> {
+    let together = report.intervals.len().div_ceil(most.max(1)).max(1);
+    let by_kind = report.intervals.chunk_by(|a, b| a.draining == b.draining);
+    by_kind.flat_map(|alike| alike.chunks(together)).map(Stretch::of).collect()
+}
+
+impl Stretch {
+    fn of(intervals: &[Interval]) -> Stretch {
+        let mut latency = Histogram::new();
+        let mut sum = Interval::default();
+        for (index, interval) in intervals.iter().enumerate() {
+            latency.add(&interval.histogram().unwrap_or_default());
+            if index == 0 {
+                (sum.at_s, sum.draining) = (interval.at_s, interval.draining);
+            }
+            sum.length_s += interval.length_s;
+            sum.intended = sum.intended.saturating_add(interval.intended);
+            sum.sent = sum.sent.saturating_add(interval.sent);
+            sum.replies = sum.replies.saturating_add(interval.replies);
+            sum.failed = sum.failed.saturating_add(interval.failed);
+            sum.connections_opened =
+                sum.connections_opened.saturating_add(interval.connections_opened);
+            sum.idle_held = interval.idle_held;
+        }
+        sum.latency_ns = latency.quantiles();
+        Stretch { interval: sum, latency }
+    }
+
+    fn middle(&self) -> f64 {
+        self.interval.at_s + self.interval.length_s / 2.0
+    }
+
+    fn rate(&self, count: u64) -> f64 {
+        // No time is a gap, and not a rate without end.
+        if self.interval.length_s > 0.0 { count as f64 / self.interval.length_s } else { f64::NAN }
+    }
+}
+
+/// The figures that have something to show.
+pub(crate) fn figures(report: &Report) -> Vec<Figure> {
+    let stretches = stretches(report, MOST);
+    let all = [
+        Figure {
+            name: "rate",
+            title: "Offered and replied",
+            caption: "Requests whose time came, replies and failures, per second. Where replies fall \
+                      behind what is offered, the server is saturated.",
+            panels: vec![rates(&stretches)],
+        },
+        Figure {
+            name: "latency",
+            title: "Latency over time",
+            caption: "Of the replies that came in each interval, from the time at which the request was \
+                      due, whether it could leave then or not. A gap: no reply came.",
+            panels: vec![latencies(&stretches)],
+        },
+        Figure {
+            name: "distribution",
+            title: "Latency by percentile",
+            caption: "How long all but the slowest part of the replies took; to the right, each tick is \
+                      ten times as rare as the one before.",
+            panels: vec![distribution(report)],
+        },
+        Figure {
+            name: "idle",
+            title: "Idle connections",
+            caption: "Held at the end of each interval.",
+            panels: vec![idle(report, &stretches)],
+        },
+        Figure {
+            name: "server",
+            title: "The server",
+            caption: "Processors that were busy with the server, in the mean of each interval.",
+            panels: vec![server(report)],
+        },
+    ];
+    let shown =
+        |panel: &Panel| panel.series.iter().any(|s| s.points.iter().any(|p| p.y.is_finite()));
+    all.into_iter().filter(|figure| figure.panels.iter().all(shown)).collect()
+}
+
+fn panel(title: &str, across: Across, series: Vec<Series>) -> Panel {
+    let x_title = match across {
+        Across::Percentiles => "part of the requests that took no longer",
+        _ => "seconds since the start",
+    };
+    Panel { title: title.into(), x_title: x_title.into(), across, log: false, series }
+}
+
+fn series(name: &str, style: usize, points: impl Iterator<Item = (f64, f64)>) -> Series {
+    let point = |(x, y)| Point { x, y, margin: 0.0, hollow: false };
+    Series { name: name.into(), style, points: points.map(point).collect() }
+}
+
+fn rates(stretches: &[Stretch]) -> Panel {
+    let line = |name, style, count: fn(&Interval) -> u64| {
+        series(name, style, stretches.iter().map(|s| (s.middle(), s.rate(count(&s.interval)))))
+    };
+    let mut lines = vec![line("offered", 6, |i| i.intended), line("replies", 3, |i| i.replies)];
+    if stretches.iter().any(|stretch| stretch.interval.failed > 0) {
+        lines.push(line("errors", 0, |interval| interval.failed));
+    }
+    panel("Per second", Across::Time, lines)
+}
+
+fn latencies(stretches: &[Stretch]) -> Panel {
+    let line = |name, style, quantile| {
+        let at = |stretch: &Stretch| match stretch.latency.is_empty() {
+            true => f64::NAN,
+            false => micros(stretch.latency.at(quantile) as f64),
+        };
+        series(name, style, stretches.iter().map(|stretch| (stretch.middle(), at(stretch))))
+    };
+    let lines = vec![
+        line("p50", 3, 0.5),
+        line("p90", 4, 0.9),
+        line("p99", 1, 0.99),
+        line("p99.9", 0, 0.999),
+    ];
+    Panel { log: true, ..panel("Latency, µs", Across::Time, lines) }
+}
+
+fn distribution(report: &Report) -> Panel {
+    let line = |name, style, of: &Histogram| {
+        let decades = (of.len().max(1) as f64).log10();
+        let steps = (decades * PER_DECADE).ceil().min(1000.0) as u32;
+        let rarity = move |step: u32| 10f64.powf((f64::from(step) / PER_DECADE).min(decades));
+        let point = |rare: f64| (rare, micros(of.at(1.0 - 1.0 / rare) as f64));
+        let points = (0..=steps).map(rarity).map(point);
+        let all = if of.is_empty() { 0 } else { steps as usize + 1 };
+        series(name, style, points.take(all))
+    };
+    let of = &report.histograms;
+    let mut lines = vec![line("latency", 3, &of.latency), line("service", 4, &of.service)];
+    lines.push(line("connect", 5, &of.connect));
+    lines.push(line("lateness", 6, &of.lateness));
+    lines.retain(|line| !line.points.is_empty());
+    Panel { log: true, ..panel("Time, µs", Across::Percentiles, lines) }
+}
+
+fn idle(report: &Report, stretches: &[Stretch]) -> Panel {
+    let held = stretches.iter().map(|stretch| {
+        let Interval { at_s, length_s, idle_held, .. } = stretch.interval;
+        (at_s + length_s, idle_held as f64)
+    });
+    let asked =
+        stretches.iter().map(|s| (s.interval.at_s + s.interval.length_s, report.idle.asked as f64));
+    let lines = match report.idle.asked {
+        0 => Vec::new(),
+        _ => vec![series("asked", 6, asked), series("held", 3, held)],
+    };
+    panel("Connections", Across::Time, lines)
+}
+
+fn server(report: &Report) -> Panel {
+    let samples = report.server.as_ref().map_or(&[][..], |server| &server.samples);
+    let together = samples.len().div_ceil(MOST).max(1);
+    let some: Vec<_> = samples.iter().step_by(together).collect();
+    let busy = some.windows(2).map(|pair| {
+        let cores = pair[1].cores_since(pair[0]).unwrap_or(f64::NAN);
+        (f64::midpoint(pair[0].at_s, pair[1].at_s), cores)
+    });
+    panel("Processors busy", Across::Time, vec![series("CPU", 3, busy)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_intervals_are_few_points() {
+        let mut latency = Histogram::new();
+        latency.record(std::time::Duration::from_millis(1));
+        let interval = |at: u32| Interval {
+            at_s: f64::from(at),
+            length_s: 1.0,
+            replies: 1,
+            draining: at == 999,
+            latency: latency.encode(),
+            ..Interval::default()
+        };
+        let report = Report { intervals: (0..1000).map(interval).collect(), ..Report::default() };
+        let few = stretches(&report, 100);
+        assert_eq!((few.len(), few[0].interval.replies), (101, 10));
+        assert_eq!(few.iter().map(|stretch| stretch.latency.len()).sum::<u64>(), 1000);
+        assert!(few[100].interval.draining && !few[99].interval.draining);
+    }
+
+    #[test]
+    fn nothing_is_no_figure() {
+        assert_eq!(figures(&Report::default()).len(), 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a horizontal axis shows, and lines of so many points that none has a marker.
+
+use maud::{Markup, html};
+
+use super::{ON_WHITE, Scale, Series, TICK_GAP, nice_step, px};
+use crate::units::{number, tick};
+
+/// How wide a letter of a label is.
+const LETTER: f64 = 8.0;
+
+/// What lies along the horizontal axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Across {
+    /// Values that were measured: these are the ticks, and each point has its marker.
+    Measured,
+    /// Seconds.
+    Time,
+    /// 1/(1 - p) for the p-th part of all, logarithmic: each tick is ten times as rare as the one before.
+    Percentiles,
+}
+
+impl Across {
+    pub(super) fn has_markers(self) -> bool {
+        self == Across::Measured
+    }
+
+    pub(super) fn scale(self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
+        match self {
+            Across::Measured => Scale::linear(values, from + 14.0, to - 18.0),
+            Across::Time => Scale::linear(values, from, to),
+            Across::Percentiles => {
+                let high = values.fold(10.0, f64::max);
+                Scale { log: true, low: 1.0, high, from, to }
+            }
+        }
+    }
+
+    pub(super) fn ticks(self, values: impl Iterator<Item = f64>, x: &Scale) -> Vec<(f64, String)> {
+        let ticks: Vec<(f64, String)> = match self {
+            Across::Measured => {
+                let mut values: Vec<f64> = values.collect();
+                values.sort_by(f64::total_cmp);
+                values.dedup();
+                values.into_iter().map(|value| (value, number(value))).collect()
+            }
+            Across::Time => {
+                let step = nice_step(x.high);
+                let whole = (x.high / step * 1.001).floor() as u32;
+                (0..=whole).map(|i| f64::from(i) * step).map(|at| (at, tick(at))).collect()
+            }
+            Across::Percentiles => {
+                let rarer = (1..=9).map(|nines| (10f64.powi(nines), percentage(nines)));
+                let all = [(1.0, "0 %".to_owned()), (2.0, "50 %".to_owned())].into_iter();
+                all.chain(rarer).filter(|(at, _)| *at <= x.high * 1.001).collect()
+            }
+        };
+        let mut apart: Vec<(f64, String)> = Vec::new();
+        for (value, label) in ticks {
+            let at = x.at(value);
+            let gap =
+                |last: &str| TICK_GAP.max((last.len() + label.len() + 1) as f64 * LETTER / 2.0);
+            if apart.last().is_none_or(|(last, name)| at - last >= gap(name)) {
+                apart.push((at, label));
+            }
+        }
+        apart
+    }
+}
+
+/// All but one in ten, in a hundred, and so on.
+fn percentage(nines: i32) -> String {
+    let places = usize::try_from(nines - 2).unwrap_or(0);
+    format!("{:.places$} %", 100.0 - 100.0 / 10f64.powi(nines))
+}
+
+/// A line without markers, interrupted where there is no value.
+pub(super) fn draw_line(series: &Series, x: &Scale, y: &Scale) -> Markup {
+    let colour = format!("c{}", series.style % ON_WHITE.len());
+    let segments = series.points.split(|point| !point.y.is_finite());
+    let path = |segment: &[super::Point]| {
+        let at = |p: &super::Point| format!("{},{}", px(x.at(p.x)), px(y.at(p.y)));
+        let mut path: Vec<String> = segment.iter().map(at).collect();
+        // A line of no length is a dot.
+        if let [only] = &path[..] {
+            path.push(only.clone());
+        }
+        path.join(" ")
+    };
+    html! {
+        @for segment in segments.filter(|segment| !segment.is_empty()) {
+            polyline class=(format!("l r {colour}")) points=(path(segment)) {}
+        }
+    }
+}
