@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken_load::{Count, Distribution, Expect, Profile};
 
+use crate::load::command::LoadCommand;
+use crate::load::output::OutputArgs;
 use crate::time::{duration, patience, watch_interval};
 
 /// Event delivery for network servers: serve, load, compare
@@ -34,7 +36,7 @@ pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(ServeArgs),
     /// Load an HTTP server, open loop, and tell what its clients see
-    Load(Box<LoadArgs>),
+    Load(LoadCommand),
     /// Compare mechanisms on real traffic
     Lab(LabArgs),
     /// List event mechanisms, and which of them can be had here
@@ -191,6 +193,9 @@ Examples:
       Rounds of 50 requests, each begun when the last is answered: to count what the server does.
   hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
       And what the server uses meanwhile: CPU, memory, sockets, what the kernel counts.
+  hearken load http://127.0.0.1:8080/ --json after.json --html after.html
+  hearken load compare before.json after.json
+      A page with plots; and whether it is better than it was.
 
 Latency is measured from the time at which a request was to be sent, so that a server that stalls is
 charged for every request that it kept waiting. Errors have httperf's names.")]
@@ -305,7 +310,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "B", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
-        "TlsArgs", "sources", "threads", "interval", "seed", "events", "rt_queue", "announce"])]
+        "TlsArgs", "sources", "threads", "interval", "seed", "events", "rt_queue", "announce",
+        "OutputArgs"])]
     pub(crate) lockstep: Option<NonZeroUsize>,
     /// How many requests the rounds are made of, rounded up to whole ones [default: 10000]
     #[arg(long, value_name = "N", requires = "lockstep")]
@@ -339,6 +345,8 @@ pub(crate) struct LoadArgs {
     /// Write the result as JSON to FILE (- for stdout, in place of the summary)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,

@@ -16,7 +16,22 @@ use crate::time::duration;
 use crate::watched::Watched;
 use crate::{Failure, lockstep, mechanisms, signals};
 
-pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
+pub(crate) mod command;
+pub(crate) mod output;
+mod read;
+mod results;
+
+use command::LoadCommand;
+use output::Outputs;
+
+pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
+    match command {
+        LoadCommand::Run(args) => load(*args),
+        LoadCommand::Results(command) => results::run(&command),
+    }
+}
+
+fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
@@ -25,11 +40,11 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
         return lockstep::run(args, batch);
     }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
-    let sink = Sink::open(args.json.as_deref())?;
+    let outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
     let stop = Stop::new();
     let raised = stop.clone();
     signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
-    let json_on_stdout = matches!(sink, Sink::Stdout);
+    let json_on_stdout = outputs.has_stdout();
     let announce = args.announce;
     let live = Live::on_stderr(args.progress);
     let mut shown = Shown { announce, json_on_stdout, live, watched };
@@ -39,10 +54,11 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     live.clear();
     let mut report = report.map_err(Failure::usage)?;
     watched.conclude(&mut report);
+    output::sign(&mut report);
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }
-    sink.tell(&report)?;
+    outputs.tell(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 

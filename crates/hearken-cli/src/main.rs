@@ -41,7 +41,7 @@ impl Failure {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
-        Command::Load(args) => load::run(*args),
+        Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Mechanisms(args) => mechanisms::run(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),

@@ -5,6 +5,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
+use crate::units::{mebibytes, number};
 
 /// The machine and its kernel. Its name is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,15 @@ impl Machine {
             kernel: words.map(|w| w.to_string_lossy().into_owned()).join(" "),
             virtualisation: virtualisation(flagged),
         }
+    }
+}
+
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plural = if self.processors == 1 { "" } else { "s" };
+        let memory = number(mebibytes(self.memory_bytes as f64) / 1024.0);
+        write!(f, "{}, {} processor{plural}, {memory} GiB", self.cpu, self.processors)?;
+        write!(f, "; {}", self.kernel)
     }
 }
 

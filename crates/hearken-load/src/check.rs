@@ -19,9 +19,6 @@ pub enum Unsound {
     /// A number that cannot be.
     #[error("its {0} cannot be: {1}")]
     Number(&'static str, String),
-    /// Text with characters that are none for people.
-    #[error("its {0} has control characters")]
-    Text(&'static str),
     /// An interval's distribution cannot be read.
     #[error("the latency of its interval {0} is {1}")]
     Interval(usize, String),
@@ -40,7 +37,6 @@ impl Report {
             let printable = |c: &char| !c.is_control();
             return Err(Unsound::Schema(self.schema.chars().filter(printable).take(40).collect()));
         }
-        self.texts()?;
         self.numbers()?;
         let mut before = 0.0;
         for (index, interval) in self.intervals.iter().enumerate() {
@@ -53,23 +49,14 @@ impl Report {
         Ok(())
     }
 
-    fn texts(&self) -> Result<(), Unsound> {
-        let named = [
-            ("url", &self.url),
-            ("workload", &self.workload),
-            ("rate", &self.rate),
-            ("events", &self.events),
-            ("machine", &self.machine),
-        ];
-        let each = |name, texts: &'_ [String]| texts.iter().any(|t| acts(t)).then_some(name);
-        let bad = named.into_iter().find(|(_, text)| acts(text)).map(|(name, _)| name);
-        let bad = bad.or_else(|| {
-            self.per_connection.as_deref().and_then(|text| acts(text).then_some("per_connection"))
-        });
-        let bad = bad.or_else(|| each("command", &self.command));
-        match bad.or_else(|| each("warnings", &self.warnings)) {
-            Some(name) => Err(Unsound::Text(name)),
-            None => Ok(()),
+    /// Takes all control characters out of its texts, which a terminal would act on.
+    pub fn tidy(&mut self) {
+        let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.events];
+        let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.per_connection);
+        named.chain(&mut self.command).chain(&mut self.warnings).for_each(tidy);
+        if let Some(server) = &mut self.server {
+            tidy(&mut server.what);
+            server.not_had.iter_mut().for_each(tidy);
         }
     }
 
@@ -131,9 +118,10 @@ impl Interval {
     }
 }
 
-/// Would a terminal act on it, rather than show it?
-fn acts(text: &str) -> bool {
-    text.chars().any(char::is_control)
+fn tidy(text: &mut String) {
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "?");
+    }
 }
 
 fn count(name: &'static str, value: u64) -> Result<(), Unsound> {
@@ -157,14 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn no_text_reaches_a_terminal_as_a_command() {
+        let mut report = sound();
+        report.url = "http://a/\x1b[2J".into();
+        report.warnings = vec!["a\nb".into()];
+        report.per_connection = Some("\u{9b}".into());
+        report.tidy();
+        assert_eq!((&*report.url, &*report.warnings[0]), ("http://a/?[2J", "a?b"));
+        assert_eq!(report.per_connection.as_deref(), Some("?"));
+    }
+
+    #[test]
     fn what_cannot_be_is_named() {
         assert_eq!(sound().check(), Ok(()));
         let mut report = sound();
         report.schema = "hearken-load/1".into();
         assert!(report.check().unwrap_err().to_string().contains("hearken-load/1"));
-        let mut report = sound();
-        report.url = "http://a/\x1b[2J".into();
-        assert_eq!(report.check(), Err(Unsound::Text("url")));
         let mut report = sound();
         report.errors.other = u64::MAX;
         assert!(report.check().unwrap_err().to_string().contains("errors"));

@@ -49,7 +49,10 @@ pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
         of_side(side, reports, &mut said);
     }
     if all().any(|report| report.machine != first.machine) {
-        said.push("the generators did not run on the same machine".to_owned());
+        said.push(
+            "the generators did not run on the same machine, or not with all of its processors"
+                .to_owned(),
+        );
     }
     let starts = all().map(|report| report.started_unix_ns);
     let (earliest, latest) = (starts.clone().min().unwrap_or(0), starts.max().unwrap_or(0));
