@@ -147,6 +147,10 @@ impl Figure {
         threshold: f64,
     ) -> Figure {
         let [a, b] = [0, 1].map(|side: usize| sides[side].shown(quantity));
+        if a == 0.0 && b == 0.0 && spread.0.and(spread.1).is_some() {
+            let verdict = Verdict::NoDifferenceSeen;
+            return Figure { quantity, a, b, ratio: None, low: None, high: None, verdict };
+        }
         let compared = [0, 1].map(|side: usize| sides[side].compared(quantity));
         let ratio = compared[1] / compared[0];
         let ratio = (ratio.is_finite() && ratio > 0.0).then_some(ratio);

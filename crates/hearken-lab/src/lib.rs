@@ -2,7 +2,8 @@
 //!
 //! The lab knows servers only as processes: it starts `hearken serve` with each mechanism, loads it
 //! with `hearken load`, and measures it from outside, by the kernel's accounting. [`quick`] plans,
-//! runs and summarises; [`export`] and [`table`] show the [`Report`].
+//! runs and summarises; [`export`] and [`table`] show the [`Report`]. [`compare`](mod@compare) judges
+//! results of the load generator by each other.
 //!
 //! Two numbers are compared only if they come from one run, in which the measurements were made in
 //! shuffled order, so that a drift of the machine falls on all of them alike.

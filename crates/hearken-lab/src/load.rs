@@ -116,7 +116,10 @@ fn rates(stretches: &[Stretch]) -> Panel {
     let line = |name, style, count: fn(&Interval) -> u64| {
         series(name, style, stretches.iter().map(|s| (s.middle(), s.rate(count(&s.interval)))))
     };
-    let mut lines = vec![line("offered", 6, |i| i.intended), line("replies", 3, |i| i.replies)];
+    // What drains comes after all that was offered.
+    let made = stretches.iter().filter(|stretch| !stretch.interval.draining);
+    let made = made.map(|stretch| (stretch.middle(), stretch.rate(stretch.interval.intended)));
+    let mut lines = vec![series("offered", 6, made), line("replies", 3, |i| i.replies)];
     if stretches.iter().any(|stretch| stretch.interval.failed > 0) {
         lines.push(line("errors", 0, |interval| interval.failed));
     }

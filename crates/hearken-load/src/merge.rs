@@ -50,6 +50,10 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
     for (at, part) in parts.iter().enumerate() {
         part.check().map_err(|source| MergeError::Unsound { at, source })?;
         same(at, asked, part)?;
+        if ranks::parts_of(part).next().is_some() && part.rate != asked.rate {
+            let (one, other) = (asked.rate.clone(), part.rate.clone());
+            return Err(MergeError::Differs { at, what: "rate", one, other });
+        }
         distributions(at, part)?;
     }
     let ranks = Ranks::of(parts)?;
@@ -207,8 +211,12 @@ fn joined<'a>(parts: &[&'a Report], by: &str, text: fn(&'a Report) -> &'a String
     all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(by)
 }
 
-/// What all parts offered: numbers are added, and other profiles told with how many had them.
+/// What all parts offered. Those that know their rank tell what was asked for of all of them; else
+/// numbers are added, and other profiles told with how many had them.
 fn rate(parts: &[&Report]) -> String {
+    if ranks::lowest(parts[0]).is_some() {
+        return parts[0].rate.clone();
+    }
     let (mut number, mut profiles) = (None, BTreeMap::<&str, u64>::new());
     for term in parts.iter().flat_map(|part| part.rate.split(" + ")).filter(|t| !t.is_empty()) {
         if let Some(rate) = term.parse::<f64>().ok().filter(|rate| rate.is_finite()) {

@@ -63,7 +63,8 @@ proptest! {
         prop_assert_eq!(merged.latency_ns, whole.latency_ns);
         prop_assert!(close(merged.reply_rate, whole.reply_rate));
         prop_assert_eq!(merged.offered_rate, 100.0 * f64::from(size));
-        prop_assert_eq!(&merged.rate, &(100 * size).to_string());
+        // It is what was asked for of all of them.
+        prop_assert_eq!(&merged.rate, "100");
         prop_assert_eq!(merged.intervals.len(), whole.intervals.len());
         for (merged, whole) in merged.intervals.iter().zip(&whole.intervals) {
             prop_assert_eq!(merged.histogram().unwrap(), whole.histogram().unwrap());
@@ -134,7 +135,7 @@ fn what_is_not_of_one_load_is_refused() {
     other[0].histograms.latency = hearken_load::Histogram::new();
     assert!(matches!(merge(&other), Err(MergeError::Distribution { at: 0, .. })));
     let mut other = parts(2);
-    other[1].intervals.iter_mut().for_each(|interval| interval.length_s = 0.5);
+    other[1].intervals.iter_mut().for_each(|interval| interval.length_s = 0.7);
     assert!(matches!(merge(&other), Err(MergeError::IntervalLengths { at: 1, .. })));
 }
 
@@ -221,11 +222,29 @@ fn parts_that_started_later_are_moved_to_their_time() {
 }
 
 #[test]
+fn two_intervals_of_one_part_may_be_one_of_another() {
+    let piece = |count: usize| Piece { latencies: vec![5; count], ..Piece::default() };
+    let fine = part(0, 2, report(&[1, 2, 3, 4].map(piece)));
+    let mut coarse = part(1, 2, report(&[10, 20].map(piece)));
+    for (at, interval) in [0.0, 2.0].into_iter().zip(&mut coarse.intervals) {
+        (interval.at_s, interval.length_s) = (at, 2.0);
+    }
+    let merged = merge(&[fine, coarse]).unwrap();
+    let told: Vec<_> = merged.intervals.iter().map(|i| (i.at_s, i.length_s, i.replies)).collect();
+    assert_eq!(told, [(0.0, 2.0, 13), (2.0, 2.0, 27)]);
+    assert!(merged.intervals.iter().all(|interval| interval.idle_held == 20));
+}
+
+#[test]
 fn profiles_are_told_with_how_many_had_them() {
     let mut all = parts(4);
     for (part, rate) in all.iter_mut().zip(["1..5@60s", "1..5@60s", "7", "0.5"]) {
         part.rate = rate.to_owned();
     }
+    let error = merge(&all).unwrap_err();
+    assert!(error.to_string().contains("rate") && error.at() == Some(2), "{error}");
+    // Made by hand, and not by ranks of one load.
+    all.iter_mut().for_each(|part| part.part = None);
     let merged = merge(&all[..2]).unwrap();
     assert_eq!(merged.rate, "2 x 1..5@60s");
     let rest = merge(&all[2..]).unwrap();

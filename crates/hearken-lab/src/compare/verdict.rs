@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Figure, Quantity};
 
+/// An interval whose upper end is so many times its lower one tells of no difference.
+const SAYS_NOTHING: f64 = 10.0;
+
 /// What is to be thought of B, beside A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -18,7 +21,7 @@ pub enum Verdict {
     Mixed,
     /// It differs, but not by so much that it matters.
     TooSmallToMatter,
-    /// The interval contains 1.
+    /// The interval contains 1, and is not so wide that it says nothing.
     NoDifferenceSeen,
     /// There is too little to tell.
     TooFewIntervals,
@@ -34,7 +37,9 @@ impl Verdict {
         let (Some(ratio), Some((low, high))) = (ratio, interval) else {
             return Verdict::TooFewIntervals;
         };
-        if low <= 1.0 && 1.0 <= high {
+        if low <= 1.0 && 1.0 <= high && high > low * SAYS_NOTHING {
+            Verdict::TooFewIntervals
+        } else if low <= 1.0 && 1.0 <= high {
             Verdict::NoDifferenceSeen
         } else if (ratio - 1.0).abs() < threshold {
             Verdict::TooSmallToMatter
@@ -89,15 +94,28 @@ pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> 
         Verdict::TooSmallToMatter => {
             format!("A and B differ by less than {} %.", threshold * 100.0)
         }
-        Verdict::NoDifferenceSeen => "No difference was seen between A and B.".to_owned(),
+        Verdict::NoDifferenceSeen => {
+            let unknown = figures.iter().filter(|f| f.verdict == Verdict::TooFewIntervals);
+            let unknown: Vec<_> = unknown.map(name).collect();
+            let unknown = match &unknown[..] {
+                [] => String::new(),
+                names => format!(" There are too few intervals to say of: {}.", names.join(", ")),
+            };
+            format!("No difference was seen between A and B.{unknown}")
+        }
         Verdict::TooFewIntervals => {
             "There are too few intervals to say; measure for longer, or several times.".to_owned()
         }
     }
 }
 
+/// Without its unit.
+fn name(figure: &Figure) -> &'static str {
+    figure.quantity.name().split(',').next().unwrap_or_default()
+}
+
 fn told(figure: &Figure) -> String {
-    let name = figure.quantity.name().split(',').next().unwrap_or_default();
+    let name = name(figure);
     let ratio = super::ratio(figure.ratio.unwrap_or(f64::NAN));
     match figure.low.zip(figure.high) {
         Some((low, high)) => {

@@ -46,7 +46,7 @@ fn body(report: &Report) -> Markup {
         @if !report.command.is_empty() { pre { (command(&report.command)) } }
         p { a href=(json(report)) download="result.json" { "The result as JSON" }
             span.soft { ": all intervals and distributions are in it. Keep it to compare by: " }
-            "hearken load compare result.json other.json" }
+            code { "hearken load compare result.json other.json" } }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::histogram::Histogram;
 use crate::merge::MergeError;
 use crate::report::{Interval, Report};
 
-/// Lengths within this factor are the same.
-const SAME: f64 = 1.01;
+/// Lengths that differ by no more than this part are the same.
+const SAME: f64 = 0.01;
 
 /// The intervals of all parts, by their place on the grid of the part that started first. What was
 /// told in draining stays apart from what was told while requests were made.
@@ -22,6 +22,8 @@ struct Slot {
     latency: Histogram,
     /// When it begins in the part that started first.
     at_s: Option<f64>,
+    /// Idle connections at the end of the last interval, of the part whose turn it is.
+    last_idle: u64,
 }
 
 impl Grid {
@@ -31,12 +33,26 @@ impl Grid {
         let mut slots = BTreeMap::<(i64, bool), Slot>::new();
         for part in parts {
             let later = (part.started_unix_ns - started_unix_ns) as f64 / 1e9;
+            let mut own = BTreeMap::<(i64, bool), f64>::new();
             for interval in &part.intervals {
-                let place = ((interval.at_s + later) / length).round() as i64;
-                let slot = slots.entry((place, interval.draining)).or_default();
-                slot.add(interval);
+                // By the middle, as a part of a long run may have several to one of another. What
+                // drained is as long as it took, and begins where the others end.
+                let key = match interval.draining {
+                    true => (((interval.at_s + later) / length).round() as i64, true),
+                    false => {
+                        let middle = interval.at_s + later + interval.length_s.min(length) / 2.0;
+                        ((middle / length).floor() as i64, false)
+                    }
+                };
+                let slot = slots.entry(key).or_default();
+                let seconds = own.entry(key).or_insert_with(|| {
+                    slot.sum.idle_held = slot.sum.idle_held.saturating_add(slot.last_idle);
+                    slot.last_idle = 0;
+                    0.0
+                });
+                *seconds += interval.length_s;
+                slot.add(interval, *seconds);
                 if later == 0.0 {
-                    // Several parts may have started first, and two short intervals be in one place.
                     let at = slot.at_s.map_or(interval.at_s, |at| at.min(interval.at_s));
                     slot.at_s = Some(at);
                 }
@@ -45,6 +61,7 @@ impl Grid {
         for ((place, draining), slot) in &mut slots {
             slot.sum.at_s = slot.at_s.unwrap_or(*place as f64 * length);
             slot.sum.draining = *draining;
+            slot.sum.idle_held = slot.sum.idle_held.saturating_add(slot.last_idle);
         }
         Ok(Grid { started_unix_ns, slots })
     }
@@ -52,7 +69,7 @@ impl Grid {
     pub(super) fn intervals(self) -> Vec<Interval> {
         let whole = |slot: Slot| Interval {
             latency_ns: slot.latency.quantiles(),
-            latency: if slot.latency.is_empty() { String::new() } else { slot.latency.encode() },
+            latency: slot.latency.encode(),
             ..slot.sum
         };
         let mut intervals: Vec<_> = self.slots.into_values().map(whole).collect();
@@ -62,7 +79,7 @@ impl Grid {
 }
 
 impl Slot {
-    fn add(&mut self, more: &Interval) {
+    fn add(&mut self, more: &Interval, seconds: f64) {
         let sum = &mut self.sum;
         for (sum, more) in [
             (&mut sum.intended, more.intended),
@@ -70,11 +87,11 @@ impl Slot {
             (&mut sum.replies, more.replies),
             (&mut sum.failed, more.failed),
             (&mut sum.connections_opened, more.connections_opened),
-            (&mut sum.idle_held, more.idle_held),
         ] {
             *sum = sum.saturating_add(more);
         }
-        sum.length_s = sum.length_s.max(more.length_s);
+        sum.length_s = sum.length_s.max(seconds);
+        self.last_idle = more.idle_held;
         // What cannot be read was refused before.
         if let Ok(latency) = more.histogram() {
             self.latency.add(&latency);
@@ -82,7 +99,8 @@ impl Slot {
     }
 }
 
-/// How long the intervals are: the same in all parts, but for one that has no more than a piece of one.
+/// How long the intervals are: as the longest. A part may have intervals of a half, a third and so on,
+/// as two become one in a long run; or no more than a piece of one.
 fn length(parts: &[Report]) -> Result<f64, MergeError> {
     let longest = |part: &Report| {
         let made = part.intervals.iter().filter(|interval| !interval.draining);
@@ -91,8 +109,12 @@ fn length(parts: &[Report]) -> Result<f64, MergeError> {
     };
     let all: Vec<_> = parts.iter().map(longest).collect();
     let length = all.iter().map(|(length, _)| *length).fold(0.0, f64::max);
-    let shorter = |&(own, count): &(f64, usize)| count > 1 && own * SAME < length;
-    if let Some(at) = all.iter().position(shorter) {
+    let fits = |own: f64| {
+        let times = length / own;
+        (times - times.round()).abs() <= SAME * times
+    };
+    let odd = |&(own, count): &(f64, usize)| count > 1 && !fits(own);
+    if let Some(at) = all.iter().position(odd) {
         let (one, other) = (format!("{length:.3}"), format!("{:.3}", all[at].0));
         return Err(MergeError::IntervalLengths { at, one, other });
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hearken_load::{Histogram, Interval, Part, Quantiles, Report, SCHEMA, Samples};
+use hearken_load::{Histogram, Interval, Part, Report, SCHEMA, Samples};
 
 /// When the runs of the tests started.
 pub(crate) const STARTED: u64 = 1_700_000_000_000_000_000;
@@ -79,13 +79,9 @@ fn interval((index, piece): (usize, &Piece)) -> Interval {
         failed: piece.failed,
         connections_opened: 0,
         idle_held: 10,
-        latency_ns: if replies > 0 { latency.quantiles() } else { empty() },
-        latency: if replies > 0 { latency.encode() } else { String::new() },
+        latency_ns: latency.quantiles(),
+        latency: latency.encode(),
     }
-}
-
-fn empty() -> Quantiles {
-    Histogram::new().quantiles()
 }
 
 /// The same as one part of several.
