@@ -64,6 +64,7 @@ mod run;
 mod samples;
 mod server;
 mod share;
+mod slo;
 mod sources;
 mod stop;
 mod summary;
@@ -91,6 +92,10 @@ pub use report::{
 };
 pub use run::{Progress, run};
 pub use server::{Server, ServerSample, ServerUse};
+pub use slo::{
+    Comparison, Figure, Judgement, Measured, NoValue, Objective, ObjectiveError, Objectives,
+    Percentile, Statistic, Times, Unit,
+};
 pub use stop::Stop;
 pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;

@@ -6,6 +6,7 @@ use crate::arrivals::Arrivals;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::server::Server;
+use crate::slo::Judgement;
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-load/2";
@@ -93,6 +94,9 @@ pub struct Report {
     /// Of a result that was merged: the parts, by rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
+    /// What came of the objectives, if there were any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objectives: Vec<Judgement>,
     /// What casts doubt on the numbers, in sentences.
     pub warnings: Vec<String>,
 }

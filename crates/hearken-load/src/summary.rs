@@ -24,6 +24,9 @@ impl fmt::Display for Report {
             let [parts, of] = [self.parts.len() as u64, of.into()].map(Count);
             writeln!(f, "  merged     {parts} of {of} parts")?;
         }
+        for judgement in &self.objectives {
+            writeln!(f, "  objective  {judgement}")?;
+        }
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
         }

@@ -1,0 +1,355 @@
+//! Objectives: what a server is held to, read from text, and whether a load met it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::histogram::Histogram;
+use crate::report::Report;
+use crate::summary::Human;
+
+mod figure;
+
+pub use figure::{Figure, Percentile, Statistic, Times, Unit};
+
+/// No line of objectives needs more.
+const MOST: usize = 64;
+
+/// What a load is to meet, such as `p99<5ms,errors<0.1%,rate>=99%`. Displays as it is read.
+///
+/// | figure | of what | limits |
+/// |---|---|---|
+/// | `p50`, `p99`, `p99.9`, any `pN`; `mean`, `max` | latency, from the intended time | `ns`, `us`, `ms`, `s` |
+/// | `service.p99` and so on | from the time when it was sent | the same |
+/// | `connect.p99` and so on | how long it took to connect | the same |
+/// | `errors` | requests that failed or are unfinished, of those intended | `0.1%` or `0.001` |
+/// | `rate` | replies per second, or their share of the requests that were intended | `990/s`; `99%` or `0.99` |
+/// | `idle` | idle connections that were held at the end, of those asked for | `99%` or `0.99` |
+///
+/// Compared with `<`, `<=`, `>` or `>=`.
+///
+/// **A request that failed counts as longer than every limit.** A server that drops half of its
+/// requests answers the rest fast, and a percentile of the replies alone would be met by it. So
+/// `p99` is that of replies and failures together, and with a single failure `mean` and `max` have
+/// no value that could meet a limit. For `connect`, failures are connections that were refused, timed
+/// out, failed in their TLS handshake, or had no descriptor or port.
+///
+/// `rate` as a share counts replies that came while requests were still being made: over a run of 3 s,
+/// a latency of 30 ms is 1 % that came later.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Objectives(Vec<Objective>);
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Objective {
+    figure: Figure,
+    comparison: Comparison,
+    number: f64,
+    unit: Unit,
+}
+
+/// How a figure is compared with its limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    /// `<`
+    Less,
+    /// `<=`
+    AtMost,
+    /// `>`
+    More,
+    /// `>=`
+    AtLeast,
+}
+
+/// Why an objective cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("cannot use the objective {text:?}: {reason}")]
+pub struct ObjectiveError {
+    text: String,
+    reason: String,
+}
+
+/// What came of one objective.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Which.
+    pub objective: Objective,
+    /// What was measured: nanoseconds, a share from 0 to 1, or replies per second.
+    pub measured: Measured,
+    /// Its limit, in the same unit.
+    pub limit: f64,
+    /// Whether it was met. What could not be measured was not.
+    pub met: bool,
+}
+
+/// A figure of a load.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Measured {
+    /// Its value.
+    Value(f64),
+    /// It has none.
+    No(NoValue),
+}
+
+/// Why a figure has no value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoValue {
+    /// It lies among requests that failed: longer than every limit.
+    Failed,
+    /// There was nothing to measure.
+    Nothing,
+}
+
+impl Objectives {
+    /// Each objective of a load that gave `report`, in order.
+    pub fn judge(&self, report: &Report) -> Vec<Judgement> {
+        self.0.iter().map(|objective| objective.judge(report)).collect()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Objective> {
+        self.0.iter()
+    }
+}
+
+impl Objective {
+    /// What it is about.
+    pub fn figure(&self) -> Figure {
+        self.figure
+    }
+
+    /// How that is compared with the limit.
+    pub fn comparison(&self) -> Comparison {
+        self.comparison
+    }
+
+    /// The limit, in nanoseconds, as a share from 0 to 1, or in replies per second.
+    pub fn limit(&self) -> f64 {
+        self.unit.whole(self.number)
+    }
+
+    /// Whether a load that gave `report` met it.
+    pub fn judge(&self, report: &Report) -> Judgement {
+        let limit = self.limit();
+        let measured = self.measure(report);
+        let met = match measured {
+            Measured::Value(value) => self.comparison.holds(value, limit),
+            Measured::No(NoValue::Failed) => self.comparison.holds(f64::INFINITY, limit),
+            Measured::No(NoValue::Nothing) => false,
+        };
+        Judgement { objective: *self, measured, limit, met }
+    }
+
+    fn measure(&self, report: &Report) -> Measured {
+        let requests = &report.requests;
+        match self.figure {
+            Figure::Times(of, statistic) => {
+                let errors = &report.errors;
+                let unmade = errors.conn_refused
+                    + errors.fd_unavail
+                    + errors.addr_unavail
+                    + report.timeouts.connect
+                    + report.tls.failed;
+                let (times, failed) = match of {
+                    Times::Latency => (&report.histograms.latency, requests.failed),
+                    Times::Service => (&report.histograms.service, requests.failed),
+                    Times::Connect => (&report.histograms.connect, unmade),
+                };
+                time(times, failed, statistic)
+            }
+            Figure::Errors => {
+                share(requests.failed.saturating_add(requests.unfinished), requests.intended)
+            }
+            Figure::Rate if self.unit == Unit::PerSecond => match requests.intended {
+                0 => Measured::No(NoValue::Nothing),
+                _ => Measured::Value(report.reply_rate),
+            },
+            // Of those that were made: a Poisson process makes some more or fewer than its mean.
+            Figure::Rate if requests.intended > 0 && report.duration_s > 0.0 => {
+                Measured::Value(report.reply_rate * report.duration_s / requests.intended as f64)
+            }
+            Figure::Rate => Measured::No(NoValue::Nothing),
+            Figure::Idle => share(report.idle.held, report.idle.asked),
+        }
+    }
+}
+
+fn share(part: u64, whole: u64) -> Measured {
+    match whole {
+        0 => Measured::No(NoValue::Nothing),
+        _ => Measured::Value(part as f64 / whole as f64),
+    }
+}
+
+/// Of `times`, and of others that are longer than all.
+fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
+    let known = times.len();
+    let rank = match statistic {
+        Statistic::Percentile(percentile) => percentile.rank(known.saturating_add(failed)),
+        Statistic::Mean | Statistic::Max => known.saturating_add(failed),
+    };
+    match statistic {
+        _ if known == 0 && failed == 0 => Measured::No(NoValue::Nothing),
+        _ if rank > known => Measured::No(NoValue::Failed),
+        Statistic::Mean => Measured::Value(times.as_hdr().mean()),
+        Statistic::Max => Measured::Value(times.as_hdr().max() as f64),
+        // In the middle of the rank, where rounding does not matter.
+        Statistic::Percentile(_) => {
+            Measured::Value(times.at((rank as f64 - 0.5) / known as f64) as f64)
+        }
+    }
+}
+
+impl Comparison {
+    /// True if `value` stands so to `limit`; the two are the same where only rounding tells them
+    /// apart.
+    fn holds(self, value: f64, limit: f64) -> bool {
+        let slack = limit * 1e-12;
+        match self {
+            Comparison::Less => value < limit - slack,
+            Comparison::AtMost => value <= limit + slack,
+            Comparison::More => value > limit + slack,
+            Comparison::AtLeast => value >= limit - slack,
+        }
+    }
+}
+
+impl FromStr for Objectives {
+    type Err = ObjectiveError;
+
+    fn from_str(text: &str) -> Result<Objectives, ObjectiveError> {
+        let wrong = |reason: String| ObjectiveError { text: shortened(text), reason };
+        if text.trim().is_empty() {
+            return Err(wrong("it is empty; write one such as p99<5ms".to_owned()));
+        }
+        if text.split(',').count() > MOST {
+            return Err(wrong(format!("these are more than {MOST}")));
+        }
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Objectives)
+    }
+}
+
+impl FromStr for Objective {
+    type Err = ObjectiveError;
+
+    fn from_str(text: &str) -> Result<Objective, ObjectiveError> {
+        read(text).map_err(|reason| ObjectiveError { text: shortened(text.trim()), reason })
+    }
+}
+
+/// What an error repeats of it.
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+fn read(text: &str) -> Result<Objective, String> {
+    if text.trim().is_empty() {
+        return Err("there is nothing between two commas, or after the last".to_owned());
+    }
+    let Some(at) = text.find(['<', '>']) else {
+        return Err("it has no comparison; write one of <, <=, >, >=, as in p99<5ms".to_owned());
+    };
+    let (figure, rest) = text.split_at(at);
+    let (comparison, limit) = if let Some(limit) = rest.strip_prefix("<=") {
+        (Comparison::AtMost, limit)
+    } else if let Some(limit) = rest.strip_prefix('<') {
+        (Comparison::Less, limit)
+    } else if let Some(limit) = rest.strip_prefix(">=") {
+        (Comparison::AtLeast, limit)
+    } else {
+        (Comparison::More, &rest[1..])
+    };
+    let figure: Figure = figure.trim().parse()?;
+    let (number, unit) = figure.limit(limit.trim())?;
+    if number == 0.0 && comparison == Comparison::Less {
+        return Err("nothing is less than 0; write <=0 to allow none".to_owned());
+    }
+    Ok(Objective { figure, comparison, number, unit })
+}
+
+impl fmt::Display for Objectives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, objective) in self.0.iter().enumerate() {
+            write!(f, "{}{objective}", if index > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}{}", self.figure, self.comparison, self.number, self.unit)
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Comparison::Less => "<",
+            Comparison::AtMost => "<=",
+            Comparison::More => ">",
+            Comparison::AtLeast => ">=",
+        })
+    }
+}
+
+impl fmt::Display for Judgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Objective { figure, comparison, number, unit } = self.objective;
+        let met = if self.met { "met" } else { "not met" };
+        let space = if unit == Unit::Share { "" } else { " " };
+        write!(f, "{figure} {comparison} {number}{space}{unit}: {met}, ")?;
+        match self.measured {
+            Measured::No(NoValue::Failed) => f.write_str("requests that failed"),
+            Measured::No(NoValue::Nothing) => f.write_str("nothing was measured"),
+            Measured::Value(value) => match unit {
+                Unit::Percent => write!(f, "{} %", digits(value * 100.0)),
+                Unit::Share => write!(f, "{}", digits(value)),
+                Unit::PerSecond => write!(f, "{value:.1} /s"),
+                _ => write!(f, "{}", Human(value as u64)),
+            },
+        }
+    }
+}
+
+/// With what matters of it, and no zeros at its end.
+fn digits(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+impl From<Objective> for String {
+    fn from(objective: Objective) -> String {
+        objective.to_string()
+    }
+}
+
+impl TryFrom<String> for Objective {
+    type Error = ObjectiveError;
+
+    fn try_from(text: String) -> Result<Objective, ObjectiveError> {
+        text.parse()
+    }
+}
+
+impl From<Objectives> for String {
+    fn from(objectives: Objectives) -> String {
+        objectives.to_string()
+    }
+}
+
+impl TryFrom<String> for Objectives {
+    type Error = ObjectiveError;
+
+    fn try_from(text: String) -> Result<Objectives, ObjectiveError> {
+        match text.is_empty() {
+            true => Ok(Objectives::default()),
+            false => text.parse(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Objectives are read as they are written, and judged by every request.
+
+use std::time::Duration;
+
+use hearken_load::{
+    Arrivals, Errors, Histogram, Histograms, Idle, Judgement, Measured, Model, NoValue, Objective,
+    Objectives, Report, Requests, SCHEMA,
+};
+use proptest::prelude::*;
+
+/// Of requests whose replies took so long, and of so many more that failed.
+fn report(latencies_ms: &[u64], failed: u64) -> Report {
+    let mut latency = Histogram::new();
+    latencies_ms.iter().for_each(|&ms| latency.record(Duration::from_millis(ms)));
+    let replies = latencies_ms.len() as u64;
+    Report {
+        schema: SCHEMA.to_owned(),
+        complete: true,
+        started_unix_ns: 0,
+        url: String::new(),
+        workload: String::new(),
+        model: Model::Requests,
+        rate: String::new(),
+        offered_rate: (replies + failed) as f64,
+        duration_s: 1.0,
+        arrivals: Arrivals::Poisson,
+        connections: 1,
+        per_connection: None,
+        threads: 1,
+        seed: 0,
+        events: String::new(),
+        requests: Requests { intended: replies + failed, replies, failed, ..Requests::default() },
+        sessions: Default::default(),
+        status: Default::default(),
+        reply_rate: replies as f64,
+        reply_rate_samples: Default::default(),
+        latency_ns: latency.quantiles(),
+        service_ns: Default::default(),
+        connect_ns: Default::default(),
+        lateness_ns: Default::default(),
+        errors: Errors { client_timo: failed, ..Errors::default() },
+        timeouts: Default::default(),
+        connections_opened: 1,
+        idle: Idle::default(),
+        tls: Default::default(),
+        bytes: Default::default(),
+        intervals: Vec::new(),
+        histograms: Histograms { latency, ..Histograms::default() },
+        server: None,
+        objectives: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn judge(objective: &str, report: &Report) -> Judgement {
+    objective.parse::<Objective>().unwrap().judge(report)
+}
+
+#[test]
+fn what_is_read_is_displayed() {
+    for text in [
+        "p99<5ms",
+        "p99<5ms,errors<0.1%,rate>=0.99",
+        "p50<=1.5us,p99.9<1s,p99.99>100ns",
+        "service.mean<3ms,connect.max<=20ms,connect.p95<1ms",
+        "rate>990.5/s,rate>=99%,idle>=1,errors<=0%",
+        "p0.0000001<1s,p99.9999999<1s",
+    ] {
+        let read: Objectives = text.parse().unwrap();
+        assert_eq!(read.to_string(), text);
+    }
+    let read: Objectives = " p99.90 < 5.0 ms , latency.max >= 0s".parse().unwrap();
+    assert_eq!(read.to_string(), "p99.9<5ms,max>=0s");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_precisely() {
+    for (text, why) in [
+        ("", "it is empty"),
+        ("p99<5ms,", "between two commas"),
+        ("p99", "no comparison"),
+        ("p99=5ms", "no comparison"),
+        ("p99<", "no limit after"),
+        ("p99<ms", "does not begin with a number"),
+        ("p99<-5ms", "does not begin with a number"),
+        ("p99<5", "a time has a unit: ns, us, ms or s"),
+        ("p99<5%", "a time has a unit"),
+        ("p99<5min", "unknown unit \"min\""),
+        ("p99<5..1ms", "no number"),
+        ("p99<2000000s", "up to an hour"),
+        ("p100<5ms", "the longest is max"),
+        ("p999<5ms", "the longest is max"),
+        ("p0<5ms", "no percentile 0"),
+        ("p99.<5ms", "no percentile"),
+        ("p9999<5ms", "no percentile"),
+        ("p99.00000001<5ms", "7 digits"),
+        ("q99<5ms", "unknown figure \"q99\""),
+        ("service<5ms", "unknown figure"),
+        ("service.errors<5%", "unknown figure"),
+        ("errors<5", "more than the whole"),
+        ("errors<5ms", "0.1% or 0.001"),
+        ("errors<0%", "write <=0"),
+        ("rate>=990", "990/s"),
+        ("rate>=990ms", "990/s"),
+        ("idle>=101%", "more than the whole"),
+    ] {
+        let error = text.parse::<Objectives>().unwrap_err().to_string();
+        assert!(error.contains(why), "{text}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+    let many = vec!["p99<5ms"; 65].join(",");
+    assert!(many.parse::<Objectives>().unwrap_err().to_string().contains("more than 64"));
+}
+
+/// One that drops what it cannot do at once has fast replies.
+#[test]
+fn requests_without_a_reply_are_longer_than_every_limit() {
+    let fast = vec![1; 980];
+    assert!(judge("p99<5ms", &report(&fast, 0)).met);
+    let dropping = report(&fast, 20);
+    let judged = judge("p99<5ms", &dropping);
+    assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Failed), false));
+    assert!(judged.to_string().contains("requests that failed"), "{judged}");
+    assert!(judge("p98<5ms", &dropping).met);
+    assert!(!judge("p98.1<5ms", &dropping).met);
+    assert!(!judge("mean<5ms", &dropping).met && !judge("max<5ms", &dropping).met);
+    assert!(judge("errors<=2%", &dropping).met && !judge("errors<0.02", &dropping).met);
+    assert!(judge("rate>=0.98", &dropping).met && !judge("rate>98%", &dropping).met);
+    assert!(judge("rate>=980/s", &dropping).met && !judge("rate>=981/s", &dropping).met);
+}
+
+#[test]
+fn what_was_not_measured_is_not_met() {
+    for objective in [
+        "p99<1s",
+        "p99>0ns",
+        "mean<1s",
+        "connect.p99<1s",
+        "errors<1%",
+        "rate>=0%",
+        "rate>=0/s",
+        "idle>=0",
+    ] {
+        let judged = judge(objective, &report(&[], 0));
+        assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Nothing), false));
+    }
+}
+
+#[test]
+fn judgements_are_told_and_kept() {
+    let mut report = report(&[2, 3, 4], 0);
+    let objectives: Objectives = "p50<5ms,max<=5ms,errors<0.1%,rate>=0.99".parse().unwrap();
+    report.objectives = objectives.judge(&report);
+    let text = report.to_string();
+    assert!(text.contains("\n  objective  p50 < 5 ms: met, 3.00 ms\n"), "{text}");
+    assert!(text.contains("\n  objective  max <= 5 ms: met, 4.00 ms\n"), "{text}");
+    assert!(text.contains("\n  objective  errors < 0.1 %: met, 0 %\n"), "{text}");
+    assert!(text.contains("\n  objective  rate >= 0.99: met, 1\n"), "{text}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["objectives"][0]["objective"], "p50<5ms");
+    assert_eq!(json["objectives"][0]["limit"], 5e6);
+    assert_eq!(serde_json::from_value::<Report>(json).unwrap(), report);
+}
+
+fn objective() -> impl Strategy<Value = String> {
+    let time = "(service\\.|connect\\.|)(p(0|[1-9][0-9]?)\\.[0-9]{0,6}[1-9]|mean|max)";
+    let comparison = "(<|<=|>|>=)";
+    let number = "[1-9][0-9]{0,5}(\\.[0-9]{0,3}[1-9])?";
+    prop_oneof![
+        (time, comparison, number, "(ns|us|ms)"),
+        ("(errors|idle|rate)", comparison, "0\\.[0-9]{0,9}[1-9]", "(|%)"),
+        ("rate", comparison, number, "/s"),
+    ]
+    .prop_map(|(figure, comparison, number, unit)| figure + &comparison + &number + &unit)
+}
+
+proptest! {
+    #[test]
+    fn reading_and_displaying_undo_each_other(parts in prop::collection::vec(objective(), 1..9)) {
+        let text = parts.join(",");
+        let read: Objectives = text.parse().unwrap();
+        prop_assert_eq!(read.to_string(), text);
+        let json = serde_json::to_string(&read).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Objectives>(&json).unwrap(), read);
+    }
+
+    #[test]
+    fn nothing_makes_reading_panic(text in ".*", near in "[p0-9.<>=,a-z%/ ]{0,40}") {
+        for text in [text, near] {
+            if let Ok(read) = text.parse::<Objectives>() {
+                let again: Objectives = read.to_string().parse().unwrap();
+                prop_assert_eq!(again, read);
+            }
+        }
+    }
+
+    /// A looser limit is met by whatever met a stricter one.
+    #[test]
+    fn judging_is_monotone_in_the_limit(
+        latencies in prop::collection::vec(1..200u64, 0..200),
+        failed in 0..20u64,
+        figure in "(p[1-9][0-9]?|p99\\.9|mean|max)",
+        limits in (1..200u64, 1..200u64),
+    ) {
+        let report = report(&latencies, failed);
+        let (strict, loose) = (limits.0.min(limits.1), limits.0.max(limits.1));
+        for (comparison, first, second) in
+            [("<", strict, loose), ("<=", strict, loose), (">", loose, strict), (">=", loose, strict)]
+        {
+            let met = |limit| judge(&format!("{figure}{comparison}{limit}ms"), &report).met;
+            prop_assert!(!met(first) || met(second));
+        }
+    }
+
+    /// As a sorted list has it, with three digits.
+    #[test]
+    fn percentiles_are_those_of_all_requests(
+        mut latencies in prop::collection::vec(1..200u64, 1..200),
+        failed in 0..20usize,
+        percent in 1..100usize,
+    ) {
+        let judged = judge(&format!("p{percent}<1s"), &report(&latencies, failed as u64));
+        latencies.sort_unstable();
+        let rank = (percent * (latencies.len() + failed)).div_ceil(100);
+        match (latencies.get(rank - 1), judged.measured) {
+            (Some(&ms), Measured::Value(value)) => {
+                prop_assert!((value / (ms as f64 * 1e6) - 1.0).abs() < 1e-3);
+            }
+            (None, measured) => prop_assert_eq!(measured, Measured::No(NoValue::Failed)),
+            (some, measured) => prop_assert!(false, "{some:?} {measured:?}"),
+        }
+    }
+}
