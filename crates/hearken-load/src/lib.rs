@@ -52,6 +52,7 @@ pub mod export;
 mod failure;
 mod histogram;
 mod idle;
+pub mod knee;
 pub mod lockstep;
 pub mod merge;
 mod misses;

@@ -7,7 +7,7 @@ use crate::summary::{Count, Human};
 use crate::threads::SPARE;
 
 /// Lateness of the generator, at the 99th percentile, that is too much to be passed over.
-const LATE: Duration = Duration::from_millis(1);
+pub(crate) const LATE: Duration = Duration::from_millis(1);
 
 /// All warnings that `report` deserves. `missing` idle connections there were at the start, `descriptors` is how many files may be open, `other` the
 /// first error that has no name.

@@ -1,56 +1,9 @@
 //! Objectives are read as they are written, and judged by every request.
 
-use std::time::Duration;
+mod report;
 
-use hearken_load::{
-    Arrivals, Errors, Histogram, Histograms, Idle, Judgement, Measured, Model, NoValue, Objective,
-    Objectives, Report, Requests, SCHEMA,
-};
+use hearken_load::{Judgement, Measured, NoValue, Objective, Objectives, Report};
 use proptest::prelude::*;
-
-/// Of requests whose replies took so long, and of so many more that failed.
-fn report(latencies_ms: &[u64], failed: u64) -> Report {
-    let mut latency = Histogram::new();
-    latencies_ms.iter().for_each(|&ms| latency.record(Duration::from_millis(ms)));
-    let replies = latencies_ms.len() as u64;
-    Report {
-        schema: SCHEMA.to_owned(),
-        complete: true,
-        started_unix_ns: 0,
-        url: String::new(),
-        workload: String::new(),
-        model: Model::Requests,
-        rate: String::new(),
-        offered_rate: (replies + failed) as f64,
-        duration_s: 1.0,
-        arrivals: Arrivals::Poisson,
-        connections: 1,
-        per_connection: None,
-        threads: 1,
-        seed: 0,
-        events: String::new(),
-        requests: Requests { intended: replies + failed, replies, failed, ..Requests::default() },
-        sessions: Default::default(),
-        status: Default::default(),
-        reply_rate: replies as f64,
-        reply_rate_samples: Default::default(),
-        latency_ns: latency.quantiles(),
-        service_ns: Default::default(),
-        connect_ns: Default::default(),
-        lateness_ns: Default::default(),
-        errors: Errors { client_timo: failed, ..Errors::default() },
-        timeouts: Default::default(),
-        connections_opened: 1,
-        idle: Idle::default(),
-        tls: Default::default(),
-        bytes: Default::default(),
-        intervals: Vec::new(),
-        histograms: Histograms { latency, ..Histograms::default() },
-        server: None,
-        objectives: Vec::new(),
-        warnings: Vec::new(),
-    }
-}
 
 fn judge(objective: &str, report: &Report) -> Judgement {
     objective.parse::<Objective>().unwrap().judge(report)
@@ -116,8 +69,8 @@ fn what_cannot_be_read_is_told_precisely() {
 #[test]
 fn requests_without_a_reply_are_longer_than_every_limit() {
     let fast = vec![1; 980];
-    assert!(judge("p99<5ms", &report(&fast, 0)).met);
-    let dropping = report(&fast, 20);
+    assert!(judge("p99<5ms", &report::of(&fast, 0)).met);
+    let dropping = report::of(&fast, 20);
     let judged = judge("p99<5ms", &dropping);
     assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Failed), false));
     assert!(judged.to_string().contains("requests that failed"), "{judged}");
@@ -141,14 +94,14 @@ fn what_was_not_measured_is_not_met() {
         "rate>=0/s",
         "idle>=0",
     ] {
-        let judged = judge(objective, &report(&[], 0));
+        let judged = judge(objective, &report::of(&[], 0));
         assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Nothing), false));
     }
 }
 
 #[test]
 fn judgements_are_told_and_kept() {
-    let mut report = report(&[2, 3, 4], 0);
+    let mut report = report::of(&[2, 3, 4], 0);
     let objectives: Objectives = "p50<5ms,max<=5ms,errors<0.1%,rate>=0.99".parse().unwrap();
     report.objectives = objectives.judge(&report);
     let text = report.to_string();
@@ -202,7 +155,7 @@ proptest! {
         figure in "(p[1-9][0-9]?|p99\\.9|mean|max)",
         limits in (1..200u64, 1..200u64),
     ) {
-        let report = report(&latencies, failed);
+        let report = report::of(&latencies, failed);
         let (strict, loose) = (limits.0.min(limits.1), limits.0.max(limits.1));
         for (comparison, first, second) in
             [("<", strict, loose), ("<=", strict, loose), (">", loose, strict), (">=", loose, strict)]
@@ -219,7 +172,7 @@ proptest! {
         failed in 0..20usize,
         percent in 1..100usize,
     ) {
-        let judged = judge(&format!("p{percent}<1s"), &report(&latencies, failed as u64));
+        let judged = judge(&format!("p{percent}<1s"), &report::of(&latencies, failed as u64));
         latencies.sort_unstable();
         let rank = (percent * (latencies.len() + failed)).div_ceil(100);
         match (latencies.get(rank - 1), judged.measured) {

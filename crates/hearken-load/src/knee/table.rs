@@ -1,0 +1,86 @@
+//! A knee, and each of its trials, for people.
+
+use std::fmt;
+
+use super::{Knee, LimitedBy, Purpose, Trial};
+use crate::summary::{Count, Human};
+
+impl fmt::Display for Knee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Knee { objectives, rate, low, high, .. } = self;
+        let recoveries = self.trials.iter().filter(|of| of.purpose == Purpose::Recovery).count();
+        writeln!(f, "{}\n  meets      {objectives}", self.url)?;
+        write!(f, "  trials     {} in {:.0} s", self.trials.len() - recoveries, self.elapsed_s)?;
+        writeln!(f, ", and {recoveries} to see the server recover (seed {})\n", self.seed)?;
+        write!(f, "  {:>10} {:>10} {:>10}", "rate", "replies/s", "p50")?;
+        writeln!(f, " {:>10} {:>9}", "p99", "failed")?;
+        let mut trials: Vec<_> =
+            self.trials.iter().filter(|of| of.purpose != Purpose::Recovery).collect();
+        trials.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        for trial in trials {
+            writeln!(f, "{trial}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "  note       {note}")?;
+        }
+        let (rate, low, high) = (Rate(*rate), Rate(*low), high.map(Rate));
+        write!(f, "  knee       ")?;
+        match (self.limited_by, high) {
+            (LimitedBy::Server, Some(high)) => {
+                writeln!(f, "{rate} requests/s; 95 % interval {low} to {high}")
+            }
+            (LimitedBy::Server, None) => {
+                writeln!(f, "{rate} requests/s; 95 % interval from {low} to above what was allowed")
+            }
+            (LimitedBy::Generator, _) => writeln!(
+                f,
+                "above {rate} requests/s: the generator, not the server, was the limit; give it a \
+                 processor of its own, or use several"
+            ),
+            (LimitedBy::MaxRate, _) => {
+                writeln!(f, "above {rate} requests/s, the highest that was allowed")
+            }
+            (LimitedBy::NeverMet, Some(high)) => {
+                writeln!(f, "none: not met even at {high} requests/s")
+            }
+            (LimitedBy::NeverMet, None) => writeln!(f, "none: never met"),
+            (LimitedBy::Unfinished, Some(high)) => {
+                writeln!(f, "not found before the end; between {low} and {high} requests/s")
+            }
+            (LimitedBy::Unfinished, None) => {
+                writeln!(f, "not found before the end; above {low} requests/s")
+            }
+        }
+    }
+}
+
+/// A line of the table.
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p50, p99] = [self.p50_ns, self.p99_ns].map(|nanos| Human(nanos).to_string());
+        let (rate, replies) = (Rate(self.rate).to_string(), Rate(self.reply_rate).to_string());
+        let failed = Count(self.errors).to_string();
+        write!(f, "  {rate:>10} {replies:>10} {p50:>10} {p99:>10} {failed:>9}   ")?;
+        f.write_str(if self.met { "met" } else { "not met:" })?;
+        for judgement in self.judgements.iter().filter(|judgement| !judgement.met) {
+            write!(f, " {}", judgement.objective.figure())?;
+        }
+        if self.purpose == Purpose::Recovery {
+            f.write_str(" (recovery)")?;
+        }
+        f.write_str(if self.generator_late { " (the generator was late)" } else { "" })
+    }
+}
+
+/// Requests per second, with as many digits as matter.
+#[derive(Clone, Copy)]
+struct Rate(f64);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            small @ ..1000.0 => write!(f, "{small:.1}"),
+            large => Count(large.round() as u64).fmt(f),
+        }
+    }
+}

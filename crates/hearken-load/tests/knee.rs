@@ -1,0 +1,348 @@
+//! The search for a knee, against simulated servers.
+
+mod report;
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use hearken_load::knee::{
+    Knee, KneeOptions, LimitedBy, Purpose, Search, Step, Trial, Trials, find_knee,
+};
+use hearken_load::{LoadError, Report};
+use proptest::prelude::*;
+
+/// A server that can do so much.
+#[derive(Clone, Debug)]
+struct Simulated {
+    capacity: f64,
+    /// The standard deviation of what it can do in a trial, as a part of that.
+    noise: f64,
+    /// How often a trial says the opposite, whatever the rate.
+    stray: f64,
+    /// For so many trials at first it can do only half.
+    cold: u32,
+    /// After an overload it can do only half until it has had so many seconds without one.
+    heavy: f64,
+    /// What the generator can do.
+    generator: f64,
+}
+
+impl Default for Simulated {
+    fn default() -> Simulated {
+        Simulated {
+            capacity: 10_000.0,
+            noise: 0.0,
+            stray: 0.0,
+            cold: 0,
+            heavy: 0.0,
+            generator: f64::INFINITY,
+        }
+    }
+}
+
+/// What came of it, and how many trials and how much time it took.
+struct Found {
+    knee: Knee,
+    recoveries: usize,
+    time: Duration,
+}
+
+fn normal(random: &mut Rng) -> f64 {
+    // Close enough.
+    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
+}
+
+fn search(server: &Simulated, options: &KneeOptions) -> Found {
+    let mut random = Rng::with_seed(options.seed ^ 0x5eed);
+    let mut search = Search::new(options);
+    let mut server = server.clone();
+    let (mut time, mut rest, mut recoveries) = (Duration::ZERO, f64::INFINITY, 0);
+    for _ in 0..1_000 {
+        let (pause, rate, duration, purpose) = match search.step() {
+            Step::Found(knee) => return Found { knee: *knee, recoveries, time },
+            Step::Try { pause, rate, duration, purpose } => (pause, rate, duration, purpose),
+        };
+        assert!(rate >= options.min_rate / 2.0 && rate <= options.max_rate * 1.000_001, "{rate}");
+        let mut capacity = server.capacity * (server.noise * normal(&mut random)).exp();
+        rest += pause.as_secs_f64();
+        if server.cold > 0 || rest < server.heavy {
+            capacity /= 2.0;
+        }
+        server.cold = server.cold.saturating_sub(1);
+        if rate > server.capacity {
+            rest = 0.0;
+        } else {
+            rest += duration.as_secs_f64();
+        }
+        recoveries += usize::from(purpose == Purpose::Recovery);
+        time += pause + duration;
+        let late = rate > server.generator;
+        let met = !late && (rate <= capacity) != (random.f64() < server.stray);
+        let trial = Trial { met, generator_late: late, replies: rate as u64, ..Trial::default() };
+        search.told(trial, pause + duration);
+    }
+    panic!("it does not end");
+}
+
+fn options(seed: u64) -> KneeOptions {
+    KneeOptions { seed, ..KneeOptions::default() }
+}
+
+/// How many of so many seeds have the capacity in their interval, in per cent; each is bounded.
+fn covered(server: &Simulated) -> u64 {
+    const SEEDS: u64 = 60;
+    let mut capacities = Rng::with_seed(7);
+    let mut told = Vec::new();
+    let covered = (0..SEEDS).filter(|&seed| {
+        let capacity = 200.0 * (5.0 * capacities.f64()).exp();
+        let Found { knee, recoveries, time } =
+            search(&Simulated { capacity, ..server.clone() }, &options(seed));
+        let tried = knee.trials.len() - recoveries;
+        assert!(tried <= 60 && time <= options(seed).most_time, "{knee}");
+        assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high), "{knee}");
+        told.push((tried, recoveries, time.as_secs(), knee.high.unwrap_or(0.0) / knee.low));
+        knee.low <= capacity && knee.high.is_some_and(|high| capacity <= high)
+    });
+    let covered = covered.count() as u64 * 100 / SEEDS;
+    told.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    println!("{covered} % of {server:?}: median {:?}, most {:?}", told[30], told[59]);
+    covered
+}
+
+#[test]
+fn a_server_that_is_always_the_same() {
+    assert!(covered(&Simulated::default()) >= 95);
+}
+
+#[test]
+fn servers_that_are_noisy_near_the_knee() {
+    for noise in [0.005, 0.03, 0.15] {
+        assert!(covered(&Simulated { noise, ..Simulated::default() }) >= 90, "{noise}");
+    }
+}
+
+#[test]
+fn servers_that_are_disturbed_now_and_then() {
+    for (stray, noise) in [(0.05, 0.02), (0.1, 0.0)] {
+        assert!(covered(&Simulated { stray, noise, ..Simulated::default() }) >= 90, "{stray}");
+    }
+}
+
+#[test]
+fn a_server_that_is_cold_at_first() {
+    for cold in [2, 9] {
+        assert!(covered(&Simulated { cold, noise: 0.01, ..Simulated::default() }) >= 90, "{cold}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_time_to_recover() {
+    let heavy = 8.0;
+    assert!(covered(&Simulated { heavy, noise: 0.01, ..Simulated::default() }) >= 90);
+}
+
+/// Where nothing disturbs it, it ends as precise as asked, and soon.
+#[test]
+fn as_precise_as_asked() {
+    for (precision, most) in [(0.1, 28), (0.02, 40), (0.005, 60)] {
+        let found = search(&Simulated::default(), &KneeOptions { precision, ..options(1) });
+        let knee = &found.knee;
+        assert_eq!((knee.limited_by, knee.complete), (LimitedBy::Server, true));
+        assert!(knee.high.unwrap() / knee.low <= 1.0 + 2.0 * precision, "{knee}");
+        assert!(knee.trials.len() - found.recoveries <= most, "{knee}");
+    }
+}
+
+/// Rates near the knee go up and down: what changes in time is not mistaken for what the rate does.
+#[test]
+fn the_order_of_rates_is_not_that_of_time() {
+    let knee = search(&Simulated { noise: 0.03, ..Simulated::default() }, &options(3)).knee;
+    let rates = knee.trials.iter().filter(|trial| trial.purpose == Purpose::Edge);
+    let rates: Vec<_> = rates.map(|trial| trial.rate).collect();
+    let up = rates.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!(rates.len() >= 8 && up * 4 >= rates.len() && up * 4 <= rates.len() * 3, "{rates:?}");
+}
+
+#[test]
+fn objectives_that_are_never_met() {
+    let found = search(&Simulated { capacity: 0.0, ..Simulated::default() }, &options(1));
+    assert_eq!(found.knee.limited_by, LimitedBy::NeverMet);
+    assert_eq!((found.knee.rate, found.knee.low), (0.0, 0.0));
+    assert!(found.knee.trials.len() < 12, "{}", found.knee);
+    assert!(found.knee.to_string().contains("none: not met even at 1.0 requests/s"));
+}
+
+#[test]
+fn a_capacity_below_the_first_rate() {
+    let found = search(&Simulated { capacity: 7.0, ..Simulated::default() }, &options(1));
+    let knee = found.knee;
+    assert_eq!(knee.limited_by, LimitedBy::Server);
+    assert!(knee.low <= 7.0 && knee.high.unwrap() >= 7.0, "{knee}");
+}
+
+#[test]
+fn objectives_that_are_met_up_to_the_highest_rate() {
+    let options = KneeOptions { max_rate: 9_000.0, ..options(1) };
+    let knee = search(&Simulated::default(), &options).knee;
+    assert_eq!((knee.limited_by, knee.rate, knee.high), (LimitedBy::MaxRate, 9_000.0, None));
+    assert!(knee.to_string().contains("above 9,000 requests/s, the highest that was allowed"));
+    let close = KneeOptions { max_rate: 10_050.0, ..options };
+    let knee = search(&Simulated::default(), &close).knee;
+    assert_eq!(knee.limited_by, LimitedBy::Server);
+    assert!(knee.rate <= 10_050.0 && knee.low <= 10_000.0, "{knee}");
+}
+
+#[test]
+fn a_generator_that_is_the_limit() {
+    let server = Simulated { capacity: 50_000.0, generator: 20_000.0, ..Simulated::default() };
+    let knee = search(&server, &options(1)).knee;
+    assert_eq!((knee.limited_by, knee.high), (LimitedBy::Generator, None));
+    assert!((18_000.0..=20_000.0).contains(&knee.rate), "{knee}");
+    assert!(knee.trials.len() < 30, "{knee}");
+    // One that is late only where the server has long failed does not stand in the way.
+    let knee = search(&Simulated { generator: 11_000.0, ..Simulated::default() }, &options(1)).knee;
+    assert_eq!(knee.limited_by, LimitedBy::Server);
+    assert!(knee.low <= 10_000.0 && knee.high.unwrap() >= 10_000.0, "{knee}");
+}
+
+#[test]
+fn a_server_that_does_not_recover() {
+    let server = Simulated { heavy: f64::INFINITY, ..Simulated::default() };
+    let mut search = Search::new(&options(1));
+    let mut broken = false;
+    let knee = loop {
+        match search.step() {
+            Step::Found(knee) => break knee,
+            Step::Try { rate, pause, duration, .. } => {
+                broken |= rate > server.capacity;
+                let trial = Trial { met: !broken, replies: 1, ..Trial::default() };
+                search.told(trial, pause + duration);
+            }
+        }
+    };
+    assert!(knee.notes[0].contains("did not recover"), "{knee}");
+    assert_eq!(knee.limited_by, LimitedBy::Unfinished);
+    assert_eq!((knee.rate, knee.low), (6_400.0, 6_400.0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever a server answers.
+    #[test]
+    fn it_always_ends(
+        seed: u64,
+        likely in 0.0..=1.0f64,
+        late in 0.0..=1.0f64,
+        max_rate in 1.0..1e6f64,
+        start in 0.1..1e4f64,
+        most_trials in 0..40u32,
+        seconds in 0..300u64,
+    ) {
+        let options = KneeOptions {
+            seed, max_rate, start, most_trials, most_time: Duration::from_secs(seconds),
+            precision: 0.05, ..KneeOptions::default()
+        };
+        let mut search = Search::new(&options);
+        let mut random = Rng::with_seed(seed);
+        let (mut steps, mut time) = (0, Duration::ZERO);
+        let knee = loop {
+            prop_assert_eq!(search.step(), search.step());
+            match search.step() {
+                Step::Found(knee) => break knee,
+                Step::Try { pause, rate, duration, purpose } => {
+                    prop_assert!(rate > 0.0 && rate <= max_rate * 1.000_001);
+                    steps += u32::from(purpose != Purpose::Recovery);
+                    time += pause + duration;
+                    let generator_late = random.f64() < late;
+                    let met = random.f64() < likely;
+                    let replies = random.u64(0..3);
+                    let trial = Trial { met, replies, generator_late, ..Trial::default() };
+                    search.told(trial, pause + duration);
+                }
+            }
+        };
+        prop_assert!(steps <= most_trials && time <= options.most_time);
+        prop_assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high));
+        let json = serde_json::to_string(&knee).unwrap();
+        let back: Knee = serde_json::from_str(&json).unwrap();
+        prop_assert_eq!(back.trials.len(), knee.trials.len());
+        prop_assert_eq!(back.limited_by, knee.limited_by);
+        prop_assert_eq!(knee.to_string().lines().filter(|line| line.contains("knee  ")).count(), 1);
+    }
+}
+
+/// Stands for a server, behind what a load reports of it.
+struct Fake {
+    capacity: f64,
+    paused: Duration,
+    told: Vec<Trial>,
+    stop_after: usize,
+}
+
+impl Trials for Fake {
+    fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError> {
+        let over = if rate > self.capacity { 100 } else { 1 };
+        let mut report = report::of(&vec![over; 50], 0);
+        report.url = "http://fake/".to_owned();
+        report.offered_rate = rate;
+        report.duration_s = duration.as_secs_f64();
+        report.reply_rate = 50.0 / report.duration_s;
+        report.requests.waited = if over > 1 { 40 } else { 0 };
+        Ok(report)
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        self.paused += time;
+        self.told.len() < self.stop_after
+    }
+
+    fn told(&mut self, trial: &Trial) {
+        self.told.push(trial.clone());
+    }
+}
+
+#[test]
+fn it_drives_a_load() {
+    let mut fake =
+        Fake { capacity: 1_000.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 999 };
+    let knee = find_knee(&options(1), &mut fake).unwrap();
+    assert_eq!((knee.url.as_str(), knee.limited_by), ("http://fake/", LimitedBy::Server));
+    assert!(knee.low <= 1_000.0 && knee.high.unwrap() >= 1_000.0, "{knee}");
+    assert_eq!(fake.told, knee.trials);
+    assert!(fake.paused >= knee.trials.len() as u32 * options(1).pause);
+    let failed = knee.trials.iter().find(|trial| !trial.met).unwrap();
+    assert_eq!(failed.judgements.len(), 3);
+    assert!(failed.rate > 1_000.0 && failed.p99_ns >= 100_000_000);
+    assert!(knee.notes[0].contains("use more connections"), "{knee}");
+    assert!(knee.to_string().contains("not met: p99\n"), "{knee}");
+    assert!(knee.to_string().lines().last().unwrap().contains("95 % interval"), "{knee}");
+}
+
+#[test]
+fn stopped_before_its_time_it_tells_what_it_knows() {
+    let mut fake =
+        Fake { capacity: 1_000.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 3 };
+    let knee = find_knee(&options(1), &mut fake).unwrap();
+    assert_eq!((knee.complete, knee.limited_by), (false, LimitedBy::Unfinished));
+    assert_eq!((knee.trials.len(), knee.low, knee.high), (3, 400.0, None));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let base = KneeOptions::default;
+    for options in [
+        KneeOptions { precision: 0.0, ..base() },
+        KneeOptions { precision: f64::NAN, ..base() },
+        KneeOptions { max_rate: f64::INFINITY, ..base() },
+        KneeOptions { max_rate: 0.0, ..base() },
+        KneeOptions { min_rate: 0.0, ..base() },
+        KneeOptions { start: -1.0, ..base() },
+        KneeOptions { trial: Duration::ZERO, ..base() },
+    ] {
+        let mut fake =
+            Fake { capacity: 1.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 0 };
+        assert!(find_knee(&options, &mut fake).is_err(), "{options:?}");
+        assert_eq!(fake.paused, Duration::ZERO);
+    }
+}
