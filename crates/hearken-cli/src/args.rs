@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
-use hearken_load::{Count, Distribution, Expect, Profile};
+use hearken_load::{Count, Distribution, Expect, Objectives, Profile};
 
 use crate::load::command::LoadCommand;
 use crate::load::output::OutputArgs;
@@ -25,7 +25,8 @@ Examples:
   hearken lab quick
   hearken mechanisms
 
-Exit status: 0 on success, 1 when it failed on the way, 2 when it cannot be done as asked.")]
+Exit status: 0 on success, 1 when it failed on the way, 2 when it cannot be done as asked,
+3 when it did not meet the objectives that it was given (load --slo, --find-knee).")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -189,6 +190,10 @@ Examples:
       While 10,000 other connections are held idle.
   hearken load http://127.0.0.1:8080/ --rate 0 --idle 100000 --idle-request
       Nothing but idle ones, each of which has made a request, until it is interrupted.
+  hearken load http://127.0.0.1:8080/ --rate 2000 --slo 'p99<5ms,errors<0.1%'
+      Exits with 3 unless that is met.
+  hearken load http://127.0.0.1:8080/ --find-knee --slo 'p99<5ms,errors<0.1%'
+      The highest rate at which it is met, with its 95 % interval; some minutes.
   hearken load http://127.0.0.1:8080/ --lockstep 50 --requests 100000
       Rounds of 50 requests, each begun when the last is answered: to count what the server does.
   hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
@@ -325,6 +330,8 @@ pub(crate) struct LoadArgs {
     /// Say "ready" after the warm-up; then, for each number on stdin, make as many and tell of them
     #[arg(long, hide = true, requires = "lockstep", conflicts_with_all = ["requests", "json"])]
     pub(crate) on_demand: bool,
+    #[command(flatten)]
+    pub(crate) knee: KneeArgs,
     /// Say "prepared" on stdout when the first request is about to be made
     #[arg(long, hide = true)]
     pub(crate) announce: bool,
@@ -350,6 +357,39 @@ pub(crate) struct LoadArgs {
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
+}
+
+/// What the server is held to.
+#[derive(Args)]
+pub(crate) struct KneeArgs {
+    /// Exit with 3 if these objectives are not met, such as p99<5ms,errors<0.1%,rate>=99%. There are
+    /// pN, mean and max of the latency, also service.pN and connect.pN, errors, rate, idle. Requests
+    /// that fail count as longer than any limit
+    #[arg(long, value_name = "OBJECTIVES", conflicts_with = "lockstep")]
+    pub(crate) slo: Option<Objectives>,
+    /// Search for the highest rate that meets the objectives [default: p99<50ms,errors<0.1%,rate>=99%]
+    #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
+        "trace", "access_log", "watch", "lockstep", "announce"])]
+    pub(crate) find_knee: bool,
+    /// How long each rate is tried
+    #[arg(long, value_name = "TIME", default_value = "3s", requires = "find_knee", value_parser = patience)]
+    pub(crate) trial: Duration,
+    /// The highest rate that is tried
+    #[arg(long, value_name = "R", default_value = "1000000", requires = "find_knee")]
+    pub(crate) max_rate: f64,
+    /// How narrow its 95 % interval is to be, to each side; it ends after 60 trials or 15 minutes in
+    /// any case
+    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "find_knee", value_parser = share)]
+    pub(crate) precision: f64,
+}
+
+/// Parses a share: `2%` or `0.02`.
+fn share(text: &str) -> Result<f64, String> {
+    let (number, of) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    match number.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number / of),
+        _ => Err(format!("\"{text}\" is no share; write one such as 2% or 0.02")),
+    }
 }
 
 /// Where it is said what to ask for.

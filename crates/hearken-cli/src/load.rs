@@ -14,7 +14,7 @@ use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
 use crate::live::Live;
 use crate::time::duration;
 use crate::watched::Watched;
-use crate::{Failure, lockstep, mechanisms, signals};
+use crate::{Failure, load_knee, lockstep, mechanisms, signals};
 
 pub(crate) mod command;
 pub(crate) mod output;
@@ -39,6 +39,9 @@ fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
     if let Some(batch) = args.lockstep {
         return lockstep::run(args, batch);
     }
+    if args.knee.find_knee {
+        return load_knee::run(args);
+    }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
     let outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
     let stop = Stop::new();
@@ -48,19 +51,26 @@ fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
     let announce = args.announce;
     let live = Live::on_stderr(args.progress);
     let mut shown = Shown { announce, json_on_stdout, live, watched };
+    let objectives = args.knee.slo.clone().unwrap_or_default();
     let config = config(args)?;
+    objectives.measurable(&config).map_err(Failure::usage)?;
     let report = hearken_load::run(&config, &mut shown, &stop);
     let Shown { mut live, watched, .. } = shown;
     live.clear();
     let mut report = report.map_err(Failure::usage)?;
     watched.conclude(&mut report);
+    report.objectives = objectives.judge(&report);
     output::sign(&mut report);
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }
     outputs.tell(&report)?;
-    Ok(ExitCode::SUCCESS)
+    let met = report.objectives.iter().all(|judgement| judgement.met);
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
+
+/// The status where objectives are not met.
+pub(crate) const NOT_MET: u8 = 3;
 
 /// Where the result goes.
 pub(crate) enum Sink {

@@ -9,6 +9,7 @@ mod args;
 mod lab;
 mod live;
 mod load;
+mod load_knee;
 mod lockstep;
 mod manual;
 mod mechanisms;

@@ -227,6 +227,58 @@ fn a_load_reports_what_the_server_did() {
 }
 
 #[test]
+fn objectives_set_the_exit_status() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let args = ["load", &format!("{url}/1b"), "--rate", "300", "--duration", "200ms", "--slo"];
+    for (objectives, status) in [("p99<60s,errors<=0%", 0), ("p99<60s,p50<1ns,errors<=0%", 3)] {
+        let output = run(&[&args[..], &[objectives]].concat());
+        let out = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(status), "{out}");
+        assert!(out.contains("  objective  p99 < 60 s: met, "), "{out}");
+        assert_eq!(out.contains("p50 < 1 ns: not met, "), status == 3, "{out}");
+    }
+    let output = run(&[&args[..], &["p99<5"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("ns, us, ms or s"), "{}", text(&output.stderr));
+    refused(&[&args[..], &["idle>=99%"]].concat(), "no idle connections");
+    refused(&["load", &url, "--rate", "0", "--idle", "1", "--slo", "p99<5ms"], "no requests");
+}
+
+#[test]
+fn a_knee_is_searched_for() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let search = ["load", &format!("{url}/1b"), "--find-knee", "--trial", "200ms", "--json", "-"];
+    let output =
+        run(&[&search[..], &["--slo", "errors<=0%", "--max-rate", "50", "--seed", "5"]].concat());
+    let knee: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{knee}");
+    assert_eq!(
+        (&knee["schema"], &knee["limited_by"]),
+        (&"hearken-knee/1".into(), &"max-rate".into())
+    );
+    assert_eq!(
+        (&knee["rate"], &knee["high"], &knee["seed"]),
+        (&50.0.into(), &Value::Null, &5.into())
+    );
+    assert_eq!(text(&output.stderr).lines().count(), knee["trials"].as_array().unwrap().len());
+    // Nobody listens there.
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", dead.local_addr().unwrap());
+    drop(dead);
+    let output = run(&["load", &url, "--find-knee", "--trial", "200ms"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("does a server listen there?"));
+    refused(&["load", &url, "--find-knee", "--precision", "0%"], "precision");
+    refused(&["load", &url, "--find-knee", "--max-rate", "inf"], "highest rate");
+    for senseless in [&["--find-knee", "--rate", "5"][..], &["--trial", "5s"]] {
+        let output = run(&[&["load", &url], senseless].concat());
+        assert_eq!(output.status.code(), Some(2), "{senseless:?}");
+    }
+}
+
+#[test]
 fn rounds_are_made_in_lockstep_and_on_demand() {
     let dir = site();
     let (_server, url) = serve(dir.path(), &[]);

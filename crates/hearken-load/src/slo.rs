@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::report::Report;
+use crate::config::Config;
+use crate::report::{Model, Report};
 
 mod figure;
 mod judge;
@@ -77,6 +78,28 @@ impl Objectives {
     /// Each objective of a load that gave `report`, in order.
     pub fn judge(&self, report: &Report) -> Vec<Judgement> {
         self.0.iter().map(|objective| objective.judge(report)).collect()
+    }
+
+    /// Refuses those that a load cannot be judged by, as it has no requests or no idle connections.
+    ///
+    /// # Errors
+    /// Says which, and why.
+    pub fn measurable(&self, config: &Config) -> Result<(), ObjectiveError> {
+        let silent = config.is_silent() && config.model != Some(Model::Closed);
+        let missing = |of: &&Objective| match of.figure {
+            Figure::Idle => config.idle == 0,
+            _ => silent,
+        };
+        match self.0.iter().find(missing) {
+            None => Ok(()),
+            Some(of) => Err(ObjectiveError {
+                text: of.to_string(),
+                reason: match of.figure {
+                    Figure::Idle => "there are no idle connections to be held".to_owned(),
+                    _ => "no requests are made".to_owned(),
+                },
+            }),
+        }
     }
 
     /// Each of them.

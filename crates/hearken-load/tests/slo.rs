@@ -2,7 +2,9 @@
 
 mod report;
 
-use hearken_load::{Judgement, Measured, NoValue, Objective, Objectives, Report};
+use hearken_load::{
+    Config, Judgement, Measured, Model, NoValue, Objective, Objectives, Profile, Report,
+};
 use proptest::prelude::*;
 
 fn judge(objective: &str, report: &Report) -> Judgement {
@@ -97,6 +99,19 @@ fn what_was_not_measured_is_not_met() {
         let judged = judge(objective, &report::of(&[], 0));
         assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Nothing), false));
     }
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let measurable = |text: &str, rate, idle, model| {
+        let read: Objectives = text.parse().unwrap();
+        let config = Config { rate: Profile::constant(rate), idle, model, ..Config::default() };
+        read.measurable(&config).map_err(|error| error.to_string())
+    };
+    assert_eq!(measurable("p99<1s,errors<1%,idle>=99%", 5.0, 1, None), Ok(()));
+    assert!(measurable("p99<1s,idle>=99%", 5.0, 0, None).unwrap_err().contains("no idle"));
+    assert!(measurable("idle>=1,rate>=1", 0.0, 1, None).unwrap_err().contains("\"rate>=1\""));
+    assert_eq!(measurable("rate>=1", 0.0, 0, Some(Model::Closed)), Ok(()));
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! `hearken load --find-knee`.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hearken_load::knee::{KneeOptions, Trial, Trials, find_knee};
+use hearken_load::{Config, LoadError, Profile, Report, Stop};
+
+use crate::args::LoadArgs;
+use crate::load::{NOT_MET, Sink, config};
+use crate::{Failure, signals};
+
+/// How often a pause looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
+    let sink = Sink::open(args.json.as_deref())?;
+    let defaults = KneeOptions::default();
+    let options = KneeOptions {
+        objectives: args.knee.slo.clone().unwrap_or(defaults.objectives),
+        trial: args.knee.trial,
+        max_rate: args.knee.max_rate,
+        precision: args.knee.precision,
+        // Of a size that can be typed.
+        seed: args.seed.unwrap_or_else(|| fastrand::u32(..).into()),
+        ..defaults
+    };
+    let config = config(args)?;
+    options.objectives.measurable(&config).map_err(Failure::usage)?;
+    let stop = Stop::new();
+    let raised = stop.clone();
+    signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
+    let mut loads = Loads { config, seed: options.seed, stop };
+    let knee = find_knee(&options, &mut loads).map_err(Failure::usage)?;
+    let met = knee.rate > 0.0;
+    sink.tell(&knee)?;
+    Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
+}
+
+/// The same load again and again, at one rate after the other.
+struct Loads {
+    config: Config,
+    /// Of the next one's arrivals.
+    seed: u64,
+    stop: Stop,
+}
+
+impl Trials for Loads {
+    fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError> {
+        self.seed = self.seed.wrapping_add(1);
+        let config = Config {
+            rate: Profile::constant(rate),
+            duration: Some(duration),
+            seed: Some(self.seed),
+            ..self.config.clone()
+        };
+        hearken_load::run(&config, &mut (), &self.stop)
+    }
+
+    fn pause(&mut self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        while !self.stop.is_raised() {
+            match end.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => return true,
+                left => thread::sleep(left.min(LOOK)),
+            }
+        }
+        false
+    }
+
+    fn told(&mut self, trial: &Trial) {
+        eprintln!("{trial}");
+    }
+}
