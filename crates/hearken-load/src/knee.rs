@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadError;
@@ -20,6 +21,12 @@ pub const SCHEMA: &str = "hearken-knee/1";
 
 /// What a server is held to where nothing else is said.
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
+
+/// The generator's lateness is a good part of the latency from one in so many.
+const GOOD_PART: u64 = 4;
+
+/// A generator that uses so much of its processors has none left.
+const BUSY: f64 = 0.95;
 
 /// How a knee is searched for.
 #[derive(Clone, PartialEq, Debug)]
@@ -164,6 +171,8 @@ pub struct Trial {
     pub p50_ns: u64,
     /// 99 % are not.
     pub p99_ns: u64,
+    /// 99 % of the requests were made no later than this after their time, in nanoseconds.
+    pub lateness_p99_ns: u64,
     /// Requests whose time came.
     pub intended: u64,
     /// Requests that found no free connection at their time.
@@ -172,15 +181,20 @@ pub struct Trial {
     pub replies: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Whether the generator was late itself, or ran out of descriptors or ports.
+    /// What part of its processors the generator used: of one for each of its threads.
+    pub generator_busy: f64,
+    /// Whether the generator is to blame for what it measured: it was later than it warns of, and
+    /// that is a good part of the latency; or it had no processor, descriptor or port left.
     pub generator_late: bool,
 }
 
 impl Trial {
-    /// What `report` says of it.
-    pub fn of(report: &Report, objectives: &Objectives) -> Trial {
+    /// What `report` says of it, and of a generator that used so much of its processors.
+    pub fn of(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
         let judgements = objectives.judge(report);
-        let late = Duration::from_nanos(report.lateness_ns.p99) > LATE;
+        let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
+        let late = Duration::from_nanos(lateness) > LATE && lateness >= latency / GOOD_PART;
+        let short = report.errors.fd_unavail + report.errors.addr_unavail > 0;
         Trial {
             rate: report.offered_rate,
             purpose: Purpose::default(),
@@ -189,11 +203,13 @@ impl Trial {
             reply_rate: report.reply_rate,
             p50_ns: report.latency_ns.p50,
             p99_ns: report.latency_ns.p99,
+            lateness_p99_ns: report.lateness_ns.p99,
             intended: report.requests.intended,
             waited: report.requests.waited,
             replies: report.requests.replies,
             errors: report.requests.failed,
-            generator_late: late || report.errors.fd_unavail + report.errors.addr_unavail > 0,
+            generator_busy: busy,
+            generator_late: late || short || busy >= BUSY,
         }
     }
 }
@@ -233,11 +249,14 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
         if !trials.pause(pause) {
             break search.end();
         }
+        let (offered, used) = (Instant::now(), processor_time());
         let report = trials.run(rate, duration)?;
         if !report.complete {
             break search.end();
         }
-        search.told(Trial::of(&report, &options.objectives), began.elapsed());
+        let had = offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
+        let busy = processor_time().saturating_sub(used).as_secs_f64() / had;
+        search.told(Trial::of(&report, &options.objectives, busy), began.elapsed());
         url = report.url;
         if let Some(trial) = search.last() {
             trials.told(trial);
@@ -255,4 +274,9 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
         );
     }
     Ok(knee)
+}
+
+/// What this process has used so far.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use hearken_load::knee::{
     Knee, KneeOptions, LimitedBy, Purpose, Search, Step, Trial, Trials, find_knee,
 };
-use hearken_load::{LoadError, Report};
+use hearken_load::{Errors, LoadError, Report};
 use proptest::prelude::*;
 
 /// A server that can do so much.
@@ -317,6 +317,21 @@ fn it_drives_a_load() {
     assert!(knee.notes[0].contains("use more connections"), "{knee}");
     assert!(knee.to_string().contains("not met: p99\n"), "{knee}");
     assert!(knee.to_string().lines().last().unwrap().contains("95 % interval"), "{knee}");
+}
+
+#[test]
+fn a_trial_knows_whether_its_generator_was_the_limit() {
+    const MS: u64 = 1_000_000;
+    let blamed = |lateness_ms: u64, latency_ms: u64, busy: f64, no_ports: u64| {
+        let mut report = report::of(&[latency_ms; 100], no_ports);
+        report.lateness_ns.p99 = lateness_ms * MS;
+        report.errors = Errors { addr_unavail: no_ports, ..Errors::default() };
+        Trial::of(&report, &KneeOptions::default().objectives, busy).generator_late
+    };
+    assert!(!blamed(0, 100, 0.5, 0) && !blamed(1, 2, 0.5, 0));
+    // Late, but the server made them wait for much longer.
+    assert!(!blamed(5, 100, 0.5, 0) && blamed(6, 20, 0.5, 0) && blamed(50, 60, 0.5, 0));
+    assert!(blamed(0, 100, 0.99, 0) && blamed(0, 100, 0.5, 1));
 }
 
 #[test]

@@ -13,7 +13,7 @@ impl fmt::Display for Knee {
         write!(f, "  trials     {} in {:.0} s", self.trials.len() - recoveries, self.elapsed_s)?;
         writeln!(f, ", and {recoveries} to see the server recover (seed {})\n", self.seed)?;
         write!(f, "  {:>10} {:>10} {:>10}", "rate", "replies/s", "p50")?;
-        writeln!(f, " {:>10} {:>9}", "p99", "failed")?;
+        writeln!(f, " {:>10} {:>10} {:>9}", "p99", "lateness", "failed")?;
         let mut trials: Vec<_> =
             self.trials.iter().filter(|of| of.purpose != Purpose::Recovery).collect();
         trials.sort_by(|a, b| a.rate.total_cmp(&b.rate));
@@ -34,8 +34,8 @@ impl fmt::Display for Knee {
             }
             (LimitedBy::Generator, _) => writeln!(
                 f,
-                "above {rate} requests/s: the generator, not the server, was the limit; give it a \
-                 processor of its own, or use several"
+                "above {rate} requests/s: the generator was the limit, and the server's knee lies \
+                 above; give it a processor of its own, more threads, or use several machines"
             ),
             (LimitedBy::MaxRate, _) => {
                 writeln!(f, "above {rate} requests/s, the highest that was allowed")
@@ -57,10 +57,11 @@ impl fmt::Display for Knee {
 /// A line of the table.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99] = [self.p50_ns, self.p99_ns].map(|nanos| Human(nanos).to_string());
+        let [p50, p99, late] =
+            [self.p50_ns, self.p99_ns, self.lateness_p99_ns].map(|nanos| Human(nanos).to_string());
         let (rate, replies) = (Rate(self.rate).to_string(), Rate(self.reply_rate).to_string());
         let failed = Count(self.errors).to_string();
-        write!(f, "  {rate:>10} {replies:>10} {p50:>10} {p99:>10} {failed:>9}   ")?;
+        write!(f, "  {rate:>10} {replies:>10} {p50:>10} {p99:>10} {late:>10} {failed:>9}   ")?;
         f.write_str(if self.met { "met" } else { "not met:" })?;
         for judgement in self.judgements.iter().filter(|judgement| !judgement.met) {
             write!(f, " {}", judgement.objective.figure())?;
@@ -68,7 +69,7 @@ impl fmt::Display for Trial {
         if self.purpose == Purpose::Recovery {
             f.write_str(" (recovery)")?;
         }
-        f.write_str(if self.generator_late { " (the generator was late)" } else { "" })
+        f.write_str(if self.generator_late && !self.met { " (the generator)" } else { "" })
     }
 }
 
