@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::LoadError;
-use crate::report::Report;
+use crate::report::{Model, Report};
 use crate::slo::{Judgement, Objectives};
 use crate::warning::LATE;
 
@@ -37,7 +37,7 @@ pub struct KneeOptions {
     pub trial: Duration,
     /// The rest before each.
     pub pause: Duration,
-    /// The first rate that is tried, in requests per second.
+    /// The first rate that is tried, in arrivals per second.
     pub start: f64,
     /// The lowest.
     pub min_rate: f64,
@@ -100,11 +100,13 @@ pub struct Knee {
     pub schema: String,
     /// The server that was asked, and for what.
     pub url: String,
+    /// What arrives at its rate.
+    pub model: Model,
     /// False if it was stopped before its time.
     pub complete: bool,
     /// What each trial was to meet.
     pub objectives: Objectives,
-    /// The highest rate that meets them, in requests per second: half of the trials at it would.
+    /// The highest rate that meets them, in arrivals per second: half of the trials at it would.
     pub rate: f64,
     /// It is no lower than this with a probability of 97.5 %.
     pub low: f64,
@@ -157,7 +159,7 @@ pub enum Purpose {
 /// A rate, offered for some time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// Requests per second.
+    /// Arrivals per second.
     pub rate: f64,
     /// What for.
     pub purpose: Purpose,
@@ -216,7 +218,7 @@ impl Trial {
 
 /// Who offers the load of a search.
 pub trait Trials {
-    /// Offers `rate` requests per second for `duration`. A report that is not complete ends the
+    /// Offers `rate` arrivals per second for `duration`. A report that is not complete ends the
     /// search.
     ///
     /// # Errors
@@ -239,7 +241,7 @@ pub trait Trials {
 pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee, LoadError> {
     options.check()?;
     let mut search = Search::new(options);
-    let mut url = String::new();
+    let (mut url, mut model) = (String::new(), Model::default());
     let mut knee = loop {
         let (pause, rate, duration) = match search.step() {
             Step::Found(knee) => break *knee,
@@ -257,12 +259,12 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
         let had = offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
         let busy = processor_time().saturating_sub(used).as_secs_f64() / had;
         search.told(Trial::of(&report, &options.objectives, busy), began.elapsed());
-        url = report.url;
+        (url, model) = (report.url, report.model);
         if let Some(trial) = search.last() {
             trials.told(trial);
         }
     };
-    knee.url = url;
+    (knee.url, knee.model) = (url, model);
     let near = |trial: &&Trial| !trial.met && trial.rate <= knee.rate * 1.25;
     let failed = knee.trials.iter().filter(near).count();
     let waited = |trial: &&Trial| near(trial) && trial.waited * 10 > trial.intended;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::posterior::Posterior;
 use super::{Knee, KneeOptions, LimitedBy, Purpose, SCHEMA, Trial};
+use crate::report::Model;
 
 /// Trials near the knee, at least: fewer say too little of how steep it is.
 const FEWEST_AT_THE_EDGE: u32 = 8;
@@ -21,7 +22,7 @@ pub enum Step {
     Try {
         /// Before it, without load.
         pause: Duration,
-        /// Requests per second.
+        /// Arrivals per second.
         rate: f64,
         /// For how long.
         duration: Duration,
@@ -177,7 +178,7 @@ impl Search {
             if self.recovering == Some(MOST_RECOVERIES) {
                 self.notes.push(format!(
                     "the server did not recover: it does not meet them even at {rate:.1} \
-                     requests/s, after {MOST_RECOVERIES} pauses",
+                     per second, after {MOST_RECOVERIES} pauses",
                 ));
                 self.over = Some(self.so_far());
             }
@@ -315,6 +316,7 @@ impl Search {
         Knee {
             schema: SCHEMA.to_owned(),
             url: String::new(),
+            model: Model::default(),
             complete: self.over.is_some(),
             objectives: self.options.objectives.clone(),
             rate,

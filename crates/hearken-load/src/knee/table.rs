@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{Knee, LimitedBy, Purpose, Trial};
+use crate::report::Model;
 use crate::summary::{Count, Human};
 
 impl fmt::Display for Knee {
@@ -24,31 +25,36 @@ impl fmt::Display for Knee {
             writeln!(f, "  note       {note}")?;
         }
         let (rate, low, high) = (Rate(*rate), Rate(*low), high.map(Rate));
+        let each = match self.model {
+            Model::Connections => "connections/s",
+            Model::Sessions => "sessions/s",
+            Model::Requests | Model::Closed => "requests/s",
+        };
         write!(f, "  knee       ")?;
         match (self.limited_by, high) {
             (LimitedBy::Server, Some(high)) => {
-                writeln!(f, "{rate} requests/s; 95 % interval {low} to {high}")
+                writeln!(f, "{rate} {each}; 95 % interval {low} to {high}")
             }
             (LimitedBy::Server, None) => {
-                writeln!(f, "{rate} requests/s; 95 % interval from {low} to above what was allowed")
+                writeln!(f, "{rate} {each}; 95 % interval from {low} to above what was allowed")
             }
             (LimitedBy::Generator, _) => writeln!(
                 f,
-                "above {rate} requests/s: the generator was the limit, and the server's knee lies \
+                "above {rate} {each}: the generator was the limit, and the server's knee lies \
                  above; give it a processor of its own, more threads, or use several machines"
             ),
             (LimitedBy::MaxRate, _) => {
-                writeln!(f, "above {rate} requests/s, the highest that was allowed")
+                writeln!(f, "above {rate} {each}, the highest that was allowed")
             }
             (LimitedBy::NeverMet, Some(high)) => {
-                writeln!(f, "none: not met even at {high} requests/s")
+                writeln!(f, "none: not met even at {high} {each}")
             }
             (LimitedBy::NeverMet, None) => writeln!(f, "none: never met"),
             (LimitedBy::Unfinished, Some(high)) => {
-                writeln!(f, "not found before the end; between {low} and {high} requests/s")
+                writeln!(f, "not found before the end; between {low} and {high} {each}")
             }
             (LimitedBy::Unfinished, None) => {
-                writeln!(f, "not found before the end; above {low} requests/s")
+                writeln!(f, "not found before the end; above {low} {each}")
             }
         }
     }
