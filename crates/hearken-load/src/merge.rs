@@ -181,6 +181,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         bytes: total!(parts, bytes, Bytes { received, sent }),
         intervals: Vec::new(),
         histograms,
+        objectives: Vec::new(),
         server: server(parts, started_unix_ns),
         command: first.command.clone(),
         machine: joined(parts, "; ", |part| &part.machine),

@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use hearken_load::{
-    Arrivals, Errors, Histogram, Histograms, Idle, Model, Report, Requests, SCHEMA,
-};
+use hearken_load::{Errors, Histogram, Histograms, Report, Requests, SCHEMA};
 
 /// Of requests whose replies took so long, and of so many more that failed.
 pub fn of(latencies_ms: &[u64], failed: u64) -> Report {
@@ -16,38 +14,16 @@ pub fn of(latencies_ms: &[u64], failed: u64) -> Report {
     Report {
         schema: SCHEMA.to_owned(),
         complete: true,
-        started_unix_ns: 0,
-        url: String::new(),
-        workload: String::new(),
-        model: Model::Requests,
-        rate: String::new(),
         offered_rate: (replies + failed) as f64,
         duration_s: 1.0,
-        arrivals: Arrivals::Poisson,
         connections: 1,
-        per_connection: None,
         threads: 1,
-        seed: 0,
-        events: String::new(),
         requests: Requests { intended: replies + failed, replies, failed, ..Requests::default() },
-        sessions: Default::default(),
-        status: Default::default(),
         reply_rate: replies as f64,
-        reply_rate_samples: Default::default(),
         latency_ns: latency.quantiles(),
-        service_ns: Default::default(),
-        connect_ns: Default::default(),
-        lateness_ns: Default::default(),
         errors: Errors { client_timo: failed, ..Errors::default() },
-        timeouts: Default::default(),
         connections_opened: 1,
-        idle: Idle::default(),
-        tls: Default::default(),
-        bytes: Default::default(),
-        intervals: Vec::new(),
         histograms: Histograms { latency, ..Histograms::default() },
-        server: None,
-        objectives: Vec::new(),
-        warnings: Vec::new(),
+        ..Report::default()
     }
 }
