@@ -16,6 +16,7 @@ use crate::channel::{Channel, Scratch};
 use crate::config::Config;
 use crate::connection::{Connection, Next, Request, Stage};
 use crate::failure::{Failure, Limit};
+use crate::reply::Seen;
 use crate::report::Model;
 use crate::share::Share;
 use crate::tally::Tally;
@@ -64,6 +65,7 @@ pub(crate) struct Active {
     /// When connections of a closed loop that could not be had are tried again.
     retries: VecDeque<Time>,
     random: fastrand::Rng,
+    seen: Seen,
     scratch: Scratch,
     /// Where the requests of a burst are put together.
     burst: Vec<u8>,
@@ -108,6 +110,7 @@ impl Active {
             waiting: VecDeque::new(),
             retries: VecDeque::new(),
             random: fastrand::Rng::with_seed(share.seed(!seed)),
+            seen: Seen::default(),
             scratch: Scratch::default(),
             burst: Vec::new(),
         }

@@ -1,6 +1,6 @@
 //! Bytes of a connection in, "the reply is complete" out.
 
-use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseParser};
+use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, ResponseParser};
 
 /// What is accepted of servers is generous: they are to be measured, not judged.
 const LIMITS: Limits = Limits { head_bytes: 64 * 1024, fields: 1000, target_bytes: 0 };
@@ -26,6 +26,29 @@ pub(crate) struct Done {
     pub(crate) content: u64,
 }
 
+/// The last head that came in one piece, and what it said. A server sends the same one again and
+/// again, but for the date: it need not be parsed each time.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    head: Vec<u8>,
+    said: Option<(Method<'static>, Done, ResponseBody)>,
+}
+
+impl Seen {
+    /// What `bytes` say that begin with the same head, in answer to a request of the same method.
+    #[inline]
+    fn again(&self, bytes: &[u8], method: Method<'static>) -> Option<(Done, ResponseBody)> {
+        let (of, done, body) = self.said?;
+        (of == method && bytes.starts_with(&self.head)).then_some((done, body))
+    }
+
+    fn note(&mut self, head: &[u8], method: Method<'static>, done: Done, body: ResponseBody) {
+        self.head.clear();
+        self.head.extend_from_slice(head);
+        self.said = Some((method, done, body));
+    }
+}
+
 impl Reply {
     /// Forgets what came so far. Not needed after a complete reply.
     pub(crate) fn reset(&mut self) {
@@ -39,10 +62,10 @@ impl Reply {
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
-        method: Method<'_>,
+        method: Method<'static>,
         interim: impl FnMut(u16),
     ) -> Result<Option<Done>, Malformed> {
-        let mut done = self.next(&mut bytes, method, interim, |_| ())?;
+        let mut done = self.next(&mut bytes, method, None, interim, |_| ())?;
         if let Some(done) = &mut done {
             // What nobody asked for leaves the two sides out of step.
             done.keep_alive &= bytes.is_empty();
@@ -51,16 +74,27 @@ impl Reply {
     }
 
     /// As [`feed`](Reply::feed), where several requests are under way: `bytes` keeps what comes
-    /// after the reply. `content` is told what the reply contains, piece by piece.
+    /// after the reply. What it says is taken from `seen` if it begins as the last one there.
+    /// `content` is told what the reply contains, piece by piece.
     pub(crate) fn next(
         &mut self,
         bytes: &mut &[u8],
-        method: Method<'_>,
+        method: Method<'static>,
+        mut seen: Option<&mut Seen>,
         mut interim: impl FnMut(u16),
         mut content: impl FnMut(&[u8]),
     ) -> Result<Option<Done>, Malformed> {
         while self.body.is_none() {
             let carried = self.head.len();
+            if carried == 0
+                && let Some(seen) = &seen
+                && let Some((done, body)) = seen.again(bytes, method)
+            {
+                self.done = done;
+                self.body = Some(BodyReader::new(body, u64::MAX, &LIMITS)?);
+                *bytes = bytes.get(seen.head.len()..).unwrap_or_default();
+                break;
+            }
             if carried > 0 {
                 self.head.extend_from_slice(bytes);
             }
@@ -79,6 +113,11 @@ impl Reply {
                 let keep_alive = response.keep_alive && status != 101;
                 self.done = Done { status, keep_alive, content: 0 };
                 self.body = Some(BodyReader::new(response.body, u64::MAX, &LIMITS)?);
+                if carried == 0
+                    && let Some(seen) = &mut seen
+                {
+                    seen.note(&head[..taken], method, self.done, response.body);
+                }
             }
             *bytes = bytes.get(taken..).unwrap_or_default();
             self.head.clear();
@@ -111,7 +150,7 @@ mod tests {
     use hearken_http::Method;
     use proptest::prelude::*;
 
-    use super::{Done, Reply};
+    use super::{Done, Reply, Seen};
 
     const CASES: &[(&str, Method<'static>, Done)] = &[
         (
@@ -171,17 +210,36 @@ mod tests {
         assert!(!done.keep_alive);
     }
 
+    /// A head that is the beginning of another is not taken for it, nor one for another method's.
+    #[test]
+    fn what_was_seen_is_not_taken_for_something_else() {
+        let mut last = Seen::default();
+        let mut of = |text: &str, method| {
+            let mut bytes = text.as_bytes();
+            Reply::default().next(&mut bytes, method, Some(&mut last), |_| (), |_| ()).unwrap()
+        };
+        let done = |content| Some(Done { status: 200, keep_alive: true, content });
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(of(text, Method::Get), done(2));
+        assert_eq!(of(text, Method::Get), done(2));
+        assert_eq!(of(text, Method::Head), done(0));
+        assert_eq!(of(text, Method::Get), done(2));
+        let longer = "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nhi";
+        assert_eq!(of(longer, Method::Get), None);
+    }
+
     proptest! {
         #[test]
         fn comes_in_any_pieces(cuts in prop::collection::vec(1..40usize, 1..60)) {
             // One parser for all cases: it is ready for the next reply after each.
-            let mut reply = Reply::default();
-            for &(text, method, expected) in CASES {
+            let (mut reply, mut last) = (Reply::default(), Seen::default());
+            for &(text, method, expected) in CASES.iter().chain(CASES).chain(CASES) {
                 let (mut rest, mut seen, mut done) = (text.as_bytes(), 0, None);
                 for cut in cuts.iter().cycle() {
                     prop_assert_eq!(done, None);
-                    let (piece, after) = rest.split_at((*cut).min(rest.len()));
-                    done = reply.feed(piece, method, |_| seen += 1).unwrap();
+                    let (mut piece, after) = rest.split_at((*cut).min(rest.len()));
+                    let count = |_| seen += 1;
+                    done = reply.next(&mut piece, method, Some(&mut last), count, |_| ()).unwrap();
                     rest = after;
                     if rest.is_empty() {
                         break;

@@ -93,6 +93,7 @@ impl Active {
             let heard = connection.reply.next(
                 &mut bytes,
                 message.method,
+                Some(&mut self.seen),
                 |interim| status.count(interim),
                 |content| {
                     if let Some(check) = check {

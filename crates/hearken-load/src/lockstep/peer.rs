@@ -100,7 +100,7 @@ impl Peer {
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
-        method: Method<'_>,
+        method: Method<'static>,
         close: bool,
         mut replied: impl FnMut(Done) -> Result<(), Wrong>,
     ) -> Result<(), Wrong> {
@@ -123,7 +123,7 @@ impl Peer {
             if self.owed == 0 {
                 return Err(Wrong::reply("more came than was asked for".to_owned()));
             }
-            let fed = self.reply.next(&mut bytes, method, |_| (), |_| ());
+            let fed = self.reply.next(&mut bytes, method, None, |_| (), |_| ());
             let fed =
                 fed.map_err(|error| Wrong::reply(format!("a reply is malformed: {error}")))?;
             let Some(done) = fed else { return Ok(()) };
