@@ -13,6 +13,8 @@ use hearken_load::{Count, Distribution, Expect, Objectives, Profile};
 
 use crate::load::command::LoadCommand;
 use crate::load::output::OutputArgs;
+use crate::load_agents::ManyArgs;
+use crate::load_plan::AllGiven;
 use crate::time::{duration, patience, watch_interval};
 
 /// Event delivery for network servers: serve, load, compare
@@ -201,6 +203,10 @@ Examples:
   hearken load http://127.0.0.1:8080/ --json after.json --html after.html
   hearken load compare before.json after.json
       A page with plots; and whether it is better than it was.
+  hearken load http://10.0.0.1/ --rate 200000 --on slurm:4
+      From four machines at once, which Slurm gives; one result.
+  hearken load --plan run.toml --check
+      Whether the options in a file are sound. --print-plan writes such a file.
 
 Latency is measured from the time at which a request was to be sent, so that a server that stalls is
 charged for every request that it kept waiting. Errors have httperf's names.")]
@@ -357,6 +363,11 @@ pub(crate) struct LoadArgs {
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
+    #[command(flatten)]
+    pub(crate) many: ManyArgs,
+    /// What was given of all these, by a plan or the command line.
+    #[arg(skip)]
+    pub(crate) given: AllGiven,
 }
 
 /// What the server is held to.

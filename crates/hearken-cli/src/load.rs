@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
 use crate::live::Live;
+use crate::load_agents::{self, Agent};
 use crate::time::duration;
 use crate::watched::Watched;
 use crate::{Failure, load_knee, lockstep, mechanisms, signals};
@@ -26,12 +27,13 @@ use output::Outputs;
 
 pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
     match command {
-        LoadCommand::Run(args) => load(*args),
+        LoadCommand::Run(args) => load_agents::run(*args),
         LoadCommand::Results(command) => results::run(&command),
     }
 }
 
-fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
+/// The load itself, or an agent's part of it.
+pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
@@ -43,17 +45,29 @@ fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
         return load_knee::run(args);
     }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
-    let outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
+    let mut outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
+    if let Some(form) = agent.and_then(Agent::form) {
+        outputs.take_stdout(form);
+    }
     let stop = Stop::new();
     let raised = stop.clone();
-    signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
+    let handled = match agent {
+        Some(_) => signals::on_agent_stop(move || raised.raise()),
+        None => signals::on_stop(move || raised.raise()),
+    };
+    handled.map_err(Failure::runtime)?;
     let json_on_stdout = outputs.has_stdout();
     let announce = args.announce;
     let live = Live::on_stderr(args.progress);
     let mut shown = Shown { announce, json_on_stdout, live, watched };
-    let objectives = args.knee.slo.clone().unwrap_or_default();
-    let config = config(args)?;
+    // They are of the whole, of which this may be a part.
+    let objectives = args.knee.slo.clone().filter(|_| agent.is_none_or(Agent::is_alone));
+    let objectives = objectives.unwrap_or_default();
+    let mut config = config(args)?;
     objectives.measurable(&config).map_err(Failure::usage)?;
+    if let Some(agent) = agent {
+        agent.part(&mut config);
+    }
     let report = hearken_load::run(&config, &mut shown, &stop);
     let Shown { mut live, watched, .. } = shown;
     live.clear();
@@ -61,6 +75,9 @@ fn load(args: LoadArgs) -> Result<ExitCode, Failure> {
     watched.conclude(&mut report);
     report.objectives = objectives.judge(&report);
     output::sign(&mut report);
+    if let Some(agent) = agent {
+        agent.sign(&mut report);
+    }
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }

@@ -3,13 +3,15 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 mod args;
 mod lab;
 mod live;
 mod load;
+mod load_agents;
 mod load_knee;
+mod load_plan;
 mod lockstep;
 mod manual;
 mod mechanisms;
@@ -37,22 +39,30 @@ impl Failure {
     pub(crate) fn runtime(error: impl Into<Box<dyn Error>>) -> Failure {
         Failure { error: error.into(), status: 1 }
     }
+
+    /// The same, of one of several.
+    pub(crate) fn of(self, whose: &str) -> Failure {
+        Failure { error: format!("{whose}: {}", self.error).into(), status: self.status }
+    }
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    match load_plan::command_line().and_then(run) {
+        Ok(status) => status,
+        Err(Failure { error, status }) => {
+            eprintln!("hearken: {error}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Mechanisms(args) => mechanisms::run(&args),
         Command::Man(args) => manual::man(&args, Cli::command()),
         Command::Completions(args) => manual::completions(&args, Cli::command()),
-    };
-    match done {
-        Ok(status) => status,
-        Err(Failure { error, status }) => {
-            eprintln!("hearken: {error}");
-            ExitCode::from(status)
-        }
     }
 }

@@ -5,15 +5,35 @@ use std::thread;
 
 use hearken::mechanism::signal;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+pub(crate) use signal_hook::iterator::Handle;
+use signal_hook::iterator::Signals;
 
 use crate::Failure;
 
 /// Calls `stop` at the first SIGINT or SIGTERM; a second one ends the process at once, as its user
 /// then means it to. What is returned ends the watching when it is closed.
 pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    on(&[SIGINT, SIGTERM], stop)
+}
+
+/// As [`on_stop`], and at SIGUSR1 too, which srun and mpirun pass on to what they started.
+pub(crate) fn on_agent_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    on(&[SIGINT, SIGTERM, SIGUSR1], stop)
+}
+
+/// Calls `at` at every SIGINT and SIGTERM.
+pub(crate) fn each(mut at: impl FnMut() + Send + 'static) -> io::Result<Handle> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        signals.forever().for_each(|_| at());
+    })?;
+    Ok(handle)
+}
+
+fn on(which: &[i32], stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    let mut signals = Signals::new(which)?;
     let handle = signals.handle();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         let mut stop = Some(stop);

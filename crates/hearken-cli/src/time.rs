@@ -1,8 +1,9 @@
 //! Times on the command line.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hearken_lab::watch::SHORTEST_INTERVAL;
+use jiff::Timestamp;
 
 /// Parses a time: a number of seconds, or one with a unit (`ms`, `s`, `m`, `h`).
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -35,5 +36,21 @@ pub(crate) fn watch_interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time < SHORTEST_INTERVAL => Err(format!("it is {SHORTEST_INTERVAL:?} at least")),
         time => Ok(time),
+    }
+}
+
+/// Parses a moment: seconds since 1970, or a date and time with a zone as in RFC 3339.
+pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds)
+            .ok()
+            .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since))
+            .ok_or_else(|| format!("\"{text}\" is no number of seconds since 1970"));
+    }
+    match text.parse::<Timestamp>() {
+        Ok(time) => Ok(time.into()),
+        Err(_) => Err(format!(
+            "\"{text}\" is no moment; write 2030-01-31T12:00:00Z, or seconds since 1970"
+        )),
     }
 }

@@ -91,7 +91,7 @@ pub use report::{
     Bytes, Handshakes, Histograms, Idle, Interval, Model, Part, Quantiles, Report, Requests,
     SCHEMA, Samples, Sessions, Status, Timeouts,
 };
-pub use run::{Progress, run};
+pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUse};
 pub use slo::{
     Comparison, Figure, Judgement, Measured, NoValue, Objective, ObjectiveError, Objectives,

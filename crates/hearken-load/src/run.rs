@@ -63,19 +63,9 @@ impl Progress for () {}
 /// mechanism that cannot be had.
 pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<Report, LoadError> {
     config.check()?;
-    let url = Url::parse(&config.url)
-        .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
+    let url = url(config)?;
     let target = Target::new(config, &url)?;
-    let closed = config.model == Some(Model::Closed);
-    let workload = Arc::new(Workload::load(
-        &url,
-        &config.source,
-        &config.asking,
-        // Where nothing arrives, a connection goes on for as long as it can.
-        config.per_connection.or((closed && !config.has_sessions()).then_some(Count::MOST)),
-        config.think,
-        config.pipeline,
-    )?);
+    let workload = Arc::new(workload(config, &url)?);
     let idle = Workload::of_url(&url, &config.asking)?;
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     let plan = Plan::new(config, descriptors)?;
@@ -135,6 +125,35 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     }
     heard.recorder.end();
     Ok(conclude(&load, &plan, heard, ended, descriptors))
+}
+
+/// Tells whether [`run`] could begin, as far as that can be told without looking for the server: reads
+/// what the settings and their files say, and sends nothing.
+///
+/// # Errors
+/// Settings that make no sense, files that cannot be read.
+pub fn check(config: &Config) -> Result<(), LoadError> {
+    config.check()?;
+    let url = url(config)?;
+    workload(config, &url)?;
+    Workload::of_url(&url, &config.asking).map(drop)
+}
+
+fn url(config: &Config) -> Result<Url, LoadError> {
+    Url::parse(&config.url).map_err(|reason| LoadError::Url { url: config.url.clone(), reason })
+}
+
+fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
+    let closed = config.model == Some(Model::Closed);
+    Workload::load(
+        url,
+        &config.source,
+        &config.asking,
+        // Where nothing arrives, a connection goes on for as long as it can.
+        config.per_connection.or((closed && !config.has_sessions()).then_some(Count::MOST)),
+        config.think,
+        config.pipeline,
+    )
 }
 
 /// For how long requests are made, if that is known.

@@ -9,7 +9,7 @@ use hearken_lab::{Machine, export};
 use hearken_load::Report;
 
 use super::{as_json, print};
-use crate::Failure;
+use crate::{Failure, load_agents};
 
 /// The forms besides JSON.
 #[derive(Args, Debug, Default)]
@@ -25,9 +25,20 @@ pub(crate) struct OutputArgs {
     pub(crate) hlog: Option<PathBuf>,
 }
 
+impl OutputArgs {
+    /// The same files, by the names that `name` gives them.
+    pub(crate) fn renamed(&mut self, name: impl Fn(&mut PathBuf)) {
+        [&mut self.html, &mut self.csv, &mut self.hlog].into_iter().flatten().for_each(name);
+    }
+}
+
 #[derive(Clone, Copy)]
-enum Form {
+pub(crate) enum Form {
     Json,
+    /// In one line.
+    JsonLine,
+    /// As what started an agent takes it from standard output; the agent's rank.
+    Frames(u32),
     Html,
     Csv,
     Hlog,
@@ -37,6 +48,8 @@ impl Form {
     fn flag(self) -> &'static str {
         match self {
             Form::Json => "--json",
+            Form::JsonLine => "--agent",
+            Form::Frames(_) => "--framed",
             Form::Html => "--html",
             Form::Csv => "--csv",
             Form::Hlog => "--hlog",
@@ -46,6 +59,12 @@ impl Form {
     fn of(self, report: &Report) -> Result<Vec<u8>, Failure> {
         Ok(match self {
             Form::Json => as_json(report).map_err(Failure::runtime)?.into_bytes(),
+            Form::JsonLine => {
+                (serde_json::to_string(report).map_err(Failure::runtime)? + "\n").into_bytes()
+            }
+            Form::Frames(rank) => {
+                load_agents::frames(rank, &serde_json::to_vec(report).map_err(Failure::runtime)?)?
+            }
             Form::Html => export::html(report).into_bytes(),
             Form::Csv => hearken_load::export::csv(report).into_bytes(),
             Form::Hlog => hearken_load::export::hlog(report).map_err(Failure::runtime)?,
@@ -97,6 +116,14 @@ impl Outputs {
         Ok(())
     }
 
+    /// This form goes to standard output, where nothing else was asked for.
+    pub(crate) fn take_stdout(&mut self, form: Form) {
+        let json = self.files.iter().any(|(form, ..)| matches!(form, Form::Json));
+        if matches!(form, Form::Frames(_)) || (self.stdout.is_none() && !json) {
+            self.stdout = Some(form);
+        }
+    }
+
     /// Does standard output belong to a form, so that nothing else may be said there?
     pub(crate) fn has_stdout(&self) -> bool {
         self.stdout.is_some()
@@ -106,6 +133,9 @@ impl Outputs {
     pub(crate) fn tell(self, report: &Report) -> Result<(), Failure> {
         match self.stdout {
             None => print(&report.to_string()),
+            Some(Form::Frames(rank)) => {
+                load_agents::hand_over(&Form::Frames(rank).of(report)?)?;
+            }
             // A reader that has seen enough is no failure.
             Some(form) => {
                 let mut out = io::stdout();
