@@ -60,7 +60,8 @@ impl Report {
     /// What else it was asked for, and the end of the line.
     fn asked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.workload.as_str() {
-            "" => writeln!(f),
+            // Which one is said already.
+            "" | "one URL" => writeln!(f),
             workload => writeln!(f, "\n  workload   {workload}"),
         }
     }
