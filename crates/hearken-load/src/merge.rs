@@ -9,6 +9,7 @@ use crate::report::{
     Bytes, Handshakes, Histograms, Idle, Report, Requests, SCHEMA, Samples, Sessions, Status,
     Timeouts,
 };
+use crate::slo::Judgement;
 
 mod error;
 mod grid;
@@ -66,6 +67,7 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
     whole.reply_rate_samples = Samples::of_reply_rate(&whole.intervals);
     whole.warnings = warnings::gather(&parts, &ranks, bound);
     whole.parts = ranks.into_parts();
+    whole.objectives = objectives(&parts, &whole);
     Ok(whole)
 }
 
@@ -241,6 +243,17 @@ fn rate(parts: &[&Report]) -> String {
         .chain(profiles)
         .collect::<Vec<_>>()
         .join(" + ")
+}
+
+/// The objectives of the parts, each once, judged by the whole.
+fn objectives(parts: &[&Report], whole: &Report) -> Vec<Judgement> {
+    let (mut seen, mut judged) = (BTreeSet::new(), Vec::new());
+    for Judgement { objective, .. } in parts.iter().flat_map(|part| &part.objectives) {
+        if seen.insert(objective.to_string()) {
+            judged.push(objective.judge(whole));
+        }
+    }
+    judged
 }
 
 /// The server as the first that watched it saw it; several would count it several times.

@@ -4,7 +4,7 @@ mod made;
 
 use std::collections::BTreeSet;
 
-use hearken_load::{Part, Report, Server, ServerSample, ServerUse};
+use hearken_load::{Objectives, Part, Report, Server, ServerSample, ServerUse};
 use made::{Piece, report};
 use serde_json::Value;
 
@@ -29,6 +29,8 @@ fn full() -> Report {
     let samples = vec![ServerSample::default()];
     let total = ServerUse::default();
     full.server = Some(Server { samples, total, ..Server::default() });
+    let objectives: Objectives = "p99<5ms,errors<1%".parse().unwrap();
+    full.objectives = objectives.judge(&full);
     full
 }
 

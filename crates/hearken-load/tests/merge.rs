@@ -4,7 +4,7 @@
 mod made;
 
 use hearken_load::merge::merge_within;
-use hearken_load::{Arrivals, MergeError, Model, Report, merge};
+use hearken_load::{Arrivals, MergeError, Model, Objectives, Report, merge};
 use made::{Piece, part, report};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -219,6 +219,20 @@ fn parts_that_started_later_are_moved_to_their_time() {
     let told: Vec<_> = merged.intervals.iter().map(|piece| (piece.at_s, piece.replies)).collect();
     assert_eq!(told, [(0.0, 1), (1.0, 1010), (2.0, 10_100), (3.0, 0)]);
     assert_eq!(merged.started_unix_ns, made::STARTED);
+}
+
+/// A part may fall short of what all of them reach together, and the other way round.
+#[test]
+fn objectives_are_judged_by_the_whole() {
+    let objectives: Objectives = "rate>=150/s,errors<1%".parse().unwrap();
+    let mut all = [0, 1].map(|rank| {
+        let piece = Piece { latencies: vec![5; 100], ..Piece::default() };
+        part(rank, 2, report(&[piece.clone(), piece]))
+    });
+    all.iter_mut().for_each(|part| part.objectives = objectives.judge(part));
+    assert_eq!(all[0].objectives.iter().map(|of| of.met).collect::<Vec<_>>(), [false, true]);
+    let merged = merge(&all).unwrap();
+    assert_eq!(merged.objectives.iter().map(|of| of.met).collect::<Vec<_>>(), [true, true]);
 }
 
 #[test]

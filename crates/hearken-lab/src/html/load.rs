@@ -26,6 +26,9 @@ fn body(report: &Report) -> Markup {
             div.note { strong { "This run was stopped before its time." } }
         }
         @for warning in &report.warnings { div.note { (warning) } }
+        @if !report.objectives.is_empty() {
+            ul { @for judgement in &report.objectives { li { (judgement.to_string()) } } }
+        }
         (in_short(report))
         (sections(&figures(report)))
         h2 { "Distributions" }
