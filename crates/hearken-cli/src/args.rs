@@ -380,7 +380,7 @@ pub(crate) struct KneeArgs {
     pub(crate) slo: Option<Objectives>,
     /// Search for the highest rate that meets the objectives [default: p99<50ms,errors<0.1%,rate>=99%]
     #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
-        "trace", "access_log", "watch", "lockstep", "announce"])]
+        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog"])]
     pub(crate) find_knee: bool,
     /// How long each rate is tried
     #[arg(long, value_name = "TIME", default_value = "3s", requires = "find_knee", value_parser = patience)]

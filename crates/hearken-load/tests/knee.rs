@@ -361,3 +361,18 @@ fn options_that_make_no_sense_are_refused() {
         assert_eq!(fake.paused, Duration::ZERO);
     }
 }
+
+/// Every field of a result is in the document.
+#[test]
+fn the_result_is_documented() {
+    const DOCUMENT: &str = include_str!("../../../docs/knee-result.md");
+    let mut fake =
+        Fake { capacity: 500.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 999 };
+    let knee = serde_json::to_value(find_knee(&options(1), &mut fake).unwrap()).unwrap();
+    let fields = |of: &serde_json::Value| of.as_object().unwrap().keys().cloned().collect();
+    let all: Vec<Vec<String>> = vec![fields(&knee), fields(&knee["trials"][0])];
+    for field in all.concat() {
+        assert!(DOCUMENT.contains(&format!("`{field}`")), "{field}");
+    }
+    assert!(DOCUMENT.contains(hearken_load::knee::SCHEMA));
+}
