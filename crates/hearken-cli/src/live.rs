@@ -10,7 +10,7 @@ use std::env;
 use console::{Style, Term};
 use hearken_load::Snapshot;
 
-use crate::args::ProgressArg;
+use crate::args::load::ProgressArg;
 use frame::{Frame, Line};
 
 /// From none to the most.

@@ -10,7 +10,7 @@ use hearken::mechanism::AUTO;
 use hearken_load::{Asking, Config, Model, Progress, Rank, Snapshot, Source, Stop, TlsOptions};
 use serde::Serialize;
 
-use crate::args::{Arrivals, By, LoadArgs, SourceArgs};
+use crate::args::load::{Arrivals, By, LoadArgs, SourceArgs};
 use crate::live::Live;
 use crate::load_agents::{self, Agent};
 use crate::time::duration;

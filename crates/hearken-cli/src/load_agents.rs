@@ -11,7 +11,7 @@ use clap::Args;
 use hearken_load::Rank;
 use serde::{Deserialize, Serialize};
 
-use crate::args::LoadArgs;
+use crate::args::load::LoadArgs;
 use crate::load::output::{self, Outputs};
 use crate::load::{self, print};
 use crate::time::{duration, moment};
@@ -33,7 +33,7 @@ pub(crate) use place::Where;
 pub(crate) struct ManyArgs {
     /// Take options from a file in TOML, with their names for keys; those given here win. An agent, if
     /// a rank and a size are known: from --rank and --size, Slurm, OpenMPI, Kubernetes or Nomad
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Many machines")]
     pub(crate) plan: Option<PathBuf>,
     /// The plan itself, in pieces
     #[arg(
@@ -41,44 +41,51 @@ pub(crate) struct ManyArgs {
         value_name = "TOML",
         hide = true,
         conflicts_with = "plan",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        help_heading = "Many machines"
     )]
     pub(crate) plan_text: Vec<String>,
     /// Say whether the options and the plan are sound, and what they come to; do nothing
-    #[arg(long)]
+    #[arg(long, help_heading = "Many machines")]
     pub(crate) check: bool,
     /// Print the plan that has the options given; do nothing
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long, conflicts_with = "check", help_heading = "Many machines")]
     pub(crate) print_plan: bool,
     /// Be one of several: take a share of the load, print the result as one line of JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Many machines")]
     pub(crate) agent: bool,
     /// Which of the agents this is, from 0 [default: what started it says]
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", help_heading = "Many machines")]
     pub(crate) rank: Option<u32>,
     /// How many agents there are [default: what started them says]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Many machines")]
     pub(crate) size: Option<u32>,
     /// When requests begin: 2030-01-31T12:00:00Z, or seconds since 1970. It is too late for an agent
     /// that is told so after it
-    #[arg(long, value_name = "TIME", value_parser = moment, visible_alias = "start")]
+    #[arg(long, value_name = "TIME", value_parser = moment, visible_alias = "start", help_heading = "Many machines")]
     pub(crate) start_at: Option<SystemTime>,
     /// Start agents and add up their results: on the nodes of slurm:N, by mpirun as mpi:N, or in
     /// processes on this machine as local:N
     #[arg(long, value_name = "WHERE", conflicts_with_all = ["agent", "rank", "framed", "lockstep",
-        "watch", "progress", "find_knee"])]
+        "watch", "progress", "find_knee"], help_heading = "Many machines")]
     pub(crate) on: Option<Where>,
     /// How long after they are started the agents begin [default: 5s; 1s for local]
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "start_at")]
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "start_at", help_heading = "Many machines")]
     pub(crate) start_in: Option<Duration>,
     /// An argument for srun or mpirun; may be given several times
-    #[arg(long, value_name = "ARG", requires = "on", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "ARG",
+        requires = "on",
+        allow_hyphen_values = true,
+        help_heading = "Many machines"
+    )]
     pub(crate) on_arg: Vec<String>,
     /// This program, on the machines of the agents [default: where it is on this one]
-    #[arg(long, value_name = "PATH", requires = "on")]
+    #[arg(long, value_name = "PATH", requires = "on", help_heading = "Many machines")]
     pub(crate) agent_binary: Option<PathBuf>,
     /// Print the result in short lines that can be told from those of other agents
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, help_heading = "Many machines")]
     pub(crate) framed: bool,
 }
 

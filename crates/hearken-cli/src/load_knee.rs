@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hearken_load::knee::{KneeOptions, Trial, Trials, find_knee};
 use hearken_load::{Config, LoadError, Profile, Report, Stop};
 
-use crate::args::LoadArgs;
+use crate::args::load::LoadArgs;
 use crate::load::{NOT_MET, Sink, config};
 use crate::{Failure, signals};
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken_load::lockstep::{Driver, Report, Settings};
 
-use crate::args::LoadArgs;
+use crate::args::load::LoadArgs;
 use crate::load::{Sink, config, print};
 use crate::{Failure, signals};
 

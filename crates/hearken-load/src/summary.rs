@@ -94,7 +94,7 @@ impl Report {
         if requests.unfinished > 0 {
             writeln!(f, "  unfinished {}", Count(requests.unfinished))?;
         }
-        if self.sessions.begun > 0 {
+        if self.model == Model::Sessions {
             let Sessions { begun, completed, failed } = self.sessions;
             let [begun, completed, failed] = [begun, completed, failed].map(Count);
             writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;

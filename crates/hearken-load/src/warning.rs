@@ -34,7 +34,7 @@ pub(crate) fn all(
             Count(requests.intended),
         ));
     }
-    if requests.intended > 0 && requests.replies == 0 {
+    if requests.intended > 0 && requests.replies + errors.check == 0 {
         warnings
             .push(format!("there was no reply at all; does a server listen at {}?", report.url));
     }
@@ -56,10 +56,16 @@ pub(crate) fn all(
         );
     }
     if let Some(other) = other {
-        let count = Count(errors.other + errors.check);
-        warnings.push(format!(
-            "{count} replies that failed a check, or other errors; the first: {other}"
-        ));
+        let counts = (Count(errors.check), Count(errors.other));
+        warnings.push(match counts {
+            (Count(0), all) => format!("{all} other errors; the first: {other}"),
+            (all, Count(0)) => format!("{all} replies failed a check; the first: {other}"),
+            (checks, all) => {
+                format!(
+                    "{checks} replies failed a check, and {all} other errors; the first: {other}"
+                )
+            }
+        });
     }
     if missing > 0 {
         warnings.push(format!(

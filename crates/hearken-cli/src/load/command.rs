@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
 use super::output::OutputArgs;
-use crate::args::LoadArgs;
+use crate::args::load::LoadArgs;
 use crate::time::duration;
 
 /// A load, or something about the results of some.

@@ -15,13 +15,13 @@ use crate::{Failure, load_agents};
 #[derive(Args, Debug, Default)]
 pub(crate) struct OutputArgs {
     /// Write the result as a page with plots to FILE, which needs nothing else
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) html: Option<PathBuf>,
     /// Write its intervals as CSV to FILE (one of these may be - for stdout, in place of the summary)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) csv: Option<PathBuf>,
     /// Write the latencies of its intervals to FILE as an HdrHistogram log
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) hlog: Option<PathBuf>,
 }
 

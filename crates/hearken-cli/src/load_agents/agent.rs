@@ -7,7 +7,7 @@ use hearken_load::{ClockState, Config, Part, Rank, Report};
 use jiff::Timestamp;
 
 use crate::Failure;
-use crate::args::LoadArgs;
+use crate::args::load::LoadArgs;
 use crate::load::output::Form;
 
 /// How long after its start an agent may still be told of it.
