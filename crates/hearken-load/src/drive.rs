@@ -88,18 +88,20 @@ impl<I: Io> Drive<I> {
         self.tick = start + self.common.interval;
         self.active.start(&mut self.io, end);
         self.arrive();
-        let mut going_on = true;
-        let mut now = self.io.now();
         let mut told = false;
-        while going_on && now < end && !self.common.over.load(Ordering::Acquire) {
+        // At least once: whoever comes late still makes all that was due.
+        let (going_on, now) = loop {
             if !told && self.is_over() {
                 told = true;
                 // The idle connections are held until the others are over, too.
                 self.tell(Told::Over);
             }
-            going_on = self.turn(Some(end))?;
-            now = self.io.now();
-        }
+            let going_on = self.turn(Some(end))?;
+            let now = self.io.now();
+            if !going_on || now >= end || self.common.over.load(Ordering::Acquire) {
+                break (going_on, now);
+            }
+        };
         let until = now.min(end);
         let elapsed = until.since(start);
         let rest = elapsed.saturating_sub(self.common.interval * self.told_intervals);
@@ -107,6 +109,7 @@ impl<I: Io> Drive<I> {
             self.tell_slice(rest, false);
         }
         (self.next, self.tick) = (None, Time::from_nanos(u64::MAX));
+        let mut going_on = going_on;
         // Each has its deadline, so this ends.
         while going_on && self.active.tally.outstanding() > 0 {
             going_on = self.turn(None)?;

@@ -169,7 +169,11 @@ impl Recorder {
             self.close(sum, false);
         }
         let draining = std::mem::take(&mut self.draining);
-        if draining.latency.is_some() || draining.counts.errors != draining.before.errors {
+        let of = |counts: &Counts| {
+            let Counts { intended, sent, replies, errors, opened, .. } = counts;
+            [*intended, *sent, *replies, errors.total(), *opened]
+        };
+        if of(&draining.counts) != of(&draining.before) {
             self.close(draining, true);
         }
     }

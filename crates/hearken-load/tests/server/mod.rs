@@ -2,100 +2,20 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket, sockopt};
 
-/// What is done about a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
-    Reply,
-    Missing,
-    Slow,
-    Chunked,
-    ByteByByte,
-    Interim,
-    /// Replies, and then closes: unannounced, or announced; or the end of the reply is the close.
-    ThenClose,
-    AnnouncedClose,
-    UntilClose,
-    /// Does not reply, but closes or resets.
-    Close,
-    Reset,
-    /// Closes in the middle of the body.
-    Partial,
-    Garbage,
-    Never,
-}
+mod act;
+pub mod conserved;
+pub mod tls;
 
-impl Act {
-    pub const ALL: [Act; 14] = [
-        Act::Reply,
-        Act::Missing,
-        Act::Slow,
-        Act::Chunked,
-        Act::ByteByByte,
-        Act::Interim,
-        Act::ThenClose,
-        Act::AnnouncedClose,
-        Act::UntilClose,
-        Act::Close,
-        Act::Reset,
-        Act::Partial,
-        Act::Garbage,
-        Act::Never,
-    ];
-
-    /// Whether the reply is a whole one.
-    pub fn replies(self) -> bool {
-        !matches!(self, Act::Close | Act::Reset | Act::Partial | Act::Garbage | Act::Never)
-    }
-
-    /// Does it; true if the connection can carry another request.
-    fn perform(self, peer: &mut TcpStream) -> io::Result<bool> {
-        const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
-        match self {
-            Act::Reply | Act::ThenClose => peer.write_all(OK)?,
-            Act::Missing => peer.write_all(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n")?,
-            Act::Slow => {
-                thread::sleep(Duration::from_millis(5));
-                peer.write_all(OK)?;
-            }
-            Act::Chunked => peer.write_all(
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
-            )?,
-            Act::ByteByByte => {
-                for byte in OK {
-                    peer.write_all(&[*byte])?;
-                }
-            }
-            Act::Interim => {
-                peer.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n")?;
-                peer.write_all(OK)?;
-            }
-            Act::AnnouncedClose => peer.write_all(
-                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello",
-            )?,
-            Act::UntilClose => peer.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello")?,
-            Act::Close => {}
-            Act::Reset => sockopt::set_socket_linger(&*peer, Some(Duration::ZERO))?,
-            Act::Partial => peer.write_all(&OK[..OK.len() - 2])?,
-            Act::Garbage => peer.write_all(b"SSH-2.0-OpenSSH_9.6\r\n")?,
-            // Until the client gives up.
-            Act::Never => {
-                while peer.read(&mut [0; 512])? > 0 {}
-            }
-        }
-        let goes_on =
-            [Act::Reply, Act::Missing, Act::Slow, Act::Chunked, Act::ByteByByte, Act::Interim];
-        Ok(goes_on.contains(&self))
-    }
-}
+pub use act::{Act, Wire};
 
 #[derive(Default)]
 pub struct Counts {
@@ -103,21 +23,35 @@ pub struct Counts {
     pub requests: AtomicU64,
     pub replies: AtomicU64,
     pub peers: Mutex<Vec<TcpStream>>,
+    /// What was asked for, with the number of the connection.
+    pub asked: Mutex<Vec<(u64, String)>>,
     stop: AtomicBool,
 }
 
 pub struct Server {
     pub addr: SocketAddr,
     pub counts: Arc<Counts>,
+    scheme: &'static str,
 }
 
 impl Server {
     /// One that does `act` for the request of a number.
     pub fn start(act: impl Fn(u64) -> Act + Send + Sync + 'static) -> Server {
+        Server::speaking("http", |peer| Box::new(peer), act)
+    }
+
+    /// As [`start`](Server::start), with something between it and the socket.
+    pub fn speaking(
+        scheme: &'static str,
+        wire: impl Fn(TcpStream) -> Box<dyn Wire> + Send + Sync + 'static,
+        act: impl Fn(u64) -> Act + Send + Sync + 'static,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The library's 128 are soon full, and then the kernel drops who connects.
+        listen(&listener, 4096).unwrap();
         let addr = listener.local_addr().unwrap();
         let counts = Arc::new(Counts::default());
-        let act = Arc::new(act);
+        let both = Arc::new((wire, act));
         thread::spawn({
             let counts = counts.clone();
             move || {
@@ -126,10 +60,14 @@ impl Server {
                         return;
                     }
                     counts.peers.lock().unwrap().push(peer.try_clone().unwrap());
-                    counts.accepted.fetch_add(1, SeqCst);
-                    let (counts, act) = (counts.clone(), act.clone());
+                    let number = counts.accepted.fetch_add(1, SeqCst);
+                    let (counts, both) = (counts.clone(), both.clone());
                     thread::spawn(move || {
-                        let _ = serve(&peer, &counts, &*act);
+                        let (wire, act) = &*both;
+                        let mut wire = wire(peer.try_clone().unwrap());
+                        if serve(&mut *wire, number, &counts, act).is_ok() {
+                            wire.finish();
+                        }
                         // Whoever holds a clone does not keep it open.
                         let lingers = sockopt::socket_linger(&peer).ok().flatten().is_none();
                         if lingers {
@@ -142,11 +80,11 @@ impl Server {
                 }
             }
         });
-        Server { addr, counts }
+        Server { addr, counts, scheme }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}/", self.addr)
+        format!("{}://{}/", self.scheme, self.addr)
     }
 
     pub fn requests(&self) -> u64 {
@@ -159,6 +97,19 @@ impl Server {
 
     pub fn accepted(&self) -> u64 {
         self.counts.accepted.load(SeqCst)
+    }
+
+    /// What was asked for on each connection, in order.
+    pub fn asked(&self) -> Vec<Vec<String>> {
+        let mut all = Vec::new();
+        for (number, target) in &*self.counts.asked.lock().unwrap() {
+            let number = *number as usize;
+            if all.len() <= number {
+                all.resize(number + 1, Vec::new());
+            }
+            all[number].push(target.clone());
+        }
+        all
     }
 
     /// Waits until it has come so far; panics if that takes an absurd time.
@@ -186,29 +137,42 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut peer: &TcpStream, counts: &Counts, act: &dyn Fn(u64) -> Act) -> io::Result<()> {
-    peer.set_nodelay(true)?;
-    let mut head = Vec::new();
-    let mut bytes = [0; 1024];
+fn serve(
+    wire: &mut dyn Wire,
+    number: u64,
+    counts: &Counts,
+    act: &dyn Fn(u64) -> Act,
+) -> io::Result<()> {
+    wire.socket().set_nodelay(true)?;
+    let (mut came, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
-        let count = peer.read(&mut bytes)?;
-        if count == 0 {
-            return Ok(());
+        while let Some((target, length)) = request(&came) {
+            came.drain(..length);
+            counts.asked.lock().unwrap().push((number, target));
+            let act = act(counts.requests.fetch_add(1, SeqCst));
+            if act.replies() {
+                // Before, or the client could be first to know.
+                counts.replies.fetch_add(1, SeqCst);
+            }
+            if !act.perform(wire)? {
+                return Ok(());
+            }
         }
-        head.extend_from_slice(&bytes[..count]);
-        if !head.ends_with(b"\r\n\r\n") {
-            continue;
-        }
-        head.clear();
-        let act = act(counts.requests.fetch_add(1, SeqCst));
-        if act.replies() {
-            // Before, or the client could be first to know.
-            counts.replies.fetch_add(1, SeqCst);
-        }
-        if !act.perform(&mut peer.try_clone()?)? {
-            return Ok(());
+        match wire.read(&mut bytes)? {
+            0 => return Ok(()),
+            count => came.extend_from_slice(&bytes[..count]),
         }
     }
+}
+
+/// The target of the first request, and its length, if it is complete.
+fn request(bytes: &[u8]) -> Option<(String, usize)> {
+    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(&bytes[..head]);
+    let body = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let length = head + body.map_or(0, |length| length.parse().unwrap());
+    let target = text.split(' ').nth(1)?.to_owned();
+    (bytes.len() >= length).then_some((target, length))
 }
 
 /// An address that refuses connections, for as long as what comes with it is kept.
@@ -217,4 +181,38 @@ pub fn refusing() -> (String, impl Sized) {
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let addr: SocketAddr = getsockname(&socket).unwrap().try_into().unwrap();
     (format!("http://{addr}/"), socket)
+}
+
+/// An address at which connecting comes to nothing, for as long as what comes with it is kept: its
+/// queue is full, and nobody accepts.
+pub fn black_hole() -> (String, impl Sized) {
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    let addr: SocketAddr = getsockname(&listener).unwrap().try_into().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(peer) = TcpStream::connect_timeout(&addr, Duration::from_millis(200)) {
+        queued.push(peer);
+        assert!(queued.len() < 100, "its queue does not fill");
+    }
+    (format!("http://{addr}/"), (listener, queued))
+}
+
+/// Replies to whoever connects, once the given bytes were read, and goes on reading.
+pub fn hasty(reply: &'static [u8], after: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut peer in listener.incoming().flatten() {
+            thread::spawn(move || -> io::Result<()> {
+                use io::Read;
+                let mut bytes = vec![0; after];
+                peer.read_exact(&mut bytes)?;
+                peer.write_all(reply)?;
+                io::copy(&mut peer, &mut io::sink())?;
+                Ok(())
+            });
+        }
+    });
+    addr
 }
