@@ -1,0 +1,92 @@
+//! Replies that are not what they should be.
+
+mod server;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use hearken_load::{Arrivals, Asking, Config, Count, Errors, Model, Profile, Report, Stop, run};
+use server::conserved::assert_conserved;
+use server::{Act, Server};
+
+/// Of "hello".
+const SHA256: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+
+fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report {
+    let report = run(
+        &Config {
+            url: server.url(),
+            asking: Asking { expect: Some(expect.parse().unwrap()), ..Asking::default() },
+            model: Some(model),
+            rate: Profile::constant(if model == Model::Requests { 400.0 } else { 80.0 }),
+            duration: Some(Duration::from_millis(100)),
+            arrivals: Arrivals::Constant,
+            connections: NonZeroUsize::new(4).unwrap(),
+            per_connection: NonZeroU32::new(5)
+                .map(Count::exactly)
+                .filter(|_| model != Model::Requests),
+            pipeline: NonZeroUsize::new(pipeline).unwrap(),
+            timeout: Duration::from_secs(20),
+            ..Config::default()
+        },
+        &mut (),
+        &Stop::new(),
+    )
+    .unwrap();
+    assert_conserved(&report);
+    report
+}
+
+#[test]
+fn what_is_met_is_a_reply_and_what_is_not_is_an_error_of_its_own() {
+    for act in [Act::Reply, Act::Chunked, Act::ByteByByte, Act::Interim] {
+        let server = Server::start(move |_| act);
+        for (expect, met) in [
+            ("status=200".to_owned(), None),
+            ("status=2xx,length=5".to_owned(), None),
+            (format!("sha256={SHA256}"), None),
+            (format!("status=200|204,length=5,sha256={SHA256}"), None),
+            ("status=404".to_owned(), Some("another status")),
+            ("length=6".to_owned(), Some("another length")),
+            (format!("sha256={}", SHA256.replace('2', "3")), Some("another SHA-256 sum")),
+        ] {
+            let report = load(&server, &expect, Model::Requests, 1);
+            let all = report.requests.intended;
+            let check = if met.is_some() { all } else { 0 };
+            assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{expect} {report}");
+            assert_eq!(report.requests.replies, all - check);
+            // The connection goes on.
+            assert_eq!(report.connections_opened, 4, "{expect} {report}");
+            assert_eq!(report.status.success, all);
+            let told = report.warnings.iter().any(|text| met.is_some_and(|met| text.contains(met)));
+            assert_eq!(told, met.is_some(), "{report}");
+        }
+    }
+}
+
+/// One in three is wrong: the others are not, be they asked for at once.
+#[test]
+fn each_is_judged_by_itself() {
+    for (model, pipeline) in
+        [(Model::Requests, 1), (Model::Connections, 1), (Model::Connections, 5), (Model::Closed, 5)]
+    {
+        let server = Server::start(|number| match number % 3 {
+            0 => Act::Missing,
+            1 => Act::Chunked,
+            _ => Act::Reply,
+        });
+        let report = load(&server, &format!("status=200,sha256={SHA256}"), model, pipeline);
+        let wrong = server.requests().div_ceil(3);
+        assert_eq!(report.errors, Errors { check: wrong, ..Errors::default() }, "{report}");
+        assert_eq!(report.requests.replies, server.requests() - wrong);
+        assert_eq!(report.sessions.failed, 0, "a session goes on");
+    }
+}
+
+/// A body that is cut short is no reply that fails a check.
+#[test]
+fn a_reply_that_is_not_whole_is_not_judged() {
+    let server = Server::start(|_| Act::Partial);
+    let report = load(&server, "status=404", Model::Requests, 1);
+    assert_eq!(report.errors.conn_reset, report.requests.intended, "{report}");
+}

@@ -1,0 +1,159 @@
+//! A load that several processes make together: all parts are the whole.
+
+mod server;
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hearken_load::{Arrivals, Config, Model, Profile, Rank, Report, Source, Stop, run};
+use server::conserved::assert_conserved;
+use server::{Act, Server};
+use tempfile::NamedTempFile;
+
+fn load(config: &Config) -> Report {
+    let report = run(config, &mut (), &Stop::new()).unwrap();
+    assert_conserved(&report);
+    assert_eq!(report.requests.failed, 0, "{report}");
+    report
+}
+
+/// What each of three makes, all at the same time.
+fn three(config: &Config) -> Vec<Report> {
+    thread::scope(|scope| {
+        let parts: Vec<_> = (0..3)
+            .map(|rank| {
+                let rank = Rank::new(rank, 3).unwrap();
+                scope.spawn(move || load(&Config { rank, ..config.clone() }))
+            })
+            .collect();
+        parts.into_iter().map(|part| part.join().unwrap()).collect()
+    })
+}
+
+fn sum(parts: &[Report], of: impl Fn(&Report) -> u64) -> u64 {
+    parts.iter().map(of).sum()
+}
+
+fn list(count: usize) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    let all: Vec<_> = (0..count).map(|number| format!("/{number}")).collect();
+    file.write_all(all.join("\0").as_bytes()).unwrap();
+    file
+}
+
+#[test]
+fn the_parts_are_the_whole() {
+    for threads in [1, 2] {
+        let server = Server::start(|_| Act::Reply);
+        let config = Config {
+            url: server.url(),
+            rate: "100..700@100ms,500@50ms".parse().unwrap(),
+            duration: Some(Duration::from_millis(150)),
+            arrivals: Arrivals::Constant,
+            connections: NonZeroUsize::new(8).unwrap(),
+            threads: NonZeroUsize::new(threads).unwrap(),
+            timeout: Duration::from_secs(20),
+            idle: 10,
+            seed: Some(5),
+            ..Config::default()
+        };
+        let whole = load(&config);
+        let parts = three(&config);
+        assert_eq!(sum(&parts, |of| of.requests.intended), whole.requests.intended);
+        assert_eq!(sum(&parts, |of| of.requests.replies), whole.requests.replies);
+        assert_eq!((whole.connections, sum(&parts, |of| of.connections)), (8, 8));
+        assert_eq!((whole.connections_opened, sum(&parts, |of| of.connections_opened)), (8, 8));
+        assert_eq!((whole.idle.held, sum(&parts, |of| of.idle.held)), (10, 10));
+        assert_eq!(sum(&parts, |of| of.idle.asked), 10);
+        let offered: f64 = parts.iter().map(|of| of.offered_rate).sum();
+        assert!((offered / whole.offered_rate - 1.0).abs() < 0.01, "{offered}");
+        assert!(parts.iter().all(|of| of.seed == 5));
+    }
+}
+
+/// A list is gone through once by all, sessions too.
+#[test]
+fn a_list_is_shared() {
+    let server = Server::start(|_| Act::Reply);
+    let (paths, mut sessions) = (list(50), NamedTempFile::new().unwrap());
+    sessions.write_all(b"/a\n/b\n\n/c\n").unwrap();
+    let base = Config {
+        url: server.url(),
+        rate: Profile::constant(2000.0),
+        threads: NonZeroUsize::new(2).unwrap(),
+        seed: Some(1),
+        ..Config::default()
+    };
+    for model in [Model::Requests, Model::Connections, Model::Closed] {
+        let source = Source::Wlog { path: paths.path().to_owned(), repeat: false };
+        three(&Config { model: Some(model), source, ..base.clone() });
+        let mut asked = server.asked().concat();
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked.len(), 50, "{model:?}");
+        assert_eq!(server.requests(), 50, "{model:?}");
+        server.counts.asked.lock().unwrap().clear();
+        server.counts.requests.store(0, std::sync::atomic::Ordering::SeqCst);
+    }
+    let path = sessions.path().to_owned();
+    let source = Source::Wsesslog { sessions: Some(10), think: Duration::ZERO, path };
+    let parts = three(&Config { source, ..base });
+    assert_eq!(sum(&parts, |of| of.sessions.completed), 10);
+    assert_eq!(server.requests(), 15);
+}
+
+/// Random arrivals are other ones in each part.
+#[test]
+fn parts_are_drawn_apart() {
+    let server = Server::start(|_| Act::Reply);
+    let parts = three(&Config {
+        url: server.url(),
+        rate: Profile::constant(3000.0),
+        duration: Some(Duration::from_millis(200)),
+        seed: Some(9),
+        ..Config::default()
+    });
+    let all = sum(&parts, |of| of.requests.intended);
+    // Six standard deviations.
+    assert!((450..750).contains(&all), "{all}");
+    let first = parts[0].requests.intended;
+    assert!(parts.iter().any(|of| of.requests.intended != first), "{first}");
+}
+
+fn from_now(by: Duration) -> (SystemTime, u64) {
+    let at = SystemTime::now() + by;
+    (at, u64::try_from(at.duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap())
+}
+
+#[test]
+fn a_start_in_the_future_is_kept() {
+    let server = Server::start(|_| Act::Reply);
+    let (at, unix_ns) = from_now(Duration::from_secs(1));
+    let report = load(&Config {
+        url: server.url(),
+        duration: Some(Duration::from_millis(20)),
+        start_at: Some(at),
+        ..Config::default()
+    });
+    // As far as the clocks can be read.
+    assert!(report.started_unix_ns.abs_diff(unix_ns) < 100_000, "{}", report.started_unix_ns);
+    assert!(SystemTime::now() >= at + Duration::from_millis(20));
+    assert!(!report.warnings.iter().any(|text| text.contains("started")), "{report}");
+}
+
+#[test]
+fn a_start_in_the_past_is_told() {
+    let server = Server::start(|_| Act::Reply);
+    let (at, _) = from_now(Duration::ZERO);
+    let report = load(&Config {
+        url: server.url(),
+        duration: Some(Duration::from_millis(20)),
+        start_at: Some(at - Duration::from_secs(5)),
+        ..Config::default()
+    });
+    let told = report.warnings.iter().find(|text| text.contains("started")).unwrap();
+    assert!(told.contains(" ms after its time"), "{told}");
+    assert!(report.requests.replies > 0);
+}
