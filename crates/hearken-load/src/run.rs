@@ -85,7 +85,6 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     let load = Arc::new(Load {
         config: config.clone(),
         target,
-        times: workload.timestamps().map(Arc::from),
         workload,
         idle: Arc::new(idle),
         model,
@@ -108,7 +107,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
         }
     }
     drop(tell);
-    let mut heard = Heard::new(Recorder::new(config.rate.clone(), spares), &plan);
+    let mut heard = Heard::new(config, Recorder::new(config.rate.clone(), spares), &plan);
     heard.listen(config, &told, &common, progress);
     let mut ended = Vec::new();
     for thread in running {
@@ -176,7 +175,7 @@ struct Heard {
     drained: usize,
     holding: usize,
     over: usize,
-    /// Of these, those that hold idle connections.
+    /// Threads that hold idle connections.
     holders: usize,
     idle: Vec<Idle>,
     missing: u64,
@@ -186,7 +185,7 @@ struct Heard {
 }
 
 impl Heard {
-    fn new(recorder: Recorder, plan: &Plan) -> Heard {
+    fn new(config: &Config, recorder: Recorder, plan: &Plan) -> Heard {
         Heard {
             recorder,
             threads: plan.threads(),
@@ -194,7 +193,7 @@ impl Heard {
             drained: 0,
             holding: 0,
             over: 0,
-            holders: if plan.holders > 0 { plan.holders } else { plan.loops },
+            holders: (0..plan.threads()).filter(|&thread| plan.idle(config, thread) > 0).count(),
             idle: vec![Idle::default(); plan.threads()],
             missing: 0,
             started_unix_ns: 0,

@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use hearken::descriptors::Table;
 use hearken::io::{self as events, Io, Visitor};
@@ -69,7 +68,7 @@ impl Plan {
     }
 
     /// How many idle connections a thread of these holds.
-    fn idle(&self, config: &Config, index: usize) -> usize {
+    pub(crate) fn idle(&self, config: &Config, index: usize) -> usize {
         let (first, of) =
             if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) };
         match index.checked_sub(first) {
@@ -87,8 +86,6 @@ pub(crate) struct Load {
     pub(crate) config: Config,
     pub(crate) target: Target,
     pub(crate) workload: Arc<Workload>,
-    /// Of a trace: when its requests are made.
-    pub(crate) times: Option<Arc<[Duration]>>,
     /// What idle connections ask for.
     pub(crate) idle: Arc<Workload>,
     pub(crate) model: Model,
@@ -146,12 +143,12 @@ impl Visitor for Start {
 
     fn visit<I: Io>(self, events: &'static str, io: I) -> Self::Output {
         let Start { load, index, makes_requests, idle, tell, spares } = self;
-        let Load { config, target, workload, times, model, seed, common, .. } = &*load;
+        let Load { config, target, workload, model, seed, common, .. } = &*load;
         let share = config.share(index);
         let connections = share.part(config.connections.get()).saturating_add(idle);
         let target = target.of_thread(share, connections);
         let none = Profile::constant(0.0);
-        let schedule = match times {
+        let schedule = match workload.timestamps() {
             _ if !makes_requests || *model == Model::Closed => {
                 Schedule::new(Arrivals::Constant, &none, share, *seed)
             }

@@ -139,3 +139,11 @@ fn from_other_addresses() {
     });
     assert_eq!(report.idle.held, 10);
 }
+
+#[test]
+fn held_by_some_of_the_threads() {
+    let server = Server::start(|_| Act::Reply);
+    let config = Config { threads: 3.try_into().unwrap(), ..holding(server.url(), 2, "auto") };
+    let report = while_running(&config, |said| until_holding(said, 2));
+    assert_eq!((report.idle.asked, report.idle.held), (2, 2), "{report}");
+}

@@ -135,7 +135,7 @@ struct List {
     steps: Box<[u32]>,
     repeat: bool,
     /// When each is sent, from the start of the run.
-    at: Option<Box<[Duration]>>,
+    at: Option<Arc<[Duration]>>,
 }
 
 impl List {
@@ -215,9 +215,9 @@ impl Workload {
     }
 
     /// When request k of a trace is made, from the start of the run; never decreasing.
-    pub(crate) fn timestamps(&self) -> Option<&[Duration]> {
+    pub(crate) fn timestamps(&self) -> Option<&Arc<[Duration]>> {
         match &self.kind {
-            Kind::List(list) => list.at.as_deref(),
+            Kind::List(list) => list.at.as_ref(),
             _ => None,
         }
     }
@@ -251,7 +251,7 @@ impl Workload {
                 if list.repeat {
                     text += ", over and over";
                 }
-                if let Some(last) = self.timestamps().and_then(<[Duration]>::last) {
+                if let Some(last) = self.timestamps().and_then(|at| at.last()) {
                     text += &format!(", as they came in {:.1} s", last.as_secs_f64());
                 }
                 match self.skipped {
