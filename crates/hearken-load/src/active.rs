@@ -142,7 +142,7 @@ impl Active {
         self.started = true;
         self.tally.end = end;
         if self.model == Model::Closed {
-            while let Some(on) = self.next_free() {
+            while let Some(on) = self.next_free(io) {
                 self.ask_again(io, on);
             }
         }
@@ -176,7 +176,7 @@ impl Active {
         }
         let Some(message) = self.cursor.next_request() else { return false };
         self.tally.counts.intended += 1;
-        let acted = if let Some(on) = self.next_free() {
+        let acted = if let Some(on) = self.next_free(io) {
             self.ask(io, on, Some(intended), message)
         } else if self.open < self.limit {
             let now = Time::now();
@@ -193,12 +193,17 @@ impl Active {
     }
 
     /// A connection that can carry a request.
-    fn next_free(&mut self) -> Option<Token> {
+    fn next_free(&mut self, io: &mut impl Io) -> Option<Token> {
         loop {
             let on = self.free.pop_front()?;
-            if self.owns(on) && self.connections[on.slot() as usize].stage == Stage::Free {
+            let connection = &self.connections[on.slot() as usize];
+            if !self.owns(on) || connection.stage != Stage::Free {
+                continue;
+            }
+            if connection.until == NEVER || connection.until > io.now() {
                 return Some(on);
             }
+            self.close(io, on);
         }
     }
 
@@ -248,7 +253,8 @@ impl Active {
         let (token, session) = match opened {
             Ok(opened) => opened,
             Err((failure, why)) => {
-                self.tally.fail_by(next.counted(), failure, &why);
+                self.tally.counts.intended += next.uncounted();
+                self.tally.fail_by(next.counted() + next.uncounted(), failure, &why);
                 self.tally.counts.sessions.failed += u64::from(script.is_some());
                 if self.model == Model::Closed {
                     self.retries.push_back(now + RETRY);
@@ -368,7 +374,11 @@ impl Active {
                 self.ask(io, on, Some(intended), message);
             }
             None => {
-                self.connections[on.slot() as usize].stage = Stage::Free;
+                let connection = &mut self.connections[on.slot() as usize];
+                connection.stage = Stage::Free;
+                if connection.until < NEVER {
+                    io.set_deadline(on, Some(connection.until));
+                }
                 self.free.push_back(on);
             }
         }

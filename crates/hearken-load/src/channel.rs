@@ -3,7 +3,7 @@
 use hearken::Token;
 use hearken::io::Io;
 
-use crate::tls::{Session, SessionError};
+use crate::tls::{Session, SessionError, State};
 
 /// A connection's part of it.
 #[derive(Debug, Default)]
@@ -64,28 +64,35 @@ impl Channel {
         }
     }
 
-    /// Takes what came under TLS: the content is then in `scratch.plain`.
+    /// True until a handshake is over.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.0.as_ref().is_some_and(|session| session.is_handshaking())
+    }
+
+    /// Takes what came under TLS: the content is then in `scratch.plain`, also of what came before an
+    /// error. Tells also whether more may come.
     pub(crate) fn receive(
         &mut self,
         io: &mut impl Io,
         on: Token,
         bytes: &[u8],
         scratch: &mut Scratch,
-    ) -> Result<Handshake, SessionError> {
+    ) -> Result<(Handshake, State), SessionError> {
         scratch.plain.clear();
         let Some(session) = &mut self.0 else {
-            return Ok(Handshake::None);
+            return Ok((Handshake::None, State::Open));
         };
         let before = session.is_handshaking();
         let result = session.receive(bytes, &mut scratch.plain);
         // An alert is sent, too.
         flush(io, on, session, scratch);
-        result?;
-        Ok(match (before, session.is_handshaking()) {
+        let state = result?;
+        let handshake = match (before, session.is_handshaking()) {
             (false, _) => Handshake::None,
             (true, true) => Handshake::UnderWay,
             (true, false) => Handshake::Over { resumed: session.resumed().unwrap_or(false) },
-        })
+        };
+        Ok((handshake, state))
     }
 
     /// The stream has ended: under TLS, was that announced?

@@ -151,7 +151,18 @@ impl Config {
         if self.rank.size() > 1 && self.seed.is_none() {
             return refuse("all parts of a load must be drawn from the same seed; give one");
         }
-        let kept = self.model == Some(Model::Closed) || self.per_connection.is_none();
+        let model = self.model();
+        if model == Model::Requests && (self.think.is_some() || self.pipeline.get() > 1) {
+            return refuse(
+                "requests that arrive one by one neither pause nor come several at once; have \
+                 connections arrive, or none in a closed loop",
+            );
+        }
+        let kept = match model {
+            Model::Requests => self.per_connection.is_none(),
+            Model::Closed => true,
+            Model::Connections | Model::Sessions => false,
+        };
         let loops = self.share(0).of;
         if kept && !self.is_silent() && (self.connections.get() as u64) < loops {
             return refuse("there are fewer connections than threads to make requests on them");
@@ -164,6 +175,12 @@ impl Config {
 }
 
 impl Config {
+    /// What arrives.
+    pub(crate) fn model(&self) -> Model {
+        let by_itself = if self.has_sessions() { Model::Sessions } else { Model::Requests };
+        self.model.unwrap_or(by_itself)
+    }
+
     /// True if no request arrives.
     pub(crate) fn is_silent(&self) -> bool {
         self.rate.is_zero() && !self.has_times()

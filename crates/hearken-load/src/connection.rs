@@ -75,6 +75,14 @@ impl Next {
         }
     }
 
+    /// How many do not yet count as intended.
+    pub(crate) fn uncounted(&self) -> u64 {
+        match *self {
+            Next::Burst { messages, counted: false, .. } => messages.into(),
+            Next::Nothing | Next::Message(..) | Next::Burst { .. } => 0,
+        }
+    }
+
     /// When it was intended, if it counts.
     pub(crate) fn intended(&self) -> Option<Time> {
         match *self {

@@ -17,6 +17,7 @@ use crate::reply::Reply;
 use crate::report::{self, Bytes, Handshakes};
 use crate::share::Share;
 use crate::target::Target;
+use crate::tls::State;
 use crate::workload::{Distribution, Workload};
 use crate::{MOST_CONNECTING, PER_TURN};
 
@@ -68,18 +69,19 @@ enum Why<'a> {
 }
 
 impl Idlers {
-    /// So many, by one of those who have a share of them all.
+    /// So many, by one of `holding` who have a share of them all.
     pub(crate) fn new(
         config: &Config,
         target: Target,
         workload: &Arc<Workload>,
         asked: usize,
+        holding: u64,
         share: Share,
         seed: u64,
     ) -> Idlers {
         let asked = asked as u64;
         let gap = config.idle_rate.map_or(Duration::ZERO, |rate| {
-            Duration::try_from_secs_f64(share.of as f64 / rate).unwrap_or(Duration::MAX)
+            Duration::try_from_secs_f64(holding as f64 / rate).unwrap_or(Duration::MAX)
         });
         Idlers {
             counts: report::Idle { asked, ..report::Idle::default() },
@@ -159,10 +161,15 @@ impl Idlers {
                     self.hear(io, on, &bytes);
                 }
             }
-            What::Connected(Err(error)) | What::Sent(Err(error)) | What::ReceiveFailed(error) => {
+            What::Connected(Err(error)) => self.lose(io, on, Why::Error(&error)),
+            What::Sent(Err(error)) | What::ReceiveFailed(error) => {
+                self.handshakes.failed += u64::from(connection.channel.is_handshaking());
                 self.lose(io, on, Why::Error(&error));
             }
-            What::End => self.lose(io, on, Why::Text("the server closes it")),
+            What::End => {
+                self.handshakes.failed += u64::from(connection.channel.is_handshaking());
+                self.lose(io, on, Why::Text("the server closes it"));
+            }
             What::Deadline if connection.held.is_some() && connection.reply.is_none() => {
                 self.ask(io, on);
             }
@@ -219,8 +226,9 @@ impl Idlers {
     fn under_tls(&mut self, io: &mut impl Io, on: Token, bytes: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let connection = &mut self.connections[on.slot() as usize];
+        let handshaking = connection.channel.is_handshaking();
         match connection.channel.receive(io, on, bytes, &mut scratch) {
-            Ok(handshake) => {
+            Ok((handshake, state)) => {
                 if let Handshake::Over { resumed } = handshake {
                     let of = &mut self.handshakes;
                     *(if resumed { &mut of.resumed } else { &mut of.full }) += 1;
@@ -229,9 +237,12 @@ impl Idlers {
                 if !scratch.plain.is_empty() && self.owns(on) {
                     self.hear(io, on, &scratch.plain);
                 }
+                if state == State::Closed && self.owns(on) {
+                    self.lose(io, on, Why::Text("the server closes it"));
+                }
             }
             Err(error) => {
-                self.handshakes.failed += u64::from(connection.held.is_none());
+                self.handshakes.failed += u64::from(handshaking);
                 self.lose(io, on, Why::Text(&error.to_string()));
             }
         }

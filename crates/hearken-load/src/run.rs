@@ -69,8 +69,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     let idle = Workload::of_url(&url, &config.asking)?;
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     let plan = Plan::new(config, descriptors)?;
-    let by_default = if workload.has_sessions() { Model::Sessions } else { Model::Requests };
-    let model = config.model.unwrap_or(by_default);
+    let model = config.model();
     // Of a size that can be typed, and that every reader of JSON keeps.
     let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
     let common = Arc::new(Common {

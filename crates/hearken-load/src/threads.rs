@@ -67,10 +67,14 @@ impl Plan {
         self.loops + self.holders
     }
 
+    /// Which threads hold idle connections: the first of them, and how many there are.
+    fn holding(&self) -> (usize, usize) {
+        if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) }
+    }
+
     /// How many idle connections a thread of these holds.
     pub(crate) fn idle(&self, config: &Config, index: usize) -> usize {
-        let (first, of) =
-            if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) };
+        let (first, of) = self.holding();
         match index.checked_sub(first) {
             Some(index) if index < of => {
                 Share { index: index as u64, of: of as u64 }.part(config.idle_here())
@@ -106,7 +110,8 @@ pub(crate) fn start(
 ) -> Result<Thread, LoadError> {
     let makes_requests = index < plan.loops;
     let idle = plan.idle(&load.config, index);
-    let start = Start { load: load.clone(), index, makes_requests, idle, tell, spares };
+    let holding = (plan.holding().1 as u64).saturating_mul(load.config.rank.size().into());
+    let start = Start { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
     let name = if makes_requests { format!("load-{index}") } else { format!("holder-{index}") };
     let failed = |source| LoadError::System { action: "start a thread", source };
     let (thread, waker) =
@@ -121,6 +126,8 @@ struct Start {
     index: usize,
     makes_requests: bool,
     idle: usize,
+    /// How many threads hold idle connections, in all parts of the load.
+    holding: u64,
     tell: Sender<(usize, Told)>,
     spares: Receiver<Box<Histogram>>,
 }
@@ -142,7 +149,7 @@ impl Visitor for Start {
     type Output = Result<Ended, LoadError>;
 
     fn visit<I: Io>(self, events: &'static str, io: I) -> Self::Output {
-        let Start { load, index, makes_requests, idle, tell, spares } = self;
+        let Start { load, index, makes_requests, idle, holding, tell, spares } = self;
         let Load { config, target, workload, model, seed, common, .. } = &*load;
         let share = config.share(index);
         let connections = share.part(config.connections.get()).saturating_add(idle);
@@ -155,7 +162,7 @@ impl Visitor for Start {
             Some(times) => Schedule::of_trace(times.clone(), share),
             None => Schedule::new(config.arrivals, &config.rate, share, *seed),
         };
-        let idlers = Idlers::new(config, target.clone(), &load.idle, idle, share, *seed);
+        let idlers = Idlers::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
         let active = Active::new(config, *model, target, workload, share, *seed, makes_requests);
         let drive = Drive {
             io,

@@ -21,7 +21,7 @@ mod tests;
 mod tickets;
 
 pub(crate) use failure::SessionError;
-pub(crate) use session::Session;
+pub(crate) use session::{Session, State};
 
 use anyone::Anyone;
 use tickets::Tickets;

@@ -2,9 +2,11 @@
 
 mod server;
 
+use std::net::{TcpListener, TcpStream};
+use std::num::NonZeroUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearken::io::{find, names};
 use hearken_load::{Config, Profile, Progress, Report, Snapshot, Stop, run};
@@ -146,4 +148,88 @@ fn held_by_some_of_the_threads() {
     let config = Config { threads: 3.try_into().unwrap(), ..holding(server.url(), 2, "auto") };
     let report = while_running(&config, |said| until_holding(said, 2));
     assert_eq!((report.idle.asked, report.idle.held), (2, 2), "{report}");
+}
+
+/// More or less at its rate, on connections that are not lost over it.
+#[test]
+fn each_asks_now_and_then() {
+    for name in names().filter(|name| find(name).unwrap().probe().is_ok()) {
+        let server = Server::start(|_| Act::Reply);
+        let config = Config {
+            idle_think: Some("uniform:5ms..15ms".parse().unwrap()),
+            ..holding(server.url(), 20, name)
+        };
+        let began = Instant::now();
+        let report = while_running(&config, |_| server.until(|server| server.replies() >= 200));
+        let idle = report.idle;
+        // 5 ms between two of each, at the least.
+        let most = 20 * (began.elapsed().as_millis() as u64 / 5 + 1);
+        assert!(idle.requests >= 200 && idle.requests <= most, "{name}: {report}");
+        assert!(idle.replies <= server.replies() && idle.requests - idle.replies <= 20, "{report}");
+        assert_eq!((idle.held, idle.lost, server.accepted()), (20, 0, 20), "{report}");
+        // Whichever of them it is: all did.
+        assert!(server.asked().iter().all(|asked| !asked.is_empty()));
+        assert_eq!(report.requests.intended, 0);
+    }
+}
+
+#[test]
+fn they_are_begun_at_a_rate() {
+    for threads in [1, 3] {
+        let server = Server::start(|_| Act::Reply);
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let config =
+            Config { idle_rate: Some(200.0), threads, ..holding(server.url(), 30, "auto") };
+        let began = Instant::now();
+        while_running(&config, |said| until_holding(said, 30));
+        // One of each thread at once.
+        let least = (30 - threads.get()) as f64 / 200.0;
+        assert!(began.elapsed().as_secs_f64() >= least, "{:?}", began.elapsed());
+    }
+}
+
+/// A server that is stopped and started again at the same address.
+#[test]
+fn they_outlive_their_server() {
+    // Not one of those that connections take, or one might be made to itself meanwhile.
+    let mut ports = (0..).map(|_| fastrand::u16(10_000..30_000));
+    let bound = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).unwrap();
+    let address = bound.local_addr().unwrap();
+    drop(bound);
+    let accepting = || {
+        let listener = TcpListener::bind(address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    };
+    /// Accepts until it has so many, or is told to end.
+    fn accept(listener: &TcpListener, count: usize, held: &mut Vec<TcpStream>) {
+        while held.len() < count {
+            match listener.accept() {
+                Ok((peer, _)) => held.push(peer),
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+    let config = Config {
+        interval: Duration::from_millis(20),
+        ..holding(format!("http://{address}/"), 200, "auto")
+    };
+    let mut first = Vec::new();
+    let listener = accepting();
+    let report = while_running(&config, |said| {
+        accept(&listener, 200, &mut first);
+        until_holding(said, 200);
+        drop((listener, first));
+        // The shortfall is seen.
+        while !matches!(said.recv().unwrap(), Said::Tick { idle: 0 }) {}
+        let (listener, mut second) = (accepting(), Vec::new());
+        accept(&listener, 200, &mut second);
+        // And heals.
+        while !matches!(said.recv().unwrap(), Said::Tick { idle: 200 }) {}
+        drop(listener);
+        std::mem::forget(second);
+    });
+    let idle = report.idle;
+    assert_eq!((idle.asked, idle.held), (200, 200), "{report}");
+    assert_eq!((idle.lost, idle.re_established), (200, 200), "{report}");
 }

@@ -5,7 +5,7 @@ mod server;
 
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearken::mechanism::TABLE;
 use hearken_load::{Config, Profile, Progress, Report, Stop, run};
@@ -17,14 +17,20 @@ const IDLE: usize = 150;
 const URL: &str = "HEARKEN_TEST_URL";
 const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const RATE: &str = "HEARKEN_TEST_RATE";
+const IDLE_RATE: &str = "HEARKEN_TEST_IDLE_RATE";
 
 /// What a load tells that ran with a low limit, as it displays it.
 fn told(server: &Server, events: &str, rate: f64) -> String {
+    told_at(server, events, rate, "")
+}
+
+fn told_at(server: &Server, events: &str, rate: f64, idle_rate: &str) -> String {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
         .env(URL, server.url())
         .env(EVENTS, events)
         .env(RATE, rate.to_string())
+        .env(IDLE_RATE, idle_rate)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -57,6 +63,7 @@ fn child() {
         connections: 5.try_into().unwrap(),
         idle: IDLE,
         idle_request: true,
+        idle_rate: std::env::var(IDLE_RATE).unwrap().parse().ok(),
         events: std::env::var(EVENTS).unwrap(),
         ..Config::default()
     };
@@ -119,4 +126,16 @@ fn who_cannot_be_had_is_told() {
     let report = run(&config, &mut (), &Stop::new()).unwrap();
     let told = report.warnings.iter().find(|text| text.contains("could not be had"));
     assert!(told.is_some_and(|text| text.contains("closes it")), "{report}");
+}
+
+/// However many threads hold them, they are begun at the rate of all.
+#[test]
+fn holders_share_the_rate() {
+    let server = Server::start(|_| Act::Reply);
+    let began = Instant::now();
+    let told = told_at(&server, "auto", 0.0, "300");
+    assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
+    // Four of them begin with one at once.
+    let least = 146.0 / 300.0;
+    assert!(began.elapsed().as_secs_f64() >= least, "{:?}", began.elapsed());
 }

@@ -32,7 +32,10 @@ impl Active {
     /// Takes off what was under way, and tells how many requests that were.
     fn forget(&mut self, on: Token) -> u64 {
         let connection = &mut self.connections[on.slot() as usize];
-        let requests = connection.outstanding();
+        // What could not even be begun counts, too, or its session would fail for no reason.
+        let uncounted = connection.next.uncounted();
+        self.tally.counts.intended += uncounted;
+        let requests = connection.outstanding() + uncounted;
         connection.asked.clear();
         connection.next = Next::Nothing;
         let failed = connection.script.take().is_some();
@@ -71,7 +74,8 @@ impl Active {
                     self.connect(io, None, Next::Message(intended, message));
                 }
                 // Ahead of the next request; where it was of no use, that is left to the requests.
-                if served && self.limit < usize::MAX && self.open < self.limit {
+                let more = now < self.tally.end && self.limit < usize::MAX;
+                if served && more && self.open < self.limit {
                     self.connect(io, None, Next::Nothing);
                 }
             }

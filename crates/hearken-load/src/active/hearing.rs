@@ -10,6 +10,7 @@ use crate::channel::Handshake;
 use crate::connection::{Next, Stage};
 use crate::failure::{Failure, Limit};
 use crate::reply::Done;
+use crate::tls::State;
 use crate::workload::Check;
 
 /// A deadline comes up to so much after its time.
@@ -38,7 +39,9 @@ impl Active {
                 }
             }
             What::End => self.ended(io, on),
-            What::Connected(Err(error)) | What::ReceiveFailed(error) | What::Sent(Err(error)) => {
+            What::Connected(Err(error)) => self.broken(io, on, Failure::of(&error), &error),
+            What::ReceiveFailed(error) | What::Sent(Err(error)) => {
+                self.handshake_ends(on);
                 self.broken(io, on, Failure::of(&error), &error);
             }
             What::Deadline => self.late(io, on),
@@ -54,7 +57,7 @@ impl Active {
         let plain = std::mem::take(&mut scratch.plain);
         self.scratch = scratch;
         match result {
-            Ok(handshake) => {
+            Ok((handshake, state)) => {
                 if let Handshake::Over { resumed } = handshake {
                     let of = &mut self.tally.counts.handshakes;
                     *(if resumed { &mut of.resumed } else { &mut of.full }) += 1;
@@ -63,12 +66,19 @@ impl Active {
                 if !plain.is_empty() && self.owns(on) {
                     self.hear(io, on, &plain);
                 }
+                if state == State::Closed && self.owns(on) {
+                    self.ended(io, on);
+                }
             }
             Err(error) => {
-                if connection.stage == Stage::Connecting {
-                    self.tally.counts.handshakes.failed += 1;
+                self.handshake_ends(on);
+                // What came before it is whole.
+                if !plain.is_empty() {
+                    self.hear(io, on, &plain);
                 }
-                self.broken(io, on, Failure::Other, &error);
+                if self.owns(on) {
+                    self.broken(io, on, Failure::Other, &error);
+                }
             }
         }
         self.scratch.plain = plain;
@@ -182,8 +192,15 @@ impl Active {
         }
     }
 
+    /// The connection is of no more use; if its handshake was under way, that has failed.
+    fn handshake_ends(&mut self, on: Token) {
+        let under_way = self.connections[on.slot() as usize].stage == Stage::Connecting;
+        self.tally.counts.handshakes.failed += u64::from(under_way);
+    }
+
     /// The peer has ended the stream.
     fn ended(&mut self, io: &mut impl Io, on: Token) {
+        self.handshake_ends(on);
         let connection = &mut self.connections[on.slot() as usize];
         if let Err(error) = connection.channel.end()
             && !connection.asked.is_empty()
@@ -210,17 +227,15 @@ impl Active {
     /// A connection without a request under way is lost.
     fn lost(&mut self, io: &mut impl Io, on: Token) {
         let connection = &mut self.connections[on.slot() as usize];
-        let next = std::mem::take(&mut connection.next);
-        match connection.script.take() {
+        if connection.script.is_none() {
+            self.close(io, on);
+        } else if connection.served > 0 {
             // As a user's agent would, it makes its next request on another one.
-            Some(script) if connection.served > 0 => {
-                self.drop_connection(io, on);
-                self.connect(io, Some(script), next);
-            }
-            script => {
-                self.tally.counts.sessions.failed += u64::from(script.is_some());
-                self.close(io, on);
-            }
+            let (script, next) = (connection.script, connection.next);
+            self.drop_connection(io, on);
+            self.connect(io, script, next);
+        } else {
+            self.fail(io, on, Failure::ConnReset, &"");
         }
     }
 
@@ -251,7 +266,8 @@ impl Active {
                 }
             }
             Stage::Resting => self.close(io, on),
-            // A past request's.
+            // Else a past request's.
+            Stage::Free if connection.until <= now => self.close(io, on),
             Stage::Free => {}
         }
     }

@@ -222,11 +222,6 @@ impl Workload {
         }
     }
 
-    /// Whether what arrives is sessions.
-    pub(crate) fn has_sessions(&self) -> bool {
-        matches!(self.kind, Kind::Sessions(_) | Kind::Mix(_))
-    }
-
     /// The way of the thread with the number `shard` of `shards` through it.
     pub(crate) fn cursor(self: &Arc<Self>, shard: u32, shards: u32, seed: u64) -> Cursor {
         Cursor::new(Arc::clone(self), shard, shards, seed)

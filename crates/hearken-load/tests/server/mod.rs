@@ -198,6 +198,14 @@ pub fn black_hole() -> (String, impl Sized) {
     (format!("http://{addr}/"), (listener, queued))
 }
 
+/// Takes leave of whoever connects.
+pub fn hanging_up() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    addr
+}
+
 /// Replies to whoever connects, once the given bytes were read, and goes on reading.
 pub fn hasty(reply: &'static [u8], after: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

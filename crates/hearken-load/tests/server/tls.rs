@@ -18,8 +18,12 @@ use super::{Act, Server, Wire};
 pub enum Farewell {
     /// It says so first, as it must.
     Announced,
+    /// It says so, and waits for the client to close.
+    Lingering,
     /// It closes.
     None,
+    /// It sends what is no TLS.
+    Garbage,
 }
 
 /// Who vouches for a server.
@@ -101,9 +105,16 @@ impl Wire for Under {
     }
 
     fn finish(&mut self) {
-        if self.farewell == Farewell::Announced {
-            self.stream.conn.send_close_notify();
-            let _ = self.stream.flush();
+        match self.farewell {
+            Farewell::Announced | Farewell::Lingering => {
+                self.stream.conn.send_close_notify();
+                let _ = self.stream.flush();
+            }
+            Farewell::Garbage => drop(self.stream.sock.write_all(b"HTTP/1.1 500 No\r\n\r\n")),
+            Farewell::None => {}
+        }
+        if self.farewell == Farewell::Lingering {
+            let _ = io::copy(&mut self.stream.sock, &mut io::sink());
         }
     }
 }

@@ -30,7 +30,6 @@ fn sessions_as_in_httperfs_manual() {
     let think = Duration::from_secs(5);
     let source = Source::Wsesslog { sessions: Some(3), think, path: file.path().to_owned() };
     let workload = load(&source).unwrap();
-    assert!(workload.has_sessions());
     let mut cursor = workload.cursor(0, 1, 1);
     let first = "0: GET /foo.html; 0: GET /pict1.gif GET /pict2.gif; 2000: POST /foo2.html; \
                  0: GET /pict3.gif GET /pict4.gif; ";
@@ -95,7 +94,6 @@ fn the_file_set_is_driven_by_its_manifest() {
     assert!(error.contains("specweb.manifest") && error.contains("--make"), "{error}");
     crate::specweb::make(dir.path(), 2, &mut |_| ()).unwrap();
     let workload = load(&source).unwrap();
-    assert!(workload.has_sessions());
     assert_eq!(workload.messages.len(), 72);
     assert_eq!(asked(&workload, 36 + 22), "GET /base/dir00001/class2_4");
     let expect = workload.message(36 + 22).expect.as_deref().unwrap();
