@@ -83,6 +83,9 @@ pub(crate) fn command_line() -> Result<Cli, Failure> {
         (Err(error), Some(plan)) if error.use_stderr() => {
             return Err(Failure::usage(format!("{plan}: {}", one_line(&error))));
         }
+        (Err(error), _) if is_wrong(&error) => {
+            return Err(Failure::usage(format!("{} (see --help)", one_line(&error))));
+        }
         (Err(error), _) => error.exit(),
     };
     if let (args::Command::Load(LoadCommand::Run(load)), Some(matches)) =
@@ -209,6 +212,12 @@ fn given(matches: &ArgMatches) -> AllGiven {
             }
         })
         .collect()
+}
+
+/// Whether the command line is wrong; else the help was asked for, or is the answer.
+fn is_wrong(error: &clap::Error) -> bool {
+    let kind = error.kind();
+    error.use_stderr() && kind != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
 /// What clap says, without its advice.

@@ -1,77 +1,18 @@
 //! The program as its user meets it: what it prints, where, and what it exits with.
 
+mod program;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::Stdio;
 
 use hearken::io::find;
+use program::{Running, hearken, refused, run, serve, site, text};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-
-fn hearken(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
-    command.args(args).stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    hearken(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-/// A server or a load that runs until it is dropped.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-}
-
-impl Running {
-    fn start(args: &[&str]) -> Running {
-        let mut child = hearken(args).stdout(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        Running { child, out }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn site() -> TempDir {
-    let dir = TempDir::new().unwrap();
-    fs::write(dir.path().join("1b"), "x").unwrap();
-    fs::write(dir.path().join("index.html"), "<p>hark</p>").unwrap();
-    dir
-}
-
-fn serve(dir: &Path, more: &[&str]) -> (Running, String) {
-    let mut args = vec!["serve", dir.to_str().unwrap(), "--listen", "127.0.0.1:0"];
-    args.extend(more);
-    let mut server = Running::start(&args);
-    let line = server.line();
-    let url = line.split_whitespace().find(|word| word.starts_with("http://"));
-    let url = url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
-    (server, url)
-}
 
 #[test]
 fn help_has_examples() {
@@ -124,16 +65,6 @@ fn every_mechanism_serves_and_stops() {
     }
 }
 
-/// Fails with exit status 2 and one line that names what was wrong.
-fn refused(args: &[&str], names: &str) {
-    let output = run(args);
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(message.starts_with("hearken: ") && message.contains(names), "{message}");
-    assert!(output.stdout.is_empty());
-}
-
 #[test]
 fn what_cannot_be_served_is_refused() {
     let dir = site();
@@ -163,16 +94,6 @@ fn a_short_queue_of_signals_serves() {
     assert_eq!(report["requests"]["replies"], report["requests"]["intended"], "{report}");
     refused(&["serve", ".", "--rt-queue", &u64::MAX.to_string()], "RLIMIT_SIGPENDING");
     refused(&["serve", ".", "--events", "rt-signal:dequeue=two"], "many|one");
-}
-
-#[test]
-fn what_cannot_be_loaded_is_refused() {
-    refused(&["load", "https://127.0.0.1/"], "https");
-    refused(&["load", "http://127.0.0.1:70000/"], "70000");
-    refused(&["load", "http://127.0.0.1:1/", "--events", "kqueue"], "kqueue");
-    refused(&["load", "http://127.0.0.1:1/", "--rate", "0"], "rate");
-    refused(&["load", "http://127.0.0.1:1/", "--rate", "-5"], "rate");
-    refused(&["load", "http://127.0.0.1:1/", "--json", "/no/such/file"], "/no/such/file");
 }
 
 #[test]
@@ -313,16 +234,6 @@ fn rounds_are_made_in_lockstep_and_on_demand() {
         let output = run(&[&["load", &url], senseless].concat());
         assert_eq!(output.status.code(), Some(2), "{senseless:?}");
     }
-}
-
-#[test]
-fn idle_connections_are_held_until_it_is_interrupted() {
-    let dir = site();
-    let (_server, url) = serve(dir.path(), &[]);
-    let mut load = Running::start(&["load", &url, "--rate", "0", "--idle", "100"]);
-    assert_eq!(load.line(), "holding 100 idle connections\n");
-    load.signal(Signal::INT);
-    assert_eq!(load.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::stop::Stop;
 use crate::tally::Counts;
 use crate::target::Target;
 use crate::threads::{self, Load, Plan};
+use crate::tls::TlsOptions;
 use crate::url::Url;
 use crate::warning;
 use crate::workload::{Count, Workload};
@@ -138,7 +139,15 @@ pub fn check(config: &Config) -> Result<(), LoadError> {
 }
 
 fn url(config: &Config) -> Result<Url, LoadError> {
-    Url::parse(&config.url).map_err(|reason| LoadError::Url { url: config.url.clone(), reason })
+    let url = Url::parse(&config.url)
+        .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
+    if !url.tls && config.tls != TlsOptions::default() {
+        return Err(LoadError::Config(
+            "there is nothing to believe or to show without TLS; write https://, or leave out its \
+             options",
+        ));
+    }
+    Ok(url)
 }
 
 fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
