@@ -21,14 +21,18 @@ pub(crate) mod command;
 pub(crate) mod output;
 mod read;
 mod results;
+mod specweb;
 
-use command::LoadCommand;
+use command::{LoadCommand, Other};
 use output::Outputs;
 
 pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
     match command {
         LoadCommand::Run(args) => load_agents::run(*args),
-        LoadCommand::Results(command) => results::run(&command),
+        LoadCommand::Other(Other::Merge(args)) => results::merge(&args),
+        LoadCommand::Other(Other::Compare(args)) => results::compared(&args),
+        LoadCommand::Other(Other::Show(args)) => results::show(&args),
+        LoadCommand::Other(Other::Specweb(args)) => specweb::run(&args),
     }
 }
 

@@ -194,3 +194,33 @@ fn a_list_is_asked_for_once() {
     let shown = hearken(&["load", &url, "--wlog", &list]).output().unwrap();
     assert!(text(&shown.stdout).contains("3 of 3"), "{}", text(&shown.stdout));
 }
+
+#[test]
+fn a_file_set_is_made_and_asked_for() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("new/files");
+    let path = path.to_str().unwrap();
+    let make = ["load", "specweb", "--make", path, "--directories", "1"];
+    for (written, kept) in [(36, 0), (0, 36)] {
+        let output = run(&make);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let told = format!("{written} files written, {kept} kept, 5.1 MB in all\n");
+        assert!(text(&output.stdout).ends_with(&told), "{}", text(&output.stdout));
+    }
+    let (_server, url) = serve(path.as_ref(), &[]);
+    let args =
+        ["load", &url, "--specweb", path, "--rate", "50", "--duration", "200ms", "--seed", "3"];
+    let output = run(&[&args[..], &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["model"], "sessions");
+    let requests = &report["requests"];
+    assert!(requests["replies"].as_u64() > Some(0), "{report}");
+    assert_eq!(requests["replies"], requests["intended"], "{report}");
+    refused(&["load", "specweb", "--make", path], "--directories");
+    refused(&["load", "specweb", "--directories", "1"], "--make");
+    refused(&["load", "specweb", "--make", path, "--directories", "0"], "from 1 to 100,000");
+    let both = ["--directories", "1", "--connections", "1"];
+    refused(&[&["load", "specweb", "--make", path], &both[..]].concat(), "cannot be used with");
+    refused(&["load", "specweb", "--make", "/proc/none", "--directories", "1"], "/proc/none");
+}

@@ -62,7 +62,7 @@ fn load(path: impl AsRef<Path>) -> Report {
 
 #[test]
 fn help_has_examples() {
-    for command in ["merge", "compare", "show"] {
+    for command in ["merge", "compare", "show", "specweb"] {
         let output = run(&["load", command, "--help"]);
         assert!(output.status.success());
         assert!(text(&output.stdout).contains("Examples:\n  hearken load "), "{command}");

@@ -1,4 +1,5 @@
-//! `hearken load URL`, and what is done with results: `hearken load merge | compare | show`.
+//! `hearken load URL`, what is done with results (`hearken load merge | compare | show`), and
+//! `hearken load specweb`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,26 +10,28 @@ use super::output::OutputArgs;
 use crate::args::load::LoadArgs;
 use crate::time::duration;
 
-/// A load, or something about the results of some.
+/// A load, or what comes before or after one.
 pub(crate) enum LoadCommand {
     Run(Box<LoadArgs>),
-    Results(Results),
+    Other(Other),
 }
 
 // No words above it: they would become those of `hearken load`.
 #[derive(Subcommand)]
-pub(crate) enum Results {
+pub(crate) enum Other {
     /// Make one result of those of several generators
     Merge(MergeArgs),
     /// Compare two loads, by statistics
     Compare(CompareArgs),
     /// Show a result, or write it in another form
     Show(ShowArgs),
+    /// Make the files that --specweb asks for
+    Specweb(SpecwebArgs),
 }
 
 impl Args for LoadCommand {
     fn augment_args(command: Command) -> Command {
-        Results::augment_subcommands(LoadArgs::augment_args(command))
+        Other::augment_subcommands(LoadArgs::augment_args(command))
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .subcommand_required(false)
@@ -43,7 +46,7 @@ impl Args for LoadCommand {
 impl FromArgMatches for LoadCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<LoadCommand, Error> {
         if matches.subcommand_name().is_some() {
-            Results::from_arg_matches(matches).map(LoadCommand::Results)
+            Other::from_arg_matches(matches).map(LoadCommand::Other)
         } else {
             LoadArgs::from_arg_matches(matches).map(|args| LoadCommand::Run(Box::new(args)))
         }
@@ -132,6 +135,34 @@ pub(crate) struct ShowArgs {
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) outputs: OutputArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hearken load specweb --make /srv/files --directories 20
+      20 directories of 36 files each: 102 MB.
+  hearken load specweb --make /srv/files --connections 100
+      As many as SPECweb99 has for so many simultaneous connections.
+  hearken serve /srv/files & hearken load http://127.0.0.1:8080/ --specweb /srv/files
+      Ask for them, in the mix and the sessions of SPECweb99's static part.
+
+What is there already with the right size is kept, so that what was interrupted can be gone on with.")]
+pub(crate) struct SpecwebArgs {
+    /// Where to make them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) make: PathBuf,
+    /// How many directories, of 36 files and 5.1 MB each
+    #[arg(
+        long,
+        value_name = "N",
+        required_unless_present = "connections",
+        conflicts_with = "connections"
+    )]
+    pub(crate) directories: Option<u32>,
+    /// As many as SPECweb99 has for N simultaneous connections
+    #[arg(long, value_name = "N")]
+    pub(crate) connections: Option<u32>,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -8,7 +8,7 @@ use hearken_load::Report;
 use hearken_load::merge::merge_within;
 
 use super::Sink;
-use super::command::{CompareArgs, MergeArgs, Results, ShowArgs};
+use super::command::{CompareArgs, MergeArgs, ShowArgs};
 use super::output::Outputs;
 use super::read::read;
 use crate::Failure;
@@ -16,15 +16,7 @@ use crate::Failure;
 /// What a load that is worse exits with, if asked to.
 const WORSE: u8 = 3;
 
-pub(super) fn run(command: &Results) -> Result<ExitCode, Failure> {
-    match command {
-        Results::Merge(args) => merge(args),
-        Results::Compare(args) => compared(args),
-        Results::Show(args) => show(args),
-    }
-}
-
-fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
+pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let parts = read_all(&args.files)?;
     let whole = merge_within(&parts, args.within).map_err(|error| {
         let file = error.at().and_then(|at| args.files.get(at));
@@ -35,13 +27,13 @@ fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
+pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
     let report = read(&args.file)?;
     Outputs::open(args.json.as_deref(), &args.outputs)?.tell(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn compared(args: &CompareArgs) -> Result<ExitCode, Failure> {
+pub(super) fn compared(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let side = |files: &str| {
         let files: Vec<PathBuf> = files.split(',').map(PathBuf::from).collect();
         read_all(&files)

@@ -1,0 +1,34 @@
+//! `hearken load specweb`: the files of a SPECweb99-like mix.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use hearken_load::specweb::{directories_for, make};
+
+use super::command::SpecwebArgs;
+use super::print;
+use crate::Failure;
+
+pub(super) fn run(args: &SpecwebArgs) -> Result<ExitCode, Failure> {
+    let by_connections = || args.connections.map(directories_for);
+    let directories = args.directories.or_else(by_connections).unwrap_or_default();
+    let shown = io::stderr().is_terminal();
+    let mut progress = |made: u32| {
+        if shown {
+            let _ = write!(io::stderr(), "\r{made} of {directories} directories");
+        }
+    };
+    let made = make(&args.make, directories, &mut progress);
+    if shown {
+        let _ = writeln!(io::stderr());
+    }
+    let made = made.map_err(Failure::usage)?;
+    print(&format!(
+        "{directories} directories in {}: {} files written, {} kept, {:.1} MB in all\n",
+        args.make.display(),
+        made.written,
+        made.kept,
+        made.bytes as f64 / 1e6
+    ));
+    Ok(ExitCode::SUCCESS)
+}
