@@ -56,7 +56,7 @@ fn now() -> u64 {
 }
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
-const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx";
 
 fn answered(stream: &mut TcpStream, times: usize) {
     let mut reply = vec![0; REPLY.len() * times];

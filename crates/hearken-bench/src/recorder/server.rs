@@ -18,7 +18,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketType, sockopt as options};
 use rustix::time::{ClockId, clock_gettime};
 
-const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+/// It says that the connection stays, for those who speak HTTP/1.0.
+const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx";
 const END: [u8; 4] = *b"\r\n\r\n";
 /// The listener's, among the numbers of connections.
 const LISTENER: u64 = u64::MAX;
@@ -163,12 +164,11 @@ impl Server {
     fn hear(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
         let mut room = [0; 16 * 1024];
-        let Ok((got, stamp)) = receive(&connection.stream, &mut room) else {
-            return self.close(index);
+        let (got, stamp) = match receive(&connection.stream, &mut room) {
+            Ok((got, stamp)) if got > 0 => (got, stamp),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Ok(_) | Err(_) => return self.close(index),
         };
-        if got == 0 {
-            return self.close(index);
-        }
         let mut asked = 0;
         for &byte in &room[..got] {
             let matched = &mut connection.matched;
