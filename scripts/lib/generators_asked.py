@@ -4,6 +4,8 @@ import json
 import re
 
 CONNECTIONS = 100  # for requests at a rate
+# Requests that come before those that are measured.
+WARM_UP = {"fortio": CONNECTIONS}
 
 
 class Failed(Exception):
@@ -28,7 +30,8 @@ def at_rate(name, hearken, url, rate, seconds):
                                     "--timeout", 5),
         "h2load": ["h2load", "--h1", "-t1", "-c10", f"-D{seconds}", f"--rps={rate // 10}", target],
         "wrk2": ["wrk2", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", f"-R{rate}", target],
-        "fortio": ["fortio", "load", "-quiet", "-qps", rate, "-c", CONNECTIONS, "-t", f"{seconds}s", "-uniform", target],
+        "fortio": ["fortio", "load", "-quiet", "-qps", rate, "-c", CONNECTIONS, "-t", f"{seconds}s", "-uniform",
+                   target],
         "oha": ["oha", "--no-tui", "-q", rate, "-c", CONNECTIONS, "-z", f"{seconds}s", target],
         "vegeta": ["sh", "-c", f"echo GET {target} | vegeta attack -rate={rate}/s -duration={seconds}s | vegeta report"],
     }[name]
@@ -56,16 +59,17 @@ REPLIES = {
     "h2load": (r"(\d+) succeeded", r"finished in [^,]*, ([\d.]+) req/s"),
     "ab": (r"Complete requests:\s+(\d+)", r"Requests per second:\s+([\d.]+)"),
     "httperf": (r"replies (\d+) test-duration", r"Request rate: ([\d.]+) req/s"),
-    "fortio": (r"Code 200 : (\d+)", r"qps=([\d.]+)"),
+    "fortio": (r"Code 200 : (\d+)", r" avg, ([\d.]+) qps"),
     "oha": (r"\[200\] (\d+) responses", r"Requests/sec:\s+([\d.]+)"),
     "vegeta": (r"200:(\d+)", r"\[total, rate, throughput\]\s+\d+, [\d.]+, ([\d.]+)"),
 }
 
 
-def replies(name, said):
+def replies(name, said, errors):
     if name.startswith("hearken"):
         report = json.loads(said)
         return report["requests"]["replies"], report["reply_rate"]
+    said += "\n" + errors
     found = [re.search(pattern, said) for pattern in REPLIES[name.split(",")[0]]]
     if None in found:
         raise Failed(f"{name}: its output is not understood:\n{said[-600:]}")
