@@ -33,7 +33,8 @@ def at_rate(name, hearken, url, rate, seconds):
         "fortio": ["fortio", "load", "-quiet", "-qps", rate, "-c", CONNECTIONS, "-t", f"{seconds}s", "-uniform",
                    target],
         "oha": ["oha", "--no-tui", "-q", rate, "-c", CONNECTIONS, "-z", f"{seconds}s", target],
-        "vegeta": ["sh", "-c", f"echo GET {target} | vegeta attack -rate={rate}/s -duration={seconds}s | vegeta report"],
+        "vegeta": ["sh", "-c", f"echo GET {target} | vegeta attack -rate={rate}/s -duration={seconds}s |"
+                               " vegeta report"],
     }[name]
 
 
