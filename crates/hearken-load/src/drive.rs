@@ -90,7 +90,7 @@ impl<I: Io> Drive<I> {
         self.arrive();
         let mut told = false;
         // At least once: whoever comes late still makes all that was due.
-        let (going_on, now) = loop {
+        let (mut going_on, now) = loop {
             if !told && self.is_over() {
                 told = true;
                 // The idle connections are held until the others are over, too.
@@ -109,7 +109,6 @@ impl<I: Io> Drive<I> {
             self.tell_slice(rest, false);
         }
         (self.next, self.tick) = (None, Time::from_nanos(u64::MAX));
-        let mut going_on = going_on;
         // Each has its deadline, so this ends.
         while going_on && self.active.tally.outstanding() > 0 {
             going_on = self.turn(None)?;

@@ -145,6 +145,9 @@ impl Idlers {
         let Completion { on, what } = what;
         let connection = &mut self.connections[on.slot() as usize];
         match what {
+            What::Connected(Ok(())) if self.target.is_itself(io, on) => {
+                self.lose(io, on, Why::Text("nobody listens at its port"));
+            }
             What::Connected(Ok(())) => {
                 io.start(on);
                 if connection.channel.is_tls() {

@@ -1,8 +1,8 @@
 //! The server that is asked.
 
-use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
+use std::{fs, io};
 
 use hearken::Token;
 use hearken::io::Io;
@@ -19,6 +19,8 @@ pub(crate) struct Target {
     addr: SocketAddr,
     sources: Sources,
     tls: Option<Tls>,
+    /// Its port is one that connections are given to connect from.
+    may_be_itself: bool,
     pub(crate) timeout: Duration,
 }
 
@@ -34,6 +36,7 @@ impl Target {
             addr,
             sources: Sources::new(addr.ip(), &config.sources, connections),
             tls,
+            may_be_itself: addr.ip().is_loopback() && is_ephemeral(addr.port()),
             timeout: config.timeout,
         })
     }
@@ -53,9 +56,26 @@ impl Target {
         self.sources.connect(io, self.addr)
     }
 
+    /// Whether a connection has met itself: one to a port of this host at which nobody listens may be
+    /// given that very port to connect from, and TCP lets the two ends be one.
+    pub(crate) fn is_itself(&self, io: &impl Io, on: Token) -> bool {
+        self.may_be_itself && io.local_addr(on).is_ok_and(|local| local == self.addr)
+    }
+
     /// What a connection speaks TLS by, where it does.
     pub(crate) fn session(&self) -> Result<Option<Box<Session>>, TlsError> {
         self.tls.as_ref().map(Tls::connect).transpose()
+    }
+}
+
+/// Whether the kernel gives this port to those who ask for none.
+fn is_ephemeral(port: u16) -> bool {
+    let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut ends = range.split_whitespace().map(str::parse);
+    match (ends.next(), ends.next()) {
+        (Some(Ok(first)), Some(Ok(last))) => (first..=last).contains(&port),
+        // It may be.
+        _ => true,
     }
 }
 
@@ -65,4 +85,43 @@ fn resolve(url: &Url) -> Result<SocketAddr, LoadError> {
     // "localhost" is both, and more servers listen on 127.0.0.1 than on ::1.
     let first = found.iter().find(|addr| addr.is_ipv4()).or_else(|| found.first());
     first.copied().ok_or_else(|| failed(io::Error::other("it has no address")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use hearken::io::readiness::{Policy, ReadinessIo};
+    use hearken::io::{Io, What};
+    use hearken::mechanism;
+    use hearken::timer::Time;
+
+    use super::Target;
+    use crate::config::Config;
+    use crate::url::Url;
+
+    #[test]
+    fn a_connection_to_itself_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let config = Config { url: format!("http://{addr}/"), ..Config::default() };
+        let target = Target::new(&config, &Url::parse(&config.url).unwrap()).unwrap();
+        let mechanism = mechanism::find("poll").unwrap().open().unwrap();
+        let mut io = ReadinessIo::new(mechanism, Policy::default()).unwrap();
+        let mut connected = |source| {
+            let on = io.connect(addr, source).unwrap();
+            loop {
+                io.wait(Some(Time::now() + std::time::Duration::from_secs(10))).unwrap();
+                if let Some(completion) = io.next() {
+                    assert!(matches!(completion.what, What::Connected(Ok(()))));
+                    let itself = target.is_itself(&io, on);
+                    io.close(on);
+                    return itself;
+                }
+            }
+        };
+        assert!(!connected(None));
+        drop(listener);
+        assert!(connected(Some(addr)));
+    }
 }

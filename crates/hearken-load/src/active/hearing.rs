@@ -29,6 +29,9 @@ impl Active {
                     self.hear(io, on, &bytes);
                 }
             }
+            What::Connected(Ok(())) if self.target.is_itself(io, on) => {
+                self.broken(io, on, Failure::ConnRefused, &"");
+            }
             What::Connected(Ok(())) => {
                 io.start(on);
                 let connection = &mut self.connections[on.slot() as usize];
