@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -19,12 +19,14 @@ mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod trusted;
 
 pub(crate) use failure::SessionError;
 pub(crate) use session::{Session, State};
 
 use anyone::Anyone;
 use tickets::Tickets;
+use trusted::Trusted;
 
 /// How `https://` is spoken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,11 +114,13 @@ impl Tls {
         let builder = if options.insecure {
             builder.dangerous().with_custom_certificate_verifier(anyone(&provider))
         } else {
-            let roots = match &options.ca {
-                Some(path) => roots_of(path)?,
-                None => roots_of_system()?,
-            };
-            builder.with_root_certificates(roots)
+            match &options.ca {
+                Some(path) => {
+                    let trusted = trusted(path, &provider)?;
+                    builder.dangerous().with_custom_certificate_verifier(trusted)
+                }
+                None => builder.with_root_certificates(roots_of_system()?),
+            }
         };
         let mut config = match identity(options)? {
             Some((path, chain, key)) => builder
@@ -153,15 +157,21 @@ fn anyone(provider: &CryptoProvider) -> Arc<dyn ServerCertVerifier> {
 }
 
 /// The authorities in a file.
-fn roots_of(path: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
+fn trusted(
+    path: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
     for (line, certificate) in pem::certificates(path)? {
-        roots.add(certificate).map_err(|error| TlsError::File {
+        roots.add(certificate.clone()).map_err(|error| TlsError::File {
             path: path.to_owned(),
             reason: format!("line {line}: not a certificate: {}", failure::of_own(&error)),
         })?;
+        given.push(certificate);
     }
-    Ok(roots)
+    let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
+    let webpki = builder.build().map_err(|error| TlsError::Setup(error.to_string()))?;
+    Ok(Arc::new(Trusted { webpki, given }))
 }
 
 /// The authorities that this system trusts. A few that cannot be read or understood are left out.

@@ -62,6 +62,11 @@ fn alert(alert: AlertDescription) -> String {
     format!("alert {alert:?}{hint}")
 }
 
+/// True if the server shows the certificate of an authority as its own, in webpki's words.
+pub(super) fn is_of_an_authority(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
+}
+
 fn certificate(error: &CertificateError) -> String {
     let days = |from: &UnixTime, to: &UnixTime| to.as_secs().saturating_sub(from.as_secs()) / 86400;
     match error {
@@ -85,9 +90,9 @@ fn certificate(error: &CertificateError) -> String {
              --cacert FILE, or believe any server with --insecure"
                 .to_owned()
         }
-        // How webpki says that the server shows the certificate of an authority as its own.
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "is that of an authority; make one for the server, or believe it with --insecure"
+        error if is_of_an_authority(error) => {
+            "is that of an authority, and not the one that is trusted; trust it with --cacert \
+             FILE, or believe any server with --insecure"
                 .to_owned()
         }
         other => format!("cannot be believed: {}", line(&other.to_string())),

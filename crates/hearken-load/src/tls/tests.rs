@@ -4,6 +4,8 @@ mod files;
 mod properties;
 mod servers;
 
+use std::path::PathBuf;
+
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, date_time_ymd};
 
 use super::session::State;
@@ -114,6 +116,22 @@ fn a_stranger_is_refused() {
     for versions in EACH {
         shake(&insecure, Server { versions, ..Server::default() }).unwrap();
     }
+}
+
+/// As `openssl req -x509` makes it: believed if it is the very one that is trusted, by its name.
+#[test]
+fn a_certificate_that_is_its_own_authority() {
+    let with = |name, ca: Option<PathBuf>| {
+        let (certificate, key, path) = files::of_its_own(name);
+        let options = TlsOptions { ca: ca.or(Some(path)), ..TlsOptions::default() };
+        (options, Server { own: Some((certificate, key)), ..Server::default() })
+    };
+    let (options, server) = with("localhost", None);
+    assert!(shake(&options, server).is_ok());
+    let (options, server) = with("elsewhere", None);
+    assert!(refusal(&options, server).contains("elsewhere"));
+    let (options, server) = with("localhost", Some(files::another_authority()));
+    assert!(refusal(&options, server).contains("--cacert"));
 }
 
 #[test]

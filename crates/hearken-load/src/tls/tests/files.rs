@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use super::super::{Tls, TlsOptions, roots_among};
@@ -32,6 +32,16 @@ pub(super) fn namesake() -> PathBuf {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name = DistinguishedName::new();
     file("namesake.pem", params.self_signed(&key).unwrap().pem())
+}
+
+/// One that a server has signed itself, as an authority does, and its file.
+pub(super) fn of_its_own(name: &str) -> (Certificate, KeyPair, PathBuf) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let certificate = params.self_signed(&key).unwrap();
+    let path = file(&format!("own-{name}.pem"), certificate.pem());
+    (certificate, key, path)
 }
 
 /// A client's certificate and its key.

@@ -56,6 +56,8 @@ pub(super) struct Server {
     pub(super) versions: &'static [&'static SupportedProtocolVersion],
     pub(super) alpn: Vec<Vec<u8>>,
     pub(super) asks_who: bool,
+    /// What it shows instead of a certificate by [`AUTHORITY`].
+    pub(super) own: Option<(Certificate, KeyPair)>,
 }
 
 impl Default for Server {
@@ -66,13 +68,14 @@ impl Default for Server {
             versions: rustls::ALL_VERSIONS,
             alpn: Vec::new(),
             asks_who: false,
+            own: None,
         }
     }
 }
 
 impl Server {
     pub(super) fn config(self) -> Arc<ServerConfig> {
-        let (certificate, key) = AUTHORITY.issue(&self.params);
+        let (certificate, key) = self.own.unwrap_or_else(|| AUTHORITY.issue(&self.params));
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(self.versions)
