@@ -1,7 +1,6 @@
 //! `hearken load`.
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,12 +17,14 @@ use crate::watched::Watched;
 use crate::{Failure, load_knee, lockstep, mechanisms, signals};
 
 pub(crate) mod command;
+mod file;
 pub(crate) mod output;
 mod read;
 mod results;
 mod specweb;
 
 use command::{LoadCommand, Other};
+use file::ResultFile;
 use output::Outputs;
 
 pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
@@ -100,20 +101,16 @@ pub(crate) enum Sink {
     /// As JSON in its place.
     Stdout,
     /// As JSON, beside the text.
-    File(File),
+    File(ResultFile),
 }
 
 impl Sink {
-    /// Before the run, and without losing an earlier result should this one come to nothing.
+    /// Before the run.
     pub(crate) fn open(json: Option<&Path>) -> Result<Sink, Failure> {
         Ok(match json {
             None => Sink::Summary,
             Some(path) if path == Path::new("-") => Sink::Stdout,
-            Some(path) => {
-                let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-                let cannot = |error| format!("cannot write to {}: {error}", path.display());
-                Sink::File(file.map_err(|error| Failure::usage(cannot(error)))?)
-            }
+            Some(path) => Sink::File(ResultFile::open(path)?),
         })
     }
 
@@ -122,11 +119,9 @@ impl Sink {
         match self {
             Sink::Stdout => print(&as_json(report).map_err(Failure::runtime)?),
             Sink::Summary => print(&report.to_string()),
-            Sink::File(mut file) => {
+            Sink::File(file) => {
                 print(&report.to_string());
-                file.set_len(0)
-                    .and_then(|()| file.write_all(as_json(report)?.as_bytes()))
-                    .map_err(|error| Failure::runtime(format!("writing the result: {error}")))?;
+                file.write(as_json(report).map_err(Failure::runtime)?.as_bytes())?;
             }
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! Where the result of a load goes, and in which forms.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +7,7 @@ use clap::Args;
 use hearken_lab::{Machine, export};
 use hearken_load::Report;
 
+use super::file::ResultFile;
 use super::{as_json, print};
 use crate::{Failure, load_agents};
 
@@ -75,7 +75,7 @@ impl Form {
 /// All places that the result goes to.
 pub(crate) struct Outputs {
     stdout: Option<Form>,
-    files: Vec<(Form, PathBuf, File)>,
+    files: Vec<(Form, ResultFile)>,
 }
 
 impl Outputs {
@@ -96,7 +96,8 @@ impl Outputs {
     }
 
     fn add(&mut self, form: Form, path: &Path) -> Result<(), Failure> {
-        let taken = self.files.iter().find(|(_, other, _)| other == path).map(|(form, ..)| *form);
+        let taken =
+            self.files.iter().find(|(_, other)| other.path() == path).map(|(form, _)| *form);
         let taken = if path == Path::new("-") { self.stdout } else { taken };
         if let Some(other) = taken {
             return Err(Failure::usage(format!(
@@ -110,9 +111,7 @@ impl Outputs {
             self.stdout = Some(form);
             return Ok(());
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let cannot = |error| format!("cannot write to {}: {error}", path.display());
-        self.files.push((form, path.to_owned(), file.map_err(|e| Failure::usage(cannot(e)))?));
+        self.files.push((form, ResultFile::open(path)?));
         Ok(())
     }
 
@@ -142,14 +141,8 @@ impl Outputs {
                 let _ = out.write_all(&form.of(report)?).and_then(|()| out.flush());
             }
         }
-        for (form, path, mut file) in self.files {
-            let bytes = form.of(report)?;
-            // A pipe or a device has no length.
-            let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-            let emptied = if regular { file.set_len(0) } else { Ok(()) };
-            emptied.and_then(|()| file.write_all(&bytes)).map_err(|error| {
-                Failure::runtime(format!("writing the result to {}: {error}", path.display()))
-            })?;
+        for (form, file) in self.files {
+            file.write(&form.of(report)?)?;
         }
         Ok(())
     }
