@@ -12,7 +12,7 @@ use hearken::Token;
 use hearken::io::Io;
 use hearken::timer::Time;
 
-use crate::channel::{Channel, Scratch};
+use crate::channel::Scratch;
 use crate::config::Config;
 use crate::connection::{Connection, Next, Request, Stage};
 use crate::failure::{Failure, Limit};
@@ -240,21 +240,14 @@ impl Active {
 
     /// Opens a connection, for something or ahead of it.
     fn connect(&mut self, io: &mut impl Io, script: Option<Script>, next: Next) {
-        let made =
-            self.target.connect(io).map_err(|error| (Failure::of(&error), error.to_string()));
-        let opened = made.and_then(|token| match self.target.session() {
-            Ok(session) => Ok((token, session)),
-            Err(error) => {
-                io.close(token);
-                Err((Failure::Other, error.to_string()))
-            }
-        });
+        let opened = self.target.connect(io);
         let now = io.now();
-        let (token, session) = match opened {
+        let (token, channel) = match opened {
             Ok(opened) => opened,
-            Err((failure, why)) => {
+            Err(error) => {
                 self.tally.counts.intended += next.uncounted();
-                self.tally.fail_by(next.counted() + next.uncounted(), failure, &why);
+                let requests = next.counted() + next.uncounted();
+                self.tally.fail_by(requests, Failure::of(&error), &error);
                 self.tally.counts.sessions.failed += u64::from(script.is_some());
                 if self.model == Model::Closed {
                     self.retries.push_back(now + RETRY);
@@ -280,7 +273,7 @@ impl Active {
         connection.next = next;
         connection.reply.reset();
         connection.check = None;
-        connection.channel = Channel::new(session);
+        connection.channel = channel;
         self.open += 1;
         self.connecting += 1;
         let patience = next.intended().unwrap_or(now) + self.timeout;
@@ -306,11 +299,19 @@ impl Active {
         }
     }
 
+    /// When a request is given up whose reply has not begun, and which the server may answer since then.
+    fn reply_due(&self, intended: Time, since: Time) -> Time {
+        let whole = intended + self.timeout;
+        self.first_byte_timeout.map_or(whole, |first| whole.min(since + first))
+    }
+
     /// Sends a request, and tells when.
     fn ask(&mut self, io: &mut impl Io, on: Token, intended: Intended, message: u32) -> Time {
         // The one reading of the clock for a request: the turn may have begun some time ago.
         let sent = Time::now();
         let intended = intended.unwrap_or(sent);
+        // Left armed after the reply: to move it to a later time costs next to nothing.
+        io.set_deadline(on, Some(self.reply_due(intended, sent)));
         let connection = &mut self.connections[on.slot() as usize];
         connection.stage = Stage::Busy;
         connection.silent = true;
@@ -318,10 +319,6 @@ impl Active {
         let bytes = &self.workload.message(message).bytes;
         self.tally.counts.sent += 1;
         self.tally.counts.bytes.sent += bytes.len() as u64;
-        // Left armed after the reply: to move it to a later time costs next to nothing.
-        let limit = intended + self.timeout;
-        let limit = self.first_byte_timeout.map_or(limit, |first| limit.min(sent + first));
-        io.set_deadline(on, Some(limit));
         connection.channel.send(io, on, bytes, &mut self.scratch);
         sent
     }
@@ -347,6 +344,8 @@ impl Active {
         }
         let sent = Time::now();
         let intended = intended.unwrap_or(sent);
+        io.set_deadline(on, Some(self.reply_due(intended, sent)));
+        let connection = &mut self.connections[on.slot() as usize];
         self.burst.clear();
         for _ in 0..messages {
             let message = self.cursor.next_in_burst(&mut script);
@@ -358,9 +357,6 @@ impl Active {
         connection.silent = true;
         self.tally.counts.sent += u64::from(messages);
         self.tally.counts.bytes.sent += self.burst.len() as u64;
-        let limit = intended + self.timeout;
-        let limit = self.first_byte_timeout.map_or(limit, |first| limit.min(sent + first));
-        io.set_deadline(on, Some(limit));
         connection.channel.send(io, on, &self.burst, &mut self.scratch);
     }
 

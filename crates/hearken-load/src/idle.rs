@@ -182,25 +182,19 @@ impl Idlers {
     }
 
     fn connect(&mut self, io: &mut impl Io) {
-        let opened = self.target.connect(io).map_err(|error| self.misses.note(&error));
-        let opened = opened.and_then(|token| match self.target.session() {
-            Ok(session) => Ok((token, session)),
+        let (token, channel) = match self.target.connect(io) {
+            Ok(opened) => opened,
             Err(error) => {
-                io.close(token);
-                self.misses.note_other(&error.to_string());
-                Err(())
+                // Out of descriptors or ports, which may pass.
+                self.misses.note(&error);
+                self.retries.push_back(io.now() + RETRY);
+                return;
             }
-        });
-        let Ok((token, session)) = opened else {
-            // Out of descriptors or ports, which may pass.
-            self.retries.push_back(io.now() + RETRY);
-            return;
         };
         let slot = token.slot() as usize;
         if slot >= self.connections.len() {
             self.connections.resize_with(slot + 1, Connection::default);
         }
-        let channel = Channel::new(session);
         self.connections[slot] =
             Connection { token: Some(token), channel, ..Connection::default() };
         self.connecting += 1;
@@ -233,8 +227,7 @@ impl Idlers {
         match connection.channel.receive(io, on, bytes, &mut scratch) {
             Ok((handshake, state)) => {
                 if let Handshake::Over { resumed } = handshake {
-                    let of = &mut self.handshakes;
-                    *(if resumed { &mut of.resumed } else { &mut of.full }) += 1;
+                    self.handshakes.count(resumed);
                     self.is_made(io, on);
                 }
                 if !scratch.plain.is_empty() && self.owns(on) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::profile::Profile;
-use crate::report::{self, Interval, Samples};
+use crate::report::{self, Interval};
 use crate::tally::Counts;
 
 /// Intervals that are kept apart; of a longer run, two at a time become one.
@@ -239,11 +239,6 @@ impl Recorder {
         });
         self.intervals = pairs.collect();
     }
-
-    /// Replies per second, interval by interval.
-    pub(crate) fn reply_rates(&self) -> Samples {
-        Samples::of_reply_rate(&self.intervals)
-    }
 }
 
 /// Makes one of two that follow each other.
@@ -270,6 +265,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{MOST, Recorder, Slice};
+    use crate::Samples;
     use crate::histogram::Histogram;
     use crate::profile::Profile;
     use crate::report;
@@ -348,6 +344,6 @@ mod tests {
         let replies: u64 = recorder.intervals.iter().map(|interval| interval.replies).sum();
         assert_eq!(replies, 3 * MOST as u64);
         assert_eq!(recorder.latency.len(), replies);
-        assert_eq!(recorder.reply_rates().mean, 1.0);
+        assert_eq!(Samples::of_reply_rate(&recorder.intervals).mean, 1.0);
     }
 }

@@ -269,6 +269,11 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
+    /// One more that came to its end.
+    pub(crate) fn count(&mut self, resumed: bool) {
+        *(if resumed { &mut self.resumed } else { &mut self.full }) += 1;
+    }
+
     pub(crate) fn add(&mut self, more: &Handshakes) {
         self.full += more.full;
         self.resumed += more.resumed;

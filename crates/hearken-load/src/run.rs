@@ -16,7 +16,7 @@ use crate::drive::{Common, Ended};
 use crate::histogram::Histogram;
 use crate::misses::Misses;
 use crate::record::{Recorder, Snapshot, Told};
-use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA};
+use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
 use crate::stop::Stop;
 use crate::tally::Counts;
 use crate::target::Target;
@@ -335,7 +335,7 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         sessions: counts.sessions,
         status: counts.status,
         reply_rate: if duration_s > 0.0 { counts.in_time as f64 / duration_s } else { 0.0 },
-        reply_rate_samples: recorder.reply_rates(),
+        reply_rate_samples: Samples::of_reply_rate(&recorder.intervals),
         latency_ns: histograms.latency.quantiles(),
         service_ns: histograms.service.quantiles(),
         connect_ns: histograms.connect.quantiles(),

@@ -7,10 +7,11 @@ use std::{fs, io};
 use hearken::Token;
 use hearken::io::Io;
 
+use crate::channel::Channel;
 use crate::config::{Config, LoadError};
 use crate::share::Share;
 use crate::sources::Sources;
-use crate::tls::{Session, Tls, TlsError};
+use crate::tls::Tls;
 use crate::url::Url;
 
 /// What requests and idle connections have in common.
@@ -51,20 +52,16 @@ impl Target {
         self.addr
     }
 
-    /// Begins to connect.
-    pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<Token> {
-        self.sources.connect(io, self.addr)
+    /// Begins to connect; and what the connection's bytes go through.
+    pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
+        let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
+        Ok((self.sources.connect(io, self.addr)?, Channel::new(session)))
     }
 
     /// Whether a connection has met itself: one to a port of this host at which nobody listens may be
     /// given that very port to connect from, and TCP lets the two ends be one.
     pub(crate) fn is_itself(&self, io: &impl Io, on: Token) -> bool {
         self.may_be_itself && io.local_addr(on).is_ok_and(|local| local == self.addr)
-    }
-
-    /// What a connection speaks TLS by, where it does.
-    pub(crate) fn session(&self) -> Result<Option<Box<Session>>, TlsError> {
-        self.tls.as_ref().map(Tls::connect).transpose()
     }
 }
 

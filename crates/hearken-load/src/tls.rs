@@ -5,28 +5,25 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, UnbufferedClientConnection, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 
-mod anyone;
 mod failure;
 mod pem;
 mod session;
 #[cfg(test)]
 mod tests;
 mod tickets;
-mod trusted;
+mod verifier;
 
 pub(crate) use failure::SessionError;
 pub(crate) use session::{Session, State};
 
-use anyone::Anyone;
 use tickets::Tickets;
-use trusted::Trusted;
+use verifier::{Believes, Verifier};
 
 /// How `https://` is spoken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,16 +108,18 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Setup(error.to_string()))?;
-        let builder = if options.insecure {
-            builder.dangerous().with_custom_certificate_verifier(anyone(&provider))
-        } else {
-            match &options.ca {
-                Some(path) => {
-                    let trusted = trusted(path, &provider)?;
-                    builder.dangerous().with_custom_certificate_verifier(trusted)
-                }
-                None => builder.with_root_certificates(roots_of_system()?),
+        let believes = match &options.ca {
+            _ if options.insecure => Some(Believes::Anyone),
+            Some(path) => Some(those_of(path, &provider)?),
+            None => None,
+        };
+        let builder = match believes {
+            Some(believes) => {
+                let algorithms = provider.signature_verification_algorithms;
+                let verifier = Arc::new(Verifier { algorithms, believes });
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
+            None => builder.with_root_certificates(roots_of_system()?),
         };
         let mut config = match identity(options)? {
             Some((path, chain, key)) => builder
@@ -152,15 +151,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-fn anyone(provider: &CryptoProvider) -> Arc<dyn ServerCertVerifier> {
-    Arc::new(Anyone(provider.signature_verification_algorithms))
-}
-
-/// The authorities in a file.
-fn trusted(
-    path: &Path,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+/// The authorities in a file, and the servers whose own certificate is there.
+fn those_of(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Believes, TlsError> {
     let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
     for (line, certificate) in pem::certificates(path)? {
         roots.add(certificate.clone()).map_err(|error| TlsError::File {
@@ -171,7 +163,7 @@ fn trusted(
     }
     let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
     let webpki = builder.build().map_err(|error| TlsError::Setup(error.to_string()))?;
-    Ok(Arc::new(Trusted { webpki, given }))
+    Ok(Believes::These { webpki, given })
 }
 
 /// The authorities that this system trusts. A few that cannot be read or understood are left out.

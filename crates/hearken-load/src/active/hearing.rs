@@ -62,8 +62,7 @@ impl Active {
         match result {
             Ok((handshake, state)) => {
                 if let Handshake::Over { resumed } = handshake {
-                    let of = &mut self.tally.counts.handshakes;
-                    *(if resumed { &mut of.resumed } else { &mut of.full }) += 1;
+                    self.tally.counts.handshakes.count(resumed);
                     self.is_made(io, on);
                 }
                 if !plain.is_empty() && self.owns(on) {
@@ -145,9 +144,8 @@ impl Active {
                 return self.fail(io, on, Failure::ConnReset, &"");
             }
             connection.silent = true;
-            let limit = next.intended + self.timeout;
-            let limit = self.first_byte_timeout.map_or(limit, |first| limit.min(now + first));
-            return io.set_deadline(on, Some(limit));
+            let intended = next.intended;
+            return io.set_deadline(on, Some(self.reply_due(intended, now)));
         }
         let keep = done.keep_alive && alone;
         if connection.script.is_some() {
