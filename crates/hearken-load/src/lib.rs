@@ -98,6 +98,7 @@ pub use slo::{
     Percentile, Statistic, Times, Unit,
 };
 pub use stop::Stop;
+pub use summary::Count as Grouped;
 pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;
 pub use workload::{Asking, Count, Distribution, Expect, Source, fileset as specweb};

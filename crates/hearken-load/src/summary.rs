@@ -184,8 +184,9 @@ impl fmt::Display for Human {
     }
 }
 
-/// A number with its thousands set apart.
-pub(crate) struct Count(pub(crate) u64);
+/// Displays as a number with its thousands set apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Count(pub u64);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

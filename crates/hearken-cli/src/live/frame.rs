@@ -1,8 +1,8 @@
 //! What is shown of a load at a moment, as text of any width.
 
-use hearken_load::Snapshot;
+use hearken_load::{Grouped, Snapshot};
 
-use super::numbers::{clock, grouped, rate, time};
+use super::numbers::{clock, rate, time};
 
 /// Columns of a line's title.
 const TITLE: usize = 11;
@@ -82,7 +82,7 @@ pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize)
         }
     };
     let Some(at_s) = frame.at_s else {
-        add("preparing", &[format!("{} idle connections", grouped(frame.idle))], false);
+        add("preparing", &[format!("{} idle connections", Grouped(frame.idle))], false);
         return lines;
     };
     let mut rates = vec![
@@ -92,14 +92,14 @@ pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize)
     rates.extend(frame.p50_ns.map(|ns| format!("p50 {}", time(ns))));
     rates.extend(frame.p99_ns.map(|ns| format!("p99 {}", time(ns))));
     add(&clock(at_s), &rates, false);
-    let [sent, replies] = [frame.sent, frame.replies].map(grouped);
+    let [sent, replies] = [frame.sent, frame.replies].map(Grouped);
     add("so far", &[format!("{sent} sent"), format!("{replies} replies")], false);
     if frame.errors > 0 {
         add("errors", &kinds(frame), true);
     }
-    let mut held = vec![format!("{} active", grouped(frame.active))];
+    let mut held = vec![format!("{} active", Grouped(frame.active))];
     if frame.idle > 0 {
-        held.push(format!("{} idle", grouped(frame.idle)));
+        held.push(format!("{} idle", Grouped(frame.idle)));
     }
     add("connected", &held, false);
     if let Some(cores) = frame.cores {
@@ -125,17 +125,17 @@ pub(super) fn log_line(frame: &Frame) -> String {
     for (name, ns) in [("p50", frame.p50_ns), ("p99", frame.p99_ns)] {
         line.extend(ns.map(|ns| format!(", {name} {}", time(ns))));
     }
-    line += &format!(", {} errors", grouped(frame.errors));
+    line += &format!(", {} errors", Grouped(frame.errors));
     if !frame.kinds.is_empty() {
         line += &format!(" ({})", kinds(frame).join(", "));
     }
-    line += &format!(", {} active, {} idle", grouped(frame.active), grouped(frame.idle));
+    line += &format!(", {} active, {} idle", Grouped(frame.active), Grouped(frame.idle));
     line.extend(frame.cores.map(|cores| format!(", server {cores:.2} processors")));
     line
 }
 
 fn kinds(frame: &Frame) -> Vec<String> {
-    frame.kinds.iter().map(|(kind, count)| format!("{kind} {}", grouped(*count))).collect()
+    frame.kinds.iter().map(|(kind, count)| format!("{kind} {}", Grouped(*count))).collect()
 }
 
 /// Bars for rates, from none to the highest of those that are shown; the latest at the right.

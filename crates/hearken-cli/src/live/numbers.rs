@@ -1,5 +1,7 @@
 //! Numbers that take little room.
 
+use hearken_load::Grouped;
+
 /// Since the start.
 pub(super) fn clock(at_s: f64) -> String {
     match at_s {
@@ -11,20 +13,7 @@ pub(super) fn clock(at_s: f64) -> String {
 
 /// A second.
 pub(super) fn rate(rate: f64) -> String {
-    if rate >= 100.0 { grouped(rate.round() as u64) } else { format!("{rate:.1}") }
-}
-
-/// With its thousands set apart.
-pub(super) fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    if rate >= 100.0 { Grouped(rate.round() as u64).to_string() } else { format!("{rate:.1}") }
 }
 
 /// Nanoseconds, with three digits and a unit.
