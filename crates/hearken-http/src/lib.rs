@@ -42,6 +42,7 @@ pub mod conditional;
 mod date;
 mod error;
 mod fields;
+pub mod forward;
 mod framing;
 pub mod head;
 mod known;

@@ -19,6 +19,7 @@ pub mod config;
 mod connection;
 pub mod limit;
 mod log;
+pub mod proxy;
 pub mod server;
 mod share;
 pub mod site;

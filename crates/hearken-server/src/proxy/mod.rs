@@ -1,0 +1,5 @@
+//! The HTTP proxy.
+
+pub mod config;
+
+pub use config::Config;
