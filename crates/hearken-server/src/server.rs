@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -15,9 +16,10 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::Config;
 use crate::log::AccessLog;
+use crate::proxy::Beside;
 use crate::share::Share;
 use crate::site::Site;
-use crate::worker::Worker;
+use crate::worker;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,8 @@ pub struct Server {
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
+    /// What runs beside the workers.
+    pub(crate) beside: Option<Beside>,
 }
 
 /// Stops a server, from any thread.
@@ -115,19 +119,73 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
     })
 }
 
-/// Starts a server: when this returns, it accepts connections.
+/// Starts a static server: when this returns, it accepts connections.
 ///
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let spec = events::find(&config.events)?;
+    let plan = Plan {
+        listen: config.listen,
+        events: &config.events,
+        workers: config.workers,
+        max_connections: config.max_connections,
+        policy: Policy {
+            order: config.order,
+            accept_limit: config.accept_limit,
+            interest: config.interest,
+            ..Policy::default()
+        },
+        per_connection: 1,
+    };
+    launch(&plan, &Static(config.clone()))
+}
+
+/// What is alike of all servers.
+pub(crate) struct Plan<'a> {
+    pub(crate) listen: SocketAddr,
+    pub(crate) events: &'a str,
+    pub(crate) workers: NonZeroUsize,
+    pub(crate) max_connections: Option<NonZeroUsize>,
+    pub(crate) policy: Policy,
+    /// How many descriptors a connection takes.
+    pub(crate) per_connection: usize,
+}
+
+/// A worker's place among the others.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) index: usize,
+    pub(crate) workers: usize,
+    /// Where all listen: on the port that the first was given.
+    pub(crate) listen: SocketAddr,
+    pub(crate) share: Share,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// What makes the workers of a server.
+pub(crate) trait Service: Clone + Send + 'static {
+    /// The worker that has this seat, over `io`; it accepts connections.
+    fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError>;
+}
+
+/// One event loop.
+pub(crate) trait Worker {
+    /// Where it listens.
+    fn addr(&self) -> io::Result<SocketAddr>;
+
+    /// Serves until it is stopped.
+    fn run(self) -> io::Result<()>;
+}
+
+/// Starts the workers.
+pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, StartError> {
+    let spec = events::find(plan.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
-    let workers = config.max_connections.map_or(config.workers, |most| most.min(config.workers));
-    if workers.get() > 1 && config.listen.port() != 0 {
-        check_free(config.listen)
-            .map_err(|error| StartError::Listen { addr: config.listen, error })?;
+    let workers = plan.max_connections.map_or(plan.workers, |most| most.min(plan.workers));
+    if workers.get() > 1 && plan.listen.port() != 0 {
+        check_free(plan.listen).map_err(|error| StartError::Listen { addr: plan.listen, error })?;
     }
     // Programs in the kernel tell descriptors by their number for the whole process. For one worker
     // alone a table of its own saves the kernel a reference count in each call.
@@ -136,24 +194,35 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
     let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
     let mut server = Server {
-        addr: config.listen,
+        addr: plan.listen,
         events: spec.to_string(),
         connections: 0,
         one_table: refused,
         stop,
         workers: Vec::new(),
         supervisor: None,
+        beside: None,
     };
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
-    let auto = config.events == mechanism::AUTO;
+    let auto = plan.events == mechanism::AUTO;
     for index in 0..workers.get() {
-        // All on the port that the first was given.
-        let config = Config { listen: server.addr, workers, ..config.clone() };
-        let share = Share::of(&config, descriptors, table == Table::Own, index);
+        let share = Share::of(plan, workers.get(), descriptors, table == Table::Own, index);
         let (ready, started) = mpsc::sync_channel(1);
-        let (stop, ends_all) = (server.stop.stop.clone(), EndsAll(ends.clone()));
-        let start = Start { config, share, stop, ready, ends_all };
+        let start = Start {
+            service: service.clone(),
+            events: plan.events.to_owned(),
+            policy: plan.policy,
+            seat: Seat {
+                index,
+                workers: workers.get(),
+                listen: server.addr,
+                share,
+                stop: server.stop.stop.clone(),
+            },
+            ready,
+            ends_all: EndsAll(ends.clone()),
+        };
         let thread = thread::Builder::new().name(format!("worker-{index}"));
         // Where one fails, dropping the server stops those that did start.
         let (worker, waker) = table.spawn(thread, start, run_worker)?;
@@ -197,6 +266,11 @@ impl Server {
         self.one_table.as_ref()
     }
 
+    /// Where metrics are told; nowhere for a static server.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.beside.as_ref().and_then(Beside::admin_addr)
+    }
+
     /// A handle that stops it.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
@@ -233,10 +307,11 @@ impl Drop for Server {
 }
 
 /// What a worker starts with: no descriptor, as its table may be another.
-struct Start {
-    config: Config,
-    share: Share,
-    stop: Arc<AtomicBool>,
+struct Start<S> {
+    service: S,
+    events: String,
+    policy: Policy,
+    seat: Seat,
     ready: mpsc::SyncSender<Ready>,
     ends_all: EndsAll,
 }
@@ -245,49 +320,29 @@ struct Start {
 type Ready = Result<(SocketAddr, &'static str), StartError>;
 
 /// All that a worker's thread does.
-fn run_worker(start: Start, wakeups: Wakeups) -> io::Result<()> {
-    let Start { config, share, stop, ready, ends_all } = start;
+fn run_worker<S: Service>(start: Start<S>, wakeups: Wakeups) -> io::Result<()> {
+    let Start { service, events, policy, seat, ready, ends_all } = start;
     let _ends_all = ends_all;
-    let (name, refusal) = (config.events.clone(), ready.clone());
-    let policy = Policy {
-        order: config.order,
-        accept_limit: config.accept_limit,
-        interest: config.interest,
-        ..Policy::default()
-    };
-    let start = StartWorker { config, share, stop, ready };
-    events::visit(&name, &policy, wakeups, start).unwrap_or_else(|refused| {
+    let refusal = ready.clone();
+    let start = StartWorker { service, seat, ready };
+    events::visit(&events, &policy, wakeups, start).unwrap_or_else(|refused| {
         let _ = refusal.send(Err(refused.into()));
         Ok(())
     })
 }
 
-struct StartWorker {
-    config: Config,
-    share: Share,
-    stop: Arc<AtomicBool>,
+struct StartWorker<S> {
+    service: S,
+    seat: Seat,
     ready: mpsc::SyncSender<Ready>,
 }
 
-impl events::Visitor for StartWorker {
+impl<S: Service> events::Visitor for StartWorker<S> {
     type Output = io::Result<()>;
 
     fn visit<I: Io>(self, name: &'static str, io: I) -> io::Result<()> {
-        let StartWorker { config, share, stop, ready } = self;
-        let started = (|| {
-            let site =
-                crate::site::SiteConfig { open_files: share.open_files, ..config.site.clone() };
-            let root = site.root.display().to_string();
-            let site = Site::open(&site).map_err(|error| StartError::Site { root, error })?;
-            let log = config.access_log.as_deref().map(|path| {
-                AccessLog::open(path)
-                    .map_err(|error| StartError::Log { path: path.display().to_string(), error })
-            });
-            let addr = config.listen;
-            let worker = Worker::new(io, site, log.transpose()?, &config, share, stop)
-                .map_err(|error| StartError::Listen { addr, error })?;
-            Ok((worker.addr()?, worker))
-        })();
+        let StartWorker { service, seat, ready } = self;
+        let started = service.worker(io, &seat).and_then(|worker| Ok((worker.addr()?, worker)));
         match started {
             Ok((addr, worker)) => {
                 let _ = ready.send(Ok((addr, name)));
@@ -298,6 +353,28 @@ impl events::Visitor for StartWorker {
                 Ok(())
             }
         }
+    }
+}
+
+/// The workers of a static server.
+#[derive(Clone)]
+struct Static(Config);
+
+impl Service for Static {
+    fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError> {
+        let Static(config) = self;
+        let site = crate::site::SiteConfig {
+            open_files: seat.share.open_files.min(config.site.open_files),
+            ..config.site.clone()
+        };
+        let root = site.root.display().to_string();
+        let site = Site::open(&site).map_err(|error| StartError::Site { root, error })?;
+        let log = config.access_log.as_deref().map(|path| {
+            AccessLog::open(path)
+                .map_err(|error| StartError::Log { path: path.display().to_string(), error })
+        });
+        worker::Worker::new(io, site, log.transpose()?, &config, seat)
+            .map_err(|error| StartError::Listen { addr: seat.listen, error })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::limit::Limits;
 use crate::log::AccessLog;
-use crate::share::Share;
+use crate::server::{self, Seat};
 use crate::site::Site;
 
 /// How long after it ran out of descriptors a listener tries again, if none was freed before.
@@ -56,21 +56,41 @@ pub(crate) struct Worker<I: Io> {
     grace_ends: Option<Time>,
 }
 
+impl<I: Io> server::Worker for Worker<I> {
+    fn addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr(self.listener)
+    }
+
+    /// Serves until it is stopped and what was in flight has ended, or patience has.
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            self.turn(self.grace_ends)?;
+            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
+                self.begin_to_stop()?;
+            }
+            let Some(grace_ends) = self.grace_ends else { continue };
+            if self.open == 0 || self.io.now() >= grace_ends {
+                return Ok(());
+            }
+        }
+    }
+}
+
 impl<I: Io> Worker<I> {
     pub(crate) fn new(
         mut io: I,
         site: Site,
         log: Option<AccessLog>,
         config: &Config,
-        share: Share,
-        stop: Arc<AtomicBool>,
+        seat: &Seat,
     ) -> io::Result<Worker<I>> {
+        let share = seat.share;
         let options = ListenOptions {
-            reuse_port: config.workers.get() > 1,
+            reuse_port: seat.workers > 1,
             defer: config.defer_accept,
             ..ListenOptions::default()
         };
-        let listener = io.listen(config.listen, &options)?;
+        let listener = io.listen(seat.listen, &options)?;
         io.start(listener);
         io.reserve(share.connections);
         Ok(Worker {
@@ -87,28 +107,10 @@ impl<I: Io> Worker<I> {
             max: share.connections,
             full: false,
             limits: Limits::new(config.on_limit),
-            stop,
+            stop: seat.stop.clone(),
             tidy_at: None,
             grace_ends: None,
         })
-    }
-
-    pub(crate) fn addr(&self) -> io::Result<SocketAddr> {
-        self.io.local_addr(self.listener)
-    }
-
-    /// Serves until it is stopped and what was in flight has ended, or patience has.
-    pub(crate) fn run(mut self) -> io::Result<()> {
-        loop {
-            self.turn(self.grace_ends)?;
-            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
-                self.begin_to_stop()?;
-            }
-            let Some(grace_ends) = self.grace_ends else { continue };
-            if self.open == 0 || self.io.now() >= grace_ends {
-                return Ok(());
-            }
-        }
     }
 
     /// Waits for what happens, deals with it, and tells whether anything did.
