@@ -1,7 +1,9 @@
 //! The HTTP proxy.
 
+pub mod balance;
 pub mod config;
 mod start;
+pub mod servers;
 
 pub use config::Config;
 pub(crate) use start::Beside;

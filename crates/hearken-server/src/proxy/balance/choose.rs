@@ -1,0 +1,205 @@
+//! The policies: which of a group of servers is next.
+
+use super::{Tried, hash};
+
+/// What a balancer knows of a server.
+#[derive(Default)]
+pub(super) struct Local {
+    pub(super) in_flight: u32,
+    /// How many may be.
+    pub(super) limit: u32,
+    /// What it has of its weight now.
+    pub(super) weight: u64,
+    pub(super) full_weight: u64,
+    /// By how much it is behind in the cycle of smooth weighted round-robin.
+    pub(super) current: i64,
+    /// What it has of its own in hashes.
+    pub(super) seed: u64,
+    pub(super) backup: bool,
+    pub(super) holds_trial: bool,
+}
+
+/// As in the configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    RoundRobin,
+    LeastConnections,
+    RandomTwo,
+    Hash,
+}
+
+/// A policy, and what it goes by beside the servers.
+pub(super) struct Chooser {
+    pub(super) policy: Policy,
+    /// Whose turn it is among servers of the same weight.
+    pub(super) turn: usize,
+    pub(super) random: u64,
+}
+
+/// What a policy has chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chosen {
+    Server(u32),
+    Full,
+    /// There was none to choose from.
+    None,
+}
+
+impl Local {
+    #[inline(always)]
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight < self.limit
+    }
+
+    /// Whether it has less to do for its weight.
+    fn is_better(&self, other: &Local) -> bool {
+        u64::from(self.in_flight) * other.weight < u64::from(other.in_flight) * self.weight
+    }
+}
+
+impl Chooser {
+    /// The next of servers that have the same weight.
+    #[inline(always)]
+    pub(super) fn next_in_turn(&mut self, members: &[u32]) -> Option<u32> {
+        let at = if self.turn < members.len() { self.turn } else { 0 };
+        self.turn = at + 1;
+        members.get(at).copied()
+    }
+
+    /// One of `members` that was not tried.
+    pub(super) fn choose(
+        &mut self,
+        locals: &mut [Local],
+        members: &[u32],
+        key: u64,
+        tried: Tried,
+    ) -> Chosen {
+        let fresh = |server: u32| !tried.contains(server as usize);
+        if !members.iter().any(|&server| fresh(server)) {
+            return Chosen::None;
+        }
+        let fits = |server: u32, local: &Local| fresh(server) && local.has_room();
+        let chosen = match self.policy {
+            Policy::RoundRobin => smooth(locals, members, fits),
+            Policy::LeastConnections => least(locals, members, fits),
+            Policy::RandomTwo => self.random_two(locals, members, fits),
+            Policy::Hash => highest(locals, members, key, fresh)
+                .filter(|&server| locals[server as usize].has_room()),
+        };
+        chosen.map_or(Chosen::Full, Chosen::Server)
+    }
+
+    /// The better of two that are drawn by weight.
+    fn random_two(
+        &mut self,
+        locals: &[Local],
+        members: &[u32],
+        fits: impl Fn(u32, &Local) -> bool,
+    ) -> Option<u32> {
+        let one = self.draw(locals, members, &fits)?;
+        let other = self.draw(locals, members, |server, local| server != one && fits(server, local));
+        let other = other.unwrap_or(one);
+        if locals[other as usize].is_better(&locals[one as usize]) { Some(other) } else { Some(one) }
+    }
+
+    fn draw(
+        &mut self,
+        locals: &[Local],
+        members: &[u32],
+        fits: impl Fn(u32, &Local) -> bool,
+    ) -> Option<u32> {
+        let weight = |&server: &u32| {
+            let local = &locals[server as usize];
+            if fits(server, local) { local.weight } else { 0 }
+        };
+        let total: u64 = members.iter().map(weight).sum();
+        let mut drawn = hash::below(&mut self.random, total.max(1));
+        members.iter().copied().find(|server| {
+            let weight = weight(server);
+            let found = drawn < weight;
+            drawn = drawn.saturating_sub(weight);
+            found
+        })
+    }
+}
+
+/// Smooth weighted round-robin, as nginx has it: each is behind by its weight more, and the one that is
+/// furthest behind is next, and ahead by all weights. Over a cycle each gets its weight, evenly spread.
+pub(super) fn smooth(
+    locals: &mut [Local],
+    members: &[u32],
+    fits: impl Fn(u32, &Local) -> bool,
+) -> Option<u32> {
+    let (mut next, mut most, mut total) = (None, i64::MIN, 0);
+    for &server in members {
+        let local = &mut locals[server as usize];
+        if fits(server, local) {
+            local.current += local.weight as i64;
+            total += local.weight as i64;
+            if local.current > most {
+                (next, most) = (Some(server), local.current);
+            }
+        }
+    }
+    let next = next?;
+    locals[next as usize].current -= total;
+    Some(next)
+}
+
+/// The one with the least to do for its weight; those that have the same in turn, by weight.
+fn least(
+    locals: &mut [Local],
+    members: &[u32],
+    fits: impl Fn(u32, &Local) -> bool,
+) -> Option<u32> {
+    let mut least: Option<&Local> = None;
+    for &server in members {
+        let local = &locals[server as usize];
+        if fits(server, local) && least.is_none_or(|least| local.is_better(least)) {
+            least = Some(local);
+        }
+    }
+    let least = least.map(|&Local { in_flight, weight, .. }| Local {
+        in_flight,
+        weight,
+        ..Local::default()
+    })?;
+    smooth(locals, members, |server, local| fits(server, local) && !least.is_better(local))
+}
+
+/// Highest random weight (Thaler and Ravishankar, 1998), weighted: each has a number that the key
+/// and its name make, and the highest is next. So one that leaves or comes moves its own keys only.
+fn highest(
+    locals: &[Local],
+    members: &[u32],
+    key: u64,
+    fits: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    let mut highest: Option<(u32, f64)> = None;
+    for &server in members {
+        let score = score(&locals[server as usize], key);
+        if fits(server) && highest.is_none_or(|highest| score > highest.1) {
+            highest = Some((server, score));
+        }
+    }
+    highest.map(|highest| highest.0)
+}
+
+/// Whether `server` would get the key if it were one of `members`.
+pub(super) fn wins(
+    locals: &[Local],
+    members: &[u32],
+    server: u32,
+    key: u64,
+    tried: Tried,
+) -> bool {
+    let own = score(&locals[server as usize], key);
+    highest(locals, members, key, |other| !tried.contains(other as usize))
+        .is_none_or(|other| own > score(&locals[other as usize], key))
+}
+
+fn score(local: &Local, key: u64) -> f64 {
+    // Between 0 and 1, never either of them.
+    let drawn = ((hash::mix(key ^ local.seed) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+    local.weight as f64 / -drawn.ln()
+}

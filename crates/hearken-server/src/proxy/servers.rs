@@ -1,0 +1,466 @@
+//! What is known of each server, shared by all workers.
+//!
+//! Balancers go by it, one for each worker; the checker, the resolver, an administrator and the balancers
+//! themselves write it. All of it is atomics, but for what changes rarely and is read rarely. A
+//! balancer makes a picture of its own of it, and knows by the version when that is out of date.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hearken::timer::Time;
+
+use super::config::{Address, Upstreams};
+
+use Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// An administrator has it drained.
+const DRAINING: u8 = 1;
+/// An administrator has turned it off.
+const OFF: u8 = 2;
+/// It has failed its checks.
+const UNWELL: u8 = 4;
+/// Its name has no address.
+const NO_ADDRESS: u8 = 8;
+
+/// How a server is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It gets its full share.
+    Up,
+    /// It came back a while ago, and gets part of its share.
+    Starting,
+    /// It failed, and gets nothing for a while, and then one request at a time until one goes well.
+    Paused,
+    /// It fails its checks, or its name has no address.
+    Down,
+    /// An administrator has it get nothing new.
+    Draining,
+    /// The same, and connections to it that are kept between requests are to be closed.
+    Off,
+}
+
+/// What an administrator can have of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// It gets requests, if it is well. A pause ends.
+    Ready,
+    /// It gets nothing new.
+    Drain,
+    /// The same, and no connection to it is kept.
+    Off,
+}
+
+/// What was counted of a server, over all workers.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Figures {
+    /// Requests that it got.
+    pub requests: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Those that are in flight.
+    pub in_flight: u64,
+    /// Those that had been tried on another server before.
+    pub retries: u64,
+    /// Checks that found it well.
+    pub checks_ok: u64,
+    /// Checks that did not.
+    pub checks_failed: u64,
+}
+
+/// All servers. See the [module](self).
+pub struct Servers {
+    servers: Box<[Shared]>,
+    /// Goes up with each change of what decides who gets requests.
+    version: AtomicU64,
+    /// Goes up with each change of addresses.
+    addresses_version: AtomicU64,
+    /// After how many failures in a row a server is paused (never for 0), and for how long, in
+    /// nanoseconds.
+    failures: u32,
+    pause: u64,
+    /// In nanoseconds.
+    slow_start: u64,
+    /// One for each balancer there was.
+    tallies: Mutex<Vec<Arc<[Tally]>>>,
+}
+
+/// What one worker counts of a server. Nobody else writes it.
+#[repr(align(64))]
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) requests: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) in_flight: AtomicU64,
+}
+
+struct Shared {
+    name: Box<str>,
+    authority: Box<str>,
+    address: At,
+    /// Why it gets nothing, but for a pause.
+    flags: AtomicU8,
+    /// How many failures there were since something went well. Never 0 for long while it is paused:
+    /// what goes well is looked into only if it is not, which costs one load otherwise.
+    failures: AtomicU32,
+    /// Until when it is paused; 0 if it is not. Once that is over it is on trial.
+    paused_until: AtomicU64,
+    /// Whether a trial is in flight.
+    trial: AtomicBool,
+    /// Since when it is up again; 0 if it has been up from the start.
+    up_since: AtomicU64,
+    checks_ok: AtomicU64,
+    checks_failed: AtomicU64,
+    last_failure: Mutex<Option<String>>,
+}
+
+enum At {
+    Inet(SocketAddr),
+    Name(Mutex<Arc<[SocketAddr]>>),
+    Unix(Arc<Path>),
+}
+
+/// Where a server can be reached.
+#[derive(Clone)]
+pub(super) enum Places {
+    Inet(Arc<[SocketAddr]>),
+    Unix(Arc<Path>),
+}
+
+/// What a balancer goes by.
+#[derive(Clone, Copy)]
+pub(super) struct Condition {
+    /// Neither an administrator nor a check is against it.
+    pub(super) fit: bool,
+    /// 0 if it is not paused.
+    pub(super) paused_until: u64,
+    /// 0 if it has been up from the start.
+    pub(super) up_since: u64,
+}
+
+impl Servers {
+    /// Those of `config`: all up, but for names, which have no address yet.
+    pub fn new(config: &Upstreams) -> Servers {
+        let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Servers {
+            servers: config.servers.iter().map(|server| Shared::new(&server.address)).collect(),
+            version: AtomicU64::new(1),
+            addresses_version: AtomicU64::new(1),
+            failures: config.passive.map_or(0, |passive| passive.failures.get()),
+            pause: config.passive.map_or(0, |passive| nanos(passive.pause)),
+            slow_start: nanos(config.slow_start),
+            tallies: Mutex::default(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.servers.is_empty()
+    }
+
+    /// What it is called: `127.0.0.1:9000`, `origin.example:80`, `unix:/run/app`.
+    pub fn name(&self, server: usize) -> &str {
+        self.servers.get(server).map_or("", |shared| &shared.name)
+    }
+
+    /// What Host says to it: its host, and its port if that is not 80.
+    pub fn authority(&self, server: usize) -> &str {
+        self.servers.get(server).map_or("", |shared| &shared.authority)
+    }
+
+    /// How it is.
+    pub fn state(&self, server: usize) -> State {
+        let Some(shared) = self.servers.get(server) else { return State::Off };
+        let flags = shared.flags.load(Relaxed);
+        if flags & OFF != 0 {
+            State::Off
+        } else if flags & DRAINING != 0 {
+            State::Draining
+        } else if flags != 0 {
+            State::Down
+        } else if shared.paused_until.load(Relaxed) != 0 {
+            State::Paused
+        } else if self.is_starting(shared.up_since.load(Relaxed)) {
+            State::Starting
+        } else {
+            State::Up
+        }
+    }
+
+    fn is_starting(&self, since: u64) -> bool {
+        since != 0
+            && self.slow_start != 0
+            && Time::now().as_nanos() < since.saturating_add(self.slow_start)
+    }
+
+    /// Has an administrator's will done.
+    pub fn set(&self, server: usize, order: Order) {
+        let Some(shared) = self.servers.get(server) else { return };
+        let flag = match order {
+            Order::Ready => 0,
+            Order::Drain => DRAINING,
+            Order::Off => OFF,
+        };
+        let change = |flags| Some(flags & !(DRAINING | OFF) | flag);
+        let before = shared.flags.fetch_update(Relaxed, Relaxed, change).unwrap_or_default();
+        let paused = shared.paused_until.load(Relaxed) != 0;
+        if order == Order::Ready && (before & (DRAINING | OFF) != 0 || paused) {
+            shared.come_back(Time::now());
+        }
+        self.changed();
+    }
+
+    /// Notes what came of a check, and why it failed. What follows of it is
+    /// [`set_down`](Servers::set_down)'s.
+    pub fn checked(&self, server: usize, outcome: Result<(), String>) {
+        let Some(shared) = self.servers.get(server) else { return };
+        match outcome {
+            Ok(()) => drop(shared.checks_ok.fetch_add(1, Relaxed)),
+            Err(reason) => {
+                shared.checks_failed.fetch_add(1, Relaxed);
+                *lock(&shared.last_failure) = Some(reason);
+            }
+        }
+    }
+
+    /// Whether it is down by its checks. One that is up again has no pause left.
+    pub fn set_down(&self, server: usize, down: bool) {
+        let Some(shared) = self.servers.get(server) else { return };
+        if down {
+            shared.flags.fetch_or(UNWELL, Relaxed);
+        } else if shared.flags.load(Relaxed) & UNWELL != 0 {
+            shared.come_back(Time::now());
+            shared.flags.fetch_and(!UNWELL, Relaxed);
+        }
+        self.changed();
+    }
+
+    /// What became of looking its name up. The last good addresses are kept where that failed;
+    /// without any it is down. Nothing for one that has no name.
+    pub fn resolved(&self, server: usize, found: Result<&[SocketAddr], String>) {
+        let Some(shared) = self.servers.get(server) else { return };
+        let At::Name(addresses) = &shared.address else { return };
+        match found {
+            Ok([]) => *lock(&shared.last_failure) = Some("its name has no address".to_owned()),
+            Ok(found) => {
+                let mut addresses = lock(addresses);
+                if **addresses != *found {
+                    *addresses = found.into();
+                    drop(addresses);
+                    shared.flags.fetch_and(!NO_ADDRESS, Relaxed);
+                    self.addresses_version.fetch_add(1, Release);
+                    self.changed();
+                }
+            }
+            Err(reason) => *lock(&shared.last_failure) = Some(reason),
+        }
+    }
+
+    /// Why a check or a look-up of its name failed last.
+    pub fn last_failure(&self, server: usize) -> Option<String> {
+        self.servers.get(server).and_then(|shared| lock(&shared.last_failure).clone())
+    }
+
+    /// What was counted of it.
+    pub fn figures(&self, server: usize) -> Figures {
+        let Some(shared) = self.servers.get(server) else { return Figures::default() };
+        let mut figures = Figures {
+            checks_ok: shared.checks_ok.load(Relaxed),
+            checks_failed: shared.checks_failed.load(Relaxed),
+            ..Figures::default()
+        };
+        for tally in lock(&self.tallies).iter().filter_map(|tallies| tallies.get(server)) {
+            figures.requests += tally.requests.load(Relaxed);
+            figures.failures += tally.failures.load(Relaxed);
+            figures.retries += tally.retries.load(Relaxed);
+            figures.in_flight += tally.in_flight.load(Relaxed);
+        }
+        figures
+    }
+
+    /// Where a balancer counts.
+    pub(super) fn tally(&self) -> Arc<[Tally]> {
+        let tally: Arc<[Tally]> = (0..self.len()).map(|_| Tally::default()).collect();
+        lock(&self.tallies).push(Arc::clone(&tally));
+        tally
+    }
+
+    /// What differs once anything has changed that decides who gets requests.
+    #[inline(always)]
+    pub(super) fn version(&self) -> u64 {
+        self.version.load(Relaxed)
+    }
+
+    /// What differs once addresses have changed.
+    #[inline(always)]
+    pub(super) fn addresses_version(&self) -> u64 {
+        self.addresses_version.load(Relaxed)
+    }
+
+    /// What [`condition`](Servers::condition) tells next is not older than the version that was seen.
+    pub(super) fn catch_up(&self) {
+        fence(Acquire);
+    }
+
+    pub(super) fn condition(&self, server: usize) -> Condition {
+        let shared = &self.servers[server];
+        Condition {
+            fit: shared.flags.load(Relaxed) == 0,
+            paused_until: shared.paused_until.load(Relaxed),
+            up_since: shared.up_since.load(Relaxed),
+        }
+    }
+
+    /// Over what time one that is back gets up to its full share, in nanoseconds.
+    pub(super) fn slow_start(&self) -> u64 {
+        self.slow_start
+    }
+
+    pub(super) fn places(&self, server: usize) -> Places {
+        match &self.servers[server].address {
+            At::Inet(addr) => Places::Inet([*addr].into()),
+            At::Name(addresses) => Places::Inet(Arc::clone(&lock(addresses))),
+            At::Unix(path) => Places::Unix(Arc::clone(path)),
+        }
+    }
+
+    /// A request went well. That ends a trial, but not a pause, as it may have begun before that;
+    /// unless the server is used all the same, as there is no `other`.
+    #[inline(always)]
+    pub(super) fn well(&self, server: usize, now: Time, other: bool) {
+        let shared = &self.servers[server];
+        if shared.failures.load(Relaxed) != 0 {
+            self.well_again(shared, now, other);
+        }
+    }
+
+    #[cold]
+    fn well_again(&self, shared: &Shared, now: Time, other: bool) {
+        let until = shared.paused_until.load(Relaxed);
+        if until == 0 {
+            // One that was paused meanwhile would not get up again without: see `Shared::failures`.
+            shared.failures.swap(0, AcqRel);
+            if shared.paused_until.load(Relaxed) != 0 {
+                shared.failures.store(1, Release);
+            }
+        } else if until <= now.as_nanos() || !other {
+            shared.come_back(now);
+            self.changed();
+        }
+    }
+
+    /// A request failed. Whether there are others to use is as in [`well`](Servers::well).
+    #[cold]
+    pub(super) fn failed(&self, server: usize, now: Time, other: bool) {
+        if self.failures == 0 {
+            return;
+        }
+        let shared = &self.servers[server];
+        let until = shared.paused_until.load(Acquire);
+        let pauses = if until == 0 {
+            let count = |failures: u32| Some(failures.saturating_add(1));
+            let before = shared.failures.fetch_update(Relaxed, Relaxed, count);
+            before.unwrap_or_default() >= self.failures - 1
+        } else {
+            until <= now.as_nanos() || !other
+        };
+        let next = now.as_nanos().saturating_add(self.pause).max(1);
+        // Who comes second has failed at the same time.
+        if pauses && shared.paused_until.compare_exchange(until, next, AcqRel, Relaxed).is_ok() {
+            shared.failures.store(self.failures, Release);
+            self.changed();
+        }
+    }
+
+    /// Begins a trial, if its pause is over and none is in flight.
+    pub(super) fn begin_trial(&self, server: usize, now: Time) -> bool {
+        let shared = &self.servers[server];
+        if shared.trial.load(Relaxed) || shared.trial.swap(true, Acquire) {
+            return false;
+        }
+        // One that ended just now may have decided what becomes of it.
+        let until = shared.paused_until.load(Relaxed);
+        let begins = until != 0 && until <= now.as_nanos();
+        if !begins {
+            self.end_trial(server);
+        }
+        begins
+    }
+
+    /// The trial is over, once what came of it was told.
+    pub(super) fn end_trial(&self, server: usize) {
+        self.servers[server].trial.store(false, Release);
+    }
+
+    fn changed(&self) {
+        self.version.fetch_add(1, Release);
+    }
+}
+
+impl Shared {
+    fn new(address: &Address) -> Shared {
+        let port = |port: u16| if port == 80 { String::new() } else { format!(":{port}") };
+        let (name, authority, at) = match address {
+            Address::Inet(addr @ SocketAddr::V4(v4)) => {
+                let host = v4.ip().to_string();
+                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
+            }
+            Address::Inet(addr @ SocketAddr::V6(v6)) => {
+                let host = format!("[{}]", v6.ip());
+                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
+            }
+            Address::Name(host, number) => (
+                format!("{host}:{number}"),
+                host.clone() + &port(*number),
+                At::Name(Mutex::new(Arc::default())),
+            ),
+            Address::Unix(path) => (
+                format!("unix:{}", path.display()),
+                "localhost".to_owned(),
+                At::Unix(path.as_path().into()),
+            ),
+        };
+        let named = matches!(at, At::Name(_));
+        Shared {
+            name: name.into(),
+            authority: authority.into(),
+            address: at,
+            flags: AtomicU8::new(if named { NO_ADDRESS } else { 0 }),
+            failures: AtomicU32::new(0),
+            paused_until: AtomicU64::new(0),
+            trial: AtomicBool::new(false),
+            up_since: AtomicU64::new(0),
+            checks_ok: AtomicU64::new(0),
+            checks_failed: AtomicU64::new(0),
+            last_failure: Mutex::new(named.then(|| "its name was not looked up yet".to_owned())),
+        }
+    }
+
+    /// Nothing is held against it any more, and its slow start begins.
+    fn come_back(&self, now: Time) {
+        self.up_since.store(now.as_nanos().max(1), Relaxed);
+        // In this order: see `Shared::failures`.
+        self.failures.store(0, Relaxed);
+        self.paused_until.store(0, Release);
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let states = (0..self.len()).map(|server| (self.name(server), self.state(server)));
+        f.debug_map().entries(states).finish()
+    }
+}
+
+/// What a panic of another thread left is whole: each holder does one store.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
