@@ -4,6 +4,7 @@ pub mod balance;
 pub mod config;
 mod start;
 pub mod servers;
+pub mod metrics;
 
 pub use config::Config;
 pub(crate) use start::Beside;

@@ -1,0 +1,102 @@
+//! How long things took, counted in buckets whose bounds are fixed.
+
+use std::time::Duration;
+
+use super::Counter;
+
+/// Two bounds for each doubling, from 96 microseconds to 67 seconds.
+const BOUNDS: usize = 40;
+/// The number of the first bound, counted as [`half_octave`] does.
+const FIRST: usize = half_octave(96);
+
+/// Durations, in buckets: two for each doubling.
+#[derive(Debug)]
+pub struct Histogram {
+    /// Those up to each bound and above the one before; last, those above all.
+    buckets: [Counter; BOUNDS + 1],
+    sum_nanoseconds: Counter,
+}
+
+/// How many numbers of the form 2^n and 1.5 * 2^n there are from 1 up to this one, which is not 0.
+const fn half_octave(number: u64) -> usize {
+    let octave = number.ilog2() as usize;
+    let half = if octave == 0 { 0 } else { number >> (octave - 1) & 1 };
+    2 * octave + half as usize
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            buckets: std::array::from_fn(|_| Counter::default()),
+            sum_nanoseconds: Counter::default(),
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one.
+    #[inline]
+    pub fn add(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        // A bound belongs to the bucket below it.
+        let microseconds = nanoseconds.saturating_sub(1) / 1_000;
+        let bucket = (half_octave(microseconds.max(64)) + 1).saturating_sub(FIRST).min(BOUNDS);
+        if let Some(counter) = self.buckets.get(bucket) {
+            counter.add(1);
+        }
+        self.sum_nanoseconds.add(nanoseconds);
+    }
+
+    /// The bounds, in microseconds.
+    pub(super) fn bounds() -> impl Iterator<Item = u64> {
+        (FIRST..FIRST + BOUNDS).map(|at| (2 + (at as u64 & 1)) << (at / 2 - 1))
+    }
+
+    /// Those of several as one: how many there are up to each bound, then all, and the sum of all in
+    /// nanoseconds.
+    pub(super) fn cumulative<'a>(
+        all: impl Iterator<Item = &'a Histogram> + Clone,
+    ) -> (Vec<u64>, u64) {
+        let mut count = 0;
+        let upto = (0..=BOUNDS).map(|bucket| {
+            let here = all.clone().filter_map(|one| one.buckets.get(bucket)).map(Counter::get);
+            count += here.sum::<u64>();
+            count
+        });
+        let upto = upto.collect();
+        (upto, all.map(|one| one.sum_nanoseconds.get()).sum())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_bounds_go_from_96_microseconds_to_67_seconds() {
+        let bounds: Vec<_> = Histogram::bounds().collect();
+        assert_eq!(bounds[..4], [96, 128, 192, 256]);
+        assert_eq!(bounds.last(), Some(&(1 << 26)));
+        assert_eq!(bounds.len(), BOUNDS);
+        assert!(bounds.is_sorted());
+    }
+
+    proptest! {
+        #[test]
+        fn each_is_counted_up_to_every_bound_that_is_no_less(
+            bound in 0..BOUNDS, off in -2_000_i64..2_000, any in any::<u64>(), near in any::<bool>(),
+        ) {
+            let bounds: Vec<u64> = Histogram::bounds().collect();
+            let near_bound = (bounds[bound] * 1_000).saturating_add_signed(off);
+            let nanoseconds = if near { near_bound } else { any };
+            let histogram = Histogram::default();
+            histogram.add(Duration::from_nanos(nanoseconds));
+            let (upto, sum) = Histogram::cumulative([&histogram].into_iter());
+            prop_assert_eq!(sum, nanoseconds);
+            let want = bounds.iter().map(|bound| u64::from(nanoseconds <= bound * 1_000));
+            prop_assert_eq!(upto, want.chain([1]).collect::<Vec<_>>());
+        }
+    }
+}
