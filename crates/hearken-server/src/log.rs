@@ -1,16 +1,24 @@
-//! The access log: a line for each answer, in the combined format that log analysers read.
+//! The access log: a line for each answer, in the combined format that log analysers read, or as a
+//! JSON object.
 //!
 //! Lines are gathered and written once a turn of the event loop, whole, to a file opened for
 //! appending: several workers write to one file, and a rotation that copies and truncates it
 //! loses nothing but what comes in between.
 
+pub(crate) mod json;
+mod logged;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hearken_http::{DateCache, Request, Version};
+
+use crate::proxy::config::LogFormat;
+
+pub(crate) use logged::{End, Logged};
 
 /// How many bytes of a field that a client chose are written.
 const MOST: usize = 1024;
@@ -18,6 +26,8 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     file: File,
+    path: PathBuf,
+    format: LogFormat,
     lines: Vec<u8>,
     /// By the slot of the connection.
     peers: Vec<Option<IpAddr>>,
@@ -26,12 +36,21 @@ pub(crate) struct AccessLog {
 impl AccessLog {
     /// Opens `path` for appending; `-` is standard output.
     pub(crate) fn open(path: &Path) -> io::Result<AccessLog> {
-        let file = if path == Path::new("-") {
-            io::stdout().as_fd().try_clone_to_owned()?.into()
-        } else {
-            OpenOptions::new().append(true).create(true).open(path)?
-        };
-        Ok(AccessLog { file, lines: Vec::new(), peers: Vec::new() })
+        AccessLog::open_as(path, LogFormat::Combined)
+    }
+
+    /// The same, in this format.
+    pub(crate) fn open_as(path: &Path, format: LogFormat) -> io::Result<AccessLog> {
+        let (file, path) = (appending(path)?, path.to_owned());
+        Ok(AccessLog { file, path, format, lines: Vec::new(), peers: Vec::new() })
+    }
+
+    /// Goes on in the file that has the name now, once its old one was moved away. Where that cannot be
+    /// opened, it goes on in the old one. To be called in the thread whose table has the file.
+    pub(crate) fn reopen(&mut self) -> io::Result<()> {
+        self.flush();
+        self.file = appending(&self.path)?;
+        Ok(())
     }
 
     /// Whose connection it is that has `slot`.
@@ -52,33 +71,27 @@ impl AccessLog {
         status: u16,
         length: u64,
     ) {
-        let out = &mut self.lines;
-        // Writing to a vector does not fail.
-        let _ = match self.peers.get(slot as usize).copied().flatten() {
-            Some(peer) => write!(out, "{peer} - - ["),
-            None => write!(out, "- - - ["),
-        };
-        clock(date, out);
-        out.extend_from_slice(b"] \"");
-        match request {
-            Some(request) => {
-                escaped(request.method.as_bytes(), out);
-                out.push(b' ');
-                escaped(request.raw_target, out);
-                let version = match request.version {
-                    Version::Http10 => " HTTP/1.0",
-                    Version::Http11 => " HTTP/1.1",
-                };
-                out.extend_from_slice(version.as_bytes());
+        let peer = self.peers.get(slot as usize).copied().flatten();
+        let line = request.map(|request| Line {
+            method: request.method.as_bytes(),
+            target: request.raw_target,
+            version: request.version,
+        });
+        let field = |name| request.and_then(|request| request.field(name));
+        let about = [field("Referer"), field("User-Agent")];
+        combined(date, peer, line, (status, length), about, &mut self.lines);
+    }
+
+    /// Adds the line for a request that has ended, however it did.
+    pub(crate) fn finished(&mut self, date: &DateCache, logged: &Logged, end: &End<'_>) {
+        match self.format {
+            LogFormat::Combined => {
+                let about = [logged.referer(), logged.user_agent()];
+                let answer = (end.status, end.sent);
+                combined(date, end.peer, logged.line(), answer, about, &mut self.lines);
             }
-            None => out.push(b'-'),
+            LogFormat::Json => json::line(date, logged, end, &mut self.lines),
         }
-        let _ = write!(out, "\" {status} {length} \"");
-        let field = |name| request.and_then(|request| request.field(name)).unwrap_or(b"-");
-        escaped(field("Referer"), out);
-        out.extend_from_slice(b"\" \"");
-        escaped(field("User-Agent"), out);
-        out.extend_from_slice(b"\"\n");
     }
 
     /// Writes what was gathered.
@@ -90,6 +103,68 @@ impl AccessLog {
             self.lines.clear();
         }
     }
+}
+
+fn appending(path: &Path) -> io::Result<File> {
+    if path == Path::new("-") {
+        return Ok(io::stdout().as_fd().try_clone_to_owned()?.into());
+    }
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// A request's first line.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    version: Version,
+}
+
+impl Line<'_> {
+    fn protocol(&self) -> &'static str {
+        match self.version {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// Adds a line in the combined format. What there is not is `-`: so is a status that was not sent.
+fn combined(
+    date: &DateCache,
+    peer: Option<IpAddr>,
+    line: Option<Line<'_>>,
+    (status, length): (u16, u64),
+    about: [Option<&[u8]>; 2],
+    out: &mut Vec<u8>,
+) {
+    // Writing to a vector does not fail.
+    let _ = match peer {
+        Some(peer) => write!(out, "{peer} - - ["),
+        None => write!(out, "- - - ["),
+    };
+    clock(date, out);
+    out.extend_from_slice(b"] \"");
+    match line {
+        Some(line) => {
+            escaped(line.method, out);
+            out.push(b' ');
+            escaped(line.target, out);
+            out.push(b' ');
+            out.extend_from_slice(line.protocol().as_bytes());
+        }
+        None => out.push(b'-'),
+    }
+    let _ = match status {
+        0 => write!(out, "\" - {length}"),
+        status => write!(out, "\" {status} {length}"),
+    };
+    for field in about {
+        out.extend_from_slice(b" \"");
+        escaped(field.unwrap_or(b"-"), out);
+        out.push(b'"');
+    }
+    out.push(b'\n');
 }
 
 /// `Sat, 21 Nov 2026 06:00:00 GMT` as `21/Nov/2026:06:00:00 +0000`.
@@ -112,3 +187,6 @@ fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
