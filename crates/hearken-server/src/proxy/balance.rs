@@ -136,7 +136,11 @@ impl Balancer {
             version: 0,
             due: Time::default(),
             now: Time::default(),
-            chooser: Chooser { policy, turn: 0, random: hash::mix(seed ^ hash::mix(worker as u64)) },
+            chooser: Chooser {
+                policy,
+                turn: 0,
+                random: hash::mix(seed ^ hash::mix(worker as u64)),
+            },
             locals,
             active: Group { members: room(), in_turn: false },
             spare: Group { members: room(), in_turn: false },

@@ -97,9 +97,14 @@ impl Chooser {
         fits: impl Fn(u32, &Local) -> bool,
     ) -> Option<u32> {
         let one = self.draw(locals, members, &fits)?;
-        let other = self.draw(locals, members, |server, local| server != one && fits(server, local));
+        let other =
+            self.draw(locals, members, |server, local| server != one && fits(server, local));
         let other = other.unwrap_or(one);
-        if locals[other as usize].is_better(&locals[one as usize]) { Some(other) } else { Some(one) }
+        if locals[other as usize].is_better(&locals[one as usize]) {
+            Some(other)
+        } else {
+            Some(one)
+        }
     }
 
     fn draw(
@@ -147,11 +152,7 @@ pub(super) fn smooth(
 }
 
 /// The one with the least to do for its weight; those that have the same in turn, by weight.
-fn least(
-    locals: &mut [Local],
-    members: &[u32],
-    fits: impl Fn(u32, &Local) -> bool,
-) -> Option<u32> {
+fn least(locals: &mut [Local], members: &[u32], fits: impl Fn(u32, &Local) -> bool) -> Option<u32> {
     let mut least: Option<&Local> = None;
     for &server in members {
         let local = &locals[server as usize];
@@ -169,12 +170,7 @@ fn least(
 
 /// Highest random weight (Thaler and Ravishankar, 1998), weighted: each has a number that the key
 /// and its name make, and the highest is next. So one that leaves or comes moves its own keys only.
-fn highest(
-    locals: &[Local],
-    members: &[u32],
-    key: u64,
-    fits: impl Fn(u32) -> bool,
-) -> Option<u32> {
+fn highest(locals: &[Local], members: &[u32], key: u64, fits: impl Fn(u32) -> bool) -> Option<u32> {
     let mut highest: Option<(u32, f64)> = None;
     for &server in members {
         let score = score(&locals[server as usize], key);
@@ -186,13 +182,7 @@ fn highest(
 }
 
 /// Whether `server` would get the key if it were one of `members`.
-pub(super) fn wins(
-    locals: &[Local],
-    members: &[u32],
-    server: u32,
-    key: u64,
-    tried: Tried,
-) -> bool {
+pub(super) fn wins(locals: &[Local], members: &[u32], server: u32, key: u64, tried: Tried) -> bool {
     let own = score(&locals[server as usize], key);
     highest(locals, members, key, |other| !tried.contains(other as usize))
         .is_none_or(|other| own > score(&locals[other as usize], key))

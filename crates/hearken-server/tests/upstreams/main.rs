@@ -1,0 +1,7 @@
+//! The servers behind a reverse proxy: which gets a request, who is left out, what their names are.
+
+mod fairness;
+mod passive;
+mod sharing;
+mod states;
+mod support;
