@@ -3,6 +3,7 @@
 pub mod balance;
 pub mod config;
 mod start;
+pub mod resolver;
 pub mod servers;
 pub mod metrics;
 

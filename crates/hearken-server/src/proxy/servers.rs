@@ -264,6 +264,12 @@ impl Servers {
         }
     }
 
+    /// Whether there is any place to connect to.
+    pub(super) fn has_address(&self, server: usize) -> bool {
+        let flags = self.servers.get(server).map(|shared| shared.flags.load(Relaxed));
+        flags.is_some_and(|flags| flags & NO_ADDRESS == 0)
+    }
+
     /// Why a check or a look-up of its name failed last.
     pub fn last_failure(&self, server: usize) -> Option<String> {
         self.servers.get(server).and_then(|shared| lock(&shared.last_failure).clone())
@@ -461,6 +467,6 @@ impl fmt::Debug for Servers {
 }
 
 /// What a panic of another thread left is whole: each holder does one store.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,6 +2,7 @@
 
 mod fairness;
 mod passive;
+mod resolver;
 mod sharing;
 mod states;
 mod support;

@@ -1,0 +1,215 @@
+//! A worker's side: what it knows of names, and what it has asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hearken::timer::Time;
+
+use super::{Found, Shared};
+use crate::proxy::servers::lock;
+
+/// How many names are remembered.
+const NAMES: usize = 1024;
+/// For how long one that was found is.
+const GOOD: Duration = Duration::from_secs(30);
+/// For how long one that was not is.
+const BAD: Duration = Duration::from_secs(5);
+/// How many requests may wait for a name.
+const TICKETS: usize = 16_384;
+/// How long a name may be (RFC 1035), with a dot at its end.
+const LONGEST: usize = 254;
+
+/// What is known of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked<'l> {
+    /// Its addresses, at least one; or it was an address itself.
+    Known(&'l [SocketAddr]),
+    /// It has none, for this reason.
+    Failed(&'l str),
+    /// The answer will come, with the ticket.
+    Later,
+    /// Too many wait. Nothing will come.
+    Busy,
+}
+
+/// By which a worker asks for names. See [`Resolver::lookups`](super::Resolver::lookups).
+pub struct Lookups {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    cache: HashMap<Arc<str>, Known>,
+    /// Who waits for what, and for which port.
+    waiting: HashMap<Arc<str>, Vec<(u64, u16)>>,
+    tickets: usize,
+    /// What was told last: addresses with the port that was asked for, and a name in lower case.
+    addresses: Vec<SocketAddr>,
+    name: String,
+    letters: Vec<Letter>,
+}
+
+struct Known {
+    found: Found,
+    until: Time,
+}
+
+/// Where answers are put for a worker.
+pub(super) struct Mailbox {
+    worker: usize,
+    any: AtomicBool,
+    letters: Mutex<Vec<Letter>>,
+}
+
+type Letter = (Arc<str>, Found);
+
+impl Mailbox {
+    pub(super) fn new(worker: usize) -> Mailbox {
+        Mailbox { worker, any: AtomicBool::new(false), letters: Mutex::default() }
+    }
+
+    pub(super) fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// As many as were asked for, and no more.
+    pub(super) fn put(&self, host: Arc<str>, found: Found) {
+        lock(&self.letters).push((host, found));
+        self.any.store(true, Ordering::Release);
+    }
+}
+
+impl Lookups {
+    pub(super) fn new(shared: Arc<Shared>, mailbox: Arc<Mailbox>) -> Lookups {
+        Lookups {
+            shared,
+            mailbox,
+            cache: HashMap::new(),
+            waiting: HashMap::new(),
+            tickets: 0,
+            addresses: Vec::new(),
+            name: String::new(),
+            letters: Vec::new(),
+        }
+    }
+
+    /// Asks for the addresses of `host`, which may be one itself, in brackets or not. If the answer
+    /// comes later, it has the `ticket`.
+    pub fn ask(&mut self, host: &str, port: u16, ticket: u64, now: Time) -> Asked<'_> {
+        let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if let Ok(ip) = literal.unwrap_or(host).parse::<IpAddr>() {
+            self.addresses.clear();
+            self.addresses.push(SocketAddr::new(ip, port));
+            return Asked::Known(&self.addresses);
+        }
+        if host.is_empty() || host.len() > LONGEST || host.contains('\0') {
+            return Asked::Failed("it is no name of a host");
+        }
+        self.name.clear();
+        self.name.push_str(host);
+        self.name.make_ascii_lowercase();
+        let fresh = self.cache.get(&*self.name).is_some_and(|known| now < known.until);
+        if fresh && let Some(known) = self.cache.get(&*self.name) {
+            return match &known.found {
+                Ok(found) => Asked::Known(with_port(&mut self.addresses, found, port)),
+                Err(reason) => Asked::Failed(reason),
+            };
+        }
+        if self.tickets >= TICKETS {
+            return Asked::Busy;
+        }
+        if let Some(waiting) = self.waiting.get_mut(&*self.name) {
+            waiting.push((ticket, port));
+        } else {
+            let name = Arc::from(&*self.name);
+            if !self.shared.ask(&name, &self.mailbox) {
+                return Asked::Busy;
+            }
+            self.waiting.insert(name, vec![(ticket, port)]);
+        }
+        self.tickets += 1;
+        Asked::Later
+    }
+
+    /// Tells each of the answers that have come, after a wake-up. What nobody waits for any more is
+    /// told too.
+    pub fn answers(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
+        if !self.mailbox.any.swap(false, Ordering::Acquire) {
+            return;
+        }
+        std::mem::swap(&mut self.letters, &mut *lock(&self.mailbox.letters));
+        for (name, found) in self.letters.drain(..) {
+            let waiting = self.waiting.remove(&name).unwrap_or_default();
+            self.tickets -= waiting.len();
+            for (ticket, port) in waiting {
+                match &found {
+                    Ok(found) => each(ticket, Ok(with_port(&mut self.addresses, found, port))),
+                    Err(reason) => each(ticket, Err(reason)),
+                }
+            }
+            remember(&mut self.cache, name, found, now);
+        }
+    }
+}
+
+fn with_port<'a>(
+    addresses: &'a mut Vec<SocketAddr>,
+    found: &[SocketAddr],
+    port: u16,
+) -> &'a [SocketAddr] {
+    addresses.clear();
+    addresses.extend_from_slice(found);
+    addresses.iter_mut().for_each(|addr| addr.set_port(port));
+    addresses
+}
+
+/// Those that are out of date make room, or else the one that would be first.
+fn remember(cache: &mut HashMap<Arc<str>, Known>, name: Arc<str>, found: Found, now: Time) {
+    if cache.len() >= NAMES && !cache.contains_key(&name) {
+        cache.retain(|_, known| now < known.until);
+        if cache.len() >= NAMES {
+            let first = cache.iter().min_by_key(|(_, known)| known.until);
+            if let Some(first) = first.map(|(name, _)| Arc::clone(name)) {
+                cache.remove(&first);
+            }
+        }
+    }
+    let until = now + if found.is_ok() { GOOD } else { BAD };
+    cache.insert(name, Known { found, until });
+}
+
+impl fmt::Debug for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookups")
+            .field("known", &self.cache.len())
+            .field("tickets", &self.tickets)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use hearken::timer::Time;
+    use proptest::prelude::*;
+
+    use super::{NAMES, remember};
+
+    proptest! {
+        /// However many names come, good or bad: so many are kept, and the last is one of them.
+        #[test]
+        fn the_cache_is_bounded(names in prop::collection::vec((0_u32..3000, any::<bool>()), 3000)) {
+            let mut cache = HashMap::new();
+            for (second, (name, good)) in names.into_iter().enumerate() {
+                let now = Time::from_nanos(second as u64 * 5_000_000);
+                let name: Arc<str> = name.to_string().into();
+                let found = if good { Ok(Vec::new()) } else { Err(String::new()) };
+                remember(&mut cache, Arc::clone(&name), found, now);
+                prop_assert!(cache.len() <= NAMES && cache.contains_key(&name));
+            }
+        }
+    }
+}
