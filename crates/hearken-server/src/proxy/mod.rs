@@ -6,6 +6,7 @@ mod start;
 pub mod resolver;
 pub mod servers;
 pub mod metrics;
+pub mod proxy_protocol;
 
 pub use config::Config;
 pub(crate) use start::Beside;

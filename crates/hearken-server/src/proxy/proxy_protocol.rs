@@ -1,0 +1,272 @@
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of haproxy, "the text" below): a header
+//! before all else on a connection, by which a proxy tells whose connection it passes on.
+//!
+//! Who takes such a header believes it, so it must be exactly one or none. Where the text leaves a
+//! choice: a header may come in pieces; one of version 2 is at most [`MOST`] bytes long; addresses of
+//! Unix sockets and of datagrams are not taken, as the text allows; a checksum, where there is one, must
+//! be right. An IPv4 address in IPv6 form is an IPv4 address.
+//!
+//! The text forbids a proxy to send requests of several clients on one connection that it began with a
+//! header.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::config::ProxyProtocol;
+
+/// The longest header of version 2 that is taken, in bytes.
+pub const MOST: usize = 4096;
+/// The longest line of version 1.
+const LINE: usize = 107;
+const V1: &[u8] = b"PROXY ";
+const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The type of the checksum among what follows the addresses.
+const CRC32C: u8 = 3;
+
+/// What the bytes are that a connection begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed {
+    /// The beginning of a header.
+    More,
+    /// A whole header.
+    Header {
+        /// How many bytes it has.
+        len: usize,
+        /// The client's address; if `None`, that of the connection itself.
+        source: Option<SocketAddr>,
+        /// The address that the client connected to; if `None`, that of the connection itself.
+        destination: Option<SocketAddr>,
+    },
+}
+
+/// Reads the header that `bytes` begins with, of either version.
+///
+/// ```
+/// use hearken_server::proxy::proxy_protocol::{Parsed, parse};
+///
+/// let bytes = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\nGET / HTTP/1.1\r\n";
+/// assert_eq!(parse(&bytes[..20]), Ok(Parsed::More));
+/// let Ok(Parsed::Header { len, source, .. }) = parse(bytes) else { panic!() };
+/// assert!(bytes[len..].starts_with(b"GET "));
+/// assert_eq!(source, Some("192.0.2.1:50000".parse()?));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+///
+/// # Errors
+/// What is wrong, as soon as no further bytes could make it right: the connection is to be closed.
+pub fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
+    let common = |magic: &[u8]| bytes.iter().zip(magic).all(|(byte, of)| byte == of);
+    match (common(V1), common(V2)) {
+        (true, _) if bytes.len() > V1.len() => parse_line(bytes),
+        (_, true) if bytes.len() > V2.len() => parse_binary(bytes),
+        (false, false) => Err("the connection does not begin with a PROXY protocol header"),
+        _ => Ok(Parsed::More),
+    }
+}
+
+/// Version 1.
+fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
+    let window = bytes.get(..LINE).unwrap_or(bytes);
+    let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+    let line = match end.and_then(|end| window.split_at_checked(end)) {
+        Some((line, [b'\r', b'\n', ..])) => line,
+        Some((_, [b'\r'])) | None if window.len() < LINE => return Ok(Parsed::More),
+        Some((_, [b'\r', _, ..] | [b'\n', ..])) => {
+            return Err("PROXY protocol: the line does not end with CR LF");
+        }
+        _ => return Err("PROXY protocol: the line is longer than 107 bytes"),
+    };
+    let len = line.len() + 2;
+    let bad = "PROXY protocol: the line is malformed";
+    let line = line.strip_prefix(V1).ok_or(bad)?;
+    if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
+        // What follows is of no meaning.
+        return Ok(Parsed::Header { len, source: None, destination: None });
+    }
+    let line = std::str::from_utf8(line).map_err(|_| bad)?;
+    let mut words = line.split(' ');
+    let mut word = || words.next().ok_or(bad);
+    let (family, source, destination) = (word()?, word()?, word()?);
+    let (source_port, destination_port) = (port(word()?).ok_or(bad)?, port(word()?).ok_or(bad)?);
+    if words.next().is_some() {
+        return Err(bad);
+    }
+    let address = |text: &str| match family {
+        // No zeroes in front are let through here.
+        "TCP4" => text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+        "TCP6" => text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        _ => None,
+    };
+    let source = socket(address(source).ok_or(bad)?, source_port);
+    let destination = socket(address(destination).ok_or(bad)?, destination_port);
+    Ok(Parsed::Header { len, source: Some(source), destination: Some(destination) })
+}
+
+/// Digits alone, and no zeroes in front.
+fn port(text: &str) -> Option<u16> {
+    let canonical = text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first));
+    text.parse().ok().filter(|_| canonical)
+}
+
+/// Version 2, from its thirteenth byte on.
+fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
+    let own = |len| Ok(Parsed::Header { len, source: None, destination: None });
+    let rest = bytes.get(V2.len()..).unwrap_or_default();
+    let local = match rest.first() {
+        Some(0x20) => true,
+        Some(0x21) => false,
+        Some(0x22..=0x2f) => return Err("PROXY protocol: the command is neither LOCAL nor PROXY"),
+        _ => return Err("PROXY protocol: the version is not 2"),
+    };
+    let Some(&family) = rest.get(1) else { return Ok(Parsed::More) };
+    // Of a LOCAL header all the rest is ignored.
+    let assigned = family >> 4 <= 3 && family & 15 <= 2;
+    if !(local || assigned) {
+        return Err("PROXY protocol: the family or protocol is not one that there is");
+    }
+    let &[_, _, high, low, ref rest @ ..] = rest else { return Ok(Parsed::More) };
+    let len = bytes.len() - rest.len() + usize::from(u16::from_be_bytes([high, low]));
+    if len > MOST {
+        return Err("PROXY protocol: the header is longer than 4096 bytes");
+    }
+    let Some(header) = bytes.get(..len) else { return Ok(Parsed::More) };
+    if local {
+        return own(len);
+    }
+    let block = header.get(V2.len() + 4..).unwrap_or_default();
+    let short = "PROXY protocol: the header is too short for its addresses";
+    let (addresses, options) = match family {
+        0x11 => {
+            let (block, options) = block.split_first_chunk::<12>().ok_or(short)?;
+            let &[a, b, c, d, e, f, g, h, ref ports @ ..] = block;
+            (Some((IpAddr::from([a, b, c, d]), IpAddr::from([e, f, g, h]), *ports)), options)
+        }
+        0x21 => {
+            let (source, block) = block.split_first_chunk::<16>().ok_or(short)?;
+            let (destination, block) = block.split_first_chunk::<16>().ok_or(short)?;
+            let (ports, options) = block.split_first_chunk::<4>().ok_or(short)?;
+            (Some((IpAddr::from(*source), IpAddr::from(*destination), *ports)), options)
+        }
+        // What the addresses of other families are is not known here, and so neither is where they
+        // end, but for these.
+        0x12 => (None, block.get(12..).ok_or(short)?),
+        0x22 => (None, block.get(36..).ok_or(short)?),
+        0x31 | 0x32 => (None, block.get(216..).ok_or(short)?),
+        _ => return own(len),
+    };
+    check_options(header, options)?;
+    let Some((source, destination, [a, b, c, d])) = addresses else { return own(len) };
+    let source = socket(source, u16::from_be_bytes([a, b]));
+    let destination = socket(destination, u16::from_be_bytes([c, d]));
+    Ok(Parsed::Header { len, source: Some(source), destination: Some(destination) })
+}
+
+/// Goes over the types, lengths and values at the end of a header. None of them is used but for the
+/// checksum.
+fn check_options(header: &[u8], mut options: &[u8]) -> Result<(), &'static str> {
+    while let [kind, rest @ ..] = options {
+        let bad = "PROXY protocol: an option is longer than the header";
+        let (len, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
+        let (value, after) =
+            rest.split_at_checked(usize::from(u16::from_be_bytes(*len))).ok_or(bad)?;
+        if *kind == CRC32C {
+            let value: [u8; 4] =
+                value.try_into().map_err(|_| "PROXY protocol: the checksum has not four bytes")?;
+            let at = header.len() - rest.len();
+            let zeroed = header.iter().enumerate().map(|(index, &byte)| {
+                if (at..at + value.len()).contains(&index) { 0 } else { byte }
+            });
+            if crc32c(zeroed) != u32::from_be_bytes(value) {
+                return Err("PROXY protocol: the checksum is wrong");
+            }
+        }
+        options = after;
+    }
+    Ok(())
+}
+
+/// RFC 9260, appendix A; bit by bit, as headers with one are few and short.
+fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
+    !bytes.fold(!0_u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 }
+        })
+    })
+}
+
+fn socket(ip: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.to_canonical(), port)
+}
+
+/// Adds the header that tells these addresses of a client's connection. Where only one of them is IPv6,
+/// the other is told in IPv6 form; where one is not known, that nothing is: the connection's own
+/// addresses then count (UNKNOWN in version 1, LOCAL in version 2).
+pub fn write(
+    version: ProxyProtocol,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
+    out: &mut Vec<u8>,
+) {
+    let canonical = |address: SocketAddr| socket(address.ip(), address.port());
+    let both = source.map(canonical).zip(destination.map(canonical));
+    match (version, both) {
+        (ProxyProtocol::V1, None) => out.extend_from_slice(b"PROXY UNKNOWN\r\n"),
+        (ProxyProtocol::V2, None) => {
+            out.extend_from_slice(V2);
+            out.extend_from_slice(&[0x20, 0, 0, 0]);
+        }
+        (ProxyProtocol::V1, Some((source, destination))) => {
+            let ports = (source.port(), destination.port());
+            // Writing to a vector does not fail.
+            let _ = match (source.ip(), destination.ip()) {
+                (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                    write!(out, "PROXY TCP4 {source} {destination} {} {}\r\n", ports.0, ports.1)
+                }
+                (source, destination) => {
+                    let (source, destination) = (Digits(v6(source)), Digits(v6(destination)));
+                    write!(out, "PROXY TCP6 {source} {destination} {} {}\r\n", ports.0, ports.1)
+                }
+            };
+        }
+        (ProxyProtocol::V2, Some((source, destination))) => {
+            out.extend_from_slice(V2);
+            match (source.ip(), destination.ip()) {
+                (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                    out.extend_from_slice(&[0x21, 0x11, 0, 12]);
+                    out.extend_from_slice(&source.octets());
+                    out.extend_from_slice(&destination.octets());
+                }
+                (source, destination) => {
+                    out.extend_from_slice(&[0x21, 0x21, 0, 36]);
+                    out.extend_from_slice(&v6(source).octets());
+                    out.extend_from_slice(&v6(destination).octets());
+                }
+            }
+            out.extend_from_slice(&source.port().to_be_bytes());
+            out.extend_from_slice(&destination.port().to_be_bytes());
+        }
+    }
+}
+
+fn v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+/// An address in hexadecimal digits alone, as the text has it: `::ffff:c000:201`, not
+/// `::ffff:192.0.2.1`.
+struct Digits(Ipv6Addr);
+
+impl std::fmt::Display for Digits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.to_ipv4_mapped() {
+            Some(_) => {
+                let [.., high, low] = self.0.segments();
+                write!(f, "::ffff:{high:x}:{low:x}")
+            }
+            None => self.0.fmt(f),
+        }
+    }
+}
