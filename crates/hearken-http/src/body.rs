@@ -118,6 +118,31 @@ impl BodyReader {
         matches!(self.state, State::Done | State::UntilClose)
     }
 
+    /// How many of the next bytes are content, without framing among them, for certain or as long as the
+    /// peer does not close.
+    #[inline]
+    pub(crate) fn plain(&self) -> u64 {
+        match self.state {
+            State::UntilClose if self.allowance == u64::MAX => u64::MAX,
+            State::Length | State::UntilClose => self.left,
+            _ => 0,
+        }
+    }
+
+    /// So many of the [`plain`](Self::plain) bytes were read otherwise.
+    #[inline]
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.left = self.left.saturating_sub(count);
+        if self.left == 0 && self.state == State::Length {
+            self.state = State::Done;
+        }
+    }
+
+    /// The peer has closed, where it [may](Self::may_close).
+    pub(crate) fn close(&mut self) {
+        self.state = State::Done;
+    }
+
     /// Reads on in `bytes`, up to the end of the next run of content or of the body.
     ///
     /// Reads at least one byte, unless there are none or the body is done.
@@ -128,6 +153,16 @@ impl BodyReader {
     /// that RFC 9112 section 7.1 does not allow or whose extensions are too long. After an
     /// error the reader is of no more use and the connection is to be closed.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Piece, Reject> {
+        self.read(bytes, |_| ())
+    }
+
+    /// [`next`](Self::next), with the bytes of the lines of the trailer section given to `trailer`.
+    #[inline(always)]
+    pub(crate) fn read(
+        &mut self,
+        bytes: &[u8],
+        mut trailer: impl FnMut(u8),
+    ) -> Result<Piece, Reject> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             let after = match self.state {
@@ -137,7 +172,7 @@ impl BodyReader {
                 State::UntilClose if self.left == 0 => return Err(TOO_LONG),
                 State::UntilClose => State::UntilClose,
                 _ => {
-                    self.state = self.frame(byte)?;
+                    self.state = self.frame(byte, &mut trailer)?;
                     at += 1;
                     continue;
                 }
@@ -155,7 +190,8 @@ impl BodyReader {
     }
 
     /// Takes one byte of chunked framing; returns the state after it.
-    fn frame(&mut self, byte: u8) -> Result<State, Reject> {
+    #[inline]
+    fn frame(&mut self, byte: u8, trailer: &mut impl FnMut(u8)) -> Result<State, Reject> {
         match (self.state, byte) {
             (State::SizeStart, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
                 (self.left, self.size_digits, self.extension_line) = (hex(byte), 1, 0);
@@ -196,7 +232,13 @@ impl BodyReader {
             (State::SizeLf | State::TrailerLf | State::EndLf, _) if byte != b'\n' => {
                 Err(Reject::bad("CR without LF"))
             }
-            _ => self.trailer(byte),
+            _ => {
+                let state = self.trailer(byte)?;
+                if state != State::EndLf {
+                    trailer(byte);
+                }
+                Ok(state)
+            }
         }
     }
 

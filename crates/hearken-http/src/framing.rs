@@ -82,43 +82,63 @@ impl<'b> Framing<'b> {
     }
 }
 
+/// Most options of the Connection lines of a head; more is a 400.
+pub(crate) const MOST_OPTIONS: usize = 32;
+
 /// The options of the Connection lines of a head that matter here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options(u8);
+pub(crate) struct Options {
+    said: u8,
+    /// How many there are of any kind.
+    count: u16,
+}
 
 impl Options {
     const CLOSE: u8 = 1;
     const KEEP_ALIVE: u8 = 2;
     const UPGRADE: u8 = 4;
+    /// One that says nothing to us: the name of a field, RFC 9110 section 7.6.1.
+    const OTHER: u8 = 8;
 
     /// The options of a head that has no Connection line.
     #[inline]
     pub(crate) fn new(version: Version) -> Self {
-        Self(match version {
+        let said = match version {
             Version::Http10 => 0,
             Version::Http11 => Self::KEEP_ALIVE,
-        })
+        };
+        Self { said, count: 0 }
     }
 
-    /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1.
+    /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1. Whether it names
+    /// fields that are not always of the connection only.
     #[inline(always)]
-    pub(crate) fn add(&mut self, line: &[u8]) {
-        self.0 |= match line {
+    pub(crate) fn add(&mut self, line: &[u8]) -> bool {
+        let said = match line {
             b" keep-alive" => Self::KEEP_ALIVE,
             b" close" => Self::CLOSE,
-            _ => Self::of(line),
+            _ => self.of(line),
         };
+        self.count = self.count.saturating_add(1);
+        self.said |= said;
+        said & Self::OTHER != 0
     }
 
+    /// What the options of a line say; counts them but for one.
     #[inline(never)]
-    fn of(line: &[u8]) -> u8 {
+    fn of(&mut self, line: &[u8]) -> u8 {
+        let commas = memchr::memchr_iter(b',', line).count();
+        self.count = self.count.saturating_add(u16::try_from(commas).unwrap_or(u16::MAX));
         let options = line.split(|&byte| byte == b',').map(|option| {
             let option = trim(option);
             match option.len() {
+                0 => 0,
+                2 if option.eq_ignore_ascii_case(b"te") => 0,
                 5 if option.eq_ignore_ascii_case(b"close") => Self::CLOSE,
                 7 if option.eq_ignore_ascii_case(b"upgrade") => Self::UPGRADE,
                 10 if option.eq_ignore_ascii_case(b"keep-alive") => Self::KEEP_ALIVE,
-                _ => 0,
+                14 if option.eq_ignore_ascii_case(b"http2-settings") => 0,
+                _ => Self::OTHER,
             }
         });
         options.fold(0, |all, option| all | option)
@@ -127,18 +147,36 @@ impl Options {
     /// Whether the connection is meant to outlive the message, RFC 9112 section 9.3.
     #[inline]
     pub(crate) fn is_persistent(self) -> bool {
-        self.0 & (Self::CLOSE | Self::KEEP_ALIVE) == Self::KEEP_ALIVE
+        self.said & (Self::CLOSE | Self::KEEP_ALIVE) == Self::KEEP_ALIVE
     }
 
     /// Whether a Connection line named `upgrade`.
     #[inline]
     pub(crate) fn names_upgrade(self) -> bool {
-        self.0 & Self::UPGRADE != 0
+        self.said & Self::UPGRADE != 0
+    }
+
+    /// Whether there are more than a message needs. What is done for each field that it has is then
+    /// bounded.
+    #[inline]
+    pub(crate) fn are_too_many(self) -> bool {
+        usize::from(self.count) > MOST_OPTIONS
+    }
+}
+
+/// Whether a Content-Length line is as it would be written here: one space, then digits without a zero
+/// before them; where the value is a number.
+#[inline]
+pub(crate) fn is_canonical_length(line: &[u8]) -> bool {
+    match line.get("Content-Length:".len()..) {
+        Some([b' ', b'0']) => true,
+        Some([b' ', b'1'..=b'9', ..]) => line.last().is_some_and(u8::is_ascii_digit),
+        _ => false,
     }
 }
 
 /// The number in `digits`: one or more ASCII digits and nothing else, at most [`u64::MAX`].
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

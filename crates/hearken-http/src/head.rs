@@ -180,7 +180,7 @@ fn replace(out: &mut [u8], start: usize, class: u8, instead: u8) {
     }
 }
 
-fn decimal(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [b'0'; 20];
     let mut len = 0;
     for place in digits.iter_mut().rev() {

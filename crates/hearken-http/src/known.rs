@@ -1,9 +1,11 @@
-//! The fields of a request that a server asks for.
+//! The fields of a request that a server or an intermediary asks for.
 
 use crate::authority;
 use crate::class::{same_name, trim};
 use crate::error::Reject;
-use crate::framing::{Body, Framing, Options};
+use crate::framing::{Body, Framing, Options, is_canonical_length};
+use crate::hop_span::HopSpan;
+use crate::lengths::Lengths;
 use crate::version::Version;
 
 /// Which fields there are, and what was found of them.
@@ -27,6 +29,10 @@ impl Known {
     const HOST: Known = Known(1 << 10);
     const HOST_UNCHECKED: Known = Known(1 << 11);
     const HOSTS: Known = Known(1 << 12);
+    /// The Connection field names others than those that are always of the connection only.
+    pub(crate) const NOMINATES: Known = Known(1 << 13);
+    /// It has more options than are looked at.
+    const TOO_MANY_OPTIONS: Known = Known(1 << 14);
 
     /// The fields that ask for something else than a whole representation whatever its state.
     pub(crate) const SELECTING: Known = Known::all(&[
@@ -46,6 +52,7 @@ impl Known {
         Known::HOST,
         Known::HOST_UNCHECKED,
         Known::HOSTS,
+        Known::TOO_MANY_OPTIONS,
     ]);
 
     const fn all(them: &[Known]) -> Known {
@@ -63,6 +70,12 @@ impl Known {
         self.0 & other.0 != 0
     }
 
+    /// Whether the first field is a Host field as nearly all clients write it, and the only one.
+    #[inline(always)]
+    pub(crate) fn host_is_first(self) -> bool {
+        self.0 & (Known::HOST.0 | Known::HOST_UNCHECKED.0) == Known::HOST.0
+    }
+
     #[inline(always)]
     fn insert(&mut self, other: Known) {
         self.0 |= other.0;
@@ -74,6 +87,8 @@ impl Known {
 pub(crate) struct Gathered<'b> {
     pub(crate) known: Known,
     pub(crate) options: Options,
+    /// The lines that are not passed on as they are, but for a usual Host line before all others.
+    pub(crate) hop_span: HopSpan,
     host: &'b [u8],
     framing: Framing<'b>,
 }
@@ -92,35 +107,47 @@ impl<'b> Gathered<'b> {
         Self {
             known: if host.is_some() { Known::HOST } else { Known::default() },
             options: Options::new(version),
+            hop_span: HopSpan::default(),
             host: host.unwrap_or_default(),
             framing: Framing::default(),
         }
     }
 
-    /// Takes in a field line, if it is one that matters.
+    /// Takes in a field line, if it is one that matters; so many bytes follow it.
     #[inline(never)]
-    pub(crate) fn take(&mut self, line: &'b [u8], name_len: usize) {
+    pub(crate) fn take(&mut self, line: &'b [u8], name_len: usize, after: usize) {
         let Some((name, [_, value @ ..])) = line.split_at_checked(name_len) else {
             return;
         };
         let found = match name_len {
             5 if same_name(name, b"range") => Known::RANGE,
-            7 if same_name(name, b"upgrade") => Known::UPGRADE,
             8 if same_name(name, b"if-match") => Known::IF_MATCH,
             8 if same_name(name, b"if-range") => Known::IF_RANGE,
-            10 if same_name(name, b"connection") => return self.options.add(value),
+            10 if same_name(name, b"connection") => {
+                if self.options.add(value) {
+                    self.known.insert(Known::NOMINATES);
+                }
+                if self.options.are_too_many() {
+                    self.known.insert(Known::TOO_MANY_OPTIONS);
+                }
+                return self.hop_span.add(line.len(), after);
+            }
             13 if same_name(name, b"if-none-match") => Known::IF_NONE_MATCH,
             17 if same_name(name, b"if-modified-since") => Known::IF_MODIFIED_SINCE,
             19 if same_name(name, b"if-unmodified-since") => Known::IF_UNMODIFIED_SINCE,
-            _ => return self.take_value(name, value),
+            _ => return self.take_value(line, name, value, after),
         };
         self.known.insert(found);
     }
 
-    /// Takes in a field of which more matters than that it is there.
+    /// Takes in a field of which more matters than that it is there, or that is not passed on.
     #[inline(never)]
-    fn take_value(&mut self, name: &[u8], value: &'b [u8]) {
+    fn take_value(&mut self, line: &[u8], name: &[u8], value: &'b [u8], after: usize) {
         let value = trim(value);
+        let is_length = name.len() == 14 && same_name(name, b"content-length");
+        if !(is_length && is_canonical_length(line)) {
+            self.hop_span.add(line.len(), after);
+        }
         let found = match name.len() {
             4 if same_name(name, b"host") => {
                 if self.known.has(Known::HOST) {
@@ -134,7 +161,8 @@ impl<'b> Gathered<'b> {
                 true => Known::EXPECT,
                 false => Known::EXPECT_OTHER,
             },
-            14 if same_name(name, b"content-length") => {
+            7 if same_name(name, b"upgrade") => Known::UPGRADE,
+            _ if is_length => {
                 self.framing.content_length(value);
                 Known::FRAMING
             }
@@ -164,6 +192,9 @@ impl<'b> Gathered<'b> {
         if self.known.has(Known::HOSTS) {
             return Err(Reject::bad("several Host fields"));
         }
+        if self.known.has(Known::TOO_MANY_OPTIONS) {
+            return Err(Reject::bad("too many Connection options"));
+        }
         let host = self.known.has(Known::HOST).then_some(self.host);
         match host {
             Some(host) if !host.is_empty() && authority::split(host).is_none() => {
@@ -185,26 +216,8 @@ impl<'b> Gathered<'b> {
     }
 }
 
-/// Whether the name that is the first `len` bytes of `line` may be one that [`Gathered::take`] knows:
-/// by its first letter and its length, which rule out nearly all others.
-#[inline(always)]
-pub(crate) fn may_matter(line: &[u8], len: usize) -> bool {
-    line.first().is_some_and(|first| LENGTHS[usize::from(first & 31)] >> (len & 31) & 1 != 0)
-}
-
-/// For each letter, whatever its case, the lengths of the names that start with it.
-static LENGTHS: [u32; 32] = {
-    let mut lengths = [0; 32];
-    let mut at = 0;
-    while at < NAMES.len() {
-        let name = NAMES[at].as_bytes();
-        lengths[(name[0] & 31) as usize] |= 1 << name.len();
-        at += 1;
-    }
-    lengths
-};
-
-const NAMES: [&str; 12] = [
+/// The names that [`Gathered::take`] knows, and those it takes in for an intermediary.
+pub(crate) static NAMES: Lengths = Lengths::of(&[
     "host",
     "range",
     "expect",
@@ -217,4 +230,17 @@ const NAMES: [&str; 12] = [
     "transfer-encoding",
     "if-modified-since",
     "if-unmodified-since",
-];
+    // What follows matters to intermediaries only.
+    "te",
+    "keep-alive",
+    "http2-settings",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "max-forwards",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+]);

@@ -10,6 +10,7 @@
 //! | read requests | [`RequestParser`], then [`BodyReader`] |
 //! | read responses | [`ResponseParser`], then [`BodyReader`] |
 //! | write heads | [`head`], [`ResponseHead`] with a [`DateCache`] |
+//! | pass messages on | [`forward`] |
 //! | decide 200, 206, 304, 412 or 416 | [`conditional`], [`range`] |
 //! | turn a target into a file name | [`path`] |
 //!
@@ -45,7 +46,9 @@ mod fields;
 pub mod forward;
 mod framing;
 pub mod head;
+mod hop_span;
 mod known;
+mod lengths;
 mod limits;
 mod line;
 mod method;

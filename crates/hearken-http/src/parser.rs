@@ -2,8 +2,7 @@
 
 use crate::authority::usual_host_line;
 use crate::error::Reject;
-use crate::fields::Fields;
-use crate::known::{Gathered, Meaning, may_matter};
+use crate::known::{self, Gathered, Meaning};
 use crate::limits::Limits;
 use crate::line::{Line, Progress, field_line};
 use crate::method::Method;
@@ -110,8 +109,8 @@ impl RequestParser {
                 Line::Field { field, rest: next } => {
                     rest = next;
                     left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
-                    if may_matter(field.line, field.name_len) {
-                        gathered.take(field.line, field.name_len);
+                    if known::NAMES.may_have(field.line, field.name_len) {
+                        gathered.take(field.line, field.name_len, next.len());
                     }
                 }
                 Line::Blank { rest } => break rest,
@@ -134,7 +133,9 @@ impl RequestParser {
             head_len: bytes.len() - body_bytes.len(),
             path_len,
             known: gathered.known,
-            fields: Fields::new(first),
+            hop_span: gathered.hop_span,
+            fields_at: bytes.len() - first.len(),
+            bytes,
         }))
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::fields::{FieldValues, Fields};
 use crate::framing::Body;
+use crate::hop_span::HopSpan;
 use crate::known::Known;
 use crate::method::Method;
 use crate::target::Target;
@@ -37,7 +38,12 @@ pub struct Request<'b> {
     /// Where in the target the query starts.
     pub(crate) path_len: usize,
     pub(crate) known: Known,
-    pub(crate) fields: Fields<'b>,
+    /// The lines that are not passed on as they are; `bytes` starts with the head, and with an empty
+    /// line if there is one before it.
+    pub(crate) hop_span: HopSpan,
+    pub(crate) bytes: &'b [u8],
+    /// Where the first field line starts.
+    pub(crate) fields_at: usize,
 }
 
 impl<'b> Request<'b> {
@@ -110,7 +116,7 @@ impl<'b> Request<'b> {
 
     /// Every field in the order they came.
     pub fn fields(&self) -> Fields<'b> {
-        self.fields
+        Fields::new(self.bytes.get(self.fields_at..).unwrap_or_default())
     }
 
     /// The value of every field of this name, in any case.
@@ -124,7 +130,7 @@ impl<'b> Request<'b> {
     /// # Ok::<(), hearken_http::Reject>(())
     /// ```
     pub fn field_values<'n>(&self, name: &'n str) -> FieldValues<'b, 'n> {
-        FieldValues::new(self.fields, name)
+        FieldValues::new(self.fields(), name)
     }
 }
 

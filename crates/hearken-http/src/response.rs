@@ -3,9 +3,11 @@
 use crate::class::same_name;
 use crate::error::{Malformed, Reject};
 use crate::fields::{FieldValues, Fields};
-use crate::framing::{Body, Framing, Options, ResponseBody};
+use crate::framing::{Body, Framing, Options, ResponseBody, is_canonical_length};
+use crate::hop_span::HopSpan;
+use crate::lengths::Lengths;
 use crate::limits::Limits;
-use crate::line::{Line, Progress, bad_control, field_line};
+use crate::line::{Field, Line, Progress, bad_control, field_line};
 use crate::method::Method;
 use crate::scan;
 use crate::version::Version;
@@ -26,18 +28,24 @@ pub struct Response<'b> {
     pub keep_alive: bool,
     /// Bytes of the head, its blank line included: the body starts here.
     pub head_len: usize,
-    fields: Fields<'b>,
+    /// The lines that are not passed on as they are; `bytes` starts with the head.
+    pub(crate) hop_span: HopSpan,
+    pub(crate) bytes: &'b [u8],
+    /// Where the first field line starts.
+    pub(crate) fields_at: usize,
+    /// Whether the Connection field names others than those that are always of the connection only.
+    pub(crate) nominates: bool,
 }
 
 impl<'b> Response<'b> {
     /// Every field in the order they came.
     pub fn fields(&self) -> Fields<'b> {
-        self.fields
+        Fields::new(self.bytes.get(self.fields_at..).unwrap_or_default())
     }
 
     /// The value of every field of this name, in any case.
     pub fn field_values<'n>(&self, name: &'n str) -> FieldValues<'b, 'n> {
-        FieldValues::new(self.fields, name)
+        FieldValues::new(self.fields(), name)
     }
 }
 
@@ -117,8 +125,12 @@ fn parse_head<'b>(
     let Some(StatusLine { version, status, reason, rest: first }) = status_line(bytes)? else {
         return Ok(None);
     };
-    let mut options = Options::new(version);
-    let mut framing = Framing::default();
+    let mut gathered = Gathered {
+        options: Options::new(version),
+        framing: Framing::default(),
+        hop_span: HopSpan::default(),
+        nominates: false,
+    };
     let mut left = limits.fields;
     let mut rest = first;
     let body_bytes = loop {
@@ -134,27 +146,90 @@ fn parse_head<'b>(
             }
         };
         left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
-        let name = field.name();
-        match name.len() {
-            10 if same_name(name, b"connection") => options.add(field.value()),
-            14 if same_name(name, b"content-length") => framing.content_length(field.value()),
-            17 if same_name(name, b"transfer-encoding") => {
-                framing.transfer_encoding(field.value());
-            }
-            _ => {}
+        if NAMES.may_have(field.line, field.name_len) {
+            gathered.take(&field, rest.len());
         }
     };
+    let Gathered { options, framing, hop_span, nominates } = gathered;
+    if options.are_too_many() {
+        return Err(Reject::bad("too many Connection options"));
+    }
 
+    // What tells of a body is to be clear also where there is none, as others may look at it.
+    let told = match method {
+        Method::Connect if matches!(status, 200..=299) => None,
+        _ => framing.body(version)?,
+    };
+    let contradicts =
+        matches!(status, 100..=199 | 204) && told.is_some_and(|told| told != Body::None);
+    if contradicts && status < 200 {
+        return Err(Reject::bad("interim response with a body"));
+    }
     let body = if has_no_body(method, status) {
         ResponseBody::None
     } else {
-        framing.body(version)?.map_or(ResponseBody::UntilClose, Body::into)
+        told.map_or(ResponseBody::UntilClose, Body::into)
     };
-    let keep_alive = options.is_persistent() && body != ResponseBody::UntilClose;
-    let head_len = bytes.len() - body_bytes.len();
-    let fields = Fields::new(first);
-    Ok(Some(Response { version, status, reason, body, keep_alive, head_len, fields }))
+    Ok(Some(Response {
+        version,
+        status,
+        reason,
+        body,
+        keep_alive: options.is_persistent() && body != ResponseBody::UntilClose && !contradicts,
+        head_len: bytes.len() - body_bytes.len(),
+        hop_span,
+        bytes,
+        fields_at: bytes.len() - first.len(),
+        nominates,
+    }))
 }
+
+/// What is gathered from the fields of a response before any of it is judged.
+struct Gathered<'b> {
+    options: Options,
+    framing: Framing<'b>,
+    hop_span: HopSpan,
+    nominates: bool,
+}
+
+impl<'b> Gathered<'b> {
+    /// Takes in a field that matters; so many bytes follow it.
+    #[inline(never)]
+    fn take(&mut self, field: &Field<'b>, after: usize) {
+        let name = field.name();
+        match name.len() {
+            10 if same_name(name, b"connection") => {
+                self.nominates |= self.options.add(field.value());
+            }
+            14 if same_name(name, b"content-length") => {
+                self.framing.content_length(field.value());
+                if is_canonical_length(field.line) {
+                    return;
+                }
+            }
+            17 if same_name(name, b"transfer-encoding") => {
+                self.framing.transfer_encoding(field.value());
+            }
+            _ => {}
+        }
+        self.hop_span.add(field.line.len(), after);
+    }
+}
+
+/// The names that [`Gathered::take`] knows, and those it takes in for an intermediary.
+static NAMES: Lengths = Lengths::of(&[
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "te",
+    "upgrade",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "http2-settings",
+]);
 
 /// The cases in which the fields do not matter, RFC 9112 section 6.3 items 1 and 2.
 #[inline]

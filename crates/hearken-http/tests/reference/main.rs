@@ -121,7 +121,7 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
         5 => word(&[
             "Content-Length: 0", "Content-Length: 12", "Transfer-Encoding: chunked",
             "Expect: 100-continue", "Connection: close", "Connection: keep-alive",
-            "Connection: x, Upgrade", "Connection: ,close ,", "Connection: keep-alive,close",
+            "Connection: x, Upgrade", "Connection: te,HTTP2-Settings,,,,,,,,,,", "Connection: ,close ,", "Connection: keep-alive,close",
         ]),
         1 => word(&[
             "Content-Length: x", "Content-Length: +1", "Transfer-Encoding: gzip, chunked",

@@ -230,6 +230,9 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
         [host] if authority(host).is_some() => Some(host.to_vec()),
         _ => return Err(BAD),
     };
+    if all("connection").join(&b","[..]).iter().filter(|&&byte| byte == b',').count() > 31 {
+        return Err(BAD);
+    }
     let body = body(is_11, &all("content-length"), &all("transfer-encoding"))?;
     let expectations = all("expect");
     if is_11 && expectations.iter().any(|value| !value.eq_ignore_ascii_case(b"100-continue")) {

@@ -1,0 +1,151 @@
+//! The fields that tell a server who asks: `X-Forwarded-*`, and `Forwarded` (RFC 7239).
+
+use std::net::IpAddr;
+
+use super::request::Found;
+use super::{Given, Rules, address};
+use crate::request::Request;
+use crate::scan;
+
+/// What is told.
+pub(super) struct Told<'a> {
+    pub(super) client: Option<IpAddr>,
+    /// The host that the client named; empty if it named none.
+    pub(super) host: &'a [u8],
+}
+
+impl Told<'_> {
+    /// Appends what `rules` ask for.
+    #[inline(always)]
+    pub(super) fn write(
+        &self,
+        rules: &Rules,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+        found: &Found<'_>,
+    ) {
+        match rules.x_forwarded {
+            Given::Replace => self.x_forwarded(out),
+            Given::Append => self.append_x_forwarded(out, request, found),
+            Given::Keep | Given::Remove => {}
+        }
+        if matches!(rules.forwarded, Given::Replace | Given::Append) {
+            self.forwarded(out, request, found);
+        }
+    }
+
+    #[inline(always)]
+    fn x_forwarded(&self, out: &mut Vec<u8>) {
+        if let Some(client) = self.client {
+            out.extend_from_slice(b"X-Forwarded-For: ");
+            address::write(out, client);
+            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\n");
+        } else {
+            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+        }
+        if !self.host.is_empty() {
+            out.extend_from_slice(b"X-Forwarded-Host: ");
+            out.extend_from_slice(self.host);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Joins the client to those that were told, in one field, as many read only one; the others are as
+    /// the first proxy told.
+    #[cold]
+    fn append_x_forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
+        let start = out.len();
+        out.extend_from_slice(b"X-Forwarded-For: ");
+        let mut list = List { out, is_empty: true };
+        if found.x_forwarded_for {
+            request.field_values("X-Forwarded-For").for_each(|value| list.add(value));
+        }
+        if let Some(client) = self.client {
+            list.separate();
+            address::write(list.out, client);
+        }
+        if list.is_empty {
+            out.truncate(start);
+        } else {
+            out.extend_from_slice(b"\r\n");
+        }
+        if !found.x_forwarded_proto {
+            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+        }
+        if !found.x_forwarded_host && !self.host.is_empty() {
+            out.extend_from_slice(b"X-Forwarded-Host: ");
+            out.extend_from_slice(self.host);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    #[inline(never)]
+    fn forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
+        out.extend_from_slice(b"Forwarded: ");
+        let mut list = List { out, is_empty: true };
+        if found.forwarded {
+            // In one that does not close its quotes, ours would be part of a string.
+            let values = request.field_values("Forwarded").filter(|value| closes_its_quotes(value));
+            values.for_each(|value| list.add(value));
+        }
+        list.separate();
+        match self.client {
+            Some(client) if address::has_colons(client) => {
+                out.extend_from_slice(b"for=\"[");
+                address::write(out, client);
+                out.extend_from_slice(b"]\"");
+            }
+            Some(client) => {
+                out.extend_from_slice(b"for=");
+                address::write(out, client);
+            }
+            None => out.extend_from_slice(b"for=unknown"),
+        }
+        out.extend_from_slice(b";proto=http");
+        if !self.host.is_empty() {
+            // No host has a quote or a backslash in it.
+            let quote: &[u8] = if scan::token(self.host) == self.host.len() { b"" } else { b"\"" };
+            out.extend_from_slice(b";host=");
+            out.extend_from_slice(quote);
+            out.extend_from_slice(self.host);
+            out.extend_from_slice(quote);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A list in a field value.
+struct List<'v> {
+    out: &'v mut Vec<u8>,
+    is_empty: bool,
+}
+
+impl List<'_> {
+    fn separate(&mut self) {
+        if !self.is_empty {
+            self.out.extend_from_slice(b", ");
+        }
+        self.is_empty = false;
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        if !value.is_empty() {
+            self.separate();
+            self.out.extend_from_slice(value);
+        }
+    }
+}
+
+/// Whether each quoted string in a value ends.
+fn closes_its_quotes(value: &[u8]) -> bool {
+    let mut bytes = value.iter();
+    let mut is_quoted = false;
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => is_quoted = !is_quoted,
+            b'\\' if is_quoted => drop(bytes.next()),
+            _ => {}
+        }
+    }
+    !is_quoted
+}

@@ -1,0 +1,208 @@
+//! The heads of requests.
+
+use std::net::IpAddr;
+
+use super::given::Told;
+use super::lines::{self, Nominated};
+use super::name::{Name, name};
+use super::{Given, Rules};
+use crate::class::trim;
+use crate::framing::{Body, decimal, is_canonical_length};
+use crate::head;
+use crate::known::Known;
+use crate::line::{Line, field_line};
+use crate::method::Method;
+use crate::request::Request;
+use crate::target::Target;
+
+/// Where a request goes, and whom it is from.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestTo<'a> {
+    /// The server's own `host[:port]`, valid: what the Host field says if the client's host is not
+    /// kept, or if a client of HTTP/1.0 named none.
+    pub authority: &'a [u8],
+    /// The client's address, if it has one.
+    pub client: Option<IpAddr>,
+    /// Whether the connection to the server is to be kept open.
+    pub keep_alive: bool,
+}
+
+/// What was found in the lines that were looked at.
+#[derive(Default)]
+pub(super) struct Found<'b> {
+    /// The value of a Content-Length that has to be written anew.
+    length: Option<&'b [u8]>,
+    /// Whether the client takes trailer fields.
+    trailers: bool,
+    max_forwards: bool,
+    pub(super) x_forwarded_for: bool,
+    pub(super) x_forwarded_host: bool,
+    pub(super) x_forwarded_proto: bool,
+    pub(super) forwarded: bool,
+}
+
+/// Appends the head of `request` as it is passed on: in HTTP/1.1, its target in origin form, its body
+/// framed as it came.
+pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestTo<'_>) {
+    let head = request.bytes.get(..request.head_len).unwrap_or_default();
+    let at = request.fields_at;
+    // Such a line is passed on as it is, and so is the Host field that nearly always follows it.
+    let is_usual = matches!(request.raw_target, [b'/', ..])
+        && head.first() != Some(&b'\r')
+        && head.get(..at).is_some_and(|line| line.ends_with(b" HTTP/1.1\r\n"))
+        && request.known.host_is_first()
+        && !request.known.has(Known::NOMINATES)
+        && rules.keep_host;
+    let host = match request.host {
+        Some(host) if rules.keep_host => host,
+        _ => to.authority,
+    };
+    let from = if is_usual { 0 } else { first_lines(out, request, host) };
+
+    let mut found = Found::default();
+    let upgrades = passes_upgrade(request);
+    let nominated = request.known.has(Known::NOMINATES).then(|| Nominated::of(request.fields()));
+    let span = match request.hop_span.within(request.bytes.len()) {
+        Some(span) if nominated.is_none() => span.start.max(from)..span.end,
+        None if nominated.is_none() => head.len()..head.len(),
+        _ => from..head.len(),
+    };
+    lines::copy(out, head, from, span, |field| {
+        let name = name(field.name());
+        let is_nominated =
+            || nominated.as_ref().is_some_and(|nominated| nominated.has(field.name()));
+        let told = |given, was_told: &mut bool, appended: bool| match given {
+            Given::Keep => !is_nominated(),
+            Given::Append if !is_nominated() => {
+                *was_told = true;
+                !appended
+            }
+            _ => false,
+        };
+        match name {
+            Name::Other => !is_nominated(),
+            Name::HopByHop | Name::Host | Name::Expect => false,
+            Name::Length if is_canonical_length(field.line) => true,
+            Name::Length => {
+                found.length = Some(trim(field.value()));
+                false
+            }
+            Name::Te => {
+                found.trailers |= names_trailers(field.value());
+                false
+            }
+            Name::Upgrade => upgrades,
+            Name::MaxForwards => {
+                let is_counted = max_forwards(request).is_some();
+                found.max_forwards |= is_counted;
+                !is_counted
+            }
+            Name::Forwarded => told(rules.forwarded, &mut found.forwarded, true),
+            Name::XForwardedFor => told(rules.x_forwarded, &mut found.x_forwarded_for, true),
+            Name::XForwardedHost => told(rules.x_forwarded, &mut found.x_forwarded_host, false),
+            Name::XForwardedProto => told(rules.x_forwarded, &mut found.x_forwarded_proto, false),
+            Name::Alias | Name::RequestAlias => false,
+        }
+    });
+
+    if let Some(length) = found.length {
+        content_length(out, length);
+    }
+    if request.body == Body::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if request.expect_continue {
+        out.extend_from_slice(b"Expect: 100-continue\r\n");
+    }
+    if let (true, Some(left)) = (found.max_forwards, max_forwards(request)) {
+        head::field_u64(out, "Max-Forwards", left.saturating_sub(1));
+    }
+    let told = Told { client: to.client, host: request.host.unwrap_or_default() };
+    told.write(rules, out, request, &found);
+    out.extend_from_slice(match (upgrades, found.trailers, to.keep_alive) {
+        (false, false, true) => b"",
+        (false, false, false) => b"Connection: close\r\n",
+        (false, true, true) => b"TE: trailers\r\nConnection: TE\r\n",
+        (false, true, false) => b"TE: trailers\r\nConnection: close, TE\r\n",
+        (true, false, _) => b"Connection: upgrade\r\n",
+        (true, true, _) => b"TE: trailers\r\nConnection: upgrade, TE\r\n",
+    });
+    out.extend_from_slice(rules.end(request.version));
+}
+
+/// Writes the request line and the Host field. Where the lines that follow start.
+#[cold]
+fn first_lines(out: &mut Vec<u8>, request: &Request<'_>, host: &[u8]) -> usize {
+    out.extend_from_slice(request.method.as_bytes());
+    out.push(b' ');
+    match request.target() {
+        Target::Absolute { path: [], query: None, .. } if request.method == Method::Options => {
+            out.push(b'*');
+        }
+        Target::Absolute { path, query, .. } => {
+            out.extend_from_slice(if path.is_empty() { b"/" } else { path });
+            if let Some(query) = query {
+                out.push(b'?');
+                out.extend_from_slice(query);
+            }
+        }
+        Target::Origin { .. } | Target::Authority(_) | Target::Asterisk => {
+            out.extend_from_slice(request.raw_target);
+        }
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(host);
+    out.extend_from_slice(b"\r\n");
+    let fields = request.bytes.get(request.fields_at..).unwrap_or_default();
+    match field_line(fields) {
+        Ok(Line::Field { field, rest }) if name(field.name()) == Name::Host => {
+            request.bytes.len() - rest.len()
+        }
+        _ => request.fields_at,
+    }
+}
+
+/// Writes a Content-Length, without zeros before it.
+#[cold]
+pub(super) fn content_length(out: &mut Vec<u8>, digits: &[u8]) {
+    let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(match digits.get(zeros..) {
+        Some(digits @ [_, ..]) => digits,
+        _ => b"0",
+    });
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether an Upgrade field is passed on. To HTTP/2 none is: that is for the one connection only, and
+/// messages in it would be nobody's.
+#[inline]
+fn passes_upgrade(request: &Request<'_>) -> bool {
+    request.known.has(Known::UPGRADE) && !names_http2(request)
+}
+
+#[cold]
+fn names_http2(request: &Request<'_>) -> bool {
+    let mut protocols =
+        request.field_values("Upgrade").flat_map(|value| value.split(|&byte| byte == b','));
+    protocols.any(|protocol| {
+        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
+        trim(name).eq_ignore_ascii_case(b"h2c")
+    })
+}
+
+fn names_trailers(codings: &[u8]) -> bool {
+    codings.split(|&byte| byte == b',').any(|coding| trim(coding).eq_ignore_ascii_case(b"trailers"))
+}
+
+/// How many times more an OPTIONS or TRACE request may be passed on (RFC 9110 section 7.6.2), if it
+/// says. At 0 it is to be answered; [`request`] writes one less.
+#[inline]
+pub fn max_forwards(request: &Request<'_>) -> Option<u64> {
+    match request.method {
+        Method::Options | Method::Trace => {
+            request.field_values("Max-Forwards").filter_map(decimal).min()
+        }
+        _ => None,
+    }
+}

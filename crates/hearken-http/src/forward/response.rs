@@ -1,0 +1,110 @@
+//! The heads of responses.
+
+use super::Rules;
+use super::lines::{self, Nominated};
+use super::name::{Name, name};
+use super::request::content_length;
+use crate::class::trim;
+use crate::framing::{ResponseBody, is_canonical_length};
+use crate::head;
+use crate::response::Response;
+use crate::version::Version;
+
+/// Whom a response goes to.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseTo {
+    /// The version that the client speaks.
+    pub version: Version,
+    /// Whether the connection to the client is to be kept open.
+    pub keep_alive: bool,
+}
+
+/// Appends the head of a final response as it is passed on; returns how its body is to be delimited.
+///
+/// A length stays as it came. A body that is chunked, or goes on until the server closes, is chunked for
+/// a client of HTTP/1.1, and goes on until the close for one of 1.0, which is then told of it whatever
+/// `to` says.
+pub fn response(
+    rules: &Rules,
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    to: &ResponseTo,
+) -> ResponseBody {
+    let body = match (response.body, to.version) {
+        (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http11) => {
+            ResponseBody::Chunked
+        }
+        (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http10) => {
+            ResponseBody::UntilClose
+        }
+        (body, _) => body,
+    };
+    copy(out, response, false);
+    if body == ResponseBody::Chunked {
+        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+    }
+    if !to.keep_alive || body == ResponseBody::UntilClose {
+        out.extend_from_slice(b"Connection: close\r\n");
+    } else if to.version == Version::Http10 {
+        out.extend_from_slice(b"Connection: keep-alive\r\n");
+    }
+    out.extend_from_slice(rules.end(response.version));
+    body
+}
+
+/// Appends the head of an interim response, 1xx but 101.
+pub fn interim(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
+    copy(out, response, false);
+    out.extend_from_slice(rules.end(response.version));
+}
+
+/// Appends the head of a 101, with its Upgrade field.
+pub fn switching(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
+    copy(out, response, true);
+    out.extend_from_slice(b"Connection: upgrade\r\n");
+    out.extend_from_slice(rules.end(response.version));
+}
+
+/// Writes the status line and the fields that are passed on.
+#[inline(always)]
+fn copy(out: &mut Vec<u8>, response: &Response<'_>, upgrades: bool) {
+    let head = response.bytes.get(..response.head_len).unwrap_or_default();
+    let is_usual = head.starts_with(b"HTTP/1.1 ") && head.get(b"HTTP/1.1 200".len()) == Some(&b' ');
+    let from = if is_usual { 0 } else { status_line(out, response) };
+
+    // These have no body, and are not to tell of one: RFC 9110 section 8.6, RFC 9112 section 6.1.
+    let has_length = !matches!(response.status, 100..=199 | 204);
+    let nominated = response.nominates.then(|| Nominated::of(response.fields()));
+    let span = match response.hop_span.within(response.bytes.len()) {
+        _ if nominated.is_some() || !has_length => response.fields_at..head.len(),
+        Some(span) => span,
+        None => head.len()..head.len(),
+    };
+    let mut length = None;
+    lines::copy(out, head, from, span, |field| match name(field.name()) {
+        Name::HopByHop | Name::Te | Name::Alias => false,
+        Name::Upgrade => upgrades,
+        Name::Length if !has_length => false,
+        Name::Length if is_canonical_length(field.line) => true,
+        Name::Length => {
+            length = Some(trim(field.value()));
+            false
+        }
+        // What the others say is said of requests only.
+        _ => !nominated.as_ref().is_some_and(|nominated| nominated.has(field.name())),
+    });
+    if let Some(length) = length {
+        content_length(out, length);
+    }
+}
+
+/// Writes the status line. Where the fields start.
+#[cold]
+fn status_line(out: &mut Vec<u8>, response: &Response<'_>) -> usize {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    head::decimal(out, response.status.into());
+    out.push(b' ');
+    out.extend_from_slice(response.reason);
+    out.extend_from_slice(b"\r\n");
+    response.fields_at
+}

@@ -1,0 +1,505 @@
+//! Heads as they are passed on: an example for every rule.
+
+use std::net::IpAddr;
+
+use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
+use hearken_http::{
+    Limits, Method, Request, RequestParser, Response, ResponseBody, ResponseParser, Version,
+};
+
+fn parsed(bytes: &[u8]) -> Request<'_> {
+    RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap()
+}
+
+fn answered<'b>(bytes: &'b [u8], method: Method<'_>) -> Response<'b> {
+    ResponseParser::new().parse(bytes, method, &Limits::default()).unwrap().unwrap()
+}
+
+/// No fields of our own.
+fn plain() -> Rules {
+    Rules::new("", Given::Keep, Given::Keep, true)
+}
+
+fn to(client: Option<IpAddr>) -> RequestTo<'static> {
+    RequestTo { authority: b"origin:81", client, keep_alive: true }
+}
+
+fn client() -> Option<IpAddr> {
+    Some([192, 0, 2, 7].into())
+}
+
+fn sent_by(rules: &Rules, bytes: &str, to: &RequestTo<'_>) -> String {
+    let mut out = b"before".to_vec();
+    forward::request(rules, &mut out, &parsed(bytes.as_bytes()), to);
+    String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
+}
+
+/// What is sent on of the request that starts with `line` and has `fields`, each behind a `|`.
+#[track_caller]
+fn check(line: &str, fields: &str, want_line: &str, want_fields: &str) {
+    let lines = |fields: &str| -> String {
+        fields
+            .split('|')
+            .filter(|field| !field.is_empty())
+            .map(|field| format!("{field}\r\n"))
+            .collect()
+    };
+    let bytes = format!("{line}\r\n{}\r\nrest", lines(fields));
+    let want = format!("{want_line}\r\n{}\r\n", lines(want_fields));
+    assert_eq!(sent_by(&plain(), &bytes, &to(client())), want, "{bytes:?}");
+}
+
+/// The same of fields that follow a Host field.
+#[track_caller]
+fn check_fields(fields: &str, want: &str) {
+    check(
+        "POST /a?b HTTP/1.1",
+        &format!("Host: a|{fields}"),
+        "POST /a?b HTTP/1.1",
+        &format!("Host: a|{want}"),
+    );
+}
+
+#[test]
+fn request_lines() {
+    for (line, want) in [
+        ("GET /a%20b?c=%2f HTTP/1.1", "GET /a%20b?c=%2f HTTP/1.1"),
+        ("GET / HTTP/1.2", "GET / HTTP/1.1"),
+        ("GET / HTTP/1.0", "GET / HTTP/1.1"),
+        ("\r\nGET / HTTP/1.1", "GET / HTTP/1.1"),
+        ("PURGE //x HTTP/1.1", "PURGE //x HTTP/1.1"),
+        ("OPTIONS * HTTP/1.1", "OPTIONS * HTTP/1.1"),
+        ("OPTIONS http://a HTTP/1.1", "OPTIONS * HTTP/1.1"),
+        ("OPTIONS http://a?x HTTP/1.1", "OPTIONS /?x HTTP/1.1"),
+        ("OPTIONS http://a/ HTTP/1.1", "OPTIONS / HTTP/1.1"),
+        ("GET http://a HTTP/1.1", "GET / HTTP/1.1"),
+        ("GET HTTP://a?b HTTP/1.1", "GET /?b HTTP/1.1"),
+        ("GET http://a/b?c?d HTTP/1.1", "GET /b?c?d HTTP/1.1"),
+    ] {
+        check(line, "Host: a|X: y", want, "Host: a|X: y");
+    }
+}
+
+#[test]
+fn there_is_one_host_and_it_is_first() {
+    let get = "GET / HTTP/1.1";
+    check(get, "X: y|host:\ta:8 |Y: z", get, "Host: a:8|X: y|Y: z");
+    check(get, "host: a", get, "Host: a");
+    check(get, "Host:", get, "Host: ");
+    check("GET http://b:80/ HTTP/1.1", "Host: a|X: y", get, "Host: b:80|X: y");
+    check("GET http://b/ HTTP/1.1", "X: y|Host: a|Y: z", get, "Host: b|X: y|Y: z");
+    check("GET / HTTP/1.0", "X: y", get, "Host: origin:81|X: y");
+    check("GET / HTTP/1.0", "Host: a", get, "Host: a");
+    let rules = Rules::new("", Given::Keep, Given::Keep, false);
+    for head in [
+        "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n",
+        "GET / HTTP/1.1\r\nX: y\r\nHost: a\r\n\r\n",
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n",
+    ] {
+        let want = "GET / HTTP/1.1\r\nHost: origin:81\r\nX: y\r\n\r\n";
+        assert_eq!(sent_by(&rules, head, &to(None)), want);
+    }
+}
+
+#[test]
+fn what_is_of_one_connection_is_dropped() {
+    for field in [
+        "Connection: keep-alive",
+        "connection:close",
+        "Connection:",
+        "Keep-Alive: timeout=5",
+        "Proxy-Connection: keep-alive",
+        "Proxy-Authenticate: Basic",
+        "PROXY-AUTHORIZATION: Basic eA==",
+        "Proxy-Authentication-Info: x",
+        "TE: gzip",
+        "TE:",
+        "Upgrade: websocket",
+        "HTTP2-Settings: AAMAAABkAAQAAP__",
+        "Connection: HTTP2-Settings, te",
+    ] {
+        check_fields(field, "");
+        check_fields(&format!("A: b|{field}|C: d"), "A: b|C: d");
+        check_fields(&format!("{field}|A: b|{field}|C: d|{field}"), "A: b|C: d");
+    }
+    check_fields("A: b|Connection: x-a, C ,,close|X-A: 1|C: d|c: e|D: f", "A: b|D: f");
+    check_fields("X-A: 1|A: b|Connection: x-a|Connection: c|C: d", "A: b");
+    check_fields("X_A: 1|Connection: x-a", "X_A: 1");
+}
+
+#[test]
+fn what_frames_cannot_be_named_away() {
+    check_fields("Connection: content-length, host|Content-Length: 3", "Content-Length: 3");
+    check_fields("Content-Length: 3|Connection: Content-Length", "Content-Length: 3");
+    check_fields(
+        "Connection: transfer-encoding|Transfer-Encoding: chunked",
+        "Transfer-Encoding: chunked",
+    );
+    check_fields(
+        "Connection: Expect|Content-Length: 3|Expect: 100-continue",
+        "Content-Length: 3|Expect: 100-continue",
+    );
+    check(
+        "TRACE / HTTP/1.1",
+        "Host: a|Connection: Max-Forwards|Max-Forwards: 2",
+        "TRACE / HTTP/1.1",
+        "Host: a|Max-Forwards: 1",
+    );
+}
+
+#[test]
+fn framing_is_written_once_and_canonically() {
+    check_fields("Content-Length: 12|A: b", "Content-Length: 12|A: b");
+    check_fields("content-length: 0|A: b", "content-length: 0|A: b");
+    for odd in [
+        "Content-Length:12",
+        "Content-Length: 0012",
+        "Content-Length:  12",
+        "Content-Length: 12\t",
+        "content-length:\t12",
+    ] {
+        check_fields(&format!("{odd}|A: b"), "A: b|Content-Length: 12");
+    }
+    check_fields("Content-Length: 000", "Content-Length: 0");
+    check_fields("transfer-encoding:CHUNKED|A: b", "A: b|Transfer-Encoding: chunked");
+    check_fields("A: b", "A: b");
+}
+
+#[test]
+fn trailers_are_asked_for_anew() {
+    check_fields("TE: trailers|Connection: TE", "TE: trailers|Connection: TE");
+    check_fields("te: gzip;q=0.5 , Trailers", "TE: trailers|Connection: TE");
+    check_fields("TE: xtrailers", "");
+    check_fields("Trailer: X", "Trailer: X");
+}
+
+#[test]
+fn an_upgrade_is_passed_on_where_it_is_one() {
+    check_fields(
+        "Connection: Upgrade|Upgrade: websocket|A: b",
+        "Upgrade: websocket|A: b|Connection: upgrade",
+    );
+    check_fields(
+        "Upgrade: websocket|Connection: keep-alive, upgrade, TE|TE: trailers",
+        "Upgrade: websocket|TE: trailers|Connection: upgrade, TE",
+    );
+    check_fields("Connection: Upgrade", "");
+    check_fields("Connection: Upgrade, HTTP2-Settings|Upgrade: h2c|HTTP2-Settings: A", "");
+    check_fields("Connection: Upgrade|Upgrade: websocket, H2C", "");
+    check(
+        "GET / HTTP/1.0",
+        "Host: a|Connection: Upgrade|Upgrade: websocket",
+        "GET / HTTP/1.1",
+        "Host: a",
+    );
+}
+
+#[test]
+fn connections_are_closed_where_they_are_to_be() {
+    let to = RequestTo { keep_alive: false, ..to(None) };
+    for (fields, want) in [
+        ("", "Connection: close\r\n"),
+        ("Connection: keep-alive\r\n", "Connection: close\r\n"),
+        ("TE: trailers\r\n", "TE: trailers\r\nConnection: close, TE\r\n"),
+        ("Connection: upgrade\r\nUpgrade: x\r\n", "Upgrade: x\r\nConnection: upgrade\r\n"),
+    ] {
+        let got = sent_by(&plain(), &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), &to);
+        assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\n{want}\r\n"));
+    }
+}
+
+#[test]
+fn expectations() {
+    check_fields(
+        "Expect: 100-Continue|Content-Length: 1",
+        "Content-Length: 1|Expect: 100-continue",
+    );
+    check_fields(
+        "Expect: 100-continue|Expect: 100-continue|Content-Length: 1",
+        "Content-Length: 1|Expect: 100-continue",
+    );
+    check_fields("Expect: 100-continue", "");
+    check(
+        "POST / HTTP/1.0",
+        "Host: a|Expect: x|Content-Length: 1",
+        "POST / HTTP/1.1",
+        "Host: a|Content-Length: 1",
+    );
+}
+
+#[test]
+fn names_that_are_read_as_others() {
+    for name in [
+        "Content_Length",
+        "TRANSFER_encoding",
+        "Transfer-Encoding_",
+        "x_forwarded_for",
+        "X-Forwarded_For",
+        "X_Forwarded-Proto",
+        "x_forwarded_host",
+        "proxy_authorization",
+    ] {
+        let want = if name.ends_with('_') { format!("{name}: 1|A: b") } else { "A: b".to_owned() };
+        check_fields(&format!("{name}: 1|A: b"), &want);
+    }
+    check_fields("X_Y: 1|_: 2|content_type: 3", "X_Y: 1|_: 2|content_type: 3");
+}
+
+#[test]
+fn max_forwards() {
+    for (line, value, want) in [
+        ("OPTIONS / HTTP/1.1", "5", Some(5)),
+        ("TRACE / HTTP/1.1", "0", Some(0)),
+        ("OPTIONS * HTTP/1.1", "007", Some(7)),
+        ("GET / HTTP/1.1", "5", None),
+        ("TRACE / HTTP/1.1", "x", None),
+    ] {
+        let bytes = format!("{line}\r\nHost: a\r\nMax-Forwards: {value}\r\n\r\n");
+        assert_eq!(forward::max_forwards(&parsed(bytes.as_bytes())), want, "{bytes:?}");
+    }
+    check(
+        "OPTIONS / HTTP/1.1",
+        "Host: a|max-forwards: 010|X: y",
+        "OPTIONS / HTTP/1.1",
+        "Host: a|X: y|Max-Forwards: 9",
+    );
+    check(
+        "TRACE / HTTP/1.1",
+        "Host: a|Max-Forwards: 3|Max-Forwards: 2",
+        "TRACE / HTTP/1.1",
+        "Host: a|Max-Forwards: 1",
+    );
+    check(
+        "TRACE / HTTP/1.1",
+        "Host: a|Max-Forwards: x",
+        "TRACE / HTTP/1.1",
+        "Host: a|Max-Forwards: x",
+    );
+    check_fields("Max-Forwards: 5", "Max-Forwards: 5");
+}
+
+#[test]
+fn via_has_the_version_it_came_in() {
+    let rules = Rules::new("me", Given::Keep, Given::Keep, true);
+    for (version, want) in [("1.0", "1.0"), ("1.1", "1.1"), ("1.2", "1.1")] {
+        let got = sent_by(
+            &rules,
+            &format!("GET / HTTP/{version}\r\nHost: a\r\nVia: 1.1 x\r\n\r\n"),
+            &to(None),
+        );
+        assert_eq!(
+            got,
+            format!("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 x\r\nVia: {want} me\r\n\r\n")
+        );
+    }
+    for (name, want) in [
+        ("a:80", "a:80"),
+        ("a b\r\nX: y", "a_b__X__y"),
+        ("[::1]:80", "___1_:80"),
+        ("a:", "a_"),
+        ("a,b", "a_b"),
+        ("\u{e9}", "__"),
+    ] {
+        let rules = Rules::new(name, Given::Keep, Given::Keep, true);
+        let got = sent_by(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None));
+        assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 {want}\r\n\r\n"));
+    }
+}
+
+/// What the fields about the client are that come out, each with a `|` behind it.
+fn told(x: Given, forwarded: Given, host: &str, fields: &str, client: Option<IpAddr>) -> String {
+    let rules = Rules::new("", x, forwarded, true);
+    let lines = fields.replace('|', "\r\n");
+    let bytes = format!("GET / HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n");
+    let got = sent_by(&rules, &bytes, &to(client));
+    let (_, rest) = got.split_once("\r\nHost: ").unwrap();
+    let (_, rest) = rest.split_once("\r\n").unwrap();
+    rest.strip_suffix("\r\n").unwrap().replace("\r\n", "|")
+}
+
+#[test]
+fn x_forwarded() {
+    use Given::{Append, Keep, Remove, Replace};
+    let came = "X-Forwarded-For: 1.1.1.1|A: b|x-forwarded-proto: https|X-Forwarded-Host: h|";
+    for (given, fields, want) in [
+        (
+            Replace,
+            came,
+            "A: b|X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|",
+        ),
+        (
+            Append,
+            came,
+            "A: b|x-forwarded-proto: https|X-Forwarded-Host: h|X-Forwarded-For: 1.1.1.1, 192.0.2.7|",
+        ),
+        (Keep, came, came),
+        (Remove, came, "A: b|"),
+        (Append, "", "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
+        (
+            Append,
+            "X-Forwarded-For: 1.1.1.1|X-Forwarded-For:|x_forwarded_for: 6.6.6.6|X-Forwarded-For: 2.2.2.2, ::1|",
+            "X-Forwarded-For: 1.1.1.1, 2.2.2.2, ::1, 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|",
+        ),
+        (
+            Append,
+            "Connection: x-forwarded-for, x-forwarded-proto|X-Forwarded-For: 1.1.1.1|X-Forwarded-Proto: https|",
+            "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|",
+        ),
+        (Keep, "Connection: x-forwarded-for|X-Forwarded-For: 1.1.1.1|", ""),
+    ] {
+        assert_eq!(told(given, Keep, "a", fields, client()), want, "{given:?} {fields}");
+    }
+    for (given, fields, want) in [
+        (Replace, came, "A: b|X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
+        (
+            Append,
+            "X-Forwarded-For: 1.1.1.1|",
+            "X-Forwarded-For: 1.1.1.1|X-Forwarded-Proto: http|X-Forwarded-Host: a|",
+        ),
+        (Append, "", "X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
+    ] {
+        assert_eq!(told(given, Keep, "a", fields, None), want, "{given:?} {fields}");
+    }
+    let v6 = "2001:db8::1".parse().ok();
+    assert_eq!(
+        told(Replace, Keep, "", "", v6),
+        "X-Forwarded-For: 2001:db8::1|X-Forwarded-Proto: http|"
+    );
+    let mapped = "::ffff:255.10.0.99".parse().ok();
+    let want = "X-Forwarded-For: 255.10.0.99|X-Forwarded-Proto: http|X-Forwarded-Host: [::1]:80|";
+    assert_eq!(told(Replace, Keep, "[::1]:80", "", mapped), want);
+}
+
+#[test]
+fn forwarded() {
+    use Given::{Append, Keep, Remove, Replace};
+    let came = "Forwarded: for=x|A: b|";
+    let v6 = "2001:db8::1".parse().ok();
+    for (given, host, fields, client, want) in [
+        (Replace, "a", came, client(), "A: b|Forwarded: for=192.0.2.7;proto=http;host=a|"),
+        (
+            Replace,
+            "a:8",
+            came,
+            v6,
+            "A: b|Forwarded: for=\"[2001:db8::1]\";proto=http;host=\"a:8\"|",
+        ),
+        (Replace, "", "", None, "Forwarded: for=unknown;proto=http|"),
+        (Append, "a", came, client(), "A: b|Forwarded: for=x, for=192.0.2.7;proto=http;host=a|"),
+        (
+            Append,
+            "a",
+            "Forwarded: for=\"x|forwarded: for=y;by=\"\\\"\", for=z|Forwarded:|",
+            client(),
+            "Forwarded: for=y;by=\"\\\"\", for=z, for=192.0.2.7;proto=http;host=a|",
+        ),
+        (Append, "a", "Forwarded: for=\"\\\"|", None, "Forwarded: for=unknown;proto=http;host=a|"),
+        (Keep, "a", came, client(), came),
+        (Remove, "a", came, client(), "A: b|"),
+    ] {
+        assert_eq!(told(Keep, given, host, fields, client), want, "{given:?} {fields}");
+    }
+}
+
+/// What is sent on of a response to GET, and how its body is delimited.
+fn passed(
+    rules: &Rules,
+    bytes: &str,
+    to: &ResponseTo,
+    method: Method<'_>,
+) -> (String, ResponseBody) {
+    let mut out = Vec::new();
+    let body = forward::response(rules, &mut out, &answered(bytes.as_bytes(), method), to);
+    (String::from_utf8(out).unwrap(), body)
+}
+
+const TO_11: ResponseTo = ResponseTo { version: Version::Http11, keep_alive: true };
+const TO_10: ResponseTo = ResponseTo { version: Version::Http10, keep_alive: true };
+
+#[test]
+fn status_lines_keep_their_reason() {
+    for (line, want) in [
+        ("HTTP/1.1 200 OK", "HTTP/1.1 200 OK"),
+        ("HTTP/1.1 200", "HTTP/1.1 200 "),
+        ("HTTP/1.1 299 ", "HTTP/1.1 299 "),
+        ("HTTP/1.0 404 Gone fishing", "HTTP/1.1 404 Gone fishing"),
+        ("HTTP/1.7 200 a\tb", "HTTP/1.1 200 a\tb"),
+    ] {
+        let bytes = format!("{line}\r\nContent-Length: 1\r\n\r\n");
+        let (head, body) = passed(&plain(), &bytes, &TO_11, Method::Get);
+        assert_eq!(head, format!("{want}\r\nContent-Length: 1\r\n\r\n"));
+        assert_eq!(body, ResponseBody::Length(1));
+    }
+}
+
+#[test]
+fn bodies_of_responses() {
+    use ResponseBody::{Chunked, Length, None, UntilClose};
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    let close = "Connection: close\r\n";
+    let kept = "Connection: keep-alive\r\n";
+    for (method, status, fields, to, want, want_body) in [
+        (Method::Get, 200, "Content-Length: 5\r\n", TO_11, "Content-Length: 5\r\n", Length(5)),
+        (Method::Get, 200, "content-length:05\r\n", TO_11, "Content-Length: 5\r\n", Length(5)),
+        (Method::Get, 200, "Content-Length: 0\r\n", TO_11, "Content-Length: 0\r\n", None),
+        (
+            Method::Get,
+            200,
+            "Content-Length: 5\r\n",
+            TO_10,
+            &format!("Content-Length: 5\r\n{kept}"),
+            Length(5),
+        ),
+        (Method::Get, 200, chunked, TO_11, chunked, Chunked),
+        (Method::Get, 200, chunked, TO_10, close, UntilClose),
+        (Method::Get, 200, "", TO_11, chunked, Chunked),
+        (Method::Get, 200, close, TO_11, chunked, Chunked),
+        (Method::Get, 200, "", TO_10, close, UntilClose),
+        (Method::Head, 200, "Content-Length: 5\r\n", TO_11, "Content-Length: 5\r\n", None),
+        (Method::Head, 200, "Content-Length: 05\r\n", TO_11, "Content-Length: 5\r\n", None),
+        (Method::Head, 200, chunked, TO_11, "", None),
+        (Method::Get, 304, "Content-Length: 5\r\n", TO_11, "Content-Length: 5\r\n", None),
+        (Method::Get, 204, "Content-Length: 0\r\nA: b\r\n", TO_11, "A: b\r\n", None),
+        (Method::Get, 204, chunked, TO_11, "", None),
+        (Method::Get, 204, "", TO_10, kept, None),
+    ] {
+        let bytes = format!("HTTP/1.1 {status} x\r\n{fields}\r\n");
+        let (head, body) = passed(&plain(), &bytes, &to, method);
+        assert_eq!(head, format!("HTTP/1.1 {status} x\r\n{want}\r\n"), "{method:?} {bytes:?}");
+        assert_eq!(body, want_body, "{method:?} {bytes:?}");
+    }
+    let closing = ResponseTo { keep_alive: false, ..TO_10 };
+    let (head, _) =
+        passed(&plain(), "HTTP/1.1 200 x\r\nContent-Length: 1\r\n\r\n", &closing, Method::Get);
+    assert_eq!(head, format!("HTTP/1.1 200 x\r\nContent-Length: 1\r\n{close}\r\n"));
+}
+
+#[test]
+fn fields_of_responses() {
+    let rules = Rules::new("me", Given::Replace, Given::Replace, true);
+    let bytes = "HTTP/1.0 200 OK\r\nServer: x\r\nConnection: keep-alive, x-y\r\nKeep-Alive: 5\r\n\
+        Content-Length: 1\r\nX-Y: 1\r\nUpgrade: h2c\r\nTrailer: T\r\nProxy-Authenticate: x\r\n\
+        content_length: 7\r\nX_Forwarded_For: x\r\nX-Forwarded-For: y\r\nHost: z\r\n\
+        Forwarded: for=a\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\n";
+    let want = "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 1\r\nTrailer: T\r\n\
+        X_Forwarded_For: x\r\nX-Forwarded-For: y\r\nHost: z\r\nForwarded: for=a\r\nSet-Cookie: a\r\n\
+        Set-Cookie: b\r\nVia: 1.0 me\r\n\r\n";
+    assert_eq!(passed(&rules, bytes, &TO_11, Method::Get).0, want);
+}
+
+#[test]
+fn interim_responses() {
+    let rules = Rules::new("me", Given::Replace, Given::Replace, true);
+    let mut out = Vec::new();
+    let bytes =
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    forward::interim(&rules, &mut out, &answered(bytes, Method::Get));
+    assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nVia: 1.1 me\r\n\r\n");
+    out.clear();
+    let bytes = b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade, x\r\nX: y\r\n\
+        Sec-WebSocket-Accept: z\r\n\r\n";
+    forward::switching(&rules, &mut out, &answered(bytes, Method::Get));
+    let want = "HTTP/1.1 101 S\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: z\r\n\
+        Connection: upgrade\r\nVia: 1.1 me\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), want);
+}
