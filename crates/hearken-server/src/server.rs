@@ -271,6 +271,21 @@ impl Server {
         self.beside.as_ref().and_then(Beside::admin_addr)
     }
 
+    /// What is not as it should be, though it runs: a server's name that has no address yet.
+    pub fn warnings(&self) -> &[String] {
+        self.beside.as_ref().map_or(&[], |beside| &beside.warnings)
+    }
+
+    /// Wakes the workers, in their order.
+    pub(crate) fn wakers(&self) -> Vec<Waker> {
+        self.stop.wakers().clone()
+    }
+
+    /// Is set once it is to stop.
+    pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
+        self.stop.stop.clone()
+    }
+
     /// A handle that stops it.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()

@@ -1,12 +1,25 @@
 //! The HTTP proxy.
 
+pub mod access;
+pub mod admin;
+mod anywhere;
 pub mod balance;
 pub mod config;
-mod start;
-pub mod resolver;
-pub mod servers;
+mod connection;
+mod ending;
+pub mod health;
+mod idle;
 pub mod metrics;
 pub mod proxy_protocol;
+mod request;
+pub mod resolver;
+mod response;
+mod route;
+pub mod servers;
+mod start;
+mod tunnel;
+mod worker;
 
 pub use config::Config;
 pub(crate) use start::Beside;
+pub use start::start;

@@ -1,0 +1,182 @@
+//! How exchanges end: by their response, by an answer of the proxy's own, or cut off.
+
+use std::time::Duration;
+
+use hearken::io::Io;
+use hearken_http::{RequestParser, ResponseHead, Version, reason};
+
+use super::balance::Ended;
+use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
+use super::worker::{Worker, unix_seconds};
+use crate::log::End;
+
+impl<I: Io> Worker<I> {
+    /// The client has been sent all of the answer.
+    pub(super) fn finish(&mut self, id: Id) {
+        self.tell_of(id);
+        let exchange = &mut self.exchanges[id];
+        let client = exchange.client;
+        let stopping = self.grace_ends.is_some();
+        let connection = &mut self.connections[client.slot() as usize];
+        let flags = connection.flags;
+        if flags.contains(Flags::CLOSE) || (stopping && exchange.received.is_empty()) {
+            let more = exchange.facts.contains(Facts::KEEP_CLIENT)
+                || !matches!(exchange.upload, Upload::Done)
+                || !exchange.received.is_empty()
+                || flags.contains(Flags::STOPPED)
+                // Nothing was read of it that could be understood.
+                || exchange.head.is_empty();
+            self.exchanges.end(id);
+            return if more { self.linger(client) } else { self.close(client) };
+        }
+        connection.flags.insert(Flags::USED);
+        if !exchange.received.is_empty() {
+            exchange.clear();
+            exchange.stage = Stage::Head;
+            return self.again.push_back(client);
+        }
+        connection.exchange = None;
+        self.exchanges.end(id);
+        if flags.contains(Flags::ENDED) {
+            return self.close(client);
+        }
+        self.resume(client);
+        self.io.set_deadline(client, Some(self.idle_until));
+    }
+
+    /// Answers in the server's place.
+    #[cold]
+    pub(super) fn refuse(&mut self, id: Id, status: u16, why: &'static str) {
+        self.release(id, false, Ended::Cancelled);
+        if self.exchanges[id].stage == Stage::Free {
+            return;
+        }
+        self.date.update(unix_seconds());
+        let stopping = self.grace_ends.is_some();
+        let exchange = &mut self.exchanges[id];
+        exchange.status = status;
+        exchange.answered = self.io.now();
+        if exchange.how == "done" && status != 200 {
+            exchange.how = "refused";
+        }
+        let whole = matches!(exchange.upload, Upload::Done);
+        let keep_alive = exchange.facts.contains(Facts::KEEP_CLIENT) && whole && !stopping;
+        if !whole {
+            exchange.upload = Upload::Dropped;
+        }
+        let text = if why.is_empty() {
+            String::new()
+        } else {
+            format!("{status} {}: {why}\n", reason(status))
+        };
+        self.out.clear();
+        let mut head = ResponseHead::new(&mut self.out, status);
+        head.date(&self.date)
+            .field("Content-Type", "text/plain; charset=utf-8")
+            .content_length(text.len() as u64);
+        if status == 405 {
+            head.field("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        }
+        if status == 503 {
+            head.field("Retry-After", "1");
+        }
+        if !keep_alive {
+            head.connection_close();
+        } else if exchange.version == Version::Http10 {
+            head.connection_keep_alive();
+        }
+        head.end();
+        if exchange.kind != Kind::Head {
+            self.out.extend_from_slice(text.as_bytes());
+            exchange.downloaded = text.len() as u64;
+        }
+        let client = exchange.client;
+        exchange.stage = Stage::Delivering;
+        if !keep_alive {
+            self.connection(client).flags.insert(Flags::CLOSE);
+        }
+        self.give_out(client);
+        if self.connection(client).sends == 0 {
+            self.finish(id);
+        } else {
+            self.arm(id);
+        }
+    }
+
+    /// Answers with `status` if there was no answer yet; else cuts the client off.
+    pub(super) fn give_up(&mut self, id: Id, status: u16, why: &'static str, how: &'static str) {
+        let exchange = &mut self.exchanges[id];
+        exchange.how = how;
+        match exchange.stage {
+            Stage::Answering | Stage::Tunnel | Stage::Delivering => self.cut(id, how),
+            _ => self.refuse(id, status, why),
+        }
+    }
+
+    /// Ends an exchange whose answer cannot be completed, so that the client can tell.
+    pub(super) fn cut(&mut self, id: Id, how: &'static str) {
+        let exchange = &self.exchanges[id];
+        let client = exchange.client;
+        let broken = exchange.stage == Stage::Tunnel && how != "done" && how != "idle";
+        // An end of the connection would be taken for that of the answer.
+        if broken || exchange.facts.contains(Facts::UNTIL_CLOSE) {
+            self.io.abort(client);
+        }
+        self.cancel(id, how);
+    }
+
+    /// Ends an exchange whose client has left.
+    pub(super) fn cancel(&mut self, id: Id, how: &'static str) {
+        self.exchanges[id].how = how;
+        self.release(id, false, Ended::Cancelled);
+        self.tell_of(id);
+        let exchange = &self.exchanges[id];
+        let client = exchange.client;
+        self.exchanges.end(id);
+        self.close(client);
+    }
+
+    /// Counts an exchange that ends, and writes its line.
+    fn tell_of(&mut self, id: Id) {
+        let now = self.io.now();
+        let exchange = &self.exchanges[id];
+        let figures = &self.metrics.workers[self.index];
+        if exchange.stage == Stage::Tunnel {
+            figures.tunnels_open.down();
+        }
+        figures.answered(exchange.status);
+        let whole = now.since(exchange.began);
+        figures.took(whole);
+        if self.log.is_some() {
+            self.log(id, whole);
+        }
+    }
+
+    #[cold]
+    fn log(&mut self, id: Id, whole: Duration) {
+        self.date.update(unix_seconds());
+        let exchange = &self.exchanges[id];
+        match RequestParser::new().parse(&exchange.head, &self.config.limits) {
+            Ok(Some(request)) => self.logged.take(&request),
+            // It could not be understood.
+            _ => self.logged.clear(),
+        }
+        let name = exchange.last.map(|route| self.to.name(route));
+        let end = End {
+            peer: self.client_addr(exchange.client),
+            status: exchange.status,
+            sent: exchange.downloaded,
+            received: exchange.uploaded,
+            server: name.as_deref(),
+            tries: exchange.tries.into(),
+            queued: exchange.reached.since(exchange.began),
+            connected: exchange.asked.since(exchange.reached),
+            answered: exchange.answered.since(exchange.began),
+            whole,
+            how: exchange.how,
+        };
+        if let Some(log) = &mut self.log {
+            log.finished(&self.date, &self.logged, &end);
+        }
+    }
+}

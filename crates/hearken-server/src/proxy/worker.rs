@@ -1,0 +1,615 @@
+//! One event loop of a proxy: accepting, deadlines, and who is told of what happens.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hearken::Token;
+use hearken::io::{Io, ListenOptions, What};
+use hearken::timer::Time;
+use hearken_http::DateCache;
+use hearken_http::forward::Rules;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::config::{Config, HalfClose};
+use super::connection::{Connection, Exchanges, Flags, Id, Role, Stage, Upload, packed};
+use super::idle::Idle;
+use super::metrics::{Error, Metrics};
+use super::route::Destination;
+use crate::limit::Limits;
+use crate::log::{AccessLog, Logged};
+use crate::server::{self, Seat};
+
+/// How long after it ran out of descriptors a listener tries again, if none was freed before.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long, and for how many pieces, a client that was told of the end may go on sending.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_PIECES: u8 = 16;
+/// For how long, at most, a proxy that is to stop takes in what had come by then.
+const LAST_CALL: Duration = Duration::from_millis(100);
+/// How often the counters of the event mechanism are told.
+const TELL: Duration = Duration::from_millis(250);
+
+pub(super) struct Worker<I: Io> {
+    pub(super) io: I,
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Rules,
+    pub(super) date: DateCache,
+    pub(super) log: Option<AccessLog>,
+    pub(super) logged: Logged,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) index: usize,
+    pub(super) to: Destination,
+    listener: Token,
+    /// By the slot of their tokens.
+    pub(super) connections: Vec<Connection>,
+    /// The addresses of clients, by the slot of their tokens; if they are told to anybody.
+    pub(super) clients: Vec<[u8; 16]>,
+    tells_clients: bool,
+    pub(super) exchanges: Exchanges,
+    pub(super) idle: Idle,
+    /// Requests that wait for a server to have room, oldest first; with the serial number of the
+    /// exchange, as some have given up.
+    pub(super) queue: VecDeque<(Id, u32)>,
+    /// The queue is being gone through.
+    pub(super) serving: bool,
+    /// Clients whose next request has come already.
+    pub(super) again: VecDeque<Token>,
+    open: usize,
+    max: usize,
+    /// Accepting waits for a client to leave.
+    full: bool,
+    limits: Limits,
+    stop: Arc<std::sync::atomic::AtomicBool>,
+    /// Until when a client may be idle that becomes so in this turn.
+    pub(super) idle_until: Time,
+    tell_at: Time,
+    /// Where messages are put together.
+    pub(super) out: Vec<u8>,
+    /// Where a head is read again.
+    pub(super) scratch: Vec<u8>,
+    /// Once it is to stop: when its patience ends.
+    pub(super) grace_ends: Option<Time>,
+}
+
+impl<I: Io> server::Worker for Worker<I> {
+    fn addr(&self) -> io::Result<SocketAddr> {
+        self.io.local_addr(self.listener)
+    }
+
+    /// Serves until it is stopped and what was in flight has ended, or patience has.
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            self.turn(self.grace_ends)?;
+            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
+                self.begin_to_stop()?;
+            }
+            let Some(grace_ends) = self.grace_ends else { continue };
+            if self.open == 0 || self.io.now() >= grace_ends {
+                self.tell_counters();
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<I: Io> Worker<I> {
+    pub(super) fn new(
+        mut io: I,
+        config: Arc<Config>,
+        to: Destination,
+        log: Option<AccessLog>,
+        metrics: Arc<Metrics>,
+        seat: &Seat,
+    ) -> io::Result<Worker<I>> {
+        let options = ListenOptions {
+            reuse_port: seat.workers > 1,
+            defer: config.defer_accept,
+            ..ListenOptions::default()
+        };
+        let listener = io.listen(seat.listen, &options)?;
+        io.start(listener);
+        io.reserve(2 * seat.share.connections);
+        let fields = &config.fields;
+        let limits = Limits::new(config.on_limit);
+        Ok(Worker {
+            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host),
+            tells_clients: log.is_some() || to.needs_clients(&config),
+            idle: to.idle(),
+            idle_until: io.now(),
+            tell_at: io.now(),
+            io,
+            config,
+            date: DateCache::new(unix_seconds()),
+            log,
+            logged: Logged::default(),
+            metrics,
+            index: seat.index,
+            to,
+            listener,
+            connections: Vec::with_capacity(2 * seat.share.connections),
+            clients: Vec::new(),
+            exchanges: Exchanges::default(),
+            queue: VecDeque::new(),
+            serving: false,
+            again: VecDeque::new(),
+            open: 0,
+            max: seat.share.connections,
+            full: false,
+            limits,
+            stop: seat.stop.clone(),
+            out: Vec::new(),
+            scratch: Vec::new(),
+            grace_ends: None,
+        })
+    }
+
+    /// Waits for what happens, deals with it, and tells whether anything did.
+    fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
+        let mut any = false;
+        self.io.wait(until)?;
+        let now = self.io.now();
+        self.idle_until = now + self.config.timeouts.idle;
+        if now >= self.tell_at {
+            self.tell_counters();
+        }
+        while let Some(completion) = self.io.next() {
+            let on = completion.on;
+            any = true;
+            match completion.what {
+                What::Received(bytes) => self.on_received(on, &bytes),
+                What::Sent(Ok(())) => self.on_sent(on),
+                What::Connected(result) => self.on_connected(on, result),
+                What::Accepted(connection) => self.on_accepted(connection),
+                What::End => self.on_end(on),
+                What::Deadline => self.on_deadline(on),
+                What::AcceptFailed(error) | What::ReceiveFailed(error) if on == self.listener => {
+                    self.limits.met(self.io.now(), self.open, Some(&error));
+                    self.full = true;
+                    let retry = self.io.now() + ACCEPT_RETRY;
+                    self.io.set_deadline(on, Some(retry));
+                }
+                What::Sent(Err(error)) => self.on_send_failed(on, &error),
+                What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
+                What::Woken => self.looked_up(),
+                What::AcceptFailed(_) => {}
+            }
+            while let Some(client) = self.again.pop_front() {
+                self.next_request(client);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.flush();
+        }
+        Ok(any)
+    }
+
+    fn tell_counters(&mut self) {
+        self.tell_at = self.io.now() + TELL;
+        let figures = &self.metrics.workers[self.index];
+        figures.events(&self.io.counters());
+        figures.connections_open.set(self.open);
+        figures.requests_in_flight.set(self.exchanges.in_flight());
+        figures.queued.set(self.queue.len());
+        figures.upstream_connections_idle.set(self.idle.len());
+    }
+
+    /// Stops accepting, once all that had come by now was taken in, and lets idle clients go.
+    fn begin_to_stop(&mut self) -> io::Result<()> {
+        self.grace_ends = Some(self.io.now() + self.config.timeouts.grace);
+        let last_call = self.io.now() + LAST_CALL;
+        while self.turn(Some(self.io.now()))? && self.io.now() < last_call {}
+        self.io.close(self.listener);
+        for slot in 0..self.connections.len() {
+            let Connection { token, exchange, role, .. } = self.connections[slot];
+            let waits = role == Role::Client && exchange.is_none();
+            if waits || (role == Role::Server && exchange.is_none()) {
+                self.close(token);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn connection(&mut self, on: Token) -> &mut Connection {
+        &mut self.connections[on.slot() as usize]
+    }
+
+    /// Takes a connection in.
+    pub(super) fn adopt(&mut self, on: Token, role: Role) {
+        let slot = on.slot() as usize;
+        if slot >= self.connections.len() {
+            self.connections.resize_with(slot + 1, || Connection::new(on, Role::Vacant));
+        }
+        self.connections[slot] = Connection::new(on, role);
+    }
+
+    fn on_accepted(&mut self, on: Token) {
+        self.adopt(on, Role::Client);
+        if self.tells_clients {
+            let addr = self.io.peer_addr(on).ok().map(|addr| addr.ip());
+            self.set_client(on, packed(addr));
+        }
+        if self.config.accept_proxy_protocol {
+            self.connection(on).flags.insert(Flags::HEADER);
+        }
+        self.open += 1;
+        self.figures().connections_accepted.add(1);
+        if self.open >= self.max {
+            self.limits.met(self.io.now(), self.open, None);
+            self.full = true;
+            self.io.stop(self.listener);
+        }
+        self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
+        self.io.start(on);
+    }
+
+    pub(super) fn set_client(&mut self, on: Token, addr: [u8; 16]) {
+        let slot = on.slot() as usize;
+        if slot >= self.clients.len() {
+            self.clients.resize(slot + 1, [0; 16]);
+        }
+        self.clients[slot] = addr;
+    }
+
+    /// The address of a client; none if it is told to nobody.
+    pub(super) fn client_addr(&self, on: Token) -> Option<std::net::IpAddr> {
+        self.clients.get(on.slot() as usize).copied().and_then(super::connection::unpacked)
+    }
+
+    pub(super) fn figures(&self) -> &super::metrics::Worker {
+        &self.metrics.workers[self.index]
+    }
+
+    /// Closes it, and that is all.
+    pub(super) fn close(&mut self, on: Token) {
+        let connection = self.connection(on);
+        let role = std::mem::replace(&mut connection.role, Role::Vacant);
+        connection.exchange = None;
+        self.io.close(on);
+        match role {
+            Role::Client | Role::Lingering => {
+                self.open -= 1;
+                if std::mem::take(&mut self.full) && self.grace_ends.is_none() {
+                    self.io.set_deadline(self.listener, None);
+                    self.io.start(self.listener);
+                }
+            }
+            Role::Server | Role::Vacant => {}
+        }
+    }
+
+    /// Has it receive no more for now.
+    pub(super) fn hold(&mut self, on: Token) {
+        let flags = &mut self.connection(on).flags;
+        if !flags.contains(Flags::STOPPED) {
+            flags.insert(Flags::STOPPED);
+            self.io.stop(on);
+        }
+    }
+
+    /// Has it receive again.
+    pub(super) fn resume(&mut self, on: Token) {
+        let flags = &mut self.connection(on).flags;
+        if flags.contains(Flags::STOPPED) {
+            flags.remove(Flags::STOPPED);
+            self.io.start(on);
+        }
+    }
+
+    /// Has the server of an exchange be received from again.
+    fn resume_server(&mut self, id: Id) {
+        if let Some(server) = self.exchanges[id].server {
+            self.resume(server);
+        }
+    }
+
+    /// Gives it `bytes`, and tells whether it has taken all.
+    #[inline]
+    pub(super) fn give(&mut self, on: Token, bytes: &[u8]) -> bool {
+        let done = self.io.send_now(on, bytes);
+        if !done {
+            let connection = self.connection(on);
+            connection.sends = connection.sends.saturating_add(1);
+        }
+        done
+    }
+
+    /// Gives it what was put together.
+    #[inline]
+    pub(super) fn give_out(&mut self, on: Token) -> bool {
+        if self.out.is_empty() {
+            return true;
+        }
+        let out = std::mem::take(&mut self.out);
+        let done = self.give(on, &out);
+        self.out = out;
+        self.out.clear();
+        done
+    }
+
+    fn on_received(&mut self, on: Token, bytes: &[u8]) {
+        let connection = &mut self.connections[on.slot() as usize];
+        match (connection.role, connection.exchange) {
+            (Role::Client, None) => self.begin(on, bytes),
+            (Role::Server, Some(id)) => {
+                self.figures().bytes_received_upstream.add(bytes.len() as u64);
+                self.server_sent(on, id, bytes);
+            }
+            (Role::Client, Some(id)) => self.client_sent(on, id, bytes),
+            // Nobody asked it.
+            (Role::Server, None) => self.close(on),
+            (Role::Lingering, _) => {
+                connection.sends += 1;
+                if connection.sends > LINGER_PIECES {
+                    self.close(on);
+                }
+            }
+            (Role::Vacant, _) => {}
+        }
+    }
+
+    fn on_sent(&mut self, on: Token) {
+        let connection = &mut self.connections[on.slot() as usize];
+        if connection.role == Role::Lingering {
+            return;
+        }
+        connection.sends = connection.sends.saturating_sub(1);
+        let (role, sends, exchange) = (connection.role, connection.sends, connection.exchange);
+        let (0, Some(id)) = (sends, exchange) else { return };
+        let exchange = &self.exchanges[id];
+        match (exchange.stage, role) {
+            (Stage::Delivering, _) => self.finish(id),
+            (Stage::Tunnel, _) => self.tunnel_taken(on, id),
+            (Stage::Asked | Stage::Answering, Role::Client) => {
+                self.exchanges[id].delivered = None;
+                self.resume_server(id);
+                self.arm(id);
+            }
+            (Stage::Asked | Stage::Answering, _) => {
+                if matches!(exchange.upload, Upload::Flowing(_)) {
+                    let client = exchange.client;
+                    self.resume(client);
+                }
+                self.arm(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_send_failed(&mut self, on: Token, error: &io::Error) {
+        let connection = self.connection(on);
+        connection.sends = 0;
+        connection.flags.insert(Flags::BROKEN);
+        match (connection.role, connection.exchange) {
+            (Role::Client, Some(id)) => self.cancel(id, "client-left"),
+            (Role::Client | Role::Lingering, _) | (Role::Server, None) => self.close(on),
+            (Role::Server, Some(id)) if self.exchanges[id].stage == Stage::Tunnel => {
+                self.cut(id, "server-cut");
+            }
+            (Role::Server, Some(id)) => {
+                // It may have answered before it closed, which receiving will tell.
+                let _ = error;
+                if let Upload::Flowing(_) = self.exchanges[id].upload {
+                    self.exchanges[id].upload = Upload::Dropped;
+                    let client = self.exchanges[id].client;
+                    self.resume(client);
+                }
+                self.arm(id);
+            }
+            (Role::Vacant, _) => {}
+        }
+    }
+
+    fn on_receive_failed(&mut self, on: Token, error: &io::Error) {
+        let connection = self.connection(on);
+        connection.flags.insert(Flags::ENDED | Flags::BROKEN);
+        match (connection.role, connection.exchange) {
+            (Role::Client, Some(id)) => {
+                self.figures().error(Error::ClientLeft);
+                self.cancel(id, "client-left");
+            }
+            (Role::Server, Some(id)) => self.server_broke(id, error),
+            (Role::Vacant, _) => {}
+            _ => self.close(on),
+        }
+    }
+
+    fn on_end(&mut self, on: Token) {
+        let connection = self.connection(on);
+        connection.flags.insert(Flags::ENDED);
+        match (connection.role, connection.exchange) {
+            (Role::Client, Some(id)) => self.client_ended(on, id),
+            (Role::Server, Some(id)) => self.server_ended(on, id),
+            (Role::Vacant, _) => {}
+            // An idle one, or one that has read its answer.
+            _ => self.close(on),
+        }
+    }
+
+    /// A client will send no more, in the middle of an exchange.
+    fn client_ended(&mut self, on: Token, id: Id) {
+        let exchange = &self.exchanges[id];
+        let left = self.config.half_close == HalfClose::Left;
+        match exchange.stage {
+            // What is missing will not come.
+            Stage::Head => self.drop_client(on, id),
+            Stage::Tunnel => self.tunnel_ended(on, id),
+            Stage::Asked | Stage::Answering if matches!(exchange.upload, Upload::Flowing(_)) => {
+                self.figures().error(Error::ClientLeft);
+                self.cancel(id, "client-left");
+            }
+            Stage::Delivering | Stage::Free => {}
+            _ if left => {
+                self.figures().error(Error::ClientLeft);
+                self.cancel(id, "client-left");
+            }
+            _ => {}
+        }
+    }
+
+    /// Closes a client that has asked for nothing yet.
+    pub(super) fn drop_client(&mut self, on: Token, id: Id) {
+        self.exchanges.end(id);
+        self.close(on);
+    }
+
+    fn on_deadline(&mut self, on: Token) {
+        if on == self.listener {
+            self.full = false;
+            self.io.start(on);
+            return;
+        }
+        let connection = self.connection(on);
+        match (connection.role, connection.exchange) {
+            (Role::Vacant, _) => {}
+            (Role::Client, Some(id)) => self.client_is_late(on, id),
+            (Role::Server, Some(id)) => self.server_is_late(id),
+            // Idle, or lingering.
+            _ => self.close(on),
+        }
+    }
+
+    /// Sets the deadlines of both sides of an exchange to what is waited for.
+    pub(super) fn arm(&mut self, id: Id) {
+        let timeouts = &self.config.timeouts;
+        let exchange = &self.exchanges[id];
+        let client = &self.connections[exchange.client.slot() as usize];
+        let server = exchange.server.map(|server| &self.connections[server.slot() as usize]);
+        let held_up = client.sends > 0;
+        let blocked = server.is_some_and(|server| server.sends > 0);
+        let waits_for_body = exchange.waits_for_body();
+        let (of_client, of_server) = match exchange.stage {
+            Stage::Free => return,
+            Stage::Head => (Some(timeouts.head), None),
+            Stage::Resolving => (Some(timeouts.connect), None),
+            Stage::Queued => (Some(timeouts.queue), None),
+            Stage::Connecting => (None, Some(timeouts.connect)),
+            Stage::Asked | Stage::Answering => {
+                let asked = exchange.stage == Stage::Asked;
+                let of_client = match () {
+                    () if held_up => Some(timeouts.send),
+                    () if waits_for_body && !blocked => Some(timeouts.body),
+                    () => None,
+                };
+                let of_server = match () {
+                    () if blocked => Some(timeouts.server_send),
+                    () if waits_for_body || held_up => None,
+                    () if asked => Some(timeouts.response),
+                    () => Some(timeouts.response_body),
+                };
+                (of_client, of_server)
+            }
+            Stage::Tunnel => (Some(timeouts.tunnel), None),
+            Stage::Delivering => (Some(timeouts.send), None),
+        };
+        let now = self.io.now();
+        let at = |span: Option<Duration>| {
+            [span.map(|span| now + span), exchange.until].into_iter().flatten().min()
+        };
+        self.io.set_deadline(exchange.client, at(of_client));
+        if let Some(server) = exchange.server {
+            self.io.set_deadline(server, at(of_server));
+        }
+    }
+
+    fn client_is_late(&mut self, on: Token, id: Id) {
+        let exchange = &self.exchanges[id];
+        let held_up = self.connections[on.slot() as usize].sends > 0;
+        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
+        let blocked =
+            exchange.server.is_some_and(|of| self.connections[of.slot() as usize].sends > 0);
+        match exchange.stage {
+            Stage::Head if exchange.received.is_empty() => self.drop_client(on, id),
+            Stage::Head => {
+                self.figures().error(Error::ClientTimeout);
+                self.refuse(id, 408, "the request took too long");
+            }
+            Stage::Free => {}
+            _ if overdue => self.is_overdue(id),
+            Stage::Queued => {
+                self.figures().error(Error::QueueTimeout);
+                self.refuse(id, 503, "no server had room in time");
+            }
+            Stage::Resolving => {
+                self.figures().error(Error::NameNotFound);
+                self.refuse(id, 504, "the server's name could not be looked up in time");
+            }
+            Stage::Tunnel => self.cut(id, "idle"),
+            _ if held_up => self.judge_rate(on, id),
+            Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
+                self.figures().error(Error::ClientTimeout);
+                self.give_up(id, 408, "the request's body took too long", "client-late");
+            }
+            _ => {}
+        }
+    }
+
+    fn server_is_late(&mut self, id: Id) {
+        let exchange = &self.exchanges[id];
+        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
+        let blocked =
+            exchange.server.is_some_and(|of| self.connections[of.slot() as usize].sends > 0);
+        let held_up = self.connections[exchange.client.slot() as usize].sends > 0;
+        match exchange.stage {
+            _ if overdue => self.is_overdue(id),
+            Stage::Connecting => self.connect_timed_out(id),
+            Stage::Asked if blocked || !exchange.waits_for_body() => {
+                let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
+                self.figures().error(what);
+                self.note_failure(id);
+                self.give_up(id, 504, "the server did not answer in time", "server-late");
+            }
+            Stage::Answering if blocked || !(held_up || exchange.waits_for_body()) => {
+                let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
+                self.figures().error(what);
+                self.note_failure(id);
+                self.cut(id, "server-late");
+            }
+            _ => {}
+        }
+    }
+
+    /// The whole of it has taken too long.
+    fn is_overdue(&mut self, id: Id) {
+        self.figures().error(Error::WholeTimeout);
+        self.give_up(id, 504, "the request as a whole took too long", "overdue");
+    }
+
+    /// Looks at how fast a client takes what it is sent.
+    fn judge_rate(&mut self, on: Token, id: Id) {
+        let delivered = self.io.delivered(on);
+        let span = self.config.timeouts.send.as_millis();
+        let least = u128::from(self.config.min_rate) * span / 1000;
+        let before = self.exchanges[id].delivered.replace(delivered);
+        if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least) {
+            self.figures().error(Error::ClientTimeout);
+            self.exchanges[id].how = "client-late";
+            self.io.abort(on);
+            self.cancel(id, "client-late");
+        } else {
+            self.arm(id);
+        }
+    }
+
+    /// Tells a client that there is no more, and lets it finish: closing at once would reset the
+    /// connection for what it still sends, and the reset may overtake the answer.
+    pub(super) fn linger(&mut self, on: Token) {
+        self.resume(on);
+        let connection = self.connection(on);
+        connection.role = Role::Lingering;
+        connection.exchange = None;
+        connection.sends = 0;
+        if connection.flags.contains(Flags::ENDED) {
+            return self.close(on);
+        }
+        self.io.shutdown(on);
+        self.io.set_deadline(on, Some(self.io.now() + LINGER));
+    }
+}
+
+pub(super) fn unix_seconds() -> u64 {
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
