@@ -13,6 +13,8 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hearken_http::{DateCache, Request, Version};
 
@@ -101,6 +103,31 @@ impl AccessLog {
             // A disk that is full costs lines, not answers.
             let _ = self.file.write_all(&self.lines);
             self.lines.clear();
+        }
+    }
+}
+
+/// Has the logs of all workers opened anew, each by its worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reopen {
+    /// How often it was asked for.
+    asked: Arc<AtomicU64>,
+    done: u64,
+}
+
+impl Reopen {
+    /// Asks for it; then the workers are to be woken.
+    pub(crate) fn ask(&self) {
+        self.asked.fetch_add(1, Ordering::Release);
+    }
+
+    /// Does it, if it was asked for.
+    pub(crate) fn reopen(&mut self, log: &mut AccessLog) {
+        let asked = self.asked.load(Ordering::Acquire);
+        if asked != self.done {
+            self.done = asked;
+            // Where that cannot be opened which has the name now, the old one is better than none.
+            let _ = log.reopen();
         }
     }
 }

@@ -15,7 +15,7 @@ use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::Config;
-use crate::log::AccessLog;
+use crate::log::{AccessLog, Reopen};
 use crate::proxy::Beside;
 use crate::share::Share;
 use crate::site::Site;
@@ -70,10 +70,11 @@ pub struct Server {
     pub(crate) beside: Option<Beside>,
 }
 
-/// Stops a server, from any thread.
+/// Stops a server, or has it open its log anew, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
+    reopen: Reopen,
     wakers: Arc<Mutex<Vec<Waker>>>,
 }
 
@@ -81,6 +82,14 @@ impl Stopper {
     /// Has the server accept no more, finish what is in flight within the grace period, and end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
+        for waker in &*self.wakers() {
+            waker.wake();
+        }
+    }
+
+    /// Has the access log opened anew by its name, once it was moved away (as logrotate does).
+    pub fn reopen_log(&self) {
+        self.reopen.ask();
         for waker in &*self.wakers() {
             waker.wake();
         }
@@ -160,6 +169,7 @@ pub(crate) struct Seat {
     pub(crate) listen: SocketAddr,
     pub(crate) share: Share,
     pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) reopen: Reopen,
 }
 
 /// What makes the workers of a server.
@@ -192,7 +202,7 @@ pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, 
     let may_own = !spec.needs_privileges();
     let refused = if may_own { Table::Own.probe().err() } else { None };
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
-    let stop = Stopper { stop: Arc::default(), wakers: Arc::default() };
+    let stop = Stopper { stop: Arc::default(), reopen: Reopen::default(), wakers: Arc::default() };
     let mut server = Server {
         addr: plan.listen,
         events: spec.to_string(),
@@ -219,6 +229,7 @@ pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, 
                 listen: server.addr,
                 share,
                 stop: server.stop.stop.clone(),
+                reopen: server.stop.reopen.clone(),
             },
             ready,
             ends_all: EndsAll(ends.clone()),

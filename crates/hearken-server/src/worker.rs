@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::limit::Limits;
-use crate::log::AccessLog;
+use crate::log::{AccessLog, Reopen};
 use crate::server::{self, Seat};
 use crate::site::Site;
 
@@ -46,6 +46,7 @@ pub(crate) struct Worker<I: Io> {
     full: bool,
     limits: Limits,
     stop: Arc<AtomicBool>,
+    reopen: Reopen,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
     /// Until when a connection may be idle that becomes so in this turn.
@@ -108,6 +109,7 @@ impl<I: Io> Worker<I> {
             full: false,
             limits: Limits::new(config.on_limit),
             stop: seat.stop.clone(),
+            reopen: seat.reopen.clone(),
             tidy_at: None,
             grace_ends: None,
         })
@@ -141,7 +143,12 @@ impl<I: Io> Worker<I> {
                 // A truncated file is among these: the length was promised, so all that is left is
                 // to end before it.
                 What::Sent(Err(_)) | What::ReceiveFailed(_) => self.close(on),
-                What::AcceptFailed(_) | What::Connected(_) | What::Woken => {}
+                What::Woken => {
+                    if let Some(log) = &mut self.log {
+                        self.reopen.reopen(log);
+                    }
+                }
+                What::AcceptFailed(_) | What::Connected(_) => {}
             }
         }
         if let Some(log) = &mut self.log {

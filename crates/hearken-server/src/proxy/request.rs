@@ -20,7 +20,7 @@ impl<I: Io> Worker<I> {
         connection.exchange = Some(id);
         if connection.flags.contains(Flags::HEADER) {
             self.exchanges[id].received.extend_from_slice(bytes);
-            return self.next_request(on);
+            return self.next_request(on, false);
         }
         let used = connection.flags.contains(Flags::USED);
         let mut parser = RequestParser::new();
@@ -45,8 +45,8 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Goes on with what has come of the next request.
-    pub(super) fn next_request(&mut self, on: Token) {
+    /// Goes on with what has come of the next request; whose time begins now if it is `new`.
+    pub(super) fn next_request(&mut self, on: Token, new: bool) {
         let connection = &self.connections[on.slot() as usize];
         let Some(id) = connection.exchange.filter(|_| connection.token == on) else { return };
         if connection.flags.contains(Flags::HEADER) && !self.read_header(on, id) {
@@ -68,8 +68,9 @@ impl<I: Io> Worker<I> {
                 if flags.contains(Flags::ENDED) {
                     return self.drop_client(on, id);
                 }
-                if flags.contains(Flags::STOPPED) {
-                    self.resume(on);
+                self.resume(on);
+                // However it trickles, its time is from its first byte.
+                if new {
                     self.arm(id);
                 }
             }
@@ -128,7 +129,10 @@ impl<I: Io> Worker<I> {
             let most = self.config.body_limit.unwrap_or(u64::MAX);
             match Relay::new(request.body, request.body, most, &self.config.limits) {
                 Ok(relay) => exchange.upload = Upload::Flowing(relay),
-                Err(reject) => return self.reject(id, reject),
+                Err(reject) => {
+                    exchange.upload = Upload::Dropped;
+                    return self.reject(id, reject);
+                }
             }
         } else if !exchange.received.is_empty() {
             // The next request waits until this one is answered.
@@ -186,7 +190,7 @@ impl<I: Io> Worker<I> {
         match exchange.stage {
             Stage::Head => {
                 exchange.received.extend_from_slice(bytes);
-                self.next_request(on);
+                self.next_request(on, false);
             }
             Stage::Asked | Stage::Answering if !matches!(exchange.upload, Upload::Done) => {
                 self.upload(on, id, bytes);

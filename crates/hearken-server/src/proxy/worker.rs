@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
@@ -20,7 +20,7 @@ use super::idle::Idle;
 use super::metrics::{Error, Metrics};
 use super::route::Destination;
 use crate::limit::Limits;
-use crate::log::{AccessLog, Logged};
+use crate::log::{AccessLog, Logged, Reopen};
 use crate::server::{self, Seat};
 
 /// How long after it ran out of descriptors a listener tries again, if none was freed before.
@@ -63,7 +63,8 @@ pub(super) struct Worker<I: Io> {
     /// Accepting waits for a client to leave.
     full: bool,
     limits: Limits,
-    stop: Arc<std::sync::atomic::AtomicBool>,
+    stop: Arc<AtomicBool>,
+    reopen: Reopen,
     /// Until when a client may be idle that becomes so in this turn.
     pub(super) idle_until: Time,
     tell_at: Time,
@@ -141,6 +142,7 @@ impl<I: Io> Worker<I> {
             full: false,
             limits,
             stop: seat.stop.clone(),
+            reopen: seat.reopen.clone(),
             out: Vec::new(),
             scratch: Vec::new(),
             grace_ends: None,
@@ -150,7 +152,14 @@ impl<I: Io> Worker<I> {
     /// Waits for what happens, deals with it, and tells whether anything did.
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
         let mut any = false;
-        self.io.wait(until)?;
+        if self.config.meter_waits {
+            let before = clock_gettime(ClockId::ThreadCPUTime);
+            self.io.wait(until)?;
+            let used = clock_gettime(ClockId::ThreadCPUTime) - before;
+            self.figures().waited(Duration::try_from(used).unwrap_or_default());
+        } else {
+            self.io.wait(until)?;
+        }
         let now = self.io.now();
         self.idle_until = now + self.config.timeouts.idle;
         if now >= self.tell_at {
@@ -174,17 +183,26 @@ impl<I: Io> Worker<I> {
                 }
                 What::Sent(Err(error)) => self.on_send_failed(on, &error),
                 What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
-                What::Woken => self.looked_up(),
+                What::Woken => self.on_woken(),
                 What::AcceptFailed(_) => {}
             }
             while let Some(client) = self.again.pop_front() {
-                self.next_request(client);
+                self.next_request(client, true);
             }
         }
         if let Some(log) = &mut self.log {
             log.flush();
         }
         Ok(any)
+    }
+
+    /// There is something for this worker to look at.
+    #[cold]
+    fn on_woken(&mut self) {
+        self.looked_up();
+        if let Some(log) = &mut self.log {
+            self.reopen.reopen(log);
+        }
     }
 
     fn tell_counters(&mut self) {
