@@ -1,23 +1,279 @@
 //! Whom a forward proxy connects to.
-#![allow(missing_docs)]
+//!
+//! A proxy can reach what its clients cannot: services that listen on this host only, private networks,
+//! the metadata of a cloud's machines. So an address that is not public is connected to only where a rule
+//! in `allow` names a network with it. To allow a name is not enough for that: whoever has the name can
+//! let it mean any address, and another one each time it is looked up. So what counts is the address
+//! that is connected to, and every one has to be judged, after the name's look-up.
+//!
+//! A rule for all networks (`0.0.0.0/0`, `::/0`) allows these too.
 
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Not there yet: nobody.
-#[derive(Debug)]
-pub struct Access;
+use super::config::{Forward, Rule};
+
+/// The port of tunnels if none is set.
+const HTTPS: u16 = 443;
+
+/// Whom a forward proxy connects to.
+#[derive(Clone, Debug)]
+pub struct Access {
+    allow: Rules,
+    deny: Rules,
+    ports: Vec<u16>,
+}
+
+/// Why a server is not connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// A rule denies its name.
+    Name,
+    /// A rule denies the network of this address.
+    Address(IpAddr),
+    /// No rule allows it, and there are some.
+    NotAllowed,
+    /// This address is of this host, private or reserved, and no rule allows its network.
+    NotPublic(IpAddr),
+    /// Its name is no name, or an address in a spelling that is taken for different things.
+    Spelling,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Name => write!(f, "the name is denied"),
+            Refused::Address(ip) => write!(f, "the address {ip} is denied"),
+            Refused::NotAllowed => write!(f, "it is not among those that are allowed"),
+            Refused::NotPublic(ip) => {
+                write!(f, "the address {ip} is not public, and no network with it is allowed")
+            }
+            Refused::Spelling => {
+                write!(f, "it is neither a name nor an address in its usual spelling")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What is known of a server by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It is this address, which may be connected to on its port.
+    Address(IpAddr),
+    /// Its name can be looked up; each address that this gives is then to be judged.
+    LookUp,
+}
 
 impl Access {
-    pub fn new(_: &super::config::Forward) -> Access {
-        Access
+    /// By these settings.
+    pub fn new(forward: &Forward) -> Access {
+        let ports = &forward.connect_ports;
+        Access {
+            allow: Rules::new(&forward.allow),
+            deny: Rules::new(&forward.deny),
+            ports: if ports.is_empty() { vec![HTTPS] } else { ports.clone() },
+        }
     }
-    pub fn name(&self, _: &str) -> Result<(), ()> {
-        Err(())
+
+    /// Judges a host as a request names it, without its port: a name, an IPv4 address, or an IPv6
+    /// address, in brackets or not.
+    ///
+    /// # Errors
+    /// It is refused whatever its addresses are, and is not to be looked up.
+    pub fn name(&self, host: &str) -> Result<Verdict, Refused> {
+        if let Some(ip) = literal(host) {
+            return self.address(host, ip).map(|()| Verdict::Address(ip));
+        }
+        if ends_in_number(host) || host.contains([':', '%', '[', ']']) {
+            return Err(Refused::Spelling);
+        }
+        if self.deny.name(host) {
+            return Err(Refused::Name);
+        }
+        if self.allow.is_empty() || self.allow.name(host) || !self.allow.networks.is_empty() {
+            return Ok(Verdict::LookUp);
+        }
+        Err(Refused::NotAllowed)
     }
-    pub fn address(&self, _: &str, _: IpAddr) -> Result<(), ()> {
-        Err(())
+
+    /// Judges an address of a host, which was named so. To be asked for every address before it is
+    /// connected to.
+    ///
+    /// # Errors
+    /// It is not to be connected to.
+    pub fn address(&self, host: &str, addr: IpAddr) -> Result<(), Refused> {
+        let addr = addr.to_canonical();
+        if self.deny.name(host) {
+            return Err(Refused::Name);
+        }
+        let inner = inner(addr).map(IpAddr::V4);
+        if self.deny.network(addr) || inner.is_some_and(|inner| self.deny.network(inner)) {
+            return Err(Refused::Address(addr));
+        }
+        if self.allow.network(addr) {
+            return Ok(());
+        }
+        if !is_public(addr) {
+            return Err(Refused::NotPublic(addr));
+        }
+        if self.allow.is_empty() || self.allow.name(host) {
+            return Ok(());
+        }
+        Err(Refused::NotAllowed)
     }
-    pub fn tunnel_port(&self, _: u16) -> bool {
-        false
+
+    /// Whether tunnels may go to this port.
+    pub fn tunnel_port(&self, port: u16) -> bool {
+        self.ports.contains(&port)
+    }
+}
+
+/// Some rules, by their kind.
+#[derive(Clone, Debug)]
+struct Rules {
+    networks: Vec<(IpAddr, u8)>,
+    names: Vec<String>,
+    /// Without the dot in front.
+    domains: Vec<String>,
+}
+
+impl Rules {
+    fn new(rules: &[Rule]) -> Rules {
+        let mut all = Rules { networks: Vec::new(), names: Vec::new(), domains: Vec::new() };
+        let bare = |name: &str| name.trim_matches('.').to_owned();
+        for rule in rules {
+            match rule {
+                Rule::Network(ip, bits) => all.networks.push(canonical(*ip, *bits)),
+                Rule::Name(name) => all.names.push(bare(name)),
+                Rule::Domain(name) => all.domains.push(bare(name)),
+            }
+        }
+        all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.networks.is_empty() && self.names.is_empty() && self.domains.is_empty()
+    }
+
+    fn name(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
+            || self.domains.iter().any(|domain| is_in(host, domain))
+    }
+
+    fn network(&self, addr: IpAddr) -> bool {
+        self.networks.iter().any(|&(ip, bits)| covers(ip, bits, addr))
+    }
+}
+
+/// Whether a name is this domain, or below it.
+fn is_in(host: &str, domain: &str) -> bool {
+    let Some((below, end)) =
+        host.len().checked_sub(domain.len()).and_then(|at| host.split_at_checked(at))
+    else {
+        return false;
+    };
+    end.eq_ignore_ascii_case(domain) && (below.is_empty() || below.ends_with('.'))
+}
+
+/// A network of IPv4 addresses in IPv6 form as one of IPv4.
+fn canonical(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) if ip.is_ipv6() && bits >= 96 => (IpAddr::V4(v4), bits - 96),
+        IpAddr::V4(_) if ip.is_ipv6() => (ip, bits),
+        other => (other, bits),
+    }
+}
+
+/// Whether an address begins with so many bits of another; with all, for more than it has.
+fn covers(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
+    match (ip, addr) {
+        (IpAddr::V4(ip), IpAddr::V4(addr)) => {
+            let differ = ip.to_bits() ^ addr.to_bits();
+            differ.leading_zeros() >= u32::from(bits).min(u32::BITS)
+        }
+        (IpAddr::V6(ip), IpAddr::V6(addr)) => {
+            let differ = ip.to_bits() ^ addr.to_bits();
+            differ.leading_zeros() >= u32::from(bits).min(u128::BITS)
+        }
+        _ => false,
+    }
+}
+
+/// A host that is an address.
+fn literal(host: &str) -> Option<IpAddr> {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let v6 = inner.unwrap_or(host).parse().ok().map(IpAddr::V6);
+    v6.or_else(|| host.strip_suffix('.').unwrap_or(host).parse().ok().map(IpAddr::V4))
+}
+
+/// Whether resolvers may take a name for an IPv4 address (`127.1`, `2130706433`, `0x7f.1`), as the URL
+/// standard of the WHATWG tells it: no top-level domain is a number.
+fn ends_in_number(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or(host);
+    let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
+        None => last.bytes().all(|digit| digit.is_ascii_digit()),
+    }
+}
+
+/// The IPv4 address to which packets for an IPv6 address may go in the end: by NAT64 (RFC 6052), 6to4
+/// (RFC 3056), or as an address in compatible form.
+fn inner(addr: IpAddr) -> Option<Ipv4Addr> {
+    let IpAddr::V6(addr) = addr else { return None };
+    let [a, b, c, d, e, f, g, h] = addr.segments();
+    let v4 = |high, low| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+    match [a, b, c, d, e, f] {
+        [0x64, 0xff9b, 0, 0, 0, 0] | [0, 0, 0, 0, 0, 0 | 0xffff] => Some(v4(g, h)),
+        [0x2002, high, low, ..] => Some(v4(high, low)),
+        _ => None,
+    }
+}
+
+/// Networks that are not public, by the registries of IANA for special purposes.
+const NOT_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
+    (Ipv4Addr::new(0, 0, 0, 0), 8),       // this host, on this network
+    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
+    (Ipv4Addr::new(100, 64, 0, 0), 10),   // shared, behind a carrier's NAT
+    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local
+    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
+    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocols of the IETF
+    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
+    (Ipv4Addr::new(192, 88, 99, 0), 24),  // relays of 6to4
+    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
+    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
+    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
+    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
+];
+
+/// Of all IPv6 addresses only these can be public.
+const PUBLIC_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+/// And of these not those.
+const NOT_PUBLIC_V6: &[(Ipv6Addr, u8)] = &[
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocols of the IETF, Teredo, benchmarks
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
+];
+
+/// Whether an address is one of the public Internet.
+fn is_public(addr: IpAddr) -> bool {
+    match addr {
+        IpAddr::V4(_) => {
+            !NOT_PUBLIC_V4.iter().any(|&(network, bits)| covers(network.into(), bits, addr))
+        }
+        IpAddr::V6(_) => {
+            let within = |(network, bits): (Ipv6Addr, u8)| covers(network.into(), bits, addr);
+            match inner(addr) {
+                Some(inner) => is_public(inner.into()),
+                None => within(PUBLIC_V6) && !NOT_PUBLIC_V6.iter().copied().any(within),
+            }
+        }
     }
 }
