@@ -2,25 +2,27 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use hearken::io::readiness::{InterestPolicy, Order};
+use clap::{Args, Parser, Subcommand};
 
+pub(crate) mod events;
 pub(crate) mod load;
+pub(crate) mod proxy;
 
 use crate::load::command::LoadCommand;
+use crate::proxy::ProxyCommand;
 use crate::time::{duration, patience};
+use events::EventArgs;
 
-/// Event delivery for network servers: serve, load, compare
+/// Event delivery for network servers: serve, proxy, load, compare
 #[derive(Parser)]
 #[command(name = "hearken", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
   hearken serve public
+  hearken proxy --to http://127.0.0.1:9000
   hearken load http://127.0.0.1:8080/ --rate 2000 --idle 10000
   hearken lab quick
   hearken mechanisms
@@ -36,6 +38,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Serve the files of a directory over HTTP
     Serve(ServeArgs),
+    /// Pass HTTP requests on to servers, and balance them
+    Proxy(ProxyCommand),
     /// Load an HTTP server, open loop, and tell what its clients see
     Load(LoadCommand),
     /// Compare mechanisms on real traffic
@@ -71,30 +75,8 @@ pub(crate) struct ServeArgs {
     /// Where to listen; port 0 takes any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
     pub(crate) listen: SocketAddr,
-    /// The event mechanism, as `hearken mechanisms` lists them: NAME or NAME:OPTION=VALUE
-    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
-    pub(crate) events: String,
-    /// Signals that may be queued for this process, for experiments with rt-signal (RLIMIT_SIGPENDING)
-    #[arg(long, value_name = "N")]
-    pub(crate) rt_queue: Option<u64>,
-    /// Event loops, each a thread with a listening socket and a table of descriptors of its own
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub(crate) workers: NonZeroUsize,
-    /// Connections accepted each time there are some to accept, or "all"
-    #[arg(long, value_name = "N", default_value = "64")]
-    pub(crate) accept_limit: AcceptLimit,
-    /// How long the kernel keeps back a connection that says nothing yet, in whole seconds
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
-    pub(crate) defer_accept: Duration,
-    /// Whether a call is tried before it is waited for
-    #[arg(long, value_name = "ORDER", default_value = "try-first")]
-    pub(crate) io: IoOrder,
-    /// When interest in a connection is changed
-    #[arg(long, value_name = "POLICY", default_value = "when-needed")]
-    pub(crate) interest: Interest,
-    /// Connections open at a time [default: what the limit of open files allows]
-    #[arg(long, value_name = "N")]
-    pub(crate) max_connections: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) how: EventArgs,
     /// For a request's whole head, however it trickles (then 408)
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
     pub(crate) head_timeout: Duration,
@@ -122,61 +104,6 @@ pub(crate) struct ServeArgs {
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
-}
-
-/// A number, or none for `all`.
-#[derive(Clone, Copy)]
-pub(crate) struct AcceptLimit(pub(crate) Option<NonZeroU32>);
-
-impl FromStr for AcceptLimit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<AcceptLimit, String> {
-        match text {
-            "all" => Ok(AcceptLimit(None)),
-            _ => match text.parse() {
-                Ok(limit) => Ok(AcceptLimit(Some(limit))),
-                Err(_) => Err(format!("\"{text}\" is neither a number of 1 or more nor \"all\"")),
-            },
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum IoOrder {
-    /// Call, and wait if it would block
-    TryFirst,
-    /// Wait, then call
-    WaitFirst,
-}
-
-impl From<IoOrder> for Order {
-    fn from(order: IoOrder) -> Order {
-        match order {
-            IoOrder::TryFirst => Order::TryFirst,
-            IoOrder::WaitFirst => Order::WaitFirst,
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Interest {
-    /// Changed to just what is waited for, at every change of state
-    EveryState,
-    /// Added when it is missing, taken back when it wakes in vain
-    WhenNeeded,
-    /// Declared once, for both directions
-    Once,
-}
-
-impl From<Interest> for InterestPolicy {
-    fn from(interest: Interest) -> InterestPolicy {
-        match interest {
-            Interest::EveryState => InterestPolicy::EveryState,
-            Interest::WhenNeeded => InterestPolicy::WhenNeeded,
-            Interest::Once => InterestPolicy::Once,
-        }
-    }
 }
 
 #[derive(Args)]

@@ -1,4 +1,4 @@
-//! `hearken serve | load | lab | mechanisms`.
+//! `hearken serve | proxy | load | lab | mechanisms`.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -15,8 +15,10 @@ mod load_plan;
 mod lockstep;
 mod manual;
 mod mechanisms;
+mod proxy;
 mod serve;
 mod signals;
+mod size;
 mod time;
 mod watched;
 
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Serve(args) => serve::run(args),
+        Command::Proxy(args) => proxy::run(&args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Mechanisms(args) => mechanisms::run(&args),

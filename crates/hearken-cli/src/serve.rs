@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use hearken::mechanism::bpf::{Programs, drop_privileges};
 use hearken::mechanism::{self, AUTO, SelectError};
 use hearken_server::site::SiteConfig;
-use hearken_server::{Config, Timeouts};
+use hearken_server::{Config, Server, Timeouts};
 
 use crate::args::ServeArgs;
 use crate::{Failure, mechanisms, signals};
@@ -15,36 +15,45 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
-    signals::limit_queue(args.rt_queue)?;
+    signals::limit_queue(args.how.rt_queue)?;
     let config = config(args);
     // Held for as long as it serves, so that a worker finds them loaded.
     let _programs = load_programs(&config.events)?;
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
-    if config.events == AUTO {
+    let line = format!("listening on http://{} ({})\n", server.addr(), means(&server));
+    until_stopped(server, &config.events, &line)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a server has: its events, its workers, and how many connections these may have.
+pub(crate) fn means(server: &Server) -> String {
+    let (workers, connections) = (server.workers(), server.connections());
+    format!(
+        "{}, {workers} worker{}, {connections} connection{}",
+        server.events(),
+        if workers == 1 { "" } else { "s" },
+        if connections == 1 { "" } else { "s" },
+    )
+}
+
+/// Says that a server is ready, with `line`, and waits until it has stopped, which a signal has it do.
+pub(crate) fn until_stopped(server: Server, asked: &str, line: &str) -> Result<(), Failure> {
+    if asked == AUTO {
         mechanisms::tell_refused(server.events());
     }
     let stopper = server.stopper();
     signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
-    let (workers, connections) = (server.workers(), server.connections());
     if let Some(refused) = server.one_table() {
         eprintln!("hearken: the workers share one table of descriptors: {refused}");
     }
-    let line = format!(
-        "listening on http://{} ({}, {workers} worker{}, {connections} connection{})\n",
-        server.addr(),
-        server.events(),
-        if workers == 1 { "" } else { "s" },
-        if connections == 1 { "" } else { "s" },
-    );
     // A server whose starter does not listen still serves.
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
-    server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
-    Ok(ExitCode::SUCCESS)
+    server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))
 }
 
 /// Loads the programs in the kernel that the mechanism needs, if it does, and gives up the privileges
 /// that took, before there are threads.
-fn load_programs(events: &str) -> Result<Option<Programs>, Failure> {
+pub(crate) fn load_programs(events: &str) -> Result<Option<Programs>, Failure> {
     // What is chosen by measurement needs none.
     if events == AUTO || !mechanism::find(events).is_ok_and(|spec| spec.needs_privileges()) {
         return Ok(None);
@@ -60,6 +69,7 @@ fn load_programs(events: &str) -> Result<Option<Programs>, Failure> {
 
 fn config(args: ServeArgs) -> Config {
     let defaults = Config::default();
+    let how = args.how;
     Config {
         site: SiteConfig {
             root: args.dir,
@@ -68,13 +78,13 @@ fn config(args: ServeArgs) -> Config {
             ..defaults.site
         },
         listen: args.listen,
-        events: args.events,
-        workers: args.workers,
-        accept_limit: args.accept_limit.0,
-        defer_accept: args.defer_accept,
-        order: args.io.into(),
-        interest: args.interest.into(),
-        max_connections: args.max_connections,
+        events: how.events,
+        workers: how.workers,
+        accept_limit: how.accept_limit.0,
+        defer_accept: how.defer_accept,
+        order: how.io.into(),
+        interest: how.interest.into(),
+        max_connections: how.max_connections,
         timeouts: Timeouts {
             head: args.head_timeout,
             body: args.body_timeout,

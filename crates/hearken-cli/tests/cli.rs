@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 #[test]
 fn help_has_examples() {
-    let below = ["serve", "load", "lab", "mechanisms", "man", "completions"].map(|name| vec![name]);
+    let below = ["serve", "proxy", "load", "lab", "mechanisms", "man", "completions"]
+        .map(|name| vec![name]);
     for command in [vec![], vec!["lab", "quick"], vec!["lab", "peers"]].into_iter().chain(below) {
         let output = run(&[&command[..], &["--help"]].concat());
         assert!(output.status.success());

@@ -33,7 +33,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("hearken-lab", &["hearken", "hearken-load"]),
     // For the lab's statistics and what it says of a machine.
     ("hearken-bench", &["hearken", "hearken-lab"]),
-    ("hearken-cli", &["hearken", "hearken-server", "hearken-load", "hearken-lab"]),
+    ("hearken-cli", &["hearken", "hearken-http", "hearken-server", "hearken-load", "hearken-lab"]),
 ];
 
 #[test]

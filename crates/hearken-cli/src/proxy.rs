@@ -1,0 +1,99 @@
+//! `hearken proxy`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use hearken_server::proxy::Config;
+use hearken_server::{Server, StartError};
+
+use crate::args::proxy::ProxyArgs;
+use crate::{Failure, serve, signals};
+
+mod config;
+mod file;
+mod keys;
+mod option;
+pub(crate) mod perhaps;
+mod place;
+mod print;
+pub(crate) mod rule;
+mod settings;
+mod sound;
+pub(crate) mod to;
+pub(crate) mod values;
+
+/// The command line, to which a file is added before it is turned into settings.
+pub(crate) struct ProxyCommand(ArgMatches);
+
+impl Args for ProxyCommand {
+    fn augment_args(command: Command) -> Command {
+        ProxyArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ProxyArgs::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for ProxyCommand {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ProxyCommand, Error> {
+        Ok(ProxyCommand(matches.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0 = matches.clone();
+        Ok(())
+    }
+}
+
+pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
+    let settings = settings::settle(&command.0)?;
+    if settings.args.print_config {
+        return say(&print::print(&settings)?);
+    }
+    let prefix = settings.prefix();
+    let args = settings.args;
+    if args.check {
+        let summary = config::summary(&config::config(args));
+        return say(&format!("{prefix}the configuration is right: {summary}\n"));
+    }
+    if args.exit_with_parent {
+        signals::exit_with_parent().map_err(Failure::runtime)?;
+    }
+    signals::limit_queue(args.how.rt_queue)?;
+    let config = config::config(args);
+    // Held for as long as it proxies, so that a worker finds them loaded.
+    let _programs = serve::load_programs(&config.events)?;
+    let proxy = start(&config).map_err(Failure::usage)?;
+    let mut line = format!(
+        "proxying on http://{} {} ({})\n",
+        proxy.addr(),
+        config::whereto(&config.to),
+        serve::means(&proxy),
+    );
+    if let Some(admin) = admin_addr(&proxy) {
+        line += &format!("metrics on http://{admin}/metrics\n");
+    }
+    serve::until_stopped(proxy, &config.events, &line)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(text: &str) -> Result<ExitCode, Failure> {
+    io::stdout().write_all(text.as_bytes()).map_err(Failure::runtime)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+// ---- To be replaced once there is an engine: these two functions, and nothing else. ----
+
+/// Becomes `hearken_server::proxy::start`.
+fn start(_config: &Config) -> Result<Server, StartError> {
+    let not_yet = io::Error::new(io::ErrorKind::Unsupported, "there is no engine yet");
+    Err(StartError::Worker(not_yet))
+}
+
+/// Becomes `Server::admin_addr`.
+fn admin_addr(_proxy: &Server) -> Option<SocketAddr> {
+    None
+}
