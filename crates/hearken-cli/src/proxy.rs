@@ -1,12 +1,10 @@
 //! `hearken proxy`.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
-use hearken_server::proxy::Config;
-use hearken_server::{Server, StartError};
+use hearken_server::proxy;
 
 use crate::args::proxy::ProxyArgs;
 use crate::{Failure, serve, signals};
@@ -66,34 +64,24 @@ pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
     let config = config::config(args);
     // Held for as long as it proxies, so that a worker finds them loaded.
     let _programs = serve::load_programs(&config.events)?;
-    let proxy = start(&config).map_err(Failure::usage)?;
+    let proxy = proxy::start(&config).map_err(Failure::usage)?;
+    for warning in proxy.warnings() {
+        eprintln!("hearken: {warning}");
+    }
     let mut line = format!(
         "proxying on http://{} {} ({})\n",
         proxy.addr(),
         config::whereto(&config.to),
         serve::means(&proxy),
     );
-    if let Some(admin) = admin_addr(&proxy) {
+    if let Some(admin) = proxy.admin_addr() {
         line += &format!("metrics on http://{admin}/metrics\n");
     }
-    serve::until_stopped(proxy, &config.events, &line)?;
+    serve::until_stopped(proxy, &config.events, &line, config.meter_waits)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn say(text: &str) -> Result<ExitCode, Failure> {
     io::stdout().write_all(text.as_bytes()).map_err(Failure::runtime)?;
     Ok(ExitCode::SUCCESS)
-}
-
-// ---- To be replaced once there is an engine: these two functions, and nothing else. ----
-
-/// Becomes `hearken_server::proxy::start`.
-fn start(_config: &Config) -> Result<Server, StartError> {
-    let not_yet = io::Error::new(io::ErrorKind::Unsupported, "there is no engine yet");
-    Err(StartError::Worker(not_yet))
-}
-
-/// Becomes `Server::admin_addr`.
-fn admin_addr(_proxy: &Server) -> Option<SocketAddr> {
-    None
 }

@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use hearken::mechanism::bpf::{Programs, drop_privileges};
 use hearken::mechanism::{self, AUTO, SelectError};
+use hearken_server::proxy::metrics::Metrics;
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Server, Timeouts};
 
@@ -21,7 +23,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     let _programs = load_programs(&config.events)?;
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
     let line = format!("listening on http://{} ({})\n", server.addr(), means(&server));
-    until_stopped(server, &config.events, &line)?;
+    until_stopped(server, &config.events, &line, false)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -37,18 +39,40 @@ pub(crate) fn means(server: &Server) -> String {
 }
 
 /// Says that a server is ready, with `line`, and waits until it has stopped, which a signal has it do.
-pub(crate) fn until_stopped(server: Server, asked: &str, line: &str) -> Result<(), Failure> {
+pub(crate) fn until_stopped(
+    server: Server,
+    asked: &str,
+    line: &str,
+    metered: bool,
+) -> Result<(), Failure> {
     if asked == AUTO {
         mechanisms::tell_refused(server.events());
     }
-    let stopper = server.stopper();
-    signals::on_stop(move || stopper.stop()).map_err(Failure::runtime)?;
+    let (stopper, log) = (server.stopper(), server.stopper());
+    let (metrics, at_end) = (server.metrics(), server.metrics());
+    signals::on_server(
+        move || stopper.stop(),
+        move || log.reopen_log(),
+        move || tell(metrics.as_ref()),
+    )
+    .map_err(Failure::runtime)?;
     if let Some(refused) = server.one_table() {
         eprintln!("hearken: the workers share one table of descriptors: {refused}");
     }
     // A server whose starter does not listen still serves.
     let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
-    server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))
+    server.wait().map_err(|error| Failure::runtime(format!("serving ended: {error}")))?;
+    if metered {
+        tell(at_end.as_ref());
+    }
+    Ok(())
+}
+
+/// Tells what waits for events have come to.
+fn tell(metrics: Option<&Arc<Metrics>>) {
+    let Some(metrics) = metrics else { return };
+    // Nobody may be there to be told.
+    let _ = writeln!(io::stderr(), "hearken: {}", metrics.waits());
 }
 
 /// Loads the programs in the kernel that the mechanism needs, if it does, and gives up the privileges

@@ -5,7 +5,7 @@ use std::thread;
 
 use hearken::mechanism::signal;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 pub(crate) use signal_hook::iterator::Handle;
 use signal_hook::iterator::Signals;
 
@@ -15,6 +15,22 @@ use crate::Failure;
 /// then means it to. What is returned ends the watching when it is closed.
 pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     on(&[SIGINT, SIGTERM], stop)
+}
+
+/// As [`on_stop`], and calls `reopen` at every SIGHUP and `tell` at every SIGUSR1.
+pub(crate) fn on_server(
+    stop: impl FnOnce() + Send + 'static,
+    reopen: impl Fn() + Send + 'static,
+    tell: impl Fn() + Send + 'static,
+) -> io::Result<()> {
+    on_stop(stop)?;
+    let mut signals = Signals::new([SIGHUP, SIGUSR1])?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if signal == SIGHUP { reopen() } else { tell() }
+        }
+    })?;
+    Ok(())
 }
 
 /// As [`on_stop`], and at SIGUSR1 too, which srun and mpirun pass on to what they started.

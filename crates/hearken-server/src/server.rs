@@ -17,6 +17,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use crate::config::Config;
 use crate::log::{AccessLog, Reopen};
 use crate::proxy::Beside;
+use crate::proxy::metrics::Metrics;
 use crate::share::Share;
 use crate::site::Site;
 use crate::worker;
@@ -280,6 +281,11 @@ impl Server {
     /// Where metrics are told; nowhere for a static server.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.beside.as_ref().and_then(Beside::admin_addr)
+    }
+
+    /// What it counts; nothing for a static server.
+    pub fn metrics(&self) -> Option<Arc<Metrics>> {
+        self.beside.as_ref().map(|beside| beside.metrics.clone())
     }
 
     /// What is not as it should be, though it runs: a server's name that has no address yet.

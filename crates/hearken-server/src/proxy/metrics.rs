@@ -8,6 +8,7 @@ mod exposition;
 mod histogram;
 mod process;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -285,11 +286,65 @@ pub struct UpstreamFigures {
     pub last_failure: Option<String>,
 }
 
+/// What waits for events (calls of `next_events`) have come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitFigures {
+    /// Waits made.
+    pub waits: u64,
+    /// Those that brought no event.
+    pub empty_waits: u64,
+    /// Events that they brought.
+    pub events: u64,
+    /// Registrations, changes of interest and revocations.
+    pub changes: u64,
+    /// System calls made for all of that.
+    pub calls: u64,
+    /// Processor time of the waits, user and system; none if it was not metered.
+    pub cpu: Duration,
+}
+
+impl fmt::Display for WaitFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WaitFigures { waits, empty_waits, events, changes, calls, cpu } = self;
+        let each = *events as f64 / (waits - empty_waits.min(waits)).max(1) as f64;
+        write!(
+            f,
+            "{waits} waits ({empty_waits} without an event) brought {events} events, {each:.2} each; \
+             {changes} changes of interest, {calls} system calls"
+        )?;
+        if !cpu.is_zero() {
+            let per_wait = cpu.as_secs_f64() * 1e6 / (*waits).max(1) as f64;
+            let per_event = cpu.as_secs_f64() * 1e6 / (*events).max(1) as f64;
+            write!(
+                f,
+                "; processor time of waits {:.3} s, {per_wait:.2} us a wait, {per_event:.2} us an event",
+                cpu.as_secs_f64()
+            )?;
+        }
+        Ok(())
+    }
+}
+
 impl Metrics {
     /// Nothing counted yet, for so many workers.
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Metrics { workers: (0..workers).map(|_| Worker::default()).collect(), started }
+    }
+
+    /// What waits for events have come to, over all workers.
+    pub fn waits(&self) -> WaitFigures {
+        let sum = |of: fn(&Waits) -> &Counter| {
+            self.workers.iter().map(|worker| of(&worker.waits).get()).sum::<u64>()
+        };
+        WaitFigures {
+            waits: sum(|waits| &waits.waits),
+            empty_waits: sum(|waits| &waits.empty_waits),
+            events: sum(|waits| &waits.events),
+            changes: sum(|waits| &waits.changes),
+            calls: sum(|waits| &waits.calls),
+            cpu: Duration::from_nanos(sum(|waits| &waits.cpu_nanoseconds)),
+        }
     }
 
     /// Adds the page, in the text format of Prometheus.

@@ -72,6 +72,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let checker = Checker::start(upstreams, servers.clone())?;
     let weights: Arc<[u32]> =
         upstreams.servers.iter().map(|server| server.weight.get().into()).collect();
+    let counted = metrics.clone();
     let admin = config.admin.map(|addr| {
         let what = admin::What {
             metrics: Box::new({
@@ -93,6 +94,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         admin::start(addr, what).map_err(|error| StartError::Listen { addr, error })
     });
     server.beside = Some(Beside {
+        metrics: counted,
         warnings,
         admin: admin.transpose()?,
         _checker: checker,
@@ -130,6 +132,7 @@ fn figures(servers: &Servers, weights: &[u32]) -> Vec<UpstreamFigures> {
 /// What runs beside the workers, and ends after them.
 pub(crate) struct Beside {
     pub(crate) warnings: Vec<String>,
+    pub(crate) metrics: Arc<Metrics>,
     admin: Option<Admin>,
     _checker: Checker,
     _resolver: Resolver,
