@@ -18,7 +18,6 @@
 pub mod config;
 mod connection;
 pub mod limit;
-#[allow(dead_code)] // wired by the engine
 mod log;
 pub mod proxy;
 pub mod server;
