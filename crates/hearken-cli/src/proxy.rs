@@ -19,6 +19,8 @@ mod print;
 pub(crate) mod rule;
 mod settings;
 mod sound;
+#[cfg(test)]
+mod tests;
 pub(crate) mod to;
 pub(crate) mod values;
 

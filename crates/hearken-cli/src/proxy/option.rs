@@ -1,6 +1,7 @@
 //! The options of `hearken proxy`, as clap has them.
 
 use std::ffi::{OsStr, OsString};
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
@@ -53,7 +54,15 @@ pub(crate) fn accepts(arg: &Arg, value: &OsStr) -> Result<(), String> {
 fn value_error(error: &clap::Error) -> String {
     let known = error.get(ContextKind::ValidValue).map(ToString::to_string);
     match (error.kind(), std::error::Error::source(error), known) {
-        (ErrorKind::ValueValidation, Some(source), _) => source.to_string(),
+        (ErrorKind::ValueValidation, Some(source), _) => {
+            let number = source.downcast_ref::<ParseIntError>().map(ParseIntError::kind);
+            match number {
+                Some(IntErrorKind::Zero) => "it is 1 at least".to_owned(),
+                Some(IntErrorKind::PosOverflow) => "too large a number".to_owned(),
+                Some(_) => "not a whole number that is not negative".to_owned(),
+                None => source.to_string(),
+            }
+        }
         (ErrorKind::InvalidValue, _, Some(known)) if !known.is_empty() => {
             format!("unknown value; write one of {known}")
         }

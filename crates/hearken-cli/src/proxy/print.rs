@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{self, Path};
 
+use clap::Command;
 use clap::builder::PossibleValue;
 use toml::Value;
 
@@ -15,6 +16,7 @@ use crate::Failure;
 
 /// The file. What is not in force stands there as a comment.
 pub(crate) fn print(settings: &Settings) -> Result<String, Failure> {
+    let command = option::command();
     let mut text = "# Settings of hearken proxy: hearken proxy --config FILE\n".to_owned();
     let forward = settings.args.place.forward;
     let checked = settings.args.balance.check_path.0.is_some();
@@ -31,7 +33,7 @@ pub(crate) fn print(settings: &Settings) -> Result<String, Failure> {
             let _ = write!(text, "\n# {about}\n{hash}[{table}]\n");
         }
         for key in keys_of(table).filter(|key| key.name != SERVERS) {
-            setting(&mut text, settings, key, in_force(key.of))?;
+            setting(&mut text, &command, settings, key, in_force(key.of))?;
         }
         if keys_of(table).any(|key| key.name == SERVERS) {
             servers(&mut text, settings)?;
@@ -42,12 +44,12 @@ pub(crate) fn print(settings: &Settings) -> Result<String, Failure> {
 
 fn setting(
     text: &mut String,
+    command: &Command,
     settings: &Settings,
     key: &Key,
     in_force: bool,
 ) -> Result<(), Failure> {
-    let command = option::command();
-    let Some(arg) = option::find(&command, key.flag) else { return Ok(()) };
+    let Some(arg) = option::find(command, key.flag) else { return Ok(()) };
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let help = if key.about.is_empty() { &help } else { key.about };
     let flag = key.flag;
