@@ -3,13 +3,15 @@
 mod program;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use program::{hearken, refused, run, text};
+use program::{Running, hearken, refused, run, serve, site, text};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 fn docs(name: &str) -> PathBuf {
@@ -519,6 +521,61 @@ fn the_guides_files_are_right() {
         let output = check(file.split("```").next().unwrap(), &[]);
         assert!(output.status.success(), "{file}: {}", text(&output.stderr));
     }
+}
+
+fn get(addr: &str) -> String {
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.write_all(b"GET /1b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn it_starts_as_the_file_says_and_stops() {
+    let dir = site();
+    let (_server, url) = serve(dir.path(), &[]);
+    let path = dir.path().join("proxy.toml");
+    let file = format!(
+        "listen = '127.0.0.1:0'\nworkers = 2\n[[upstreams.server]]\nto = '{url}'\n\
+         [fields]\nvia = 'edge'\n[log]\nfile = 'log'\n[admin]\nlisten = '127.0.0.1:0'\n"
+    );
+    fs::write(&path, file).unwrap();
+    let args = ["proxy", "--config", path.to_str().unwrap(), "--workers", "1", "--events", "poll"];
+    let mut proxy = Running::start(&args);
+    let line = proxy.line();
+    let addr = line.strip_prefix("proxying on http://").and_then(|rest| rest.split_once(' '));
+    let (addr, rest) = addr.unwrap_or_else(|| panic!("{line:?}"));
+    assert!(
+        rest.starts_with("to 1 server (poll, 1 worker, ") && rest.ends_with(" connections)\n"),
+        "{line}"
+    );
+    let line = proxy.line();
+    assert!(
+        line.starts_with("metrics on http://127.0.0.1:") && line.ends_with("/metrics\n"),
+        "{line}"
+    );
+    let answer = get(addr);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nx"), "{answer}");
+    assert!(answer.contains("\r\nVia: 1.1 edge\r\n"), "{answer}");
+    proxy.signal(Signal::TERM);
+    assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
+    // Beside the file that names it.
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(log.contains("\"GET /1b HTTP/1.1\" 200 "), "{log}");
+}
+
+#[test]
+fn what_cannot_be_started_is_refused() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let holder = TcpListener::bind(&taken);
+    refused(&["proxy", "--to", "127.0.0.1:1", "--listen", &taken], &taken);
+    refused(
+        &["proxy", "--to", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", &taken],
+        &taken,
+    );
+    drop(holder);
 }
 
 proptest! {

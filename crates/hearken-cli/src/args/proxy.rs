@@ -34,7 +34,7 @@ Examples:
 
 Prints \"proxying on http://ADDR:PORT to N servers (MECHANISM, N workers, M connections)\" when it is ready.
 SIGTERM or SIGINT: accepts no more, finishes what is in flight within --grace, and exits with 0; a second
-one ends it at once. TIME is as 500ms, 5s, 2m; SIZE in bytes or as 16k, 8M. docs/proxy.md tells of the file.")]
+one ends it at once. SIGHUP: opens the access log anew. SIGUSR1: tells what waits have come to. TIME is as 500ms, 5s, 2m; SIZE in bytes or as 16k, 8M. docs/proxy.md tells of the file.")]
 pub(crate) struct ProxyArgs {
     /// Read settings from FILE, which is TOML (- for stdin)
     #[arg(long, value_name = "FILE")]
