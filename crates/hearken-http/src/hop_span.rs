@@ -11,21 +11,45 @@ pub(crate) struct HopSpan {
     from: usize,
     /// From the end of the last one.
     to: usize,
+    /// Whether a line is among them that may be passed on all the same.
+    has_others: bool,
 }
 
 impl HopSpan {
     /// Takes in a line of so many bytes without its end, behind whose end there are so many.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn add(&mut self, line: usize, after: usize) {
+        self.add_dropped(line, after);
+        self.has_others = true;
+    }
+
+    /// The same of a line that never is passed on.
+    #[inline]
+    pub(crate) fn add_dropped(&mut self, line: usize, after: usize) {
+        let from = line + b"\r\n".len() + after;
         if self.from == 0 {
-            self.from = line + b"\r\n".len() + after;
+            self.from = from;
+        } else {
+            self.has_others |= self.to != from;
         }
         self.to = after;
     }
 
+    /// Whether there are no such lines.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.from == 0
+    }
+
     /// Where the lines are among the `len` bytes that the head was read from.
     #[inline(always)]
-    pub(crate) fn within(self, len: usize) -> Option<Range<usize>> {
-        (self.from > 0).then(|| len.saturating_sub(self.from)..len.saturating_sub(self.to))
+    pub(crate) fn within(&self, len: usize) -> Range<usize> {
+        len.saturating_sub(self.from)..len.saturating_sub(self.to)
+    }
+
+    /// Whether nothing in it is passed on.
+    #[inline(always)]
+    pub(crate) fn is_dropped(&self) -> bool {
+        !self.has_others
     }
 }

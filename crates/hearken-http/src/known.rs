@@ -70,7 +70,14 @@ impl Known {
         self.0 & other.0 != 0
     }
 
-    /// Whether the first field is a Host field as nearly all clients write it, and the only one.
+    /// Whether the first field is a Host field as nearly all clients write it, and the only one, and
+    /// there is neither a body nor an upgrade, nor anything else that is rarely there.
+    #[inline(always)]
+    pub(crate) fn is_simple(self) -> bool {
+        self.0 & (Known::JUDGED.0 | Known::NOMINATES.0) == Known::HOST.0
+    }
+
+    /// Whether the first field is such a Host field.
     #[inline(always)]
     pub(crate) fn host_is_first(self) -> bool {
         self.0 & (Known::HOST.0 | Known::HOST_UNCHECKED.0) == Known::HOST.0
@@ -130,7 +137,7 @@ impl<'b> Gathered<'b> {
                 if self.options.are_too_many() {
                     self.known.insert(Known::TOO_MANY_OPTIONS);
                 }
-                return self.hop_span.add(line.len(), after);
+                return self.hop_span.add_dropped(line.len(), after);
             }
             13 if same_name(name, b"if-none-match") => Known::IF_NONE_MATCH,
             17 if same_name(name, b"if-modified-since") => Known::IF_MODIFIED_SINCE,

@@ -200,6 +200,7 @@ impl<'b> Gathered<'b> {
         match name.len() {
             10 if same_name(name, b"connection") => {
                 self.nominates |= self.options.add(field.value());
+                return self.hop_span.add_dropped(field.line.len(), after);
             }
             14 if same_name(name, b"content-length") => {
                 self.framing.content_length(field.value());

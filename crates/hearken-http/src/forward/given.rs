@@ -16,7 +16,6 @@ pub(super) struct Told<'a> {
 
 impl Told<'_> {
     /// Appends what `rules` ask for.
-    #[inline(always)]
     pub(super) fn write(
         &self,
         rules: &Rules,
@@ -34,19 +33,18 @@ impl Told<'_> {
         }
     }
 
+    /// Appends what we know.
     #[inline(always)]
-    fn x_forwarded(&self, out: &mut Vec<u8>) {
+    pub(super) fn x_forwarded(&self, out: &mut Vec<u8>) {
         if let Some(client) = self.client {
-            out.extend_from_slice(b"X-Forwarded-For: ");
+            out.extend_from_slice(b"\r\nX-Forwarded-For: ");
             address::write(out, client);
-            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\n");
-        } else {
-            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
         }
-        if !self.host.is_empty() {
-            out.extend_from_slice(b"X-Forwarded-Host: ");
+        if self.host.is_empty() {
+            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
+        } else {
+            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: ");
             out.extend_from_slice(self.host);
-            out.extend_from_slice(b"\r\n");
         }
     }
 
@@ -55,7 +53,7 @@ impl Told<'_> {
     #[cold]
     fn append_x_forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
         let start = out.len();
-        out.extend_from_slice(b"X-Forwarded-For: ");
+        out.extend_from_slice(b"\r\nX-Forwarded-For: ");
         let mut list = List { out, is_empty: true };
         if found.x_forwarded_for {
             request.field_values("X-Forwarded-For").for_each(|value| list.add(value));
@@ -66,22 +64,19 @@ impl Told<'_> {
         }
         if list.is_empty {
             out.truncate(start);
-        } else {
-            out.extend_from_slice(b"\r\n");
         }
         if !found.x_forwarded_proto {
-            out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+            out.extend_from_slice(b"\r\nX-Forwarded-Proto: http");
         }
         if !found.x_forwarded_host && !self.host.is_empty() {
-            out.extend_from_slice(b"X-Forwarded-Host: ");
+            out.extend_from_slice(b"\r\nX-Forwarded-Host: ");
             out.extend_from_slice(self.host);
-            out.extend_from_slice(b"\r\n");
         }
     }
 
     #[inline(never)]
     fn forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
-        out.extend_from_slice(b"Forwarded: ");
+        out.extend_from_slice(b"\r\nForwarded: ");
         let mut list = List { out, is_empty: true };
         if found.forwarded {
             // In one that does not close its quotes, ours would be part of a string.
@@ -110,7 +105,6 @@ impl Told<'_> {
             out.extend_from_slice(self.host);
             out.extend_from_slice(quote);
         }
-        out.extend_from_slice(b"\r\n");
     }
 }
 

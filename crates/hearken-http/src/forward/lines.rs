@@ -8,7 +8,7 @@ use crate::framing::MOST_OPTIONS;
 use crate::line::{Field, Line, field_line};
 
 /// Appends the lines of `head` from `from` up to its blank line, those within `span` only if `keep` says
-/// so. What is kept between two that are not is copied together.
+/// so, and without the end of the last. What is kept between two that are not is copied together.
 #[inline(always)]
 pub(super) fn copy<'b>(
     out: &mut Vec<u8>,
@@ -34,7 +34,24 @@ pub(super) fn copy<'b>(
         }
         at = end;
     }
-    out.extend_from_slice(head.get(run..head.len() - b"\r\n".len()).unwrap_or_default());
+    copy_rest(out, head, run);
+}
+
+/// Appends the lines of `head` but for those within `span`, and without the end of the last.
+#[inline(always)]
+pub(super) fn copy_around(out: &mut Vec<u8>, head: &[u8], from: usize, span: Range<usize>) {
+    out.extend_from_slice(head.get(from..span.start).unwrap_or_default());
+    copy_rest(out, head, span.end);
+}
+
+/// Appends the lines of `head` from `run` on, without the end of the last.
+#[inline(always)]
+pub(super) fn copy_rest(out: &mut Vec<u8>, head: &[u8], run: usize) {
+    match head.get(run..head.len().saturating_sub(b"\r\n\r\n".len())) {
+        Some(lines) => out.extend_from_slice(lines),
+        // The last line was dropped; what is written ends with another.
+        None => out.truncate(out.len().saturating_sub(b"\r\n".len())),
+    }
 }
 
 /// The fields that the Connection fields of a head name.

@@ -60,7 +60,8 @@ pub struct Rules {
     x_forwarded: Given,
     forwarded: Given,
     keep_host: bool,
-    /// The Via line for a message that came in HTTP/1.1, and in 1.0, with the blank line behind it.
+    /// The end of the line before, the Via line for a message that came in HTTP/1.1, and in 1.0, and the
+    /// blank line.
     end_11: Box<[u8]>,
     end_10: Box<[u8]>,
 }
@@ -73,13 +74,12 @@ impl Rules {
         let end = |version| {
             let mut end = Vec::new();
             if !via.is_empty() {
-                end.extend_from_slice(b"Via: ");
+                end.extend_from_slice(b"\r\nVia: ");
                 end.extend_from_slice(version);
                 end.push(b' ');
                 received_by(&mut end, via.as_bytes());
-                end.extend_from_slice(b"\r\n");
             }
-            end.extend_from_slice(b"\r\n");
+            end.extend_from_slice(b"\r\n\r\n");
             end.into_boxed_slice()
         };
         Rules { x_forwarded, forwarded, keep_host, end_11: end(b"1.1"), end_10: end(b"1.0") }

@@ -45,27 +45,60 @@ pub(super) struct Found<'b> {
 /// framed as it came.
 pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestTo<'_>) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
-    let at = request.fields_at;
-    // Such a line is passed on as it is, and so is the Host field that nearly always follows it.
-    let is_usual = matches!(request.raw_target, [b'/', ..])
-        && head.first() != Some(&b'\r')
-        && head.get(..at).is_some_and(|line| line.ends_with(b" HTTP/1.1\r\n"))
-        && request.known.host_is_first()
-        && !request.known.has(Known::NOMINATES)
-        && rules.keep_host;
-    let host = match request.host {
-        Some(host) if rules.keep_host => host,
-        _ => to.authority,
-    };
-    let from = if is_usual { 0 } else { first_lines(out, request, host) };
+    let told = Told { client: to.client, host: request.host.unwrap_or_default() };
+    let span = &request.hop_span;
+    // Nearly all need no look at their lines, and no fields but those that tell of the client.
+    let is_simple = rules.keep_host
+        && to.keep_alive
+        && rules.x_forwarded == Given::Replace
+        && rules.forwarded == Given::Remove
+        && request.known.is_simple()
+        && has_usual_line(request, head)
+        && span.is_dropped();
+    if !is_simple {
+        return request_with_care(rules, out, request, to, &told);
+    }
+    if span.is_empty() {
+        lines::copy_rest(out, head, 0);
+    } else {
+        lines::copy_around(out, head, 0, span.within(request.bytes.len()));
+    }
+    told.x_forwarded(out);
+    out.extend_from_slice(rules.end(request.version));
+}
+
+/// Whether the request line is passed on as it came.
+#[inline(always)]
+fn has_usual_line(request: &Request<'_>, head: &[u8]) -> bool {
+    matches!(request.raw_target, [b'/', ..])
+        && matches!(head, [first, ..] if *first != b'\r')
+        && head.get(..request.fields_at).is_some_and(|line| line.ends_with(b".1\r\n"))
+}
+
+/// [`request`], whatever there is.
+#[inline(never)]
+fn request_with_care(
+    rules: &Rules,
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    to: &RequestTo<'_>,
+    told: &Told<'_>,
+) {
+    let head = request.bytes.get(..request.head_len).unwrap_or_default();
+    let known = request.known;
+    let keeps_start = rules.keep_host
+        && known.host_is_first()
+        && !known.has(Known::NOMINATES)
+        && has_usual_line(request, head);
+    let from = if keeps_start { 0 } else { first_lines(rules, out, request, to) };
 
     let mut found = Found::default();
     let upgrades = passes_upgrade(request);
-    let nominated = request.known.has(Known::NOMINATES).then(|| Nominated::of(request.fields()));
+    let nominated = known.has(Known::NOMINATES).then(|| Nominated::of(request.fields()));
     let span = match request.hop_span.within(request.bytes.len()) {
-        Some(span) if nominated.is_none() => span.start.max(from)..span.end,
-        None if nominated.is_none() => head.len()..head.len(),
-        _ => from..head.len(),
+        _ if nominated.is_some() => from..head.len(),
+        _ if request.hop_span.is_empty() => head.len()..head.len(),
+        span => span.start.max(from)..span.end,
     };
     lines::copy(out, head, from, span, |field| {
         let name = name(field.name());
@@ -109,30 +142,35 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
         content_length(out, length);
     }
     if request.body == Body::Chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
     }
     if request.expect_continue {
-        out.extend_from_slice(b"Expect: 100-continue\r\n");
+        out.extend_from_slice(b"\r\nExpect: 100-continue");
     }
     if let (true, Some(left)) = (found.max_forwards, max_forwards(request)) {
-        head::field_u64(out, "Max-Forwards", left.saturating_sub(1));
+        out.extend_from_slice(b"\r\nMax-Forwards: ");
+        head::decimal(out, left.saturating_sub(1));
     }
-    let told = Told { client: to.client, host: request.host.unwrap_or_default() };
     told.write(rules, out, request, &found);
     out.extend_from_slice(match (upgrades, found.trailers, to.keep_alive) {
         (false, false, true) => b"",
-        (false, false, false) => b"Connection: close\r\n",
-        (false, true, true) => b"TE: trailers\r\nConnection: TE\r\n",
-        (false, true, false) => b"TE: trailers\r\nConnection: close, TE\r\n",
-        (true, false, _) => b"Connection: upgrade\r\n",
-        (true, true, _) => b"TE: trailers\r\nConnection: upgrade, TE\r\n",
+        (false, false, false) => b"\r\nConnection: close",
+        (false, true, true) => b"\r\nTE: trailers\r\nConnection: TE",
+        (false, true, false) => b"\r\nTE: trailers\r\nConnection: close, TE",
+        (true, false, _) => b"\r\nConnection: upgrade",
+        (true, true, _) => b"\r\nTE: trailers\r\nConnection: upgrade, TE",
     });
     out.extend_from_slice(rules.end(request.version));
 }
 
 /// Writes the request line and the Host field. Where the lines that follow start.
-#[cold]
-fn first_lines(out: &mut Vec<u8>, request: &Request<'_>, host: &[u8]) -> usize {
+#[inline(never)]
+fn first_lines(
+    rules: &Rules,
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    to: &RequestTo<'_>,
+) -> usize {
     out.extend_from_slice(request.method.as_bytes());
     out.push(b' ');
     match request.target() {
@@ -151,7 +189,10 @@ fn first_lines(out: &mut Vec<u8>, request: &Request<'_>, host: &[u8]) -> usize {
         }
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(host);
+    out.extend_from_slice(match request.host {
+        Some(host) if rules.keep_host => host,
+        _ => to.authority,
+    });
     out.extend_from_slice(b"\r\n");
     let fields = request.bytes.get(request.fields_at..).unwrap_or_default();
     match field_line(fields) {
@@ -166,12 +207,11 @@ fn first_lines(out: &mut Vec<u8>, request: &Request<'_>, host: &[u8]) -> usize {
 #[cold]
 pub(super) fn content_length(out: &mut Vec<u8>, digits: &[u8]) {
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
-    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(b"\r\nContent-Length: ");
     out.extend_from_slice(match digits.get(zeros..) {
         Some(digits @ [_, ..]) => digits,
         _ => b"0",
     });
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Whether an Upgrade field is passed on. To HTTP/2 none is: that is for the one connection only, and

@@ -39,14 +39,28 @@ pub fn response(
         }
         (body, _) => body,
     };
-    copy(out, response, false);
+    let head = response.bytes.get(..response.head_len).unwrap_or_default();
+    let span = &response.hop_span;
+    // Most have nothing to be dropped but their Connection field.
+    let is_simple = span.is_dropped()
+        && !response.nominates
+        && response.status >= 200
+        && response.status != 204
+        && has_usual_line(head);
+    if !is_simple {
+        copy(out, response, head, false);
+    } else if span.is_empty() {
+        lines::copy_rest(out, head, 0);
+    } else {
+        lines::copy_around(out, head, 0, span.within(response.bytes.len()));
+    }
     if body == ResponseBody::Chunked {
-        out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
     }
     if !to.keep_alive || body == ResponseBody::UntilClose {
-        out.extend_from_slice(b"Connection: close\r\n");
+        out.extend_from_slice(b"\r\nConnection: close");
     } else if to.version == Version::Http10 {
-        out.extend_from_slice(b"Connection: keep-alive\r\n");
+        out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
     out.extend_from_slice(rules.end(response.version));
     body
@@ -54,31 +68,37 @@ pub fn response(
 
 /// Appends the head of an interim response, 1xx but 101.
 pub fn interim(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
-    copy(out, response, false);
+    let head = response.bytes.get(..response.head_len).unwrap_or_default();
+    copy(out, response, head, false);
     out.extend_from_slice(rules.end(response.version));
 }
 
 /// Appends the head of a 101, with its Upgrade field.
 pub fn switching(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
-    copy(out, response, true);
-    out.extend_from_slice(b"Connection: upgrade\r\n");
+    let head = response.bytes.get(..response.head_len).unwrap_or_default();
+    copy(out, response, head, true);
+    out.extend_from_slice(b"\r\nConnection: upgrade");
     out.extend_from_slice(rules.end(response.version));
 }
 
-/// Writes the status line and the fields that are passed on.
+/// Whether the status line is passed on as it came.
 #[inline(always)]
-fn copy(out: &mut Vec<u8>, response: &Response<'_>, upgrades: bool) {
-    let head = response.bytes.get(..response.head_len).unwrap_or_default();
-    let is_usual = head.starts_with(b"HTTP/1.1 ") && head.get(b"HTTP/1.1 200".len()) == Some(&b' ');
-    let from = if is_usual { 0 } else { status_line(out, response) };
+fn has_usual_line(head: &[u8]) -> bool {
+    head.starts_with(b"HTTP/1.1 ") && head.get(b"HTTP/1.1 200".len()) == Some(&b' ')
+}
 
+/// Writes the status line and the fields that are passed on, whatever there is, without the end of the
+/// last line.
+#[inline(never)]
+fn copy(out: &mut Vec<u8>, response: &Response<'_>, head: &[u8], upgrades: bool) {
+    let from = if has_usual_line(head) { 0 } else { status_line(out, response) };
     // These have no body, and are not to tell of one: RFC 9110 section 8.6, RFC 9112 section 6.1.
     let has_length = !matches!(response.status, 100..=199 | 204);
     let nominated = response.nominates.then(|| Nominated::of(response.fields()));
     let span = match response.hop_span.within(response.bytes.len()) {
         _ if nominated.is_some() || !has_length => response.fields_at..head.len(),
-        Some(span) => span,
-        None => head.len()..head.len(),
+        _ if response.hop_span.is_empty() => head.len()..head.len(),
+        span => span,
     };
     let mut length = None;
     lines::copy(out, head, from, span, |field| match name(field.name()) {

@@ -1,0 +1,85 @@
+//! Passes one head on many times, to be run under a profiler that counts instructions.
+//!
+//! `forward_cost small|browser|response|chunked [times]`; with `parse-` before it, the head is also read
+//! each time.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
+use hearken_http::{Limits, Method, RequestParser, ResponseParser, Version};
+
+const SMALL: &[u8] = b"GET /1k HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
+const BROWSER: &[u8] = b"GET /static/css/site.css?v=20240101 HTTP/1.1\r\n\
+    Host: www.example.org\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\
+    Accept: text/css,*/*;q=0.1\r\n\
+    Accept-Language: en-US,en;q=0.5\r\n\
+    Accept-Encoding: gzip, deflate, br, zstd\r\n\
+    Referer: https://www.example.org/index.html\r\n\
+    Connection: keep-alive\r\n\
+    Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\
+    If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    If-None-Match: \"5f3e-0123456789abc\"\r\n\r\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
+    Server: nginx/1.22.1\r\n\
+    Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    Content-Type: application/octet-stream\r\n\
+    Content-Length: 1024\r\n\
+    Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    Connection: keep-alive\r\n\
+    ETag: \"5f3e0123-400\"\r\n\
+    Accept-Ranges: bytes\r\n\r\n";
+const CHUNKED: &[u8] = b"HTTP/1.1 200 OK\r\n\
+    Server: nginx/1.22.1\r\n\
+    Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+    Content-Type: text/html\r\n\
+    Transfer-Encoding: chunked\r\n\
+    Connection: keep-alive\r\n\r\n";
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_default();
+    let times: u32 = arguments.next().and_then(|times| times.parse().ok()).unwrap_or(10_000_000);
+    let rules = Rules::new("hearken", Given::Replace, Given::Remove, true);
+    let limits = Limits::default();
+    let mut out = Vec::with_capacity(4096);
+    let start = Instant::now();
+    let parses = what.starts_with("parse-");
+    match what.trim_start_matches("parse-") {
+        head @ ("response" | "chunked") => {
+            let bytes = if head == "chunked" { CHUNKED } else { RESPONSE };
+            let to = ResponseTo { version: Version::Http11, keep_alive: true };
+            let mut parser = ResponseParser::new();
+            let Ok(Some(mut response)) = parser.parse(bytes, Method::Get, &limits) else { return };
+            for _ in 0..times {
+                if parses {
+                    match parser.parse(black_box(bytes), Method::Get, &limits) {
+                        Ok(Some(parsed)) => response = parsed,
+                        _ => return,
+                    }
+                }
+                out.clear();
+                black_box(forward::response(&rules, &mut out, black_box(&response), &to));
+            }
+        }
+        head => {
+            let bytes = if head == "browser" { BROWSER } else { SMALL };
+            let client = Some([192, 168, 10, 20].into());
+            let to = RequestTo { authority: b"127.0.0.1:9000", client, keep_alive: true };
+            let mut parser = RequestParser::new();
+            let Ok(Some(mut request)) = parser.parse(bytes, &limits) else { return };
+            for _ in 0..times {
+                if parses {
+                    match parser.parse(black_box(bytes), &limits) {
+                        Ok(Some(parsed)) => request = parsed,
+                        _ => return,
+                    }
+                }
+                out.clear();
+                forward::request(&rules, &mut out, black_box(&request), black_box(&to));
+            }
+        }
+    }
+    println!("{:?} each", start.elapsed() / times);
+}
