@@ -1,6 +1,7 @@
-//! Requests that two readers could take apart differently, each with the status it must get.
+//! Messages that two readers could take apart differently: requests with the status each must get, and
+//! responses.
 
-use hearken_http::{Body, Limits, RequestParser};
+use hearken_http::{Body, Limits, Method, RequestParser, ResponseParser};
 
 /// The status a request is refused with; 200 when it is accepted, 100 when it is incomplete.
 fn status(bytes: &[u8]) -> u16 {
@@ -335,4 +336,110 @@ fn framing_is_what_the_fields_say() {
         assert_eq!(parsed.body, want);
         assert_eq!(parsed.head_len, request.len());
     }
+}
+
+#[test]
+fn connection_options_are_bounded() {
+    let options = |count: usize| vec!["x"; count].join(",");
+    check_fields(&[
+        (&format!("Connection: {}", options(32)), 200),
+        (&format!("Connection: {}", options(33)), 400),
+        (&format!("Connection: {}\r\nConnection: {}", options(16), options(16)), 200),
+        (&format!("Connection: {}\r\nConnection: {}", options(16), options(17)), 400),
+        (&format!("Connection: {}", ",".repeat(40)), 400),
+        (&"Connection: close\r\n".repeat(33).trim_end(), 400),
+    ]);
+}
+
+/// Whether the response with these fields, to a request of this method, is taken.
+fn takes(method: Method<'_>, status: &str, fields: &str) -> bool {
+    let bytes = format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n");
+    match ResponseParser::new().parse(bytes.as_bytes(), method, &Limits::default()) {
+        Ok(Some(response)) => {
+            assert_eq!(response.head_len, bytes.len());
+            true
+        }
+        Ok(None) => panic!("{bytes:?} is incomplete"),
+        Err(_) => false,
+    }
+}
+
+/// Doubt about where a response ends is an error also where it has no body: who reads it next may not
+/// know to what it is the answer.
+#[test]
+fn responses() {
+    for (fields, want) in [
+        ("Content-Length: 5", true),
+        ("Content-Length: 0005", true),
+        ("Transfer-Encoding: chunked", true),
+        ("Content_Length: 5", true),
+        ("Content-Length: 5\r\nContent-Length: 5", false),
+        ("Content-Length: 5\r\nContent-Length: 6", false),
+        ("Content-Length: 5, 5", false),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", false),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 5", false),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", false),
+        ("Transfer-Encoding: gzip, chunked", false),
+        ("Transfer-Encoding: identity", false),
+        ("Transfer-Encoding: \u{b}chunked", false),
+        ("Transfer-Encoding:", false),
+        ("Content-Length:", false),
+        ("Content-Length: -1", false),
+        ("Content-Length: +5", false),
+        ("Content-Length: 0x5", false),
+        ("Content-Length: 99999999999999999999", false),
+        ("Content-Length : 5", false),
+        ("Content-Length\t: 5", false),
+        (" Content-Length: 5", false),
+        ("X: a\r\n Content-Length: 5", false),
+        ("X: a\r\n\tb", false),
+        ("X: a\rContent-Length: 5", false),
+        ("X: a\nContent-Length: 5", false),
+        ("X: a\0b", false),
+        ("X: a\u{7f}", false),
+        ("X\0: a", false),
+        ("X Y: a", false),
+        (": a", false),
+        ("X", false),
+        ("X: a\r", false),
+    ] {
+        for (method, status) in
+            [(Method::Get, "200 OK"), (Method::Head, "200 OK"), (Method::Get, "304 Not Modified")]
+        {
+            assert_eq!(takes(method, status, fields), want, "{method:?} {status} {fields:?}");
+        }
+        // One without a body that tells of none.
+        if !want {
+            assert!(!takes(Method::Get, "204 No Content", fields), "204 {fields:?}");
+            assert!(!takes(Method::Get, "100 Continue", fields), "100 {fields:?}");
+        }
+    }
+    for (status, want) in [
+        ("200 O\rK", false),
+        ("200 O\0K", false),
+        ("200 O\nK", false),
+        ("200\tOK", false),
+        ("0200 OK", false),
+        ("200 OK", true),
+    ] {
+        assert_eq!(takes(Method::Get, status, "A: b"), want, "{status:?}");
+    }
+}
+
+#[test]
+fn what_follows_a_response_without_a_body_is_not_believed() {
+    for fields in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        assert!(!takes(Method::Get, "100 Continue", fields), "{fields}");
+        assert!(!takes(Method::Get, "101 Switching Protocols", fields), "{fields}");
+        let bytes = format!("HTTP/1.1 204 No Content\r\n{fields}\r\n\r\n");
+        let mut parser = ResponseParser::new();
+        let response = parser.parse(bytes.as_bytes(), Method::Get, &Limits::default());
+        assert!(!response.unwrap().unwrap().keep_alive, "{fields}");
+    }
+    assert!(takes(Method::Get, "100 Continue", "Content-Length: 0"));
+    let bytes = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n";
+    let response = ResponseParser::new().parse(bytes, Method::Get, &Limits::default());
+    assert!(response.unwrap().unwrap().keep_alive);
+    let options = vec!["x"; 33].join(",");
+    assert!(!takes(Method::Get, "200 OK", &format!("Connection: {options}")));
 }
