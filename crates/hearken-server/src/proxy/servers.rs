@@ -231,6 +231,13 @@ impl Servers {
         }
     }
 
+    /// Notes why it could not be checked.
+    pub(super) fn note(&self, server: usize, reason: String) {
+        if let Some(shared) = self.servers.get(server) {
+            *lock(&shared.last_failure) = Some(reason);
+        }
+    }
+
     /// Whether it is down by its checks. One that is up again has no pause left.
     pub fn set_down(&self, server: usize, down: bool) {
         let Some(shared) = self.servers.get(server) else { return };

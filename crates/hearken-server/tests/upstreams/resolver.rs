@@ -14,21 +14,12 @@ use hearken_server::proxy::config::{Address, Server, Upstreams};
 use hearken_server::proxy::resolver::{Asked, Lookups, Resolver};
 use hearken_server::proxy::servers::{Servers, State};
 
-use crate::support::at;
+use crate::support::{at, until};
 
 const LONG: Duration = Duration::from_secs(60);
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
-}
-
-/// Waits for something that happens in another thread.
-fn until(what: &str, mut happens: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !happens() {
-        assert!(start.elapsed() < LONG, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The next answers, at `now`: the ticket, and what was found, or why nothing was.

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hearken::timer::Time;
 use hearken_server::proxy::balance::{Balancer, Pick, Tried};
@@ -68,4 +69,13 @@ pub(crate) fn tried(servers: &[usize]) -> Tried {
         tried.insert(server);
     }
     tried
+}
+
+/// Waits for something that happens in another thread.
+pub(crate) fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happens() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -199,6 +199,8 @@ mod tests {
     use super::{NAMES, remember};
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8))]
+
         /// However many names come, good or bad: so many are kept, and the last is one of them.
         #[test]
         fn the_cache_is_bounded(names in prop::collection::vec((0_u32..3000, any::<bool>()), 3000)) {
