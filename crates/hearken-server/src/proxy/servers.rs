@@ -6,24 +6,19 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hearken::timer::Time;
 
-use super::config::{Address, Upstreams};
+use super::config::Upstreams;
 
-use Ordering::{AcqRel, Acquire, Relaxed, Release};
+mod passive;
+mod shared;
 
-/// An administrator has it drained.
-const DRAINING: u8 = 1;
-/// An administrator has turned it off.
-const OFF: u8 = 2;
-/// It has failed its checks.
-const UNWELL: u8 = 4;
-/// Its name has no address.
-const NO_ADDRESS: u8 = 8;
+use shared::{At, DRAINING, NO_ADDRESS, OFF, Shared, UNWELL};
+pub(super) use shared::{Places, Tally};
 
 /// How a server is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,49 +80,6 @@ pub struct Servers {
     slow_start: u64,
     /// One for each balancer there was.
     tallies: Mutex<Vec<Arc<[Tally]>>>,
-}
-
-/// What one worker counts of a server. Nobody else writes it.
-#[repr(align(64))]
-#[derive(Default)]
-pub(super) struct Tally {
-    pub(super) requests: AtomicU64,
-    pub(super) failures: AtomicU64,
-    pub(super) retries: AtomicU64,
-    pub(super) in_flight: AtomicU64,
-}
-
-struct Shared {
-    name: Box<str>,
-    authority: Box<str>,
-    address: At,
-    /// Why it gets nothing, but for a pause.
-    flags: AtomicU8,
-    /// How many failures there were since something went well. Never 0 for long while it is paused:
-    /// what goes well is looked into only if it is not, which costs one load otherwise.
-    failures: AtomicU32,
-    /// Until when it is paused; 0 if it is not. Once that is over it is on trial.
-    paused_until: AtomicU64,
-    /// Whether a trial is in flight.
-    trial: AtomicBool,
-    /// Since when it is up again; 0 if it has been up from the start.
-    up_since: AtomicU64,
-    checks_ok: AtomicU64,
-    checks_failed: AtomicU64,
-    last_failure: Mutex<Option<String>>,
-}
-
-enum At {
-    Inet(SocketAddr),
-    Name(Mutex<Arc<[SocketAddr]>>),
-    Unix(Arc<Path>),
-}
-
-/// Where a server can be reached.
-#[derive(Clone)]
-pub(super) enum Places {
-    Inet(Arc<[SocketAddr]>),
-    Unix(Arc<Path>),
 }
 
 /// What a balancer goes by.
@@ -345,124 +297,8 @@ impl Servers {
         }
     }
 
-    /// A request went well. That ends a trial, but not a pause, as it may have begun before that;
-    /// unless the server is used all the same, as there is no `other`.
-    #[inline(always)]
-    pub(super) fn well(&self, server: usize, now: Time, other: bool) {
-        let shared = &self.servers[server];
-        if shared.failures.load(Relaxed) != 0 {
-            self.well_again(shared, now, other);
-        }
-    }
-
-    #[cold]
-    fn well_again(&self, shared: &Shared, now: Time, other: bool) {
-        let until = shared.paused_until.load(Relaxed);
-        if until == 0 {
-            // One that was paused meanwhile would not get up again without: see `Shared::failures`.
-            shared.failures.swap(0, AcqRel);
-            if shared.paused_until.load(Relaxed) != 0 {
-                shared.failures.store(1, Release);
-            }
-        } else if until <= now.as_nanos() || !other {
-            shared.come_back(now);
-            self.changed();
-        }
-    }
-
-    /// A request failed. Whether there are others to use is as in [`well`](Servers::well).
-    #[cold]
-    pub(super) fn failed(&self, server: usize, now: Time, other: bool) {
-        if self.failures == 0 {
-            return;
-        }
-        let shared = &self.servers[server];
-        let until = shared.paused_until.load(Acquire);
-        let pauses = if until == 0 {
-            let count = |failures: u32| Some(failures.saturating_add(1));
-            let before = shared.failures.fetch_update(Relaxed, Relaxed, count);
-            before.unwrap_or_default() >= self.failures - 1
-        } else {
-            until <= now.as_nanos() || !other
-        };
-        let next = now.as_nanos().saturating_add(self.pause).max(1);
-        // Who comes second has failed at the same time.
-        if pauses && shared.paused_until.compare_exchange(until, next, AcqRel, Relaxed).is_ok() {
-            shared.failures.store(self.failures, Release);
-            self.changed();
-        }
-    }
-
-    /// Begins a trial, if its pause is over and none is in flight.
-    pub(super) fn begin_trial(&self, server: usize, now: Time) -> bool {
-        let shared = &self.servers[server];
-        if shared.trial.load(Relaxed) || shared.trial.swap(true, Acquire) {
-            return false;
-        }
-        // One that ended just now may have decided what becomes of it.
-        let until = shared.paused_until.load(Relaxed);
-        let begins = until != 0 && until <= now.as_nanos();
-        if !begins {
-            self.end_trial(server);
-        }
-        begins
-    }
-
-    /// The trial is over, once what came of it was told.
-    pub(super) fn end_trial(&self, server: usize) {
-        self.servers[server].trial.store(false, Release);
-    }
-
     fn changed(&self) {
         self.version.fetch_add(1, Release);
-    }
-}
-
-impl Shared {
-    fn new(address: &Address) -> Shared {
-        let port = |port: u16| if port == 80 { String::new() } else { format!(":{port}") };
-        let (name, authority, at) = match address {
-            Address::Inet(addr @ SocketAddr::V4(v4)) => {
-                let host = v4.ip().to_string();
-                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
-            }
-            Address::Inet(addr @ SocketAddr::V6(v6)) => {
-                let host = format!("[{}]", v6.ip());
-                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
-            }
-            Address::Name(host, number) => (
-                format!("{host}:{number}"),
-                host.clone() + &port(*number),
-                At::Name(Mutex::new(Arc::default())),
-            ),
-            Address::Unix(path) => (
-                format!("unix:{}", path.display()),
-                "localhost".to_owned(),
-                At::Unix(path.as_path().into()),
-            ),
-        };
-        let named = matches!(at, At::Name(_));
-        Shared {
-            name: name.into(),
-            authority: authority.into(),
-            address: at,
-            flags: AtomicU8::new(if named { NO_ADDRESS } else { 0 }),
-            failures: AtomicU32::new(0),
-            paused_until: AtomicU64::new(0),
-            trial: AtomicBool::new(false),
-            up_since: AtomicU64::new(0),
-            checks_ok: AtomicU64::new(0),
-            checks_failed: AtomicU64::new(0),
-            last_failure: Mutex::new(named.then(|| "its name was not looked up yet".to_owned())),
-        }
-    }
-
-    /// Nothing is held against it any more, and its slow start begins.
-    fn come_back(&self, now: Time) {
-        self.up_since.store(now.as_nanos().max(1), Relaxed);
-        // In this order: see `Shared::failures`.
-        self.failures.store(0, Relaxed);
-        self.paused_until.store(0, Release);
     }
 }
 
