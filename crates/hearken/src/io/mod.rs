@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,11 +43,14 @@ pub struct ListenOptions {
     /// half-open ones, of which there may be as many as the backlog: where many connect and say
     /// nothing, others have to wait. Nothing is kept back for zero.
     pub defer: Duration,
+    /// Whether [`Io::accepted_from`] is to tell who connects. It comes with the connection, but where
+    /// the kernel accepts by itself: [`uring`] makes a call for each.
+    pub peers: bool,
 }
 
 impl Default for ListenOptions {
     fn default() -> ListenOptions {
-        ListenOptions { backlog: 65_535, reuse_port: false, defer: Duration::ZERO }
+        ListenOptions { backlog: 65_535, reuse_port: false, defer: Duration::ZERO, peers: false }
     }
 }
 
@@ -148,6 +152,9 @@ pub enum What {
 /// **Listeners** accept while they are started. Accepted sockets are non-blocking and
 /// close-on-exec, and send small messages at once (`TCP_NODELAY`).
 ///
+/// **Unix sockets** are streams like the others, with what TCP alone has left out: they have no
+/// address of IP, and for want of a reset [`abort`](Io::abort) merely closes them.
+///
 /// **Receiving** is a stream of [`What::Received`] while the connection is
 /// [started](Io::start). After [`stop`](Io::stop) at most what was under way still comes; what the
 /// peer sends then stays in its sockets. A buffer is lent only when there are bytes for it. If
@@ -170,6 +177,19 @@ pub trait Io {
     /// The kernel's: address in use or not available, no permission, out of descriptors.
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token>;
 
+    /// Listens on a Unix socket, which it makes at `path`, not yet started. Closing leaves the file there.
+    ///
+    /// # Errors
+    /// The kernel's: there is something at `path` already (`AddrInUse`), no permission, out of
+    /// descriptors; `InvalidInput` for a path that is empty, or longer than the 108 bytes that there are.
+    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token>;
+
+    /// Who has connected, of the [`What::Accepted`] that [`next`](Io::next) has returned last, if its
+    /// listener was [asked](ListenOptions::peers) to tell.
+    fn accepted_from(&self) -> Option<SocketAddr> {
+        None
+    }
+
     /// Makes room for so many connections, so that tables need not be moved, and copied, as they grow. It
     /// takes memory only as that is used. One that accepts ahead of its caller takes care that there
     /// are no more.
@@ -182,6 +202,15 @@ pub trait Io {
     /// # Errors
     /// The kernel's, where it refuses at once: out of descriptors or ports, no such source address.
     fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token>;
+
+    /// Begins to connect to the Unix socket at `path`; ends in [`What::Connected`].
+    ///
+    /// # Errors
+    /// The kernel's, all of them at once: nobody listens (`ConnectionRefused`), or there is nothing
+    /// (`NotFound`), or too many wait to be accepted there (`WouldBlock`, of which no readiness tells:
+    /// to try again is the caller's to time); no permission, out of descriptors; `InvalidInput` for a
+    /// path as in [`listen_unix`](Io::listen_unix).
+    fn connect_unix(&mut self, path: &Path) -> io::Result<Token>;
 
     /// Starts to accept, or to receive; nothing where receiving has ended or failed.
     fn start(&mut self, on: Token);
@@ -231,13 +260,14 @@ pub trait Io {
     /// early. O(1), cheapest where it moves to a later time.
     fn set_deadline(&mut self, on: Token, deadline: Option<Time>);
 
-    /// How many bytes of what was sent on the connection its peer's host has acknowledged.
+    /// How many bytes of what was sent on the connection its peer's host has acknowledged; of a Unix
+    /// socket, at least how many its peer has received.
     fn delivered(&self, on: Token) -> u64;
 
     /// The address of this side.
     ///
     /// # Errors
-    /// The kernel's; `NotConnected` if the token is no more.
+    /// The kernel's; `NotConnected` if the token is no more, `Unsupported` if it is a Unix socket.
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr>;
 
     /// The address of the other side.

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -67,6 +68,8 @@ pub struct ReadinessIo<M: Mechanism> {
     undeclared: Vec<Token>,
     /// What waits for a buffer.
     starved: VecDeque<Token>,
+    /// Whose connection was accepted last, if that was asked for.
+    accepted_from: Option<SocketAddr>,
 }
 
 impl<M: Mechanism> ReadinessIo<M> {
@@ -119,6 +122,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             later: VecDeque::new(),
             undeclared: Vec::new(),
             starved: VecDeque::new(),
+            accepted_from: None,
             policy: Policy { turn_bytes: policy.turn_bytes.max(1), ..policy },
         })
     }
@@ -152,7 +156,16 @@ impl<M: Mechanism> ReadinessIo<M> {
 impl<M: Mechanism> Io for ReadinessIo<M> {
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
         let fd = sockets::listening(addr, options)?;
-        Ok(self.adopt(fd, State::LISTENER))
+        let peers = if options.peers { State::PEERS } else { State::empty() };
+        Ok(self.adopt(fd, State::LISTENER | peers))
+    }
+
+    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token> {
+        Ok(self.adopt(sockets::listening_at(path, backlog)?, State::LISTENER))
+    }
+
+    fn accepted_from(&self) -> Option<SocketAddr> {
+        self.accepted_from
     }
 
     fn reserve(&mut self, connections: usize) {
@@ -170,6 +183,12 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let token = self.adopt(fd, State::CONNECTING | self.newborn);
         self.declare_later(token);
         Ok(token)
+    }
+
+    fn connect_unix(&mut self, path: &Path) -> io::Result<Token> {
+        let on = self.adopt(sockets::connected_to(path)?, self.newborn);
+        self.done.push_back(Completion { on, what: What::Connected(Ok(())) });
+        Ok(on)
     }
 
     fn start(&mut self, on: Token) {

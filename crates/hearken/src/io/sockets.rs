@@ -3,16 +3,22 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags};
+use rustix::net::{SocketType, sockopt};
 
 use super::ListenOptions;
 use crate::sys;
 
 /// A socket for a stream to or from `addr`.
 fn stream(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    of_family(if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
+}
+
+fn of_family(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
@@ -48,6 +54,58 @@ pub(super) fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Re
     Ok(fd)
 }
 
+/// A Unix socket that listens at `path`.
+pub(super) fn listening_at(path: &Path, backlog: u32) -> io::Result<OwnedFd> {
+    let addr = at(path)?;
+    let fd = of_family(AddressFamily::UNIX)?;
+    net::bind(&fd, &addr)?;
+    net::listen(&fd, i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(fd)
+}
+
+/// A Unix socket that is connected to the one at `path`: that never takes time.
+pub(super) fn connected_to(path: &Path) -> io::Result<OwnedFd> {
+    let addr = at(path)?;
+    let fd = of_family(AddressFamily::UNIX)?;
+    loop {
+        match net::connect(&fd, &addr) {
+            Ok(()) => return Ok(fd),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let full = "as many as may (its backlog) wait to be accepted there (EAGAIN)";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, full));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// The address of the Unix socket at `path`.
+fn at(path: &Path) -> io::Result<SocketAddrUnix> {
+    let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
+    if path.as_os_str().is_empty() {
+        return Err(invalid("a Unix socket's path is empty"));
+    }
+    SocketAddrUnix::new(path).map_err(|errno| match errno {
+        Errno::NAMETOOLONG => invalid("a Unix socket's path has at most 108 bytes"),
+        _ => invalid("a Unix socket's path has a zero byte"),
+    })
+}
+
+/// Accepts a connection; its peer's address comes with it if that is wanted, and is one of IP.
+#[inline]
+pub(super) fn accept(
+    listener: impl AsFd,
+    peers: bool,
+) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    if !peers {
+        return net::accept_with(listener, flags).map(|fd| (fd, None));
+    }
+    let (fd, addr) = net::acceptfrom_with(listener, flags)?;
+    Ok((fd, addr.and_then(|addr| addr.try_into().ok())))
+}
+
 /// Ends the sending side of a connection.
 pub(super) fn shutdown(fd: Option<impl AsFd>) {
     if let Some(fd) = fd {
@@ -71,11 +129,20 @@ pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
 
 /// The address of this side.
 pub(super) fn local_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
-    Ok(net::getsockname(fd.ok_or(io::ErrorKind::NotConnected)?)?.try_into()?)
+    of_ip(Some(net::getsockname(fd.ok_or(io::ErrorKind::NotConnected)?)?))
 }
 
 /// The address of the other side.
 pub(super) fn peer_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
-    let addr = net::getpeername(fd.ok_or(io::ErrorKind::NotConnected)?)?;
-    Ok(addr.ok_or(io::ErrorKind::NotConnected)?.try_into()?)
+    of_ip(net::getpeername(fd.ok_or(io::ErrorKind::NotConnected)?)?)
+}
+
+fn of_ip(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
+    let addr = addr.ok_or(io::ErrorKind::NotConnected)?;
+    addr.try_into().map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::Unsupported,
+            "it is a Unix socket, which has no address of IP",
+        )
+    })
 }

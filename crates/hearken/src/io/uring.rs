@@ -38,6 +38,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -202,6 +203,8 @@ pub struct UringIo {
     later: VecDeque<Token>,
     /// Accepted for listeners that had been stopped.
     kept: VecDeque<(Token, OwnedFd)>,
+    /// Whose connection was accepted last, if that was asked for.
+    accepted_from: Option<SocketAddr>,
     counters: Counters,
     /// What ended its use.
     failed: Option<io::Error>,
@@ -281,6 +284,7 @@ impl UringIo {
             turn: VecDeque::new(),
             later: VecDeque::new(),
             kept: VecDeque::new(),
+            accepted_from: None,
             counters: Counters::default(),
             failed: None,
         })
@@ -318,7 +322,17 @@ impl UringIo {
 impl Io for UringIo {
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
         let fd = self.with_descriptor(|| sockets::listening(addr, options))?;
+        let peers = if options.peers { State::PEERS } else { State::empty() };
+        Ok(self.sockets.insert(fd, State::LISTENER | peers))
+    }
+
+    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::listening_at(path, backlog))?;
         Ok(self.sockets.insert(fd, State::LISTENER))
+    }
+
+    fn accepted_from(&self) -> Option<SocketAddr> {
+        self.accepted_from
     }
 
     fn reserve(&mut self, connections: usize) {
@@ -339,6 +353,13 @@ impl Io for UringIo {
             sending::request(on.slot()),
             Sqe::poll(raw, PollFlags::OUT.bits().into(), false),
         );
+        Ok(on)
+    }
+
+    fn connect_unix(&mut self, path: &Path) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::connected_to(path))?;
+        let on = self.sockets.insert(fd, State::empty());
+        self.done.push_back(Completion { on, what: What::Connected(Ok(())) });
         Ok(on)
     }
 

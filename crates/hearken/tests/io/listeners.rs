@@ -146,3 +146,25 @@ pub(crate) fn closed_with_connections_waiting<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.seen(waiting).failed, Some(ErrorKind::ConnectionReset));
     assert!(net.accepted.is_empty());
 }
+
+/// Who connects is told with each connection, of a listener that was asked to.
+pub(crate) fn who_connects<I: Io>(case: &Case<'_, I>) {
+    let mut net = Net::new(case);
+    let options = ListenOptions { peers: true, ..ListenOptions::default() };
+    let asked = net.io.listen(loopback(), &options).unwrap();
+    let addr = net.io.local_addr(asked).unwrap();
+    net.io.start(asked);
+    for round in 1..4 {
+        let (one, other) = (net.io.connect(addr, None), net.io.connect(net.addr, None));
+        one.and(other).unwrap();
+        let mut told = 0;
+        net.drive("both are accepted", |net, on, kind| {
+            if let Kind::Accepted(connection) = kind {
+                let peer = net.io.peer_addr(connection).ok().filter(|_| on == asked);
+                assert_eq!(net.io.accepted_from(), peer, "in round {round}");
+                told += 1;
+            }
+            told == 2
+        });
+    }
+}

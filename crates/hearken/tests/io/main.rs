@@ -24,6 +24,7 @@ mod sending;
 #[path = "../suite/mod.rs"]
 mod suite;
 mod turns;
+mod unix;
 mod uring;
 
 /// What is put through the clauses.
@@ -63,6 +64,7 @@ clauses! {
         in_turns
         nothing_while_stopped
         stopped_amid_accepting
+        who_connects
         closed_with_connections_waiting;
     receiving:
         one_byte
@@ -111,6 +113,15 @@ clauses! {
         slots_return
         aborted
         counted;
+    unix:
+        streams
+        streams_of_the_standard_library
+        half_closed
+        nothing_there
+        bad_paths
+        full_backlog
+        used_before_it_is_told
+        aborted;
     deadlines:
         never_early
         moved

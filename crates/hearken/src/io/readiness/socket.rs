@@ -52,6 +52,8 @@ bitflags::bitflags! {
         const STARVED = 512;
         /// Nothing more is received: the end was told, or a failure.
         const ENDED = 1024;
+        /// Of a listener: it is to tell who connects.
+        const PEERS = 2048;
     }
 }
 

@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SocketFlags, sockopt};
+use rustix::net::{self, RecvFlags, sockopt};
 
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
-use crate::io::{Completion, Outgoing, What};
+use crate::io::{Completion, Outgoing, What, sockets};
 use crate::mechanism::Mechanism;
 use crate::waker::Wakeups;
 
@@ -201,8 +201,8 @@ impl<M: Mechanism> ReadinessIo<M> {
         let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
         let (fd, socket) = self.socket(on)?;
         let what = loop {
-            match net::accept_with(fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(accepted) => {
+            match sockets::accept(fd, socket.state.contains(State::PEERS)) {
+                Ok((accepted, from)) => {
                     socket.used += 1;
                     let spent = socket.used >= limit;
                     // More may be waiting; in front, so that what was accepted comes after.
@@ -212,6 +212,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                         socket.state.insert(State::QUEUED);
                         self.turn.push_front(on);
                     }
+                    self.accepted_from = from;
                     let state = match self.policy.order {
                         Order::TryFirst => State::READABLE,
                         Order::WaitFirst => State::empty(),

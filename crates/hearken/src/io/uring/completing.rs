@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, SocketFlags};
 
 use super::UringIo;
 use super::buffers::Provided;
@@ -193,6 +192,8 @@ impl UringIo {
     }
 
     fn welcome(&mut self, on: Token, accepted: OwnedFd) -> Completion {
+        let peers = self.sockets.get(on).is_some_and(|on| on.state.contains(State::PEERS));
+        self.accepted_from = peers.then(|| sockets::peer_addr(Some(&accepted)).ok()).flatten();
         let connection = self.sockets.insert(accepted, State::empty());
         Completion { on, what: What::Accepted(connection) }
     }
@@ -232,13 +233,10 @@ impl UringIo {
         let accepted = match self.kept.iter().position(|(of, _)| *of == on) {
             Some(at) => self.kept.remove(at).map(|(_, accepted)| accepted)?,
             None if armed || !self.is_careful() => return None,
-            None => {
-                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                match net::accept_with(self.sockets.fd(on)?, flags) {
-                    Ok(accepted) => accepted,
-                    Err(errno) => return self.on_accept_failed(on, errno),
-                }
-            }
+            None => match sockets::accept(self.sockets.fd(on)?, false) {
+                Ok((accepted, _)) => accepted,
+                Err(errno) => return self.on_accept_failed(on, errno),
+            },
         };
         self.accepts = self.accepts.saturating_sub(1);
         self.go_on(on, self.accepts == 0);

@@ -20,7 +20,7 @@ pub(super) struct Socket {
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub(super) struct State: u16 {
+    pub(super) struct State: u32 {
         /// The slot has an owner.
         const OPEN = 1;
         const LISTENER = 2;
@@ -48,6 +48,8 @@ bitflags::bitflags! {
         const LAST = 8192;
         /// Its owner has let go of the slot, and the kernel perhaps not yet.
         const CLOSED = 16384;
+        /// Of a listener: it is to tell who connects.
+        const PEERS = 1 << 15;
 
         /// The kernel has a request that names it.
         const BUSY = Self::ARMED.bits() | Self::SENDING.bits();
