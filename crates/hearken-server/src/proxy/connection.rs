@@ -300,6 +300,11 @@ impl Exchanges {
         let exchange = &mut self.all[id.index()];
         exchange.stage = Stage::Head;
         exchange.client = client;
+        // One that is refused before its head is whole has no other times.
+        exchange.began = now;
+        exchange.reached = now;
+        exchange.asked = now;
+        exchange.answered = now;
         id
     }
 
@@ -362,6 +367,9 @@ impl Exchange {
     /// What concerns one request alone, on a connection that may carry another.
     pub(super) fn clear(&mut self) {
         self.serial = self.serial.wrapping_add(1);
+        // What a request is refused by that nothing was read of.
+        self.kind = Kind::Other;
+        self.version = Version::Http11;
         self.server = None;
         self.route = None;
         self.tried = Tried::default();
