@@ -169,6 +169,8 @@ pub(crate) struct Seat {
     /// Where all listen: on the port that the first was given.
     pub(crate) listen: SocketAddr,
     pub(crate) share: Share,
+    /// Whether its table of descriptors is its own.
+    pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) reopen: Reopen,
 }
@@ -229,6 +231,7 @@ pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, 
                 workers: workers.get(),
                 listen: server.addr,
                 share,
+                own_table: table == Table::Own,
                 stop: server.stop.stop.clone(),
                 reopen: server.stop.reopen.clone(),
             },

@@ -1,6 +1,7 @@
 //! Where requests go: choosing a server, waiting for one, connecting, asking, and trying again.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearken::Token;
@@ -236,10 +237,7 @@ impl<I: Io> Worker<I> {
             (Route::Server(server), Destination::Servers(to)) => {
                 match to.balancer.connected_to(server) {
                     Some(Where::Inet(addr)) => self.io.connect(addr, None),
-                    Some(Where::Unix(path)) => {
-                        let _ = path;
-                        Err(io::ErrorKind::Unsupported.into())
-                    }
+                    Some(Where::Unix(path)) => self.io.connect_unix(&path),
                     None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
                 }
             }
@@ -292,7 +290,12 @@ impl<I: Io> Worker<I> {
             (Destination::Servers(to), Route::Server(number)) => {
                 let used = self.connections[server.slot() as usize].flags.contains(Flags::USED);
                 if let (Some(version), false) = (to.header, used) {
-                    let addr = addr.map(|addr| std::net::SocketAddr::new(addr, 0));
+                    // Its port is known but where another proxy told of it.
+                    let peer = self.io.peer_addr(client).ok();
+                    let addr = addr.map(|addr| match peer {
+                        Some(peer) if peer.ip().to_canonical() == addr => peer,
+                        _ => SocketAddr::new(addr, 0),
+                    });
                     let here = self.io.local_addr(client).ok();
                     proxy_protocol::write(version, addr, here, &mut self.out);
                 }

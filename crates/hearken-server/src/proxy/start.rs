@@ -167,6 +167,9 @@ impl Service for Proxy {
             AccessLog::open_as(path, config.log_format)
                 .map_err(|error| StartError::Log { path: path.display().to_string(), error })
         });
+        if let (true, Some(figures)) = (seat.own_table, metrics.workers.get(seat.index)) {
+            figures.has_own_table();
+        }
         let lookups = lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
         let to = Destination::new(&config, &servers, lookups, seat, seed);

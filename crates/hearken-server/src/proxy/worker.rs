@@ -106,7 +106,9 @@ impl<I: Io> Worker<I> {
         metrics: Arc<Metrics>,
         seat: &Seat,
     ) -> io::Result<Worker<I>> {
+        let tells_clients = log.is_some() || to.needs_clients(&config);
         let options = ListenOptions {
+            peers: tells_clients,
             reuse_port: seat.workers > 1,
             defer: config.defer_accept,
             ..ListenOptions::default()
@@ -118,7 +120,7 @@ impl<I: Io> Worker<I> {
         let limits = Limits::new(config.on_limit);
         Ok(Worker {
             rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host),
-            tells_clients: log.is_some() || to.needs_clients(&config),
+            tells_clients,
             idle: to.idle(),
             idle_until: io.now(),
             tell_at: io.now(),
@@ -247,7 +249,7 @@ impl<I: Io> Worker<I> {
     fn on_accepted(&mut self, on: Token) {
         self.adopt(on, Role::Client);
         if self.tells_clients {
-            let addr = self.io.peer_addr(on).ok().map(|addr| addr.ip());
+            let addr = self.io.accepted_from().map(|addr| addr.ip());
             self.set_client(on, packed(addr));
         }
         if self.config.accept_proxy_protocol {
