@@ -1,6 +1,6 @@
 //! Passes one head on many times, to be run under a profiler that counts instructions.
 //!
-//! `forward_cost small|browser|response|chunked [times]`; with `parse-` before it, the head is also read
+//! `forward_cost small|browser|post|proxied|response|chunked [times]`; with `parse-` before it, the head is also read
 //! each time.
 
 use std::hint::black_box;
@@ -21,6 +21,19 @@ const BROWSER: &[u8] = b"GET /static/css/site.css?v=20240101 HTTP/1.1\r\n\
     Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\
     If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
     If-None-Match: \"5f3e-0123456789abc\"\r\n\r\n";
+const POST: &[u8] = b"POST /form HTTP/1.1\r\n\
+    Host: www.example.org\r\n\
+    Content-Type: application/x-www-form-urlencoded\r\n\
+    Content-Length: 27\r\n\
+    Connection: keep-alive\r\n\r\n";
+const PROXIED: &[u8] = b"GET /1k HTTP/1.1\r\n\
+    Host: www.example.org\r\n\
+    User-Agent: x\r\n\
+    X-Forwarded-For: 192.0.2.7\r\n\
+    X-Forwarded-Proto: https\r\n\
+    X-Forwarded-Host: www.example.org\r\n\
+    Accept: */*\r\n\
+    Connection: close\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Server: nginx/1.22.1\r\n\
     Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
@@ -64,7 +77,12 @@ fn main() {
             }
         }
         head => {
-            let bytes = if head == "browser" { BROWSER } else { SMALL };
+            let bytes = match head {
+                "browser" => BROWSER,
+                "post" => POST,
+                "proxied" => PROXIED,
+                _ => SMALL,
+            };
             let client = Some([192, 168, 10, 20].into());
             let to = RequestTo { authority: b"127.0.0.1:9000", client, keep_alive: true };
             let mut parser = RequestParser::new();

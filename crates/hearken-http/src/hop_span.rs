@@ -4,13 +4,14 @@ use std::ops::Range;
 
 /// From the first to the last such line. What is before and behind them need not be looked at again.
 ///
-/// Kept as counts of the bytes that follow, which a parser has at hand.
+/// Kept as counts of the bytes that follow, which a parser has at hand. A head is shorter than 4 GiB:
+/// [`Limits::window`](crate::Limits).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HopSpan {
     /// From the start of the first line to the end of the bytes; 0 if there is none.
-    from: usize,
+    from: u32,
     /// From the end of the last one.
-    to: usize,
+    to: u32,
     /// Whether a line is among them that may be passed on all the same.
     has_others: bool,
 }
@@ -26,7 +27,8 @@ impl HopSpan {
     /// The same of a line that never is passed on.
     #[inline]
     pub(crate) fn add_dropped(&mut self, line: usize, after: usize) {
-        let from = line + b"\r\n".len() + after;
+        let from = (line + b"\r\n".len() + after) as u32;
+        let after = after as u32;
         if self.from == 0 {
             self.from = from;
         } else {
@@ -44,7 +46,7 @@ impl HopSpan {
     /// Where the lines are among the `len` bytes that the head was read from.
     #[inline(always)]
     pub(crate) fn within(&self, len: usize) -> Range<usize> {
-        len.saturating_sub(self.from)..len.saturating_sub(self.to)
+        len.saturating_sub(self.from as usize)..len.saturating_sub(self.to as usize)
     }
 
     /// Whether nothing in it is passed on.

@@ -70,11 +70,11 @@ impl Known {
         self.0 & other.0 != 0
     }
 
-    /// Whether the first field is a Host field as nearly all clients write it, and the only one, and
-    /// there is neither a body nor an upgrade, nor anything else that is rarely there.
+    /// Whether the first field is a Host field as nearly all clients write it, and the only one, and there
+    /// is nothing that is judged but what tells of a body.
     #[inline(always)]
     pub(crate) fn is_simple(self) -> bool {
-        self.0 & (Known::JUDGED.0 | Known::NOMINATES.0) == Known::HOST.0
+        self.0 & (Known::JUDGED.0 | Known::NOMINATES.0) & !Known::FRAMING.0 == Known::HOST.0
     }
 
     /// Whether the first field is such a Host field.
@@ -152,7 +152,10 @@ impl<'b> Gathered<'b> {
     fn take_value(&mut self, line: &[u8], name: &[u8], value: &'b [u8], after: usize) {
         let value = trim(value);
         let is_length = name.len() == 14 && same_name(name, b"content-length");
-        if !(is_length && is_canonical_length(line)) {
+        let is_coding = name.len() == 17 && same_name(name, b"transfer-encoding");
+        if is_coding {
+            self.hop_span.add_dropped(line.len(), after);
+        } else if !(is_length && is_canonical_length(line)) {
             self.hop_span.add(line.len(), after);
         }
         let found = match name.len() {
@@ -173,7 +176,7 @@ impl<'b> Gathered<'b> {
                 self.framing.content_length(value);
                 Known::FRAMING
             }
-            17 if same_name(name, b"transfer-encoding") => {
+            _ if is_coding => {
                 self.framing.transfer_encoding(value);
                 Known::FRAMING
             }

@@ -23,9 +23,12 @@ impl Limits {
     /// The bytes of `bytes` that a head may occupy.
     #[inline(always)]
     pub(crate) fn window<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        bytes.get(..self.head_bytes).unwrap_or(bytes)
+        bytes.get(..self.head_bytes.min(MOST_BYTES)).unwrap_or(bytes)
     }
 }
+
+/// Most bytes of a head whatever is set, so that a place in it takes four.
+const MOST_BYTES: usize = u32::MAX as usize;
 
 impl Default for Limits {
     fn default() -> Self {

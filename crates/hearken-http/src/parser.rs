@@ -131,10 +131,10 @@ impl RequestParser {
             keep_alive: gathered.options.is_persistent(),
             expect_continue,
             head_len: bytes.len() - body_bytes.len(),
-            path_len,
+            path_len: path_len as u32,
             known: gathered.known,
             hop_span: gathered.hop_span,
-            fields_at: bytes.len() - first.len(),
+            fields_at: (bytes.len() - first.len()) as u32,
             bytes,
         }))
     }

@@ -36,14 +36,14 @@ pub struct Request<'b> {
     /// Bytes of the head, its blank line included: the body starts here.
     pub head_len: usize,
     /// Where in the target the query starts.
-    pub(crate) path_len: usize,
+    pub(crate) path_len: u32,
     pub(crate) known: Known,
     /// The lines that are not passed on as they are; `bytes` starts with the head, and with an empty
     /// line if there is one before it.
     pub(crate) hop_span: HopSpan,
     pub(crate) bytes: &'b [u8],
     /// Where the first field line starts.
-    pub(crate) fields_at: usize,
+    pub(crate) fields_at: u32,
 }
 
 impl<'b> Request<'b> {
@@ -51,7 +51,8 @@ impl<'b> Request<'b> {
     #[inline]
     pub fn target(&self) -> Target<'b> {
         // It has been parsed before, so that it cannot fail.
-        Target::parse(&self.method, self.raw_target, self.path_len).unwrap_or(Target::Asterisk)
+        Target::parse(&self.method, self.raw_target, self.path_len as usize)
+            .unwrap_or(Target::Asterisk)
     }
 
     /// Whether it is for the whole of a representation in whatever state: there is neither a Range
@@ -116,7 +117,7 @@ impl<'b> Request<'b> {
 
     /// Every field in the order they came.
     pub fn fields(&self) -> Fields<'b> {
-        Fields::new(self.bytes.get(self.fields_at..).unwrap_or_default())
+        Fields::new(self.bytes.get(self.fields_at as usize..).unwrap_or_default())
     }
 
     /// The value of every field of this name, in any case.

@@ -1,5 +1,6 @@
 //! Reading responses.
 
+use crate::block::Block;
 use crate::class::same_name;
 use crate::error::{Malformed, Reject};
 use crate::fields::{FieldValues, Fields};
@@ -32,7 +33,7 @@ pub struct Response<'b> {
     pub(crate) hop_span: HopSpan,
     pub(crate) bytes: &'b [u8],
     /// Where the first field line starts.
-    pub(crate) fields_at: usize,
+    pub(crate) fields_at: u32,
     /// Whether the Connection field names others than those that are always of the connection only.
     pub(crate) nominates: bool,
 }
@@ -40,7 +41,7 @@ pub struct Response<'b> {
 impl<'b> Response<'b> {
     /// Every field in the order they came.
     pub fn fields(&self) -> Fields<'b> {
-        Fields::new(self.bytes.get(self.fields_at..).unwrap_or_default())
+        Fields::new(self.bytes.get(self.fields_at as usize..).unwrap_or_default())
     }
 
     /// The value of every field of this name, in any case.
@@ -179,7 +180,7 @@ fn parse_head<'b>(
         head_len: bytes.len() - body_bytes.len(),
         hop_span,
         bytes,
-        fields_at: bytes.len() - first.len(),
+        fields_at: (bytes.len() - first.len()) as u32,
         nominates,
     }))
 }
@@ -202,6 +203,9 @@ impl<'b> Gathered<'b> {
                 self.nominates |= self.options.add(field.value());
                 return self.hop_span.add_dropped(field.line.len(), after);
             }
+            10 if same_name(name, b"keep-alive") => {
+                return self.hop_span.add_dropped(field.line.len(), after);
+            }
             14 if same_name(name, b"content-length") => {
                 self.framing.content_length(field.value());
                 if is_canonical_length(field.line) {
@@ -210,6 +214,7 @@ impl<'b> Gathered<'b> {
             }
             17 if same_name(name, b"transfer-encoding") => {
                 self.framing.transfer_encoding(field.value());
+                return self.hop_span.add_dropped(field.line.len(), after);
             }
             _ => {}
         }
@@ -248,8 +253,25 @@ struct StatusLine<'b> {
 }
 
 /// Reads `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
-#[inline]
+#[inline(always)]
 fn status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
+    // As nearly all servers write it, and with a short reason.
+    if let Some([hundreds, tens, units, b' ', text @ ..]) = bytes.strip_prefix(b"HTTP/1.1 ")
+        && let (b'1'..=b'9', b'0'..=b'9', b'0'..=b'9') = (hundreds, tens, units)
+        && let Some(block) = text.first_chunk()
+        && let Some((reason, [b'\r', b'\n', rest @ ..])) =
+            text.split_at_checked(Block::from(block).text())
+    {
+        let digit = |digit: u8| u16::from(digit & 15);
+        let status = 100 * digit(*hundreds) + 10 * digit(*tens) + digit(*units);
+        return Ok(Some(StatusLine { version: Version::Http11, status, reason, rest }));
+    }
+    any_status_line(bytes)
+}
+
+/// Reads any status line.
+#[inline(never)]
+fn any_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
     const BAD: Reject = Reject::bad("malformed status line");
     let Some(digits) = Version::digits(bytes)? else {
         return Ok(None);

@@ -55,9 +55,8 @@ fn end_to_end(fields: &Fields, others: &[&str], nominated: &[String]) -> Fields 
     let is_for_the_last = |(name, _): &&(Vec<u8>, Vec<u8>)| {
         let plain = String::from_utf8(name.to_ascii_lowercase()).unwrap();
         let read_as = variable(name);
-        !HOP_BY_HOP.contains(&&*read_as)
-            && !others.contains(&&*read_as)
-            && !(nominated.contains(&plain) && plain != "max-forwards")
+        let is_dropped = HOP_BY_HOP.contains(&&*read_as) || others.contains(&&*read_as);
+        !is_dropped && (plain == "max-forwards" || !nominated.contains(&plain))
     };
     fields.iter().filter(is_for_the_last).cloned().collect()
 }

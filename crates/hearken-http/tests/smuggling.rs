@@ -347,7 +347,7 @@ fn connection_options_are_bounded() {
         (&format!("Connection: {}\r\nConnection: {}", options(16), options(16)), 200),
         (&format!("Connection: {}\r\nConnection: {}", options(16), options(17)), 400),
         (&format!("Connection: {}", ",".repeat(40)), 400),
-        (&"Connection: close\r\n".repeat(33).trim_end(), 400),
+        ("Connection: close\r\n".repeat(33).trim_end(), 400),
     ]);
 }
 

@@ -16,6 +16,7 @@ pub(super) struct Told<'a> {
 
 impl Told<'_> {
     /// Appends what `rules` ask for.
+    #[inline(always)]
     pub(super) fn write(
         &self,
         rules: &Rules,
@@ -24,18 +25,20 @@ impl Told<'_> {
         found: &Found<'_>,
     ) {
         match rules.x_forwarded {
-            Given::Replace => self.x_forwarded(out),
-            Given::Append => self.append_x_forwarded(out, request, found),
+            Given::Append if found.has_x_forwarded() => {
+                self.append_x_forwarded(out, request, found);
+            }
+            Given::Append | Given::Replace => self.x_forwarded(out),
             Given::Keep | Given::Remove => {}
         }
         if matches!(rules.forwarded, Given::Replace | Given::Append) {
-            self.forwarded(out, request, found);
+            self.forwarded(out, request, found.forwarded);
         }
     }
 
     /// Appends what we know.
     #[inline(always)]
-    pub(super) fn x_forwarded(&self, out: &mut Vec<u8>) {
+    fn x_forwarded(&self, out: &mut Vec<u8>) {
         if let Some(client) = self.client {
             out.extend_from_slice(b"\r\nX-Forwarded-For: ");
             address::write(out, client);
@@ -75,10 +78,10 @@ impl Told<'_> {
     }
 
     #[inline(never)]
-    fn forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
+    fn forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, was_told: bool) {
         out.extend_from_slice(b"\r\nForwarded: ");
         let mut list = List { out, is_empty: true };
-        if found.forwarded {
+        if was_told {
             // In one that does not close its quotes, ours would be part of a string.
             let values = request.field_values("Forwarded").filter(|value| closes_its_quotes(value));
             values.for_each(|value| list.add(value));

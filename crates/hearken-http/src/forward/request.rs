@@ -27,6 +27,9 @@ pub struct RequestTo<'a> {
     pub keep_alive: bool,
 }
 
+pub(super) const CHUNKED: &[u8] = b"\r\nTransfer-Encoding: chunked";
+pub(super) const CLOSE: &[u8] = b"\r\nConnection: close";
+
 /// What was found in the lines that were looked at.
 #[derive(Default)]
 pub(super) struct Found<'b> {
@@ -41,17 +44,21 @@ pub(super) struct Found<'b> {
     pub(super) forwarded: bool,
 }
 
+impl Found<'_> {
+    #[inline(always)]
+    pub(super) fn has_x_forwarded(&self) -> bool {
+        self.x_forwarded_for | self.x_forwarded_host | self.x_forwarded_proto
+    }
+}
+
 /// Appends the head of `request` as it is passed on: in HTTP/1.1, its target in origin form, its body
 /// framed as it came.
 pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestTo<'_>) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
     let told = Told { client: to.client, host: request.host.unwrap_or_default() };
     let span = &request.hop_span;
-    // Nearly all need no look at their lines, and no fields but those that tell of the client.
+    // Nearly all need no look at their lines.
     let is_simple = rules.keep_host
-        && to.keep_alive
-        && rules.x_forwarded == Given::Replace
-        && rules.forwarded == Given::Remove
         && request.known.is_simple()
         && has_usual_line(request, head)
         && span.is_dropped();
@@ -63,7 +70,13 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
     } else {
         lines::copy_around(out, head, 0, span.within(request.bytes.len()));
     }
-    told.x_forwarded(out);
+    if request.body == Body::Chunked {
+        out.extend_from_slice(CHUNKED);
+    }
+    told.write(rules, out, request, &Found::default());
+    if !to.keep_alive {
+        out.extend_from_slice(CLOSE);
+    }
     out.extend_from_slice(rules.end(request.version));
 }
 
@@ -72,7 +85,7 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
 fn has_usual_line(request: &Request<'_>, head: &[u8]) -> bool {
     matches!(request.raw_target, [b'/', ..])
         && matches!(head, [first, ..] if *first != b'\r')
-        && head.get(..request.fields_at).is_some_and(|line| line.ends_with(b".1\r\n"))
+        && head.get(..request.fields_at as usize).is_some_and(|line| line.ends_with(b".1\r\n"))
 }
 
 /// [`request`], whatever there is.
@@ -142,7 +155,7 @@ fn request_with_care(
         content_length(out, length);
     }
     if request.body == Body::Chunked {
-        out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
+        out.extend_from_slice(CHUNKED);
     }
     if request.expect_continue {
         out.extend_from_slice(b"\r\nExpect: 100-continue");
@@ -154,7 +167,7 @@ fn request_with_care(
     told.write(rules, out, request, &found);
     out.extend_from_slice(match (upgrades, found.trailers, to.keep_alive) {
         (false, false, true) => b"",
-        (false, false, false) => b"\r\nConnection: close",
+        (false, false, false) => CLOSE,
         (false, true, true) => b"\r\nTE: trailers\r\nConnection: TE",
         (false, true, false) => b"\r\nTE: trailers\r\nConnection: close, TE",
         (true, false, _) => b"\r\nConnection: upgrade",
@@ -194,12 +207,12 @@ fn first_lines(
         _ => to.authority,
     });
     out.extend_from_slice(b"\r\n");
-    let fields = request.bytes.get(request.fields_at..).unwrap_or_default();
+    let fields = request.bytes.get(request.fields_at as usize..).unwrap_or_default();
     match field_line(fields) {
         Ok(Line::Field { field, rest }) if name(field.name()) == Name::Host => {
             request.bytes.len() - rest.len()
         }
-        _ => request.fields_at,
+        _ => request.fields_at as usize,
     }
 }
 

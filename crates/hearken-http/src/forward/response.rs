@@ -3,7 +3,7 @@
 use super::Rules;
 use super::lines::{self, Nominated};
 use super::name::{Name, name};
-use super::request::content_length;
+use super::request::{CHUNKED, CLOSE, content_length};
 use crate::class::trim;
 use crate::framing::{ResponseBody, is_canonical_length};
 use crate::head;
@@ -55,10 +55,10 @@ pub fn response(
         lines::copy_around(out, head, 0, span.within(response.bytes.len()));
     }
     if body == ResponseBody::Chunked {
-        out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
+        out.extend_from_slice(CHUNKED);
     }
     if !to.keep_alive || body == ResponseBody::UntilClose {
-        out.extend_from_slice(b"\r\nConnection: close");
+        out.extend_from_slice(CLOSE);
     } else if to.version == Version::Http10 {
         out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
@@ -96,7 +96,7 @@ fn copy(out: &mut Vec<u8>, response: &Response<'_>, head: &[u8], upgrades: bool)
     let has_length = !matches!(response.status, 100..=199 | 204);
     let nominated = response.nominates.then(|| Nominated::of(response.fields()));
     let span = match response.hop_span.within(response.bytes.len()) {
-        _ if nominated.is_some() || !has_length => response.fields_at..head.len(),
+        _ if nominated.is_some() || !has_length => response.fields_at as usize..head.len(),
         _ if response.hop_span.is_empty() => head.len()..head.len(),
         span => span,
     };
@@ -126,5 +126,5 @@ fn status_line(out: &mut Vec<u8>, response: &Response<'_>) -> usize {
     out.push(b' ');
     out.extend_from_slice(response.reason);
     out.extend_from_slice(b"\r\n");
-    response.fields_at
+    response.fields_at as usize
 }
