@@ -1,13 +1,13 @@
 //! Passes one head on many times, to be run under a profiler that counts instructions.
 //!
-//! `forward_cost small|browser|post|proxied|response|chunked [times]`; with `parse-` before it, the head is also read
+//! `forward_cost small|browser|post|proxied|response|chunked|relay [times]`; with `parse-` before it, the head is also read
 //! each time.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
-use hearken_http::{Limits, Method, RequestParser, ResponseParser, Version};
+use hearken_http::forward::{self, Given, Relay, RequestTo, ResponseTo, Rules};
+use hearken_http::{Body, Limits, Method, RequestParser, ResponseParser, Version};
 
 const SMALL: &[u8] = b"GET /1k HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
 const BROWSER: &[u8] = b"GET /static/css/site.css?v=20240101 HTTP/1.1\r\n\
@@ -60,6 +60,15 @@ fn main() {
     let start = Instant::now();
     let parses = what.starts_with("parse-");
     match what.trim_start_matches("parse-") {
+        "relay" => {
+            let bytes = [b"400\r\n", &[b'x'; 1024][..], b"\r\n0\r\n\r\n"].concat();
+            for _ in 0..times {
+                out.clear();
+                let relay = Relay::new(Body::Chunked, Body::Chunked, u64::MAX, &limits);
+                let passed = relay.map(|mut relay| relay.pass(black_box(&bytes), &mut out));
+                let _ = black_box(passed);
+            }
+        }
         head @ ("response" | "chunked") => {
             let bytes = if head == "chunked" { CHUNKED } else { RESPONSE };
             let to = ResponseTo { version: Version::Http11, keep_alive: true };

@@ -9,9 +9,11 @@ use crate::limits::Limits;
 
 /// Most hexadecimal digits of a chunk size: as many as a `u64` holds.
 const SIZE_DIGITS: u8 = 16;
+/// Most that nearly all have.
+const USUAL_SIZE_DIGITS: usize = 8;
 /// Most bytes of the extensions of one chunk, and of those of a whole body.
-const EXTENSION_LINE_BYTES: u32 = 4 * 1024;
-const EXTENSION_BYTES: u32 = 16 * 1024;
+const EXTENSION_LINE_BYTES: u16 = 4 * 1024;
+const EXTENSION_BYTES: u16 = 16 * 1024;
 
 /// What [`BodyReader::next`] found in the bytes it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +55,11 @@ pub struct BodyReader {
     /// Content bytes the chunks to come may hold.
     allowance: u64,
     /// Bytes of extensions of the current chunk, and of all chunks.
-    extension_line: u32,
-    extensions: u32,
+    extension_line: u16,
+    extensions: u16,
     /// Bytes and fields left to the trailer section.
-    trailer_bytes: usize,
-    trailer_fields: usize,
+    trailer_bytes: u32,
+    trailer_fields: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +105,8 @@ impl BodyReader {
             allowance: most,
             extension_line: 0,
             extensions: 0,
-            trailer_bytes: limits.head_bytes,
-            trailer_fields: limits.fields,
+            trailer_bytes: limits.head_bytes.try_into().unwrap_or(u32::MAX),
+            trailer_fields: limits.fields.try_into().unwrap_or(u32::MAX),
         })
     }
 
@@ -172,8 +174,13 @@ impl BodyReader {
                 State::UntilClose if self.left == 0 => return Err(TOO_LONG),
                 State::UntilClose => State::UntilClose,
                 _ => {
-                    self.state = self.frame(byte, &mut trailer)?;
-                    at += 1;
+                    at += match self.usual_frame(bytes.get(at..).unwrap_or_default())? {
+                        0 => {
+                            self.state = self.frame(byte, &mut trailer)?;
+                            1
+                        }
+                        taken => taken,
+                    };
                     continue;
                 }
             };
@@ -187,6 +194,46 @@ impl BodyReader {
             return Ok(Piece { consumed: end, data: at..end, done: self.is_done() });
         }
         Ok(Piece { consumed: at, data: at..at, done: self.is_done() })
+    }
+
+    /// Takes a whole line of chunked framing that is as nearly all are, if that is next; returns how long
+    /// it is, or 0. It answers as [`frame`](Self::frame) does, byte by byte.
+    #[inline]
+    fn usual_frame(&mut self, bytes: &[u8]) -> Result<usize, Reject> {
+        match (self.state, bytes) {
+            (State::DataCr, [b'\r', b'\n', ..]) => self.state = State::SizeStart,
+            (State::TrailerStart, [b'\r', b'\n', ..]) if self.trailer_bytes > 0 => {
+                self.state = State::Done;
+            }
+            (State::SizeStart, _) => {
+                let mut size = 0;
+                for (at, &byte) in bytes.iter().take(USUAL_SIZE_DIGITS + 1).enumerate() {
+                    match char::from(byte).to_digit(16) {
+                        Some(digit) => size = size << 4 | u64::from(digit),
+                        None if at > 0 && bytes.get(at..at + 2) == Some(b"\r\n") => {
+                            self.left = size;
+                            self.extension_line = 0;
+                            self.state = self.size_end()?;
+                            return Ok(at + 2);
+                        }
+                        None => break,
+                    }
+                }
+                return Ok(0);
+            }
+            _ => return Ok(0),
+        }
+        Ok(2)
+    }
+
+    /// The state after the line with the size of a chunk.
+    #[inline]
+    fn size_end(&mut self) -> Result<State, Reject> {
+        if self.left == 0 {
+            return Ok(State::TrailerStart);
+        }
+        self.allowance = self.allowance.checked_sub(self.left).ok_or(TOO_LONG)?;
+        Ok(State::Data)
     }
 
     /// Takes one byte of chunked framing; returns the state after it.
@@ -220,11 +267,7 @@ impl BodyReader {
                 self.extend().map(|()| State::Extension)
             }
             (State::Extension, _) => Err(Reject::bad("control character in a chunk extension")),
-            (State::SizeLf, b'\n') if self.left == 0 => Ok(State::TrailerStart),
-            (State::SizeLf, b'\n') => {
-                self.allowance = self.allowance.checked_sub(self.left).ok_or(TOO_LONG)?;
-                Ok(State::Data)
-            }
+            (State::SizeLf, b'\n') => self.size_end(),
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::SizeStart),
             (State::DataCr | State::DataLf, _) => Err(Reject::bad("chunk is not followed by CRLF")),

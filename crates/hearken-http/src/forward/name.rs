@@ -1,6 +1,7 @@
 //! The names of the fields that are not passed on as they are.
 
 use crate::class::same_name;
+use crate::known;
 
 /// What a field is to an intermediary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,10 @@ const LONGEST: usize = 25;
 /// What the field of this name is.
 #[inline]
 pub(super) fn name(name: &[u8]) -> Name {
+    // Those of responses are among those of requests.
+    if !known::NAMES.may_have(name, name.len()) {
+        return Name::Other;
+    }
     match exactly(name) {
         Name::Other if name.len() <= LONGEST && name.contains(&b'_') => alias(name),
         found => found,

@@ -166,3 +166,6 @@ fn chunk(out: &mut Vec<u8>, content: &[u8]) {
     out.extend_from_slice(content);
     out.extend_from_slice(b"\r\n");
 }
+
+/// There is one for each body in flight.
+const _: () = assert!(size_of::<Relay>() <= 48);

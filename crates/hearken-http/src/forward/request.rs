@@ -160,7 +160,9 @@ fn request_with_care(
     if request.expect_continue {
         out.extend_from_slice(b"\r\nExpect: 100-continue");
     }
-    if let (true, Some(left)) = (found.max_forwards, max_forwards(request)) {
+    if found.max_forwards
+        && let Some(left) = max_forwards(request)
+    {
         out.extend_from_slice(b"\r\nMax-Forwards: ");
         head::decimal(out, left.saturating_sub(1));
     }
