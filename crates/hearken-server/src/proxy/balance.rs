@@ -131,8 +131,8 @@ impl Balancer {
                 random: hash::mix(seed ^ hash::mix(worker as u64)),
             },
             locals,
-            active: Group { members: room(), in_turn: false },
-            spare: Group { members: room(), in_turn: false },
+            active: Group { members: room(), ..Group::default() },
+            spare: Group { members: room(), ..Group::default() },
             trials: room(),
             tally,
             rotations: (0..count).map(|_| Rotation::new(worker)).collect(),
@@ -201,7 +201,7 @@ impl Balancer {
         for (group, tried) in
             [(&self.active, tried), (&self.spare, tried), (&self.active, Tried::default())]
         {
-            chosen = self.chooser.choose(&mut self.locals, &group.members, key, tried);
+            chosen = self.chooser.choose(&mut self.locals, group, key, tried);
             if chosen != Chosen::None {
                 break;
             }

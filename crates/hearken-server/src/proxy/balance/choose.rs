@@ -1,5 +1,6 @@
 //! The policies: which of a group of servers is next.
 
+use super::picture::Group;
 use super::{Tried, hash};
 
 /// What a balancer knows of a server.
@@ -55,6 +56,19 @@ impl Local {
     fn is_better(&self, other: &Local) -> bool {
         u64::from(self.in_flight) * other.weight < u64::from(other.in_flight) * self.weight
     }
+
+    /// Its number for a key, of 52 bits. Of servers of the same weight, the highest has the highest
+    /// score, too.
+    fn drawn(&self, key: u64) -> u64 {
+        hash::mix(key ^ self.seed) >> 12
+    }
+
+    /// That number, by weight: of 100 keys, one with twice the weight has twice as many.
+    fn score(&self, key: u64) -> f64 {
+        // Between 0 and 1, never either of them.
+        let drawn = (self.drawn(key) as f64 + 0.5) / (1_u64 << 52) as f64;
+        self.weight as f64 / -drawn.ln()
+    }
 }
 
 impl Chooser {
@@ -66,14 +80,15 @@ impl Chooser {
         members.get(at).copied()
     }
 
-    /// One of `members` that was not tried.
+    /// One of `group` that was not tried.
     pub(super) fn choose(
         &mut self,
         locals: &mut [Local],
-        members: &[u32],
+        group: &Group,
         key: u64,
         tried: Tried,
     ) -> Chosen {
+        let members = &*group.members;
         let fresh = |server: u32| !tried.contains(server as usize);
         if !members.iter().any(|&server| fresh(server)) {
             return Chosen::None;
@@ -82,9 +97,15 @@ impl Chooser {
         let chosen = match self.policy {
             Policy::RoundRobin => smooth(locals, members, fits),
             Policy::LeastConnections => least(locals, members, fits),
-            Policy::RandomTwo => self.random_two(locals, members, fits),
-            Policy::Hash => highest(locals, members, key, fresh)
-                .filter(|&server| locals[server as usize].has_room()),
+            Policy::RandomTwo => self.random_two(locals, group, fits),
+            Policy::Hash => {
+                let next = if group.even {
+                    highest(members, fresh, |server| locals[server as usize].drawn(key))
+                } else {
+                    highest(members, fresh, |server| locals[server as usize].score(key))
+                };
+                next.filter(|&server| locals[server as usize].has_room())
+            }
         };
         chosen.map_or(Chosen::Full, Chosen::Server)
     }
@@ -93,30 +114,39 @@ impl Chooser {
     fn random_two(
         &mut self,
         locals: &[Local],
-        members: &[u32],
+        group: &Group,
         fits: impl Fn(u32, &Local) -> bool,
     ) -> Option<u32> {
-        let one = self.draw(locals, members, &fits)?;
-        let other =
-            self.draw(locals, members, |server, local| server != one && fits(server, local));
-        let other = other.unwrap_or(one);
-        if locals[other as usize].is_better(&locals[one as usize]) {
-            Some(other)
-        } else {
-            Some(one)
+        let members = &*group.members;
+        let fits = |&server: &u32| fits(server, &locals[server as usize]);
+        let mut drawn = None;
+        if group.even && members.len() > 1 {
+            let count = members.len() as u64;
+            let one = hash::below(&mut self.random, count);
+            let other = (one + 1 + hash::below(&mut self.random, count - 1)) % count;
+            drawn = Some((members[one as usize], members[other as usize]))
+                .filter(|(one, other)| fits(one) && fits(other));
         }
+        let (one, other) = match drawn {
+            Some(drawn) => drawn,
+            None => {
+                let one = self.draw(locals, members, fits)?;
+                let other = self.draw(locals, members, |other| *other != one && fits(other));
+                (one, other.unwrap_or(one))
+            }
+        };
+        let is_better = locals[other as usize].is_better(&locals[one as usize]);
+        Some(if is_better { other } else { one })
     }
 
+    /// One of those that fit, by weight.
     fn draw(
         &mut self,
         locals: &[Local],
         members: &[u32],
-        fits: impl Fn(u32, &Local) -> bool,
+        fits: impl Fn(&u32) -> bool,
     ) -> Option<u32> {
-        let weight = |&server: &u32| {
-            let local = &locals[server as usize];
-            if fits(server, local) { local.weight } else { 0 }
-        };
+        let weight = |server: &u32| if fits(server) { locals[*server as usize].weight } else { 0 };
         let total: u64 = members.iter().map(weight).sum();
         let mut drawn = hash::below(&mut self.random, total.max(1));
         members.iter().copied().find(|server| {
@@ -168,14 +198,20 @@ fn least(locals: &mut [Local], members: &[u32], fits: impl Fn(u32, &Local) -> bo
     smooth(locals, members, |server, local| fits(server, local) && !least.is_better(local))
 }
 
-/// Highest random weight (Thaler and Ravishankar, 1998), weighted: each has a number that the key
-/// and its name make, and the highest is next. So one that leaves or comes moves its own keys only.
-fn highest(locals: &[Local], members: &[u32], key: u64, fits: impl Fn(u32) -> bool) -> Option<u32> {
-    let mut highest: Option<(u32, f64)> = None;
+/// Highest random weight (Thaler and Ravishankar, 1998): each has a number that the key and its name
+/// make, and the highest is next. So one that leaves or comes moves its own keys only.
+fn highest<S: PartialOrd>(
+    members: &[u32],
+    fits: impl Fn(u32) -> bool,
+    score: impl Fn(u32) -> S,
+) -> Option<u32> {
+    let mut highest: Option<(u32, S)> = None;
     for &server in members {
-        let score = score(&locals[server as usize], key);
-        if fits(server) && highest.is_none_or(|highest| score > highest.1) {
-            highest = Some((server, score));
+        if fits(server) {
+            let score = score(server);
+            if highest.as_ref().is_none_or(|highest| score > highest.1) {
+                highest = Some((server, score));
+            }
         }
     }
     highest.map(|highest| highest.0)
@@ -183,13 +219,7 @@ fn highest(locals: &[Local], members: &[u32], key: u64, fits: impl Fn(u32) -> bo
 
 /// Whether `server` would get the key if it were one of `members`.
 pub(super) fn wins(locals: &[Local], members: &[u32], server: u32, key: u64, tried: Tried) -> bool {
-    let own = score(&locals[server as usize], key);
-    highest(locals, members, key, |other| !tried.contains(other as usize))
-        .is_none_or(|other| own > score(&locals[other as usize], key))
-}
-
-fn score(local: &Local, key: u64) -> f64 {
-    // Between 0 and 1, never either of them.
-    let drawn = ((hash::mix(key ^ local.seed) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
-    local.weight as f64 / -drawn.ln()
+    let score = |server: u32| locals[server as usize].score(key);
+    highest(members, |other| !tried.contains(other as usize), score)
+        .is_none_or(|other| score(server) > score(other))
 }

@@ -14,7 +14,9 @@ const FIRST: u64 = FULL / 10 + 1;
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) members: Vec<u32>,
-    /// Whether all have the same weight, and are simply taken in turn.
+    /// Whether all have the same weight.
+    pub(super) even: bool,
+    /// Whether they are simply taken in turn for that.
     pub(super) in_turn: bool,
 }
 
@@ -62,8 +64,8 @@ impl Balancer {
             let weight = |&server: &u32| self.locals[server as usize].weight;
             let mut weights = group.members.iter().map(weight);
             let first = weights.next();
-            let even = weights.all(|weight| Some(weight) == first);
-            group.in_turn = even && self.chooser.policy == Policy::RoundRobin;
+            group.even = weights.all(|weight| Some(weight) == first);
+            group.in_turn = group.even && self.chooser.policy == Policy::RoundRobin;
         }
         self.due = Time::from_nanos(due);
     }
