@@ -285,11 +285,29 @@ impl Balancer {
             }
             Ended::Cancelled => {}
         }
-        // Which of them was the trial is not known: one that began before the pause ends it too.
         if local.holds_trial {
-            local.holds_trial = false;
-            self.servers.end_trial(server);
+            self.end_trial(server);
         }
+    }
+
+    /// A request goes well, and goes on: for one that may take long, such as a tunnel, so that a server
+    /// on trial need not wait for its end. It is still in flight.
+    #[inline]
+    pub fn goes_well(&mut self, server: usize, now: Time) {
+        self.now = now;
+        let Some(local) = self.locals.get(server) else { return };
+        let holds_trial = local.holds_trial;
+        self.servers.well(server, now, !self.active.members.is_empty());
+        if holds_trial {
+            self.end_trial(server);
+        }
+    }
+
+    /// Which request was the trial is not known: one that began before the pause ends it, too.
+    #[cold]
+    fn end_trial(&mut self, server: usize) {
+        self.locals[server].holds_trial = false;
+        self.servers.end_trial(server);
     }
 
     /// Where to connect to: each of a name's addresses in turn. None if the name has none.

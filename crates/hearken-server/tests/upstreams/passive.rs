@@ -103,6 +103,23 @@ fn after_the_pause_there_is_one_trial_at_a_time_until_one_goes_well() {
     }
 }
 
+/// A tunnel may last for days.
+#[test]
+fn a_trial_that_goes_well_need_not_end() {
+    let mut config = even(Balance::LeastConnections, 2);
+    config.passive = pausing(1, 10);
+    let (servers, mut balancer) = alone(&config);
+    fail(&mut balancer, 0, 0.0, 1);
+    assert_eq!(pick(&mut balancer, at(11.0)), 0);
+    balancer.goes_well(0, at(11.0));
+    assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Up, 1));
+    // It ends another way: that is its own matter.
+    balancer.ended(0, at(50.0), Ended::Failed);
+    assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Paused, 0));
+    assert_eq!(pick(&mut balancer, at(61.0)), 0);
+    assert_eq!(pick(&mut balancer, at(61.0)), 1);
+}
+
 #[test]
 fn the_trial_of_a_worker_that_ends_is_over() {
     let mut config = even(Balance::RoundRobin, 2);
