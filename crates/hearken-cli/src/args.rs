@@ -138,6 +138,8 @@ Examples:
   hearken lab peers --print-recipe nginx > mine.toml
   hearken lab peers --recipe mine.toml
       A server of your own: its name, command, configuration and port are in the recipe.
+  hearken lab peers --proxies --server hearken,nginx --workload 1k-proxied
+      Proxies instead of servers; behind each of them is the same origin, which is not counted.
 
 Server and driver share a processor, and the driver asks in rounds: what the server does for a request
 repeats, whatever else the machine does. Two things are compared only within one run.")]
@@ -145,16 +147,23 @@ pub(crate) struct PeersArgs {
     /// Where results.json and report.html go
     #[arg(long, value_name = "DIR", default_value = "lab-peers")]
     pub(crate) out: PathBuf,
+    /// Compare proxies instead of servers; all else here then speaks of proxies
+    #[arg(long)]
+    pub(crate) proxies: bool,
+    /// The server behind the proxies: one that has a recipe
+    #[arg(long, value_name = "NAME", default_value = "hearken", requires = "proxies")]
+    pub(crate) origin: String,
     /// Servers to compare [default: all that have a recipe and are installed]
     #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) servers: Vec<String>,
     /// A file that says how another server is started; may be given several times
     #[arg(long = "recipe", value_name = "FILE")]
     pub(crate) recipes: Vec<PathBuf>,
-    /// What they are asked: 1b, 1b-close, 1b-pipelined, 6k, 1m [default: all]
+    /// What they are asked: 1b, 1b-close, 1b-pipelined, 6k, 1m; of proxies 1k-proxied,
+    /// 1k-proxied-close, 64k-proxied [default: all]
     #[arg(long = "workload", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) workloads: Vec<String>,
-    /// Numbers of idle connections [default: 0,10000]
+    /// Numbers of idle connections [default: 0,10000; for proxies 0,2000,10000]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     pub(crate) idle: Vec<u64>,
     /// How often each is measured [default: 5]

@@ -370,6 +370,48 @@ fn where_the_clock_counts_instructions_cpu_time_is_instructions() {
     assert_eq!(typed, ["scripts/peers-emulated", "OUT", "--server", "hearken"]);
 }
 
+/// One that answers by itself stands in for a proxy: what is counted of it is the same.
+#[test]
+fn proxies_are_compared_before_one_origin() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let recipe = |name: &str, kind: &str, command: &str| {
+        let path = dir.path().join(format!("{name}.toml"));
+        let text = format!("name = \"{name}\"\nkind = \"{kind}\"\n");
+        fs::write(&path, format!("{text}command = [\"sh\", \"-c\", \"{command}\"]\n")).unwrap();
+        path.display().to_string()
+    };
+    // It starts only if the origin that it is told of answers.
+    let serves = "{hearken} load http://{origin}/1k --rate 50 --duration 100ms >&2 && exec {hearken} \
+                  serve {root} --listen 127.0.0.1:{port} --idle-timeout 1h --head-timeout 1h";
+    let mine = recipe("mine", "proxy", serves);
+    let mut args = vec!["lab", "peers", "--proxies", "--short", "--recipe", &mine];
+    args.extend(["--server", "mine", "--reference", "mine", "--out", out.to_str().unwrap()]);
+    args.extend(["--idle", "0,20", "--requests", "200", "--repetitions", "1"]);
+    let output = run(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&results["complete"], &results["settings"]["kind"]),
+        (&true.into(), &"proxy".into())
+    );
+    assert_eq!(results["settings"]["origin"]["name"], "hearken");
+    assert_eq!(results["samples"].as_array().unwrap().len(), 6);
+    for sample in results["samples"].as_array().unwrap() {
+        assert!(sample["workload"].as_str().unwrap().contains("proxied"), "{sample}");
+        assert_eq!(sample["rss_per_silent_bytes"].is_number(), sample["idle"] == 20, "{sample}");
+    }
+
+    // What is of the other kind is told from what is wrong.
+    refused(&["lab", "peers", "--recipe", &mine], "--proxies");
+    let server = recipe("server", "server", serves);
+    refused(&["lab", "peers", "--proxies", "--recipe", &server], "kind = \"proxy\"");
+    refused(&["lab", "peers", "--proxies", "--workload", "1b"], "1k-proxied");
+    refused(&["lab", "peers", "--proxies", "--origin", "iis"], "iis");
+    refused(&["lab", "peers", "--origin", "nginx"], "--proxies");
+}
+
 #[test]
 fn a_comparison_that_is_interrupted_leaves_no_process() {
     let out = TempDir::new().unwrap();
@@ -396,6 +438,12 @@ fn recipes_are_listed_and_printed() {
         let printed = run(&["lab", "peers", "--print-recipe", name]);
         assert!(text(&printed.stdout).contains(&format!("name = \"{name}\"")), "{name}");
     }
+    let listed = run(&["lab", "peers", "--proxies", "--recipes"]);
+    assert!(
+        text(&listed.stdout).contains("hearken proxy") && !text(&listed.stdout).contains("floor")
+    );
+    let printed = run(&["lab", "peers", "--proxies", "--print-recipe", "nginx"]);
+    assert!(text(&printed.stdout).contains("kind = \"proxy\""));
     refused(&["lab", "peers", "--print-recipe", "iis"], "iis");
     refused(&["lab", "peers", "--server", "iis"], "iis");
     refused(&["lab", "peers", "--workload", "2b"], "2b");

@@ -4,6 +4,8 @@
 //! in lockstep ([`hearken_load::lockstep`]): it always finds the same number of connections ready, so
 //! that what it does for a request repeats, and other work on the machine stretches time only.
 //!
+//! Proxies are compared likewise, before one origin for all of them that is not counted.
+//!
 //! A session is one server, started anew, with or without idle connections; in it each workload is
 //! measured once. Sessions are shuffled within each repetition, and ratios are of the pairs that one
 //! repetition makes, so that a drift of the machine falls on both sides of a ratio.
@@ -22,6 +24,9 @@ use crate::warning::Warning;
 mod driver;
 mod executor;
 mod figures;
+mod held;
+mod kind;
+mod origin;
 mod participant;
 mod plan;
 mod recipe;
@@ -33,6 +38,7 @@ mod workload;
 
 pub use executor::ProcessExecutor;
 pub(crate) use figures::figures;
+pub use kind::Kind;
 pub use plan::{Case, Config, Settings, plan};
 pub use recipe::{Recipe, Stop, builtin};
 pub use results::{Measurement, Participant, Report, SCHEMA, Sample};
@@ -61,6 +67,7 @@ pub fn peers(
     let servers = executor.servers();
     let mut report = peers_with(&config, &mut executor, placement, progress, stop)?;
     report.settings.participants = servers;
+    report.settings.origin = executor.origin();
     warnings.append(&mut report.warnings);
     warnings.extend(executor.end());
     Ok(Report { warnings, ..report })

@@ -32,6 +32,11 @@ impl Tree {
         Ok(self.each(Meter::resident_exactly)?.into_iter().sum())
     }
 
+    /// How many descriptors are open in them.
+    pub(crate) fn descriptors(&self) -> Result<u64, LabError> {
+        Ok(self.each(Meter::descriptors)?.into_iter().sum())
+    }
+
     /// The ids of all of their threads.
     pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
         Ok(self.each(Meter::threads)?.concat())
@@ -100,10 +105,11 @@ mod tests {
         let threads = tree.threads().unwrap();
         let alone = Meter::open(this).unwrap().resident_exactly().unwrap();
         let together = tree.resident().unwrap();
-        let used = tree.usage();
+        let (used, open) = (tree.usage(), tree.descriptors());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(threads.contains(&this) && threads.contains(&child.id().cast_signed()));
         assert!(together > alone / 2 && used.is_ok(), "{together} {alone}");
+        assert!(open.unwrap() >= 6);
     }
 }

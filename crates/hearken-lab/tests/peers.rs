@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken_lab::peers::{
-    Case, Config, Measurement, Recipe, Report, Settings, builtin, peers_with, plan,
+    Case, Config, Kind, Measurement, Recipe, Report, Settings, builtin, peers_with, plan,
 };
 use hearken_lab::{Executor, LabError, Placement, Silent, Warning, export, table};
 
@@ -43,6 +43,7 @@ fn measurement(case: &Case) -> Measurement {
         syscalls_per_request: Some(server / 2_000.0),
         idle_connections: case.idle,
         rss_per_idle_bytes: (case.idle > 0).then_some(server / 10.0),
+        rss_per_silent_bytes: (case.idle > 0).then_some(server / 20.0),
         latency_p50_ns: Some(90_000.0),
         latency_p99_ns: Some(900_000.0),
         ..Measurement::default()
@@ -59,7 +60,8 @@ fn config() -> Config {
         executable: "hearken".into(),
         command_line: ["hearken", "lab", "peers", "--out", "a <dir>"].map(String::from).to_vec(),
         version: "0.1.0".into(),
-        recipes: builtin().unwrap(),
+        recipes: builtin(Kind::Server).unwrap(),
+        origin: None,
         settings: Settings { servers, repetitions: 3, ..Settings::default() },
     }
 }
@@ -112,6 +114,31 @@ fn ratios_are_of_pairs_and_go_both_ways() {
     assert!((cell.cpu_to_no_idle.unwrap().ratio - 1.0).abs() < 1e-9);
     let own = report.summary.iter().find(|c| c.server == "hearken").unwrap();
     assert!(own.cpu_against.to_reference.is_none() && own.cpu_to_no_idle.is_none());
+}
+
+/// Proxies are a run of their own: what they are asked is not what servers are.
+#[test]
+fn proxies_are_asked_what_is_theirs() {
+    let servers = ["hearken", "nginx", "haproxy"].map(String::from).to_vec();
+    let settings = Settings { servers, repetitions: 3, ..Settings::default().proxies() };
+    assert_eq!(settings.idle, [0, 2000, 10_000]);
+    let recipes = builtin(Kind::Proxy).unwrap();
+    let config = Config { settings, recipes, ..config() };
+    let cases = plan(&config.settings, &config.recipes);
+    assert_eq!(cases.len(), 3 * 3 * 3 * 3);
+    assert!(cases.iter().all(|case| case.workload.contains("proxied")));
+    let report = run(&config, &mut mock()).unwrap();
+    let ours = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.idle == 10_000;
+    let silent = report.summary.iter().find(ours).unwrap().silent_against;
+    assert!((silent.of_reference.unwrap().ratio - 0.5).abs() < 1e-9);
+    let text = table::text(&report);
+    let head = text.lines().next().unwrap();
+    assert!(head.contains("proxy") && head.contains("B/silent"), "{text}");
+    let page = export::html(&report);
+    assert!(page.contains("proxy by proxy") && !page.contains("the server's processes"));
+    let wrong = Settings { workloads: vec!["1b".into()], ..config.settings };
+    let error = wrong.check().unwrap_err().to_string();
+    assert!(error.contains("1b") && error.contains("1k-proxied-close"), "{error}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hearken_lab::peers::{Config, Recipe, Settings, builtin};
+use hearken_lab::peers::{Config, Kind, Recipe, Settings, builtin};
 
 use super::{executable, report_on};
 use crate::Failure;
@@ -10,9 +10,13 @@ use crate::args::PeersArgs;
 use crate::load::print;
 
 pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
-    let mut recipes = builtin().map_err(Failure::runtime)?;
+    let kind = if args.proxies { Kind::Proxy } else { Kind::Server };
+    let mut recipes = builtin(kind).map_err(Failure::runtime)?;
     for path in &args.recipes {
         let recipe = Recipe::read(path).map_err(Failure::usage)?;
+        if recipe.kind != kind {
+            return Err(Failure::usage(misplaced(&path.display().to_string(), recipe.kind)));
+        }
         // One of the same name takes its place.
         recipes.retain(|other| other.name != recipe.name);
         recipes.push(recipe);
@@ -26,6 +30,13 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let out = args.out.clone();
+    let origin = match kind {
+        Kind::Server => None,
+        Kind::Proxy => {
+            let servers = builtin(Kind::Server).map_err(Failure::runtime)?;
+            Some(find(&servers, &args.origin)?.clone())
+        }
+    };
     let config = Config {
         executable: executable()?,
         command_line: match args.clock_is_instructions {
@@ -35,8 +46,22 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: settings(args, &recipes)?,
         recipes,
+        origin,
     };
     report_on(&out, |progress, stop| hearken_lab::peers::peers(&config, progress, stop))
+}
+
+/// What is to be done with a recipe of the other kind.
+fn misplaced(path: &str, kind: Kind) -> String {
+    match kind {
+        Kind::Proxy => format!("{path} is the recipe of a proxy: add --proxies"),
+        Kind::Server => {
+            format!(
+                "{path} is the recipe of a server, not of a proxy: write kind = \"proxy\" there, \
+                     or leave out --proxies"
+            )
+        }
+    }
 }
 
 /// What was typed outside of the emulated machine.
@@ -68,6 +93,7 @@ fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Failure> {
 
 fn settings(args: PeersArgs, recipes: &[Recipe]) -> Result<Settings, Failure> {
     let defaults = if args.short { Settings::short() } else { Settings::default() };
+    let defaults = if args.proxies { defaults.proxies() } else { defaults };
     let defaults = match args.clock_is_instructions {
         Some(emulator) => defaults.emulated(emulator),
         None => defaults,

@@ -3,24 +3,29 @@
 use maud::{Markup, html};
 
 use super::{again, caveats, cpus, facts, incomplete, numbers, page, sections};
-use crate::peers::{Cell, Report, Workload, figures, table};
+use crate::peers::{Cell, Kind, Report, Workload, figures, table};
 use crate::stats::Ratio;
 use crate::units::{count, number};
 
 /// The whole page.
 pub(crate) fn peers(report: &Report) -> String {
-    page("Hearken lab: servers compared", &body(report))
+    let title = format!("Hearken lab: {} compared", report.settings.kind.plural());
+    page(&title, &body(report))
 }
 
 fn body(report: &Report) -> Markup {
     let settings = &report.settings;
+    let shared = match settings.kind {
+        Kind::Server => "server and driver",
+        Kind::Proxy => "proxy, driver and origin",
+    };
     let placed = format!(
-        "server and driver on processor {}; idle connections and lab on {}",
+        "{shared} on processor {}; idle connections and lab on {}",
         cpus(&report.placement.server),
         cpus(&report.placement.others)
     );
     html! {
-        h1 { "What a request costs, server by server" }
+        h1 { "What a request costs, " (settings.kind.name()) " by " (settings.kind.name()) }
         p.soft {
             "Hearken " (report.version) ", " (report.date) ". One worker each, rounds of "
             (count(settings.batch)) " connections in lockstep, " (settings.repetitions)
@@ -35,7 +40,7 @@ fn body(report: &Report) -> Markup {
         p.soft { "± is the 95 % confidence interval of the mean, × a ratio; ~ marks a ratio whose \
             interval holds 1. Below 1 is cheaper." }
         (caveats(report))
-        h2 { "The servers" }
+        h2 { "The " (settings.kind.plural()) }
         (servers(report))
         h2 { "Where and when" }
         (facts(report, &placed, settings.seed, settings.emulator.as_deref()))
@@ -52,7 +57,7 @@ fn emulated(report: &Report, emulator: &str) -> Markup {
             strong { "Instructions, counted by emulation. " }
             "All of this ran in a machine emulated by " (emulator) ", processor \"" (report.machine.cpu)
             "\", " (report.machine.kernel) ". Its clock advances by a nanosecond with each instruction, \
-            so the CPU time that its kernel accounts to a server is the server's instructions, in user \
+            so the CPU time that its kernel accounts to a process is the process' instructions, in user \
             mode and in the kernel together. Times of any kind would say nothing."
         }
     }
@@ -78,7 +83,7 @@ fn in_short(report: &Report) -> Markup {
             h2 { "In short" }
             p {
                 (if counted { "Instructions" } else { "CPU time" }) " of a request to "
-                strong { (settings.reference) } ", divided by those to the other server, with the \
+                strong { (settings.reference) } ", divided by those to the other, with the \
                 95 % interval. Below 1, " (settings.reference) " is cheaper."
             }
             div.wide { table {
@@ -111,10 +116,12 @@ fn told(ratio: Ratio) -> Markup {
 }
 
 fn servers(report: &Report) -> Markup {
+    let taking_part = report.settings.participants.iter().map(|server| (server, false));
+    let all = taking_part.chain(report.settings.origin.iter().map(|server| (server, true)));
     html! {
-        @for server in &report.settings.participants {
+        @for (server, is_origin) in all {
             details {
-                summary { strong { (server.name) } ": " (server.about) span.soft { " · " (server.version) } }
+                summary { strong { (server.name) } (if is_origin { " (the origin): " } else { ": " }) (server.about) span.soft { " · " (server.version) } }
                 pre { (server.recipe) }
             }
         }
@@ -124,22 +131,29 @@ fn servers(report: &Report) -> Markup {
 fn method(report: &Report) -> Markup {
     let settings = &report.settings;
     let workloads = settings.workloads.iter().filter_map(|name| Workload::find(name));
+    let kind = settings.kind.name();
     html! {
         ul {
-            li { "A session starts a server of its own with one worker, has it answer some requests, \
+            li { "A session starts a " (kind) " of its own with one worker, has it answer some requests, \
                 opens the idle connections, each of which makes one request, and then goes through \
                 the workloads." }
-            li { "Server and driver share a processor, in the scheduling class SCHED_BATCH. The \
+            li { "Driver and " (kind) " share a processor, in the scheduling class SCHED_BATCH. The \
                 driver works in rounds: it sends a request on each connection and then reads the \
-                replies, so that the server always finds as many connections ready. It checks the \
-                status and the length of each reply." }
+                replies, so that the " (kind) " always finds as many connections ready. It checks \
+                the status and the length of each reply." }
+            @if let Some(origin) = &settings.origin {
+                li { "Behind each proxy is the same origin, " (origin.name) " (" (origin.version)
+                    "), started once, on the same processor and in the same scheduling class, so \
+                    that the replies of a round are all there when the proxy looks for them. Counted \
+                    is what the proxy's processes use, and not the origin's." }
+            }
             @if settings.emulator.is_some() {
                 li { "After a warm-up, one pass without any counter gives instructions and context \
-                    switches, by the scheduler's own account of all of the server's processes and \
+                    switches, by the scheduler's own account of all of its processes and \
                     threads; one counts system calls where the kernel allows." }
             } @else {
                 li { "After a warm-up, one pass without any counter gives CPU time and context \
-                    switches, by the scheduler's own account of all of the server's processes and \
+                    switches, by the scheduler's own account of all of its processes and \
                     threads; one counts instructions, one system calls; each where the kernel \
                     allows." }
             }
@@ -150,10 +164,14 @@ fn method(report: &Report) -> Markup {
                 those that take longer." }
             @if settings.latency_s > 0.0 {
                 li { "Latency is from a pass of " (settings.latency_s) " s with requests that are \
-                    due at random, at a rate that no server has trouble with." }
+                    due at random, at a rate that none has trouble with." }
             }
             li { "Memory for an idle connection is the growth of resident memory (Rss) from before \
-                the idle connections to after, over all of the server's processes." }
+                the idle connections to after, over all of the " (kind) "'s processes."
+                @if settings.kind == Kind::Proxy {
+                    " For one that is silent, which has connected and said nothing, it is the same \
+                    in a start of its own."
+                } }
             li { (report.method) }
             li { "The order of sessions was shuffled within each repetition, with the seed. Numbers \
                 of different runs are not to be compared." }

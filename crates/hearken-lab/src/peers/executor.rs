@@ -7,6 +7,8 @@ use hearken::descriptors;
 use tempfile::TempDir;
 
 use super::driver::{Drive, Driver, PASS};
+use super::kind::Kind;
+use super::origin::Origin;
 use super::participant::{Ground, Participant, Running, find, open_to_all};
 use super::plan::{Case, Config, Settings};
 use super::results::{self, Measurement};
@@ -31,6 +33,8 @@ pub struct ProcessExecutor {
     ground: Ground,
     participants: Vec<Participant>,
     session: Option<Session>,
+    /// What is behind proxies.
+    origin: Option<Origin>,
     refusals: Vec<Refusal>,
     warnings: Vec<Warning>,
     /// Failures in a row, by server and idle connections.
@@ -63,7 +67,9 @@ impl ProcessExecutor {
             warnings.push(Warning::NotBatch);
         }
         let settings = config.settings.clone();
-        let ground = Ground {
+        let mut ground = Ground {
+            kind: settings.kind,
+            origin: None,
             hearken: config.executable.clone(),
             root,
             scratch: scratch.path().to_owned(),
@@ -74,11 +80,17 @@ impl ProcessExecutor {
             most_idle: settings.idle.iter().copied().max().unwrap_or(0),
             descriptors: descriptors::raise_limit().unwrap_or(1024),
         };
+        let origin = match settings.kind {
+            Kind::Server => None,
+            Kind::Proxy => Some(Origin::start(config.origin.as_ref(), &ground, stop)?),
+        };
+        ground.origin = origin.as_ref().map(Origin::address);
         let mut executor = ProcessExecutor {
             settings,
             ground,
             participants: Vec::new(),
             session: None,
+            origin,
             refusals: Vec::new(),
             warnings: Vec::new(),
             strikes: HashMap::new(),
@@ -93,7 +105,10 @@ impl ProcessExecutor {
             }
         }
         match warnings.last().filter(|_| executor.participants.is_empty()) {
-            Some(why) => Err(LabError::Config(format!("no server can take part: {why}"))),
+            Some(why) => {
+                let kind = config.settings.kind.name();
+                Err(LabError::Config(format!("no {kind} can take part: {why}")))
+            }
             None => Ok(executor),
         }
     }
@@ -101,6 +116,11 @@ impl ProcessExecutor {
     /// The servers that take part.
     pub fn servers(&self) -> Vec<results::Participant> {
         self.participants.iter().map(Participant::describe).collect()
+    }
+
+    /// The server behind the proxies.
+    pub fn origin(&self) -> Option<results::Participant> {
+        self.origin.as_ref().map(Origin::describe)
     }
 
     /// Ends what runs, and tells what was noticed meanwhile.
@@ -161,7 +181,7 @@ impl ProcessExecutor {
     /// Ends the session that runs, if one does.
     fn leave(&mut self) {
         if let Some(session) = self.session.take() {
-            self.warnings.extend(session.end(&self.ground, &self.participants));
+            self.warnings.extend(session.end(&self.participants));
         }
     }
 
@@ -171,7 +191,7 @@ impl ProcessExecutor {
         case: &Case,
         stop: &AtomicBool,
     ) -> Result<Measurement, LabError> {
-        let running = &session.running;
+        let running = session.running();
         let drive = Drive::new(running, &case.workload, self.settings.batch)?;
         let (workload, batch) = (drive.workload, self.settings.batch);
         let requests = workload.requests(self.settings.requests, batch);
@@ -208,7 +228,7 @@ impl ProcessExecutor {
         let replies = timed.requests.replies;
         let per = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
         let time = |ns: u64| per(ns, replies).filter(|_| !by_clock);
-        let added = session.rss_bytes.saturating_sub(session.rss_start_bytes) as f64;
+        let (rss_start_bytes, rss_bytes) = session.rss_bytes();
         Ok(Measurement {
             requests: replies,
             cpu_ns_per_request: time(used.cpu_ns),
@@ -223,10 +243,11 @@ impl ProcessExecutor {
             context_switches_per_request: per(used.context_switches(), replies),
             lockstep_rate: replies as f64 / timed.duration_s.max(1e-9),
             reconnects: if workload.close { 0 } else { timed.connections_opened },
-            idle_connections: session.held,
-            rss_start_bytes: session.rss_start_bytes,
-            rss_bytes: session.rss_bytes,
-            rss_per_idle_bytes: (session.held > 0).then(|| added / session.held as f64),
+            idle_connections: session.held(),
+            rss_start_bytes,
+            rss_bytes,
+            rss_per_idle_bytes: session.rss_per_idle_bytes(),
+            rss_per_silent_bytes: session.rss_per_silent_bytes,
             latency_p50_ns: latency.map(|(p50, _)| p50),
             latency_p99_ns: latency.map(|(_, p99)| p99),
             latency_errors: errors,
@@ -308,6 +329,11 @@ impl Executor<Case, Measurement> for ProcessExecutor {
 
 impl ProcessExecutor {
     fn strike(&mut self, case: &Case, error: LabError) -> LabError {
+        // A proxy whose origin has ended can only fail.
+        let error = match self.origin.as_ref().map(Origin::check) {
+            Some(Err(origin)) if !matches!(error, LabError::Interrupted) => origin,
+            _ => error,
+        };
         if !matches!(error, LabError::Interrupted) {
             *self.strikes.entry((case.server.clone(), case.idle)).or_default() += 1;
         }

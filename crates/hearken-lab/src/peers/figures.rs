@@ -21,29 +21,28 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
     let all = [
         Figure {
             name: "cost",
-            title: "Cost of a request to the server",
-            caption: "In lockstep rounds, server and driver on one processor. Whiskers are 95 % \
+            title: "Cost of a request",
+            caption: "In lockstep rounds, the driver on the same processor. Whiskers are 95 % \
                       confidence intervals.",
             panels: by_workload(report, cost),
         },
         Figure {
             name: "syscalls",
-            title: "System calls of the server",
+            title: "System calls",
             caption: "Counted in a pass of its own.",
             panels: by_workload(report, ("system calls per request", |c| c.syscalls, |v| v)),
         },
         Figure {
             name: "memory",
             title: "Memory for an idle connection",
-            caption: "Growth of the server's resident memory by connections that have each made a \
+            caption: "Growth of resident memory by connections that have each made a \
                       request, divided by their number. Sockets are kernel memory and not in it.",
             panels: memory(report),
         },
         Figure {
             name: "latency",
             title: "Latency at a low rate",
-            caption: "Median of an open-loop pass, from another processor than the server's where \
-                      there is one.",
+            caption: "Median of an open-loop pass, from another processor where there is one.",
             panels: by_workload(report, ("median latency, µs", |c| c.latency_p50_ns, micros)),
         },
     ];

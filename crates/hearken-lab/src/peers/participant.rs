@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::kind::Kind;
 use super::recipe::{Recipe, fill};
 use super::results;
 use crate::error::LabError;
@@ -24,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// What all servers stand on.
 #[derive(Debug)]
 pub(super) struct Ground {
+    pub(super) kind: Kind,
+    /// Address and port of what is behind proxies.
+    pub(super) origin: Option<String>,
     pub(super) hearken: PathBuf,
     /// The directory that is served, and one that has one for each server.
     pub(super) root: PathBuf,
@@ -73,6 +77,8 @@ impl Ground {
 pub(super) struct Participant {
     pub(super) recipe: Recipe,
     version: String,
+    /// What its own directory and its log are called.
+    place: String,
     dir: PathBuf,
 }
 
@@ -87,12 +93,22 @@ pub(super) struct Running {
 impl Participant {
     /// Finds, builds and asks it; otherwise says why it cannot take part.
     pub(super) fn prepare(recipe: &Recipe, ground: &Ground) -> Result<Participant, Warning> {
+        Participant::prepare_at(&recipe.name, recipe, ground)
+    }
+
+    /// The same for one whose directory and log are not called as it is.
+    pub(super) fn prepare_at(
+        place: &str,
+        recipe: &Recipe,
+        ground: &Ground,
+    ) -> Result<Participant, Warning> {
         let left_out = |error: LabError| Warning::LeftOut {
             server: recipe.name.clone(),
             reason: error.to_string(),
         };
-        let dir = ground.scratch.join(&recipe.name);
-        let mut participant = Participant { recipe: recipe.clone(), version: String::new(), dir };
+        let (place, dir) = (place.to_owned(), ground.scratch.join(place));
+        let version = String::new();
+        let mut participant = Participant { recipe: recipe.clone(), version, place, dir };
         let program = participant.fill(recipe.program(), 0, ground);
         if find(&program).is_none() {
             return Err(Warning::NotInstalled {
@@ -141,7 +157,7 @@ impl Participant {
         }
         let words = self.words(&self.recipe.command, port, ground);
         let program = find(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
-        let guard = ground.launch(&program, &words[1..], &self.recipe.name, false)?;
+        let guard = ground.launch(&program, &words[1..], &self.place, false)?;
         let deadline = Instant::now() + START;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
         while TcpStream::connect_timeout(&addr, START).is_err() {
@@ -209,6 +225,7 @@ impl Participant {
             ("root", path(&ground.root)),
             ("dir", path(&self.dir)),
             ("hearken", path(&ground.hearken)),
+            ("origin", ground.origin.clone().unwrap_or_default()),
             ("connections", ground.connections.to_string()),
             ("descriptors", ground.descriptors.to_string()),
         ];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hearken::descriptors;
 use serde::{Deserialize, Serialize};
 
+use super::kind::Kind;
 use super::recipe::Recipe;
 use super::results::Participant;
 use super::workload::Workload;
@@ -29,6 +30,8 @@ pub struct Config {
     pub version: String,
     /// How servers are started; [`Settings::servers`] names those that are.
     pub recipes: Vec<Recipe>,
+    /// What stands behind proxies.
+    pub origin: Option<Recipe>,
     /// What is compared.
     pub settings: Settings,
 }
@@ -36,6 +39,9 @@ pub struct Config {
 /// The numbers of the experiment, as they stand in the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
+    /// What is compared.
+    #[serde(default)]
+    pub kind: Kind,
     /// Names of recipes.
     pub servers: Vec<String>,
     /// Names of workloads.
@@ -64,13 +70,17 @@ pub struct Settings {
     /// The servers as they were found.
     #[serde(default)]
     pub participants: Vec<Participant>,
+    /// The server behind the proxies, likewise.
+    #[serde(default)]
+    pub origin: Option<Participant>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            kind: Kind::Server,
             servers: Vec::new(),
-            workloads: super::WORKLOADS.iter().map(|w| w.name.to_owned()).collect(),
+            workloads: Kind::Server.workloads().map(|w| w.name.to_owned()).collect(),
             idle: vec![0, 10_000],
             repetitions: 5,
             requests: 20_000,
@@ -81,6 +91,7 @@ impl Default for Settings {
             emulator: None,
             planned: 0,
             participants: Vec::new(),
+            origin: None,
         }
     }
 }
@@ -90,6 +101,17 @@ impl Settings {
     pub fn short() -> Settings {
         let idle = vec![0, 2000];
         Settings { idle, repetitions: 2, requests: 4000, latency_s: 0.1, ..Settings::default() }
+    }
+
+    /// The same for proxies.
+    pub fn proxies(self) -> Settings {
+        let mut idle = self.idle;
+        // Where many are held, some are too: the cost of a request is to depend on neither.
+        if idle.iter().any(|&idle| idle > 2000) {
+            idle.insert(idle.len() - 1, 2000);
+        }
+        let workloads = Kind::Proxy.workloads().map(|w| w.name.to_owned()).collect();
+        Settings { kind: Kind::Proxy, workloads, idle, ..self }
     }
 
     /// The same in a machine emulated by `emulator`, whose clock counts instructions: it is slow, and
@@ -106,12 +128,12 @@ impl Settings {
 
     /// An error if these describe no experiment.
     pub fn check(&self) -> Result<(), LabError> {
-        let unknown = self.workloads.iter().find(|name| Workload::find(name).is_none());
+        let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
+        let unknown = self.workloads.iter().find(|name| !ours(name));
         let wrong = if self.servers.is_empty() {
-            "name at least one server".into()
+            format!("name at least one {}", self.kind.name())
         } else if let Some(name) = unknown {
-            let known: Vec<_> = super::WORKLOADS.iter().map(|w| w.name).collect();
-            format!("there is no workload \"{name}\" (known are {})", known.join(", "))
+            self.kind.no_workload(name)
         } else if self.workloads.is_empty() {
             "name at least one workload".into()
         } else if self.idle.is_empty() {

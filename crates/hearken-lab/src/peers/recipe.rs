@@ -6,17 +6,22 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde::Deserialize;
 
+use super::kind::Kind;
 use super::workload::Workload;
 use crate::error::LabError;
 
 /// A recipe. In its commands and files `{port}`, `{root}` (the directory that is served), `{dir}` (one
 /// of its own), `{hearken}` (this program), `{connections}` (that it must hold at a time) and
-/// `{descriptors}` (that it may have) are replaced.
+/// `{descriptors}` (that it may have) are replaced; in a proxy's also `{origin}`, the address and port of
+/// the server before which it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// What the server is called in the report.
     pub name: String,
+    /// Whether it answers by itself or for an origin.
+    #[serde(default)]
+    pub kind: Kind,
     /// What it is, in a line.
     #[serde(default)]
     pub about: String,
@@ -34,7 +39,7 @@ pub struct Recipe {
     /// The signal that ends it.
     #[serde(default)]
     pub stop: Stop,
-    /// The workloads it can do; all without this.
+    /// The workloads it can do; all of its kind without this.
     #[serde(default)]
     pub workloads: Option<Vec<String>>,
     /// Whether it can hold idle connections.
@@ -103,20 +108,27 @@ const BUILTIN: &[&str] = &[
     include_str!("../../recipes/nginx.toml"),
     include_str!("../../recipes/nginx-sendfile.toml"),
     include_str!("../../recipes/haproxy.toml"),
+    include_str!("../../recipes/proxy/hearken.toml"),
+    include_str!("../../recipes/proxy/hearken-uring.toml"),
+    include_str!("../../recipes/proxy/h2o.toml"),
+    include_str!("../../recipes/proxy/nginx.toml"),
+    include_str!("../../recipes/proxy/haproxy.toml"),
 ];
 /// What stands beside them.
 const FLOOR: &str = include_str!("../../recipes/floor.c");
 
-/// The recipes that come with Hearken.
+/// The recipes of a kind that come with Hearken.
 ///
 /// # Errors
 /// None, unless one of them is broken.
-pub fn builtin() -> Result<Vec<Recipe>, LabError> {
+pub fn builtin(kind: Kind) -> Result<Vec<Recipe>, LabError> {
     let beside = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    BUILTIN.iter().map(|text| Recipe::parse(text, "a recipe of Hearken's own", beside)).collect()
+    let recipes =
+        BUILTIN.iter().map(|text| Recipe::parse(text, "a recipe of Hearken's own", beside));
+    recipes.filter(|recipe| recipe.as_ref().map_or(true, |r| r.kind == kind)).collect()
 }
 
 impl Recipe {
@@ -163,15 +175,19 @@ impl Recipe {
             return Err(format!("\"{name}\" is no name of a file in the server's own directory"));
         }
         let mut workloads = self.workloads.iter().flatten();
-        match workloads.find(|name| Workload::find(name).is_none()) {
-            Some(name) => Err(format!("there is no workload \"{name}\"")),
+        let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
+        match workloads.find(|name| !ours(name)) {
+            Some(name) => Err(self.kind.no_workload(name)),
             None => Ok(()),
         }
     }
 
     /// Whether the workload can be asked of it, with so many idle connections.
     pub(crate) fn takes(&self, workload: &str, idle: u64) -> bool {
-        let can = self.workloads.as_ref().is_none_or(|can| can.iter().any(|name| name == workload));
+        let can = match &self.workloads {
+            Some(can) => can.iter().any(|name| name == workload),
+            None => Workload::find(workload).is_some_and(|w| w.of == self.kind),
+        };
         can && (self.idle || idle == 0)
     }
 
@@ -201,16 +217,23 @@ mod tests {
 
     #[test]
     fn those_that_come_with_it_are_in_order() {
-        let recipes = builtin().unwrap();
+        for kind in [Kind::Server, Kind::Proxy] {
+            they_are_in_order(&builtin(kind).unwrap(), kind);
+        }
+    }
+
+    fn they_are_in_order(recipes: &[Recipe], kind: Kind) {
         let mut names: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
         assert_eq!(names[0], "hearken");
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), recipes.len());
-        for recipe in &recipes {
+        for recipe in recipes {
             assert!(!recipe.about.is_empty() && recipe.text.starts_with('#'), "{}", recipe.name);
             let words = recipe.command.iter().chain(recipe.files.values());
             assert!(words.clone().any(|word| word.contains("{port}")), "{}", recipe.name);
+            let forwards = words.clone().any(|word| word.contains("{origin}"));
+            assert!(recipe.kind == kind && forwards == (kind == Kind::Proxy), "{}", recipe.name);
         }
     }
 
@@ -221,6 +244,8 @@ mod tests {
         let text = "name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]\nidle = false";
         let recipe = parse(text).unwrap();
         assert!(recipe.takes("1b", 0) && !recipe.takes("1b", 1) && !recipe.takes("6k", 0));
+        let recipe = parse("name = \"x\"\nkind = \"proxy\"\ncommand = [\"x\"]").unwrap();
+        assert!(recipe.takes("1k-proxied", 0) && !recipe.takes("1b", 0));
     }
 
     #[test]
@@ -232,6 +257,12 @@ mod tests {
             ("name = \"x\"\ncommand = [\"x\"]\nport = 5", "port"),
             ("name = \"x\"\ncommand = [\"x\"]\nstop = \"HUP\"", "HUP"),
             ("name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"2b\"]", "2b"),
+            ("name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1k-proxied\"]", "1k-proxied"),
+            (
+                "name = \"x\"\nkind = \"proxy\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]",
+                "1k-proxied",
+            ),
+            ("name = \"x\"\nkind = \"cache\"\ncommand = [\"x\"]", "cache"),
             ("name = \"x\"\ncommand = [\"x\"]\nbeside = [\"y.c\"]", "y.c"),
             ("name = \"x\"\ncommand = [\"x\"]\n[files]\n\"../../etc/x\" = \"\"", "etc"),
         ] {

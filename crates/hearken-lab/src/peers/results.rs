@@ -91,6 +91,10 @@ pub struct Measurement {
     pub rss_bytes: u64,
     /// What each of them added; none without.
     pub rss_per_idle_bytes: Option<f64>,
+    /// What a connection of a proxy adds that is accepted and has said nothing, in a start of its own;
+    /// none where it is not accepted before it says something.
+    #[serde(default)]
+    pub rss_per_silent_bytes: Option<f64>,
     /// Median latency of the open-loop pass, nanoseconds.
     pub latency_p50_ns: Option<f64>,
     /// Its 99th percentile.

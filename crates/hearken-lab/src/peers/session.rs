@@ -1,16 +1,13 @@
 //! A session: a server that was started anew, and its idle connections.
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::driver::{Drive, Driver};
+use super::held::{First, Held};
+use super::kind::Kind;
 use super::participant::{Ground, Participant, Running};
 use super::plan::Case;
-use super::workload::WORKLOADS;
 use crate::error::LabError;
-use crate::executor::{HOLD, LOAD_EVENTS, parse, words};
-use crate::machine::cpu_set;
-use crate::process::Guard;
 use crate::warning::Warning;
 
 /// A server that runs, with its idle connections.
@@ -19,12 +16,20 @@ pub(super) struct Session {
     server: String,
     idle: u64,
     repetition: u32,
-    /// How many idle connections it really has.
-    pub(super) held: u64,
-    pub(super) running: Running,
-    holder: Option<Guard>,
-    pub(super) rss_start_bytes: u64,
-    pub(super) rss_bytes: u64,
+    started: Started,
+    /// What a connection adds that says nothing, where that was asked.
+    pub(super) rss_per_silent_bytes: Option<f64>,
+}
+
+/// A server that was started and has answered, and the connections that it then got.
+#[derive(Debug)]
+struct Started {
+    running: Running,
+    held: Held,
+    /// Whether each of them is a descriptor of the server's.
+    has_all: bool,
+    rss_start_bytes: u64,
+    rss_bytes: u64,
 }
 
 impl Session {
@@ -36,24 +41,25 @@ impl Session {
         batch: u64,
         stop: &AtomicBool,
     ) -> Result<Session, LabError> {
-        let running = participant.start(ground, stop)?;
-        // What the first requests have it allocate is no connection's.
-        let drive = Drive::new(&running, &case.workload, batch)?;
-        let first = drive.workload.warm_up(batch);
-        Driver::start(ground, &drive, first, &running, stop)?.end(stop)?;
-        let rss_start_bytes = running.tree.resident()?;
-        let held = participant.most_idle(case.idle, ground);
-        let holder = hold(ground, &running, held, stop)?;
-        let rss_bytes = running.tree.resident()?;
+        let rss_per_silent_bytes = match (ground.kind, case.idle) {
+            // In a start of its own: memory that these leave behind would be given to the others.
+            (Kind::Proxy, 1..) => {
+                let silent = Started::new(ground, participant, case, batch, First::IsSilent, stop)?;
+                // A server that defers accepting, and cannot be told not to, leaves them to the kernel.
+                let per_connection = silent.per_connection().filter(|_| silent.has_all);
+                match silent.end(participant) {
+                    0 => per_connection,
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
         Ok(Session {
             server: case.server.clone(),
             idle: case.idle,
             repetition: case.repetition,
-            held,
-            running,
-            holder,
-            rss_start_bytes,
-            rss_bytes,
+            started: Started::new(ground, participant, case, batch, First::Asks, stop)?,
+            rss_per_silent_bytes,
         })
     }
 
@@ -62,60 +68,69 @@ impl Session {
         (&self.server, self.idle, self.repetition) == (&case.server, case.idle, case.repetition)
     }
 
+    pub(super) fn running(&self) -> &Running {
+        &self.started.running
+    }
+
+    /// How many idle connections it really has.
+    pub(super) fn held(&self) -> u64 {
+        self.started.held.count
+    }
+
+    /// Resident memory before and after it got the idle connections.
+    pub(super) fn rss_bytes(&self) -> (u64, u64) {
+        (self.started.rss_start_bytes, self.started.rss_bytes)
+    }
+
+    /// What each of them added; none without.
+    pub(super) fn rss_per_idle_bytes(&self) -> Option<f64> {
+        self.started.per_connection()
+    }
+
     /// Ends it, and tells if the server closed idle connections meanwhile.
-    pub(super) fn end(self, ground: &Ground, participants: &[Participant]) -> Option<Warning> {
-        let lost = self.holder.map_or(0, |holder| {
-            holder.terminate();
-            let output = std::fs::read_to_string(result(ground)).unwrap_or_default();
-            // Not to be taken for the result of the next one.
-            let _ = std::fs::remove_file(result(ground));
-            match parse(String::new(), &output) {
-                Ok(said) => said.idle.lost.max(self.held.saturating_sub(said.idle.held)),
-                Err(_) => self.held,
-            }
-        });
+    pub(super) fn end(self, participants: &[Participant]) -> Option<Warning> {
         let named = |p: &&Participant| p.recipe.name == self.server;
-        if let Some(participant) = participants.iter().find(named) {
-            self.running.guard.end(participant.recipe.stop.signal());
-        }
+        // Without a recipe it is killed.
+        let lost = match participants.iter().find(named) {
+            Some(participant) => self.started.end(participant),
+            None => self.started.held.end(),
+        };
         let server = self.server;
         (lost > 0).then_some(Warning::IdleClosed { server, connections: lost })
     }
 }
 
-/// Where the holder of the idle connections writes what became of them.
-fn result(ground: &Ground) -> PathBuf {
-    ground.scratch.join("idle.json")
-}
-
-fn hold(
-    ground: &Ground,
-    running: &Running,
-    idle: u64,
-    stop: &AtomicBool,
-) -> Result<Option<Guard>, LabError> {
-    if idle == 0 {
-        return Ok(None);
+impl Started {
+    fn new(
+        ground: &Ground,
+        participant: &Participant,
+        case: &Case,
+        batch: u64,
+        first: First,
+        stop: &AtomicBool,
+    ) -> Result<Started, LabError> {
+        let running = participant.start(ground, stop)?;
+        // What the first requests have it allocate is no connection's.
+        let drive = Drive::new(&running, &case.workload, batch)?;
+        let warm_up = drive.workload.warm_up(batch);
+        Driver::start(ground, &drive, warm_up, &running, stop)?.end(stop)?;
+        let (rss_start_bytes, open) = (running.tree.resident()?, running.tree.descriptors()?);
+        let most = participant.most_idle(case.idle, ground);
+        let held = Held::open(ground, &running, most, first, stop)?;
+        let rss_bytes = running.tree.resident()?;
+        let has_all = running.tree.descriptors()? >= open + held.count;
+        Ok(Started { running, held, has_all, rss_start_bytes, rss_bytes })
     }
-    let arguments = words(&[
-        "load",
-        &format!("{}/{}", running.url, WORKLOADS[0].document),
-        "--rate",
-        "0",
-        "--idle",
-        &idle.to_string(),
-        // By the time that it is held, each has been accepted and answered.
-        "--idle-request",
-        "--events",
-        LOAD_EVENTS,
-        "--json",
-        &result(ground).display().to_string(),
-        "--exit-with-parent",
-    ]);
-    let stderr = ground.scratch.join("idle.stderr");
-    let mut holder = Guard::spawn(&ground.hearken, &arguments, &cpu_set(&ground.others), stderr)?;
-    let held = holder.wait_for_line("holding ", HOLD, stop);
-    running.guard.check()?;
-    held?;
-    Ok(Some(holder))
+
+    fn per_connection(&self) -> Option<f64> {
+        let added = self.rss_bytes.saturating_sub(self.rss_start_bytes) as f64;
+        (self.held.count > 0).then(|| added / self.held.count as f64)
+    }
+
+    /// Ends it, and tells how many of its idle connections it did not keep.
+    fn end(self, participant: &Participant) -> u64 {
+        let lost = self.held.end();
+        self.running.guard.end(participant.recipe.stop.signal());
+        lost
+    }
 }

@@ -43,6 +43,9 @@ pub struct Cell {
     pub rss_bytes: Option<Estimate>,
     /// Resident memory that each idle connection added, bytes.
     pub rss_per_idle_bytes: Option<Estimate>,
+    /// Resident memory that each connection adds that has said nothing, bytes.
+    #[serde(default)]
+    pub rss_per_silent_bytes: Option<Estimate>,
     /// Median latency, nanoseconds.
     pub latency_p50_ns: Option<Estimate>,
     /// 99th percentile of latency, nanoseconds.
@@ -53,6 +56,9 @@ pub struct Cell {
     pub instructions_against: Against,
     /// Resident memory per idle connection and the reference's.
     pub rss_against: Against,
+    /// Resident memory per silent connection and the reference's.
+    #[serde(default)]
+    pub silent_against: Against,
     /// CPU time against the same server without idle connections; none for itself.
     pub cpu_to_no_idle: Option<Ratio>,
     /// Instructions against the same.
@@ -131,6 +137,7 @@ impl<'a> Group<'a> {
         let instructions: Quantity = Measurement::instr_per_request;
         let cpu: Quantity = |m| m.cpu_ns_per_request;
         let rss: Quantity = |m| m.rss_per_idle_bytes;
+        let silent: Quantity = |m| m.rss_per_silent_bytes;
         Cell {
             workload: workload.into(),
             idle,
@@ -149,11 +156,13 @@ impl<'a> Group<'a> {
             context_switches: of(|m| m.context_switches_per_request),
             rss_bytes: of(|m| Some(m.rss_bytes as f64)),
             rss_per_idle_bytes: of(rss),
+            rss_per_silent_bytes: of(silent),
             latency_p50_ns: of(|m| m.latency_p50_ns),
             latency_p99_ns: of(|m| m.latency_p99_ns),
             cpu_against: self.against(reference, cpu),
             instructions_against: self.against(reference, instructions),
             rss_against: self.against(reference, rss),
+            silent_against: self.against(reference, silent),
             cpu_to_no_idle: to(no_idle, cpu),
             instructions_to_no_idle: to(no_idle, instructions),
         }

@@ -25,7 +25,7 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
     };
     vec![
         ("workload".into(), Box::new(workload)),
-        column("server", |c: &Cell| c.server.clone()),
+        column(settings.kind.name(), |c: &Cell| c.server.clone()),
         column("CPU µs/req", |c: &Cell| spread(c.cpu_ns, micros)),
         (format!("to {reference}'s"), Box::new(|c| times(c.cpu_against.to_reference))),
         (format!("{reference}'s to it"), Box::new(|c| times(c.cpu_against.of_reference))),
@@ -45,6 +45,12 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
         column("syscalls/req", |c: &Cell| mean(c.syscalls, |v| v)),
         column("switches/req", |c: &Cell| mean(c.context_switches, |v| v)),
         column("B/idle", |c: &Cell| mean(c.rss_per_idle_bytes, |v| v)),
+        (format!("{reference}'s B to it"), Box::new(|c| times(c.rss_against.of_reference))),
+        column("B/silent", |c: &Cell| mean(c.rss_per_silent_bytes, |v| v)),
+        (
+            format!("{reference}'s silent B to it"),
+            Box::new(|c| times(c.silent_against.of_reference)),
+        ),
         column("p50 µs", |c: &Cell| mean(c.latency_p50_ns, micros)),
         column("p99 µs", |c: &Cell| mean(c.latency_p99_ns, micros)),
         ("notes".into(), Box::new(move |c| notes(c, repetitions))),

@@ -1,4 +1,6 @@
-//! What the servers are asked.
+//! What the servers are asked, and the proxies.
+
+use super::kind::Kind;
 
 /// A workload: which document, and how it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,6 +9,8 @@ pub struct Workload {
     pub name: &'static str,
     /// What it is, for people.
     pub about: &'static str,
+    /// Who is asked.
+    pub of: Kind,
     /// The document, by its name in the root, and its length in bytes.
     pub document: &'static str,
     /// How long it is.
@@ -24,10 +28,11 @@ pub struct Workload {
 }
 
 /// All of them. A mix of files, such as SPECweb99's, gets its line once the generator can ask for one.
-pub const WORKLOADS: [Workload; 5] = [
+pub const WORKLOADS: [Workload; 8] = [
     Workload {
         name: "1b",
         about: "1 byte, connections kept",
+        of: Kind::Server,
         document: "1b",
         length: 1,
         close: false,
@@ -39,6 +44,7 @@ pub const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "1b-close",
         about: "1 byte, a connection for each request",
+        of: Kind::Server,
         document: "1b",
         length: 1,
         close: true,
@@ -50,6 +56,7 @@ pub const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "1b-pipelined",
         about: "1 byte, connections kept, 8 requests at once on each",
+        of: Kind::Server,
         document: "1b",
         length: 1,
         close: false,
@@ -61,6 +68,7 @@ pub const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "6k",
         about: "6 KiB, connections kept",
+        of: Kind::Server,
         document: "6k",
         length: 6 * 1024,
         close: false,
@@ -72,6 +80,7 @@ pub const WORKLOADS: [Workload; 5] = [
     Workload {
         name: "1m",
         about: "1 MiB, connections kept",
+        of: Kind::Server,
         document: "1m",
         length: 1024 * 1024,
         close: false,
@@ -80,6 +89,42 @@ pub const WORKLOADS: [Workload; 5] = [
         batch: Some(10),
         shorter: 32,
         rate: Some(50),
+    },
+    Workload {
+        name: "1k-proxied",
+        about: "1 KiB through the proxy, connections kept on both sides",
+        of: Kind::Proxy,
+        document: "1k",
+        length: 1024,
+        close: false,
+        pipeline: 1,
+        batch: None,
+        shorter: 1,
+        rate: Some(1000),
+    },
+    Workload {
+        name: "1k-proxied-close",
+        about: "1 KiB through the proxy, a client's connection for each request",
+        of: Kind::Proxy,
+        document: "1k",
+        length: 1024,
+        close: true,
+        pipeline: 1,
+        batch: None,
+        shorter: 4,
+        rate: Some(1000),
+    },
+    Workload {
+        name: "64k-proxied",
+        about: "64 KiB through the proxy, connections kept on both sides",
+        of: Kind::Proxy,
+        document: "64k",
+        length: 64 * 1024,
+        close: false,
+        pipeline: 1,
+        batch: None,
+        shorter: 4,
+        rate: Some(200),
     },
 ];
 
