@@ -97,7 +97,7 @@ impl Held {
 }
 
 /// Waits until the server has nothing to do: what connects is established before it is accepted.
-fn settle(running: &Running, stop: &AtomicBool) -> Result<(), LabError> {
+pub(super) fn settle(running: &Running, stop: &AtomicBool) -> Result<(), LabError> {
     let deadline = Instant::now() + HOLD;
     let mut before = running.tree.usage()?;
     loop {

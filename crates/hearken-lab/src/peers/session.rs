@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::driver::{Drive, Driver};
-use super::held::{First, Held};
+use super::held::{First, Held, settle};
 use super::kind::Kind;
 use super::participant::{Ground, Participant, Running};
 use super::plan::Case;
@@ -114,6 +114,10 @@ impl Started {
         let drive = Drive::new(&running, &case.workload, batch)?;
         let warm_up = drive.workload.warm_up(batch);
         Driver::start(ground, &drive, warm_up, &running, stop)?.end(stop)?;
+        if first == First::IsSilent {
+            // So that those of the driver are not counted.
+            settle(&running, stop)?;
+        }
         let (rss_start_bytes, open) = (running.tree.resident()?, running.tree.descriptors()?);
         let most = participant.most_idle(case.idle, ground);
         let held = Held::open(ground, &running, most, first, stop)?;

@@ -1,0 +1,1 @@
+"""What scripts/proxy-with is made of."""
