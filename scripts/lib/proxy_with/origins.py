@@ -1,5 +1,6 @@
 """Origins that are in use, and one that says what it got."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def echo(stage):
 
 
 def nginx(stage, files, tls=None):
-    """nginx with these files, by name; `tls` is a certificate and its key."""
+    """nginx with these files, by name; `tls` is a certificate, its key, and the port for them."""
     program = need("nginx", "nginx-light")
     root = stage.dir / "root"
     for name, content in files.items():
@@ -45,15 +46,10 @@ def nginx(stage, files, tls=None):
         path.write_bytes(content)
     port, both = stage.port(), ""
     if tls:
-        both = f"listen 127.0.0.1:{stage.port()} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};"
+        both = f"listen 127.0.0.1:{tls[2]} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};"
     conf = stage.dir / "origin.conf"
     # As root it would read files as somebody else, who may not.
-    user = "user root;\n" if is_root() else ""
+    user = "user root;\n" if os.geteuid() == 0 else ""
     conf.write_text(user + NGINX.format(dir=stage.dir, port=port, tls=both, root=root))
     stage.start("origin", [program, "-p", str(stage.dir), "-c", str(conf), "-e", "stderr"], port)
     return f"127.0.0.1:{port}"
-
-
-def is_root():
-    import os
-    return os.geteuid() == 0

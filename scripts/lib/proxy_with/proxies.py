@@ -48,34 +48,37 @@ class Proxy:
     def reverse(self, stage, origin):
         return self._start(stage, self._reverse, "proxy", origin)
 
-    def forward(self, stage):
-        return self._start(stage, self._forward, "forward", "")
+    def forward(self, stage, ports):
+        return self._start(stage, self._forward, "forward", "", ports)
 
     @staticmethod
-    def _start(stage, words, name, origin):
+    def _start(stage, words, name, origin, ports=()):
         if not words:
             raise Skipped("the proxy that was chosen does not do this")
         port = stage.port()
-        values = {"listen": f"127.0.0.1:{port}", "origin": origin, "dir": str(stage.dir)}
+        values = {"listen": f"127.0.0.1:{port}", "origin": origin, "dir": str(stage.dir), "ports": ports}
         words = words(stage, values) if callable(words) else [fill(word, values) for word in words]
         stage.start(name, words, port)
         return values["listen"]
 
 
 def fill(word, values):
-    for name, value in values.items():
-        word = word.replace("{" + name + "}", value)
+    for name in ("listen", "origin", "dir"):
+        word = word.replace("{" + name + "}", values[name])
     return word
 
 
 def hearken(program):
-    both = [program, "proxy", "--listen", "{listen}"]
-    # The origins of these parts are on loopback, where a forward proxy does not go unless it is told to.
-    return Proxy([*both, "--to", "http://{origin}"], [*both, "--forward", "--allow-private"])
+    def forward(_, values):
+        # The origins of these parts are on loopback and on any port, where it does not go untold.
+        words = [program, "proxy", "--listen", values["listen"], "--forward", "--allow", "127.0.0.0/8"]
+        return words + [word for port in values["ports"] for word in ("--connect-port", str(port))]
+
+    return Proxy([program, "proxy", "--listen", "{listen}", "--to", "http://{origin}"], forward)
 
 
 def nginx():
-    return Proxy(lambda stage, values: nginx_words(stage, values), None)
+    return Proxy(nginx_words, None)
 
 
 def nginx_words(stage, values):
@@ -86,7 +89,7 @@ def nginx_words(stage, values):
 
 
 def haproxy():
-    return Proxy(lambda stage, values: haproxy_words(stage, values), None)
+    return Proxy(haproxy_words, None)
 
 
 def haproxy_words(stage, values):
@@ -97,4 +100,5 @@ def haproxy_words(stage, values):
 
 
 def command(reverse, forward):
+    """One that is given as words."""
     return Proxy(reverse, forward)

@@ -96,9 +96,9 @@ class Stage:
         """A proxy before an origin, ADDR:PORT; its own ADDR:PORT."""
         return self.chosen.reverse(self, origin)
 
-    def forward(self):
-        """A proxy to anywhere."""
-        return self.chosen.forward(self)
+    def forward(self, ports):
+        """A proxy to anywhere, whose tunnels may go to these ports; its ADDR:PORT."""
+        return self.chosen.forward(self, ports)
 
     def run(self, words, expected=0, **more):
         """Runs a client to its end, and returns what it wrote to standard output."""
