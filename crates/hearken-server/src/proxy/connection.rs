@@ -144,8 +144,9 @@ pub(super) struct Exchange {
     pub(super) status: u16,
     pub(super) interims: u16,
 
-    /// Where it was sent last, for the log.
+    /// Where it was sent last, for the log, and at which address that is.
     pub(super) last: Option<Route>,
+    pub(super) at: Option<SocketAddr>,
     /// When its head was whole, when there was a server for it, when it was sent, and when the
     /// response's head had come.
     pub(super) began: Time,
@@ -261,6 +262,7 @@ impl Exchange {
             status: 0,
             interims: 0,
             last: None,
+            at: None,
             began: now,
             reached: now,
             asked: now,
@@ -382,6 +384,7 @@ impl Exchange {
         self.reply.clear();
         self.download = None;
         self.last = None;
+        self.at = None;
         self.status = 0;
         self.interims = 0;
         self.until = None;

@@ -120,6 +120,7 @@ impl<I: Io> Worker<I> {
         exchange.downloaded += used as u64;
         if !done {
             exchange.stage = Stage::Answering;
+            self.goes_well(id);
         }
         let figures = self.figures();
         figures.responded(now.since(self.exchanges[id].asked));
@@ -200,6 +201,16 @@ impl<I: Io> Worker<I> {
             self.hold(on);
         }
         self.arm(id);
+    }
+
+    /// The server answers; what follows may take long.
+    pub(super) fn goes_well(&mut self, id: Id) {
+        let now = self.io.now();
+        if let (Some(Route::Server(server)), Some(balancer)) =
+            (self.exchanges[id].route, self.to.balancer())
+        {
+            balancer.goes_well(server, now);
+        }
     }
 
     /// All of the response has come, and if `more`, something that nobody asked for.

@@ -12,7 +12,7 @@ use hearken_http::{Request, RequestParser};
 use super::access::Access;
 use super::balance::{Balancer, Ended, Pick, Where};
 use super::config::{Balance, Config, HashKey, ProxyProtocol, To};
-use super::connection::{Facts, Flags, Id, Kind, Role, Route, Stage, Upload};
+use super::connection::{Exchange, Facts, Flags, Id, Kind, Role, Route, Stage, Upload};
 use super::idle::Idle;
 use super::metrics::Error;
 use super::proxy_protocol;
@@ -236,7 +236,10 @@ impl<I: Io> Worker<I> {
         let opened = match (route, &mut self.to) {
             (Route::Server(server), Destination::Servers(to)) => {
                 match to.balancer.connected_to(server) {
-                    Some(Where::Inet(addr)) => self.io.connect(addr, None),
+                    Some(Where::Inet(addr)) => {
+                        exchange.at = Some(addr);
+                        self.io.connect(addr, None)
+                    }
                     Some(Where::Unix(path)) => self.io.connect_unix(&path),
                     None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
                 }
@@ -337,11 +340,23 @@ impl<I: Io> Worker<I> {
     pub(super) fn connect_failed(&mut self, id: Id, error: &io::Error) {
         let _ = error;
         self.figures().error(Error::ConnectFailed);
+        self.avoid_address(id);
         self.try_again_or(id, 502, "no server could be connected to");
+    }
+
+    /// Other addresses of the server's name are to go first.
+    fn avoid_address(&mut self, id: Id) {
+        let Exchange { route, at, .. } = &self.exchanges[id];
+        if let (Some(Route::Server(server)), &Some(at)) = (*route, at)
+            && let Some(balancer) = self.to.balancer()
+        {
+            balancer.failed_at(server, at);
+        }
     }
 
     pub(super) fn connect_timed_out(&mut self, id: Id) {
         self.figures().error(Error::ConnectTimeout);
+        self.avoid_address(id);
         self.try_again_or(id, 504, "no server could be connected to in time");
     }
 

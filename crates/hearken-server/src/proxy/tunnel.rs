@@ -26,6 +26,7 @@ impl<I: Io> Worker<I> {
     /// From now on all that comes is passed on.
     pub(super) fn begin_tunnel(&mut self, id: Id) {
         self.figures().tunnels_open.up();
+        self.goes_well(id);
         let exchange = &mut self.exchanges[id];
         exchange.stage = Stage::Tunnel;
         exchange.until = None;
