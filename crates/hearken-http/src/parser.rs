@@ -52,8 +52,8 @@ impl RequestParser {
     /// The request is to be refused with the status of the [`Reject`] and the connection closed:
     /// 414 and 431 for a head over its [`Limits`], 417 for an expectation other than
     /// `100-continue`, 501 for a transfer coding other than chunked or a method of more than 32
-    /// bytes, 505 for a major version other than 1, and 400 for everything that RFC 9112 does
-    /// not allow. An error of syntax comes at the latest when its line is whole, an error of
+    /// bytes, 505 for a major version other than 1, and 400 for more than 32 Connection options and for
+    /// everything that RFC 9112 does not allow. An error of syntax comes at the latest when its line is whole, an error of
     /// meaning (such as two lengths) or too many fields when the head is.
     #[inline]
     pub fn parse<'b>(

@@ -89,8 +89,10 @@ impl ResponseParser {
     ///
     /// # Errors
     ///
-    /// [`Malformed`] for a head over its limits, for anything RFC 9112 does not allow, and for
-    /// a transfer coding other than `chunked`. The connection is of no more use.
+    /// [`Malformed`] for a head over its limits, for anything RFC 9112 does not allow, for a transfer
+    /// coding other than `chunked`, for more than 32 Connection options, and for fields that frame a body
+    /// in a doubtful way or in an interim response, even where there is none. The connection is of no
+    /// more use.
     #[inline]
     pub fn parse<'b>(
         &mut self,
