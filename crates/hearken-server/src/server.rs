@@ -145,7 +145,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
             interest: config.interest,
             ..Policy::default()
         },
-        per_connection: 1,
+        connects: false,
     };
     launch(&plan, &Static(config.clone()))
 }
@@ -157,8 +157,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) workers: NonZeroUsize,
     pub(crate) max_connections: Option<NonZeroUsize>,
     pub(crate) policy: Policy,
-    /// How many descriptors a connection takes.
-    pub(crate) per_connection: usize,
+    /// Whether it connects to others for those who connect to it.
+    pub(crate) connects: bool,
 }
 
 /// A worker's place among the others.

@@ -24,7 +24,9 @@ impl Share {
         let (tables, users) = if own { (workers, 1) } else { (1, workers) };
         // Open connections go on getting files when there is no descriptor for one connection more.
         let files = (descriptors / 8).clamp(8, 512);
-        let room = descriptors.saturating_sub(files + 8 + 8 * users) / plan.per_connection;
+        let room = descriptors.saturating_sub(files + 8 + 8 * users);
+        // Most clients are idle at a time, and idle ones have no connection to a server.
+        let room = if plan.connects { room / 4 * 3 } else { room };
         let all = room.saturating_mul(tables);
         let connections = plan.max_connections.map_or(all, |most| most.get().min(all));
         let rest = usize::from(index < connections % workers);
@@ -45,14 +47,14 @@ mod tests {
     use super::Share;
     use crate::server::Plan;
 
-    fn all(workers: usize, own: bool, most: usize, per_connection: usize) -> usize {
+    fn all(workers: usize, own: bool, most: usize, connects: bool) -> usize {
         let plan = Plan {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             events: "auto",
             workers: NonZeroUsize::new(workers).unwrap(),
             max_connections: NonZeroUsize::new(most),
             policy: Policy::default(),
-            per_connection,
+            connects,
         };
         let share = |index| Share::of(&plan, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
@@ -60,13 +62,14 @@ mod tests {
 
     #[test]
     fn own_tables_hold_as_many_times_more() {
-        let one = all(1, false, 0, 1);
+        let one = all(1, false, 0, false);
         assert!((19_000..20_000).contains(&one), "{one}");
-        assert_eq!(all(10, true, 0, 1), 10 * one);
-        assert_eq!(all(10, true, 0, 2), 10 * (one / 2));
-        assert!(all(10, false, 0, 1) <= one);
+        assert_eq!(all(10, true, 0, false), 10 * one);
+        assert!(all(10, false, 0, false) <= one);
+        let proxied = all(1, false, 0, true);
+        assert!((14_000..15_000).contains(&proxied), "{proxied}");
         for own in [false, true] {
-            assert_eq!(all(3, own, 1000, 1), 1000);
+            assert_eq!(all(3, own, 1000, false), 1000);
         }
     }
 }

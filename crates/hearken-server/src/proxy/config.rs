@@ -31,8 +31,8 @@ pub struct Config {
     pub order: Order,
     /// When interest is changed.
     pub interest: InterestPolicy,
-    /// How many clients may be connected at a time, over all workers; if `None`, as many as the tables
-    /// of descriptors hold, with one for an upstream's connection each.
+    /// How many clients may be connected at a time, over all workers; if `None`, three quarters of what
+    /// the tables of descriptors hold, as idle clients need no connection to a server.
     pub max_connections: Option<NonZeroUsize>,
     /// How long it waits for what.
     pub timeouts: Timeouts,

@@ -258,6 +258,10 @@ impl<I: Io> Worker<I> {
                 let until = exchange.until.map_or(until, |whole| whole.min(until));
                 self.io.set_deadline(token, Some(until));
             }
+            Err(error) if hearken::limit::met(&error).is_some() => {
+                self.figures().error(Error::Limit);
+                self.refuse(id, 503, "the proxy has no room for another connection to a server");
+            }
             Err(error) => self.connect_failed(id, &error),
         }
     }

@@ -62,8 +62,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
             interest: config.interest,
             ..Policy::default()
         },
-        // One to the client, and one to the server.
-        per_connection: 2,
+        connects: true,
     };
     let mut server = launch(&plan, &service)?;
     for (worker, waker) in server.wakers().into_iter().enumerate() {
