@@ -177,7 +177,11 @@ impl Idlers {
                 self.ask(io, on);
             }
             What::Deadline => self.lose(io, on, Why::Text("it took too long")),
-            What::Sent(Ok(())) | What::Accepted(_) | What::AcceptFailed(_) | What::Woken => {}
+            What::Sent(Ok(()))
+            | What::Accepted(_)
+            | What::AcceptFailed(_)
+            | What::Relayed { .. }
+            | What::Woken => {}
         }
     }
 

@@ -148,7 +148,7 @@ impl<I: Io> Worker<I> {
                         self.reopen.reopen(log);
                     }
                 }
-                What::AcceptFailed(_) | What::Connected(_) => {}
+                What::AcceptFailed(_) | What::Connected(_) | What::Relayed { .. } => {}
             }
         }
         if let Some(log) = &mut self.log {

@@ -26,7 +26,7 @@ fn serve(mut io: impl Io, addr: SocketAddr) -> io::Result<()> {
                 What::Sent(Ok(())) => io.start(on),
                 What::End | What::ReceiveFailed(_) | What::Sent(Err(_)) => io.close(on),
                 What::AcceptFailed(error) => return Err(error),
-                What::Connected(_) | What::Deadline | What::Woken => {}
+                What::Connected(_) | What::Relayed { .. } | What::Deadline | What::Woken => {}
             }
         }
     }

@@ -48,7 +48,11 @@ impl Active {
                 self.broken(io, on, Failure::of(&error), &error);
             }
             What::Deadline => self.late(io, on),
-            What::Sent(Ok(())) | What::Accepted(_) | What::AcceptFailed(_) | What::Woken => {}
+            What::Sent(Ok(()))
+            | What::Accepted(_)
+            | What::AcceptFailed(_)
+            | What::Relayed { .. }
+            | What::Woken => {}
         }
     }
 

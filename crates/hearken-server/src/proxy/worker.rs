@@ -186,7 +186,7 @@ impl<I: Io> Worker<I> {
                 What::Sent(Err(error)) => self.on_send_failed(on, &error),
                 What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
                 What::Woken => self.on_woken(),
-                What::AcceptFailed(_) => {}
+                What::AcceptFailed(_) | What::Relayed { .. } => {}
             }
             while let Some(client) = self.again.pop_front() {
                 self.next_request(client, true);

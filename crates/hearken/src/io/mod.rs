@@ -22,6 +22,7 @@ use crate::waker::Waker;
 mod buffer;
 mod choose;
 pub mod readiness;
+mod relay;
 mod sockets;
 pub mod uring;
 
@@ -134,10 +135,32 @@ pub enum What {
     /// The oldest send that was not yet completed is done: all of it was given to the transport,
     /// or it failed, and with it all later ones, which complete no more.
     Sent(io::Result<()>),
+    /// The [relay](Io::relay) that receives from the connection has ended.
+    Relayed {
+        /// How many bytes it has given to the transport of the other connection.
+        moved: u64,
+        /// Why it has ended.
+        ended: RelayEnd,
+    },
     /// The deadline has passed, and is no longer set.
     Deadline,
     /// A [`Waker`] was used. `on` names nothing that there is.
     Woken,
+}
+
+/// Why a [relay](Io::relay) has ended.
+#[derive(Debug)]
+pub enum RelayEnd {
+    /// As many bytes as were asked for are moved.
+    Most,
+    /// The peer has ended its side, and all before that is moved. It is what [`What::End`] tells
+    /// otherwise, which does not come.
+    End,
+    /// Receiving failed, after what was moved: as by [`What::ReceiveFailed`].
+    ReceiveFailed(io::Error),
+    /// Sending failed, or the connection that was sent to was closed (`NotConnected`). More may have been
+    /// received than was moved, and is lost.
+    SendFailed(io::Error),
 }
 
 /// Operations in, completions out.
@@ -163,6 +186,14 @@ pub enum What {
 /// **Sending.** Each send makes one [`What::Sent`], in the order of the sends, but for one that
 /// [`send_now`](Io::send_now) said was done. A peer's half-close does not hinder it. What waits for
 /// its peer takes no place in the pool, so that who does not read keeps nobody else from being read.
+///
+/// **Relaying** moves bytes from one connection to another without showing them: [`relay`](Io::relay).
+/// While it goes on the connection that is received from is stopped, nothing else is to be sent to the
+/// other, and both have their deadlines. It makes one [`What::Relayed`], on the one that is received from;
+/// or instead, and having moved nothing, what was under way already: a [`What::Received`],
+/// [`What::End`] or [`What::ReceiveFailed`], with which the relay is none, and the connection stopped.
+/// Who has dealt with that asks again. Closing the one that is received from ends it without a word, and
+/// what it had received and not yet moved is lost; closing the other ends it as a failed send.
 ///
 /// **Fairness.** No connection is served without limit while others wait.
 ///
@@ -243,6 +274,26 @@ pub trait Io {
     /// [`close`](Io::close) or [`abort`](Io::abort), which give up waiting.
     fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
         if self.send_before_end(on, bytes) { Last::Done } else { Last::Later }
+    }
+
+    /// Moves up to `most` bytes that `from` receives to `to`, behind all that was sent there before, and
+    /// tells of it with [`What::Relayed`] on `from`, which it stops: see [Relaying](Io#the-contract). What
+    /// is received after `most` bytes stays to be received when `from` is started again; until this has
+    /// ended, starting it does nothing.
+    ///
+    /// False if it cannot be: then nothing has changed, and the caller moves the bytes itself. So it is
+    /// where one of the two is no connection, or not yet made; where nothing more is received from `from`,
+    /// or sent to `to`; where either is relayed from, or to, already (but a connection may be relayed
+    /// from and to at the same time); and where both are one.
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        let _ = (from, to, most);
+        false
+    }
+
+    /// How many bytes the relay that receives from `from` has moved so far.
+    fn relayed(&self, from: Token) -> u64 {
+        let _ = from;
+        0
     }
 
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that

@@ -23,6 +23,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 
+use super::relay::Relays;
 use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
@@ -30,6 +31,7 @@ use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
 mod policy;
+mod relaying;
 mod socket;
 mod turn;
 
@@ -70,6 +72,7 @@ pub struct ReadinessIo<M: Mechanism> {
     starved: VecDeque<Token>,
     /// Whose connection was accepted last, if that was asked for.
     accepted_from: Option<SocketAddr>,
+    relays: Relays,
 }
 
 impl<M: Mechanism> ReadinessIo<M> {
@@ -123,6 +126,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             undeclared: Vec::new(),
             starved: VecDeque::new(),
             accepted_from: None,
+            relays: Relays::default(),
             policy: Policy { turn_bytes: policy.turn_bytes.max(1), ..policy },
         })
     }
@@ -195,7 +199,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let Some((_, socket)) = self.socket(on) else {
             return;
         };
-        if socket.state.contains(State::ENDED) {
+        if socket.state.intersects(State::ENDED | State::RELAYS) {
             return;
         }
         socket.state.insert(State::STARTED);
@@ -210,6 +214,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let Some((_, socket)) = self.socket(on) else {
             return;
         };
+        if socket.state.contains(State::RELAYS) {
+            return; // It is, for all but the relay.
+        }
         socket.state.remove(State::STARTED);
         let exact = socket.state.contains(State::LISTENER);
         if exact || self.policy.interest == InterestPolicy::EveryState {
@@ -265,11 +272,24 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
     }
 
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        self.begin_relay(from, to, most)
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.registry.get(from).map_or(0, |_| self.relays.moved(from))
+    }
+
     fn shutdown(&mut self, on: Token) {
         sockets::shutdown(self.registry.get(on));
     }
 
     fn close(&mut self, on: Token) {
+        if let Some((_, socket)) = self.socket(on)
+            && socket.state.intersects(State::RELAYS | State::FED)
+        {
+            self.leave_relays(on);
+        }
         if self.registry.close(on) {
             self.wheel.cancel(on.slot());
             self.sockets[on.slot() as usize] = Socket::default();

@@ -29,7 +29,8 @@
 //! h) connect(2) is called and then polled for, so that what is refused at once is said at once.
 //! i) A descriptor's number that waits to be handed over must not come to mean another: it is closed
 //!    in the ring then, behind what names it, and at once otherwise.
-//! j) Descriptors are ordinary ones. Direct ones would save a table's locking at each accept, and are
+//! j) A relay polls and calls: its splice(2) in the ring would be a thread's again (g).
+//! k) Descriptors are ordinary ones. Direct ones would save a table's locking at each accept, and are
 //!    not to be had by what an [`Io`] answers at once: addresses, what was delivered, an end.
 
 // Memory is shared with the kernel here; each block says why that is sound.
@@ -47,6 +48,7 @@ use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 
 use super::readiness::Policy;
+use super::relay::Relays;
 use super::{Body, Completion, Io, Last, ListenOptions, Outgoing, Pool, What, sockets};
 use crate::event::Token;
 use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
@@ -57,6 +59,7 @@ use crate::waker::{Waker, Wakeups};
 mod buffers;
 mod closing;
 mod completing;
+mod relaying;
 mod sending;
 mod socket;
 mod submitting;
@@ -205,6 +208,7 @@ pub struct UringIo {
     kept: VecDeque<(Token, OwnedFd)>,
     /// Whose connection was accepted last, if that was asked for.
     accepted_from: Option<SocketAddr>,
+    relays: Relays,
     counters: Counters,
     /// What ended its use.
     failed: Option<io::Error>,
@@ -285,6 +289,7 @@ impl UringIo {
             later: VecDeque::new(),
             kept: VecDeque::new(),
             accepted_from: None,
+            relays: Relays::default(),
             counters: Counters::default(),
             failed: None,
         })
@@ -367,7 +372,7 @@ impl Io for UringIo {
         let Some(socket) = self.sockets.get(on) else {
             return;
         };
-        if socket.state.contains(State::ENDED) {
+        if socket.state.intersects(State::ENDED | State::RELAYS) {
             return;
         }
         socket.state.insert(State::STARTED);
@@ -406,6 +411,14 @@ impl Io for UringIo {
         head.as_vec().extend_from_slice(bytes);
         let closes = self.queue(on, Outgoing { head, body: Body::None }, true);
         if closes { Last::Closes } else { Last::Later }
+    }
+
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        self.begin_relay(from, to, most)
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.sockets.fd(from).map_or(0, |_| self.relays.moved(from))
     }
 
     fn shutdown(&mut self, on: Token) {

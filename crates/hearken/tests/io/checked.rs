@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use hearken::Token;
-use hearken::io::{Completion, Io, Last, ListenOptions, Outgoing, Pool, What};
+use hearken::io::{Completion, Io, Last, ListenOptions, Outgoing, Pool, RelayEnd, What};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -36,6 +36,8 @@ struct Life {
     closes: bool,
     broken: bool,
     deadline: Option<Time>,
+    /// What a relay is to move from it at most, and where to.
+    relays: Option<(u64, Token)>,
 }
 
 impl<I: Io> Checked<I> {
@@ -83,7 +85,20 @@ impl<I: Io> Checked<I> {
         } else if life.connecting && !matches!(what, What::Deadline) {
             assert!(matches!(what, What::Connected(_)), "{what:?} before Connected");
         }
+        if matches!(what, What::Received(_) | What::End | What::ReceiveFailed(_)) {
+            life.relays = None; // It came before.
+        }
         match what {
+            What::Relayed { moved, ended } => {
+                let (most, _) = life.relays.take().expect("there was no relay");
+                assert!(!life.ended, "relayed after the end");
+                match ended {
+                    RelayEnd::Most => assert_eq!(*moved, most),
+                    RelayEnd::End | RelayEnd::ReceiveFailed(_) => life.ended = true,
+                    RelayEnd::SendFailed(_) => {}
+                }
+                assert!(*moved <= most);
+            }
             What::Accepted(token) => self.born(*token, Life::default()),
             What::Connected(_) => assert!(std::mem::take(&mut life.connecting), "{what:?}"),
             What::Received(bytes) => {
@@ -204,6 +219,21 @@ impl<I: Io> Io for Checked<I> {
     fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
         let done = self.io.send_before_end(on, bytes);
         self.sent_now(on, done)
+    }
+
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        let relays = self.io.relay(from, to, most);
+        if relays {
+            assert!(self.live.contains_key(&to), "to nobody");
+            let life = self.live.get_mut(&from).expect("from nobody");
+            assert!(!life.ended, "what ended is relayed");
+            assert!(life.relays.replace((most, to)).is_none(), "it relays already");
+        }
+        relays
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.io.relayed(from)
     }
 
     fn shutdown(&mut self, on: Token) {

@@ -8,11 +8,13 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use hearken::io::Io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Case;
-use crate::net::{Kind, Net, Random, file, part, pattern};
+use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, part, pattern};
+use crate::relaying::Hop;
 
 /// Wake-ups before a wait end it, and are one.
 pub(crate) fn woken_before_the_wait<I: Io>(case: &Case<'_, I>) {
@@ -344,5 +346,62 @@ pub(crate) fn descriptors_of_any_number<I: Io>(case: &Case<'_, I>) {
         net.receives(to, &bytes);
         net.io.shutdown(from);
         net.ends(to, &bytes);
+    });
+}
+
+/// A relay needs no descriptor: a pipe only makes it cheaper. Where it took some they are closed, or
+/// kept for the next, however it ended, and all closed with the `Io`.
+pub(crate) fn descriptors_of_relays<I: Io>(case: &Case<'_, I>) {
+    alone(|| {
+        let before = getrlimit(Resource::Nofile).current.unwrap();
+        let at_first = descriptors();
+        let bytes = pattern(3, LONG);
+        for limited in [true, false] {
+            let mut hop = Hop::new(case);
+            if limited {
+                limit_descriptors(descriptors().last().unwrap() + 1);
+            }
+            hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
+            hop.relay(bytes.len() as u64);
+            hop.outer.io.start(hop.sink);
+            assert_eq!(hop.end(), (bytes.len() as u64, Relayed::Most));
+            hop.arrives(&bytes);
+            limit_descriptors(before);
+            // Closed while the pipe is full: it is not the next one's.
+            let mut most = 0;
+            for round in 0..30 {
+                hop.outer.io.stop(hop.sink);
+                for _ in 0..3 {
+                    hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
+                }
+                hop.relay(u64::MAX);
+                for _ in 0..20 {
+                    hop.outer.turn(Duration::ZERO);
+                    hop.net.turn(Duration::from_micros(100));
+                }
+                let closed = [hop.from, hop.to][round % 2];
+                hop.net.io.close(closed);
+                for on in [hop.source, hop.sink, hop.from, hop.to] {
+                    hop.outer.io.close(on);
+                    hop.net.io.close(on);
+                }
+                let Hop { outer, net, .. } = &mut hop;
+                let (source, from) = between(outer, net);
+                let (to, sink) = between(net, outer);
+                (hop.source, hop.from, hop.to, hop.sink) = (source, from, to, sink);
+                hop.outer.io.start(sink);
+                hop.outer.send(source, &bytes[..100_000]);
+                hop.forget();
+                hop.relay(100_000);
+                assert_eq!(hop.end(), (100_000, Relayed::Most));
+                hop.arrives(&bytes[..100_000]);
+                if round < 3 {
+                    most = most.max(descriptors().len());
+                }
+            }
+            assert!(descriptors().len() <= most + 4, "they leak");
+            drop(hop);
+            assert_eq!(descriptors(), at_first);
+        }
     });
 }

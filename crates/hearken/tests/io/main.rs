@@ -20,6 +20,7 @@ mod machine;
 mod model;
 mod net;
 mod receiving;
+mod relaying;
 mod sending;
 #[path = "../suite/mod.rs"]
 mod suite;
@@ -122,6 +123,21 @@ clauses! {
         full_backlog
         used_before_it_is_told
         aborted;
+    relaying:
+        most
+        slow_sink
+        messages
+        end
+        reset
+        closed
+        tunnel
+        refused
+        behind_sends
+        deadlines
+        fair
+        after_receiving
+        one_at_a_time
+        urgent;
     deadlines:
         never_early
         moved
@@ -152,6 +168,7 @@ clauses! {
         heard_after_a_famine
         descriptors_run_out
         descriptors_do_not_leak
+        descriptors_of_relays
         descriptors_of_any_number;
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::Token;
-use hearken::io::{Body, Buffer, FilePart, Io, Last, ListenOptions, Outgoing, What};
+use hearken::io::{Body, Buffer, FilePart, Io, Last, ListenOptions, Outgoing, RelayEnd, What};
 
 use crate::Case;
 use crate::checked::Checked;
@@ -47,6 +47,17 @@ pub(crate) struct Seen {
     pub(crate) sent: Vec<Result<(), ErrorKind>>,
     pub(crate) connected: Option<Result<(), ErrorKind>>,
     pub(crate) deadlines: usize,
+    /// How much each relay has moved, and how it ended.
+    pub(crate) relayed: Vec<(u64, Relayed)>,
+}
+
+/// How a relay has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Relayed {
+    Most,
+    End,
+    ReceiveFailed(ErrorKind),
+    SendFailed(ErrorKind),
 }
 
 /// A completion without what it owns.
@@ -59,6 +70,7 @@ pub(crate) enum Kind {
     End,
     ReceiveFailed,
     Sent,
+    Relayed(u64),
     Deadline,
     Woken,
 }
@@ -127,6 +139,16 @@ impl<I: Io> Net<I> {
             What::Sent(result) => {
                 seen.sent.push(result.map_err(|error| error.kind()));
                 Kind::Sent
+            }
+            What::Relayed { moved, ended } => {
+                let how = match ended {
+                    RelayEnd::Most => Relayed::Most,
+                    RelayEnd::End => Relayed::End,
+                    RelayEnd::ReceiveFailed(error) => Relayed::ReceiveFailed(error.kind()),
+                    RelayEnd::SendFailed(error) => Relayed::SendFailed(error.kind()),
+                };
+                seen.relayed.push((moved, how));
+                Kind::Relayed(moved)
             }
             What::Deadline => {
                 seen.deadlines += 1;

@@ -54,6 +54,10 @@ bitflags::bitflags! {
         const ENDED = 1024;
         /// Of a listener: it is to tell who connects.
         const PEERS = 2048;
+        /// A relay receives from it; one sends to it, and waits for it to have room.
+        const RELAYS = 4096;
+        const FED = 8192;
+        const ROOM = 16384;
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::net::{self, RecvFlags, sockopt};
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
-use crate::io::{Completion, Outgoing, What, sockets};
+use crate::io::{Completion, Outgoing, RelayEnd, What, sockets};
 use crate::mechanism::Mechanism;
 use crate::waker::Wakeups;
 
@@ -59,7 +59,8 @@ impl<M: Mechanism> ReadinessIo<M> {
         let mut awaited = Interest::empty();
         let reads = socket.state & (State::STARTED | State::STARVED) == State::STARTED;
         awaited.set(Interest::READ, reads);
-        let writes = socket.sends.is_some() || socket.state.contains(State::CONNECTING);
+        let writes =
+            socket.sends.is_some() || socket.state.intersects(State::CONNECTING | State::ROOM);
         awaited.set(Interest::WRITE, writes);
         awaited
     }
@@ -109,7 +110,15 @@ impl<M: Mechanism> ReadinessIo<M> {
             What::Connected(Err(error))
         } else if socket.sends.take().is_some() {
             socket.state.insert(State::BROKEN);
+            self.feed_on(on);
             What::Sent(Err(error))
+        } else if socket.state.contains(State::ROOM) {
+            let from = self.relays.source(on);
+            let failed = from.and_then(|on| self.end_relay(on, RelayEnd::SendFailed(error)));
+            return self.done.extend(failed);
+        } else if socket.state.contains(State::RELAYS | State::STARTED) {
+            let failed = self.end_relay(on, RelayEnd::ReceiveFailed(error));
+            return self.done.extend(failed);
         } else if socket.state.contains(State::STARTED) {
             socket.state.remove(State::STARTED);
             socket.state.insert(State::ENDED);
@@ -155,6 +164,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                 return self.on_connected(on);
             }
             self.go_on_sending(on);
+            self.feed_on(on);
         }
         if readiness.is_readable() {
             let state = self.sockets[on.slot() as usize].state;
@@ -249,6 +259,9 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     pub(super) fn receive(&mut self, on: Token) -> Option<Completion> {
+        if self.sockets[on.slot() as usize].state.contains(State::RELAYS) {
+            return self.relay_on(on);
+        }
         let Some(mut buffer) = self.pool.lend() else {
             self.starve(on);
             return None;
@@ -388,8 +401,12 @@ impl<M: Mechanism> ReadinessIo<M> {
         }
         if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
             self.go_on_sending(on);
+            self.feed_on(on);
         }
         let state = self.sockets[on.slot() as usize].state;
+        if state.contains(State::RELAYS) {
+            return self.relay_on(on);
+        }
         if state.contains(State::STARTED | State::READABLE) { self.receive(on) } else { None }
     }
 }

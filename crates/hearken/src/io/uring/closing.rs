@@ -17,6 +17,13 @@ impl UringIo {
         let Some(socket) = self.sockets.get(on) else {
             return;
         };
+        if socket.state.intersects(State::RELAYS | State::FED) {
+            let state = socket.state;
+            self.leave_relays(on, state);
+        }
+        let Some(socket) = self.sockets.get(on) else {
+            return;
+        };
         let (state, first) = (socket.state, socket.sends);
         if state.contains(State::SENDING) {
             self.sends.remove_behind(first);

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::UringIo;
 use super::buffers::Provided;
-use super::socket::State;
+use super::socket::{NONE, State};
 use super::submitting::of;
 use crate::event::Token;
 use crate::io::{Completion, What, sockets};
@@ -37,7 +37,11 @@ impl UringIo {
         let slot = completion.user_data() as u32;
         let completed = match (completion.user_data() >> 32) as u32 {
             of::RECEIVE => self.on_received(slot, completion),
-            of::SEND => self.on_sent(slot, completion.result()),
+            of::SEND => {
+                let completed = self.on_sent(slot, completion.result());
+                self.feed_on(slot);
+                completed
+            }
             of::ACCEPT => self.on_accepted(slot, completion),
             of::WAKE => self.on_woken(completion),
             _ => None,
@@ -64,6 +68,9 @@ impl UringIo {
             return None; // The buffer goes back.
         }
         let on = Token::new(slot, socket.generation);
+        if socket.state.contains(State::POLLS) {
+            return self.on_polled(on, result);
+        }
         let what = match (result, bytes) {
             (1.., Some(bytes)) => {
                 socket.state.insert(State::HEARD);
@@ -75,12 +82,12 @@ impl UringIo {
                 Received::End
             }
             (error, _) => match Errno::from_raw_os_error(-error) {
-                Errno::NOBUFS => {
+                Errno::NOBUFS if !socket.state.contains(State::RELAYS) => {
                     self.starve(on);
                     return None;
                 }
-                Errno::CANCELED | Errno::INTR | Errno::AGAIN => {
-                    self.change_later(on);
+                Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN => {
+                    self.is_quiet(on);
                     return None;
                 }
                 errno => {
@@ -90,8 +97,12 @@ impl UringIo {
                 }
             },
         };
-        if ended && socket.state.contains(State::STARTED) {
+        let state = socket.state;
+        if ended && state.contains(State::STARTED) {
             self.change_later(on);
+        }
+        if state.contains(State::RELAYS) {
+            self.forget_relay(on);
         }
         if self.pool.is_exhausted() || !self.held.is_empty() {
             self.hold(on, what);
@@ -117,6 +128,11 @@ impl UringIo {
             Some(held) => held.what.push_back(what),
             None => self.held.push_back(Held { on, what: VecDeque::from([what]) }),
         }
+    }
+
+    /// True if something of `on` is held back.
+    pub(super) fn holds(&self, on: Token) -> bool {
+        self.held.iter().any(|held| held.on == on)
     }
 
     /// Gives out the first of what was held back; then it is another connection's turn.
@@ -250,8 +266,12 @@ impl UringIo {
         if socket.state.contains(State::LISTENER) {
             return self.accept(on);
         }
-        self.go_on_sending(on);
-        None
+        let relays = socket.state.contains(State::RELAYS);
+        if socket.sends != NONE {
+            self.go_on_sending(on);
+            self.feed_on(on.slot());
+        }
+        if relays { self.relay_on(on) } else { None }
     }
 
     fn on_woken(&mut self, completion: Cqe) -> Option<Completion> {

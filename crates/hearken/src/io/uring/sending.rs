@@ -299,6 +299,9 @@ impl UringIo {
         if socket.state.contains(State::CONNECTING) {
             return self.on_connected(on, failure(result));
         }
+        if socket.state.contains(State::ROOM) {
+            return self.on_room(on, result);
+        }
         let send = self.sends.get(first)?;
         let sends_file = matches!(send.what.body, Body::File(_));
         if result < 0 && !sends_file {
@@ -311,7 +314,11 @@ impl UringIo {
             send.take(result as usize);
         }
         if closed {
-            socket.sends = NONE;
+            let state = socket.state;
+            if state.intersects(State::RELAYS | State::FED) {
+                self.leave_relays(on, state);
+            }
+            self.sockets.get(on)?.sends = NONE;
             self.sends.remove_all(first);
             self.wheel.cancel(slot);
             self.sockets.retire(slot);

@@ -50,6 +50,14 @@ bitflags::bitflags! {
         const CLOSED = 16384;
         /// Of a listener: it is to tell who connects.
         const PEERS = 1 << 15;
+        /// A relay receives from it, or will; and nothing hinders that any more.
+        const RELAYS = 1 << 16;
+        const MOVES = 1 << 17;
+        /// A relay sends to it.
+        const FED = 1 << 18;
+        /// What is armed is a poll request of a relay's; and so is what sends.
+        const POLLS = 1 << 19;
+        const ROOM = 1 << 20;
 
         /// The kernel has a request that names it.
         const BUSY = Self::ARMED.bits() | Self::SENDING.bits();

@@ -200,7 +200,11 @@ impl UringIo {
         };
         socket.state.remove(State::CHANGED);
         let state = socket.state;
-        let hindered = State::STARVED | State::ENDED | State::CONNECTING | State::LAST;
+        if state.intersects(State::MOVES) {
+            return;
+        }
+        let hindered =
+            State::STARVED | State::ENDED | State::CONNECTING | State::LAST | State::RELAYS;
         let wanted = state & (State::STARTED | hindered) == State::STARTED;
         if wanted == state.contains(State::ARMED) || (!wanted && state.contains(State::CANCELLED)) {
             return;
