@@ -158,6 +158,8 @@ pub(super) struct Exchange {
     /// Bytes of the client's body, and of the answer's, heads not included.
     pub(super) uploaded: u64,
     pub(super) downloaded: u64,
+    /// How many bytes the kernel had moved when that was looked at.
+    pub(super) moved: u64,
     /// What the client had taken when its rate was last looked at.
     pub(super) delivered: Option<u64>,
     /// How it ended, for the log.
@@ -270,6 +272,7 @@ impl Exchange {
             until: None,
             uploaded: 0,
             downloaded: 0,
+            moved: 0,
             delivered: None,
             how: "done",
             addresses: Vec::new(),
@@ -390,6 +393,7 @@ impl Exchange {
         self.until = None;
         self.uploaded = 0;
         self.downloaded = 0;
+        self.moved = 0;
         self.delivered = None;
         self.how = "done";
         self.addresses.clear();

@@ -16,6 +16,7 @@ pub mod resolver;
 mod response;
 mod route;
 pub mod servers;
+mod splice;
 mod start;
 mod tunnel;
 mod worker;

@@ -235,8 +235,8 @@ impl<I: Io> Worker<I> {
         self.figures().bytes_received_client.add(used as u64);
         let done =
             if plain > 0 { self.give(server, &bytes[..plain]) } else { self.give_out(server) };
-        if !done || more {
-            self.hold(on);
+        if !self.splice_upload(id) {
+            if done && !more { self.resume(on) } else { self.hold(on) }
         }
         self.arm(id);
     }

@@ -129,7 +129,7 @@ impl<I: Io> Worker<I> {
         if done {
             return self.answered(id, used < rest.len());
         }
-        if let (false, Some(server)) = (taken, server) {
+        if let (false, false, Some(server)) = (self.splice_download(id), taken, server) {
             self.hold(server);
         }
         self.arm(id);
@@ -197,8 +197,8 @@ impl<I: Io> Worker<I> {
         if done {
             return self.answered(id, used < bytes.len());
         }
-        if !taken {
-            self.hold(on);
+        if !self.splice_download(id) {
+            if taken { self.resume(on) } else { self.hold(on) }
         }
         self.arm(id);
     }
@@ -215,7 +215,7 @@ impl<I: Io> Worker<I> {
 
     /// All of the response has come, and if `more`, something that nobody asked for.
     #[inline]
-    fn answered(&mut self, id: Id, more: bool) {
+    pub(super) fn answered(&mut self, id: Id, more: bool) {
         let exchange = &self.exchanges[id];
         let well = !matches!(exchange.status, 502..=504);
         let whole = matches!(exchange.upload, Upload::Done);

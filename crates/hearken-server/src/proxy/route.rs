@@ -333,7 +333,7 @@ impl<I: Io> Worker<I> {
                 self.figures().error(Error::ClientLeft);
                 return self.cancel(id, "client-left");
             }
-            if taken {
+            if !self.splice_upload(id) && taken {
                 self.resume(client);
             }
         }

@@ -71,8 +71,11 @@ impl<I: Io> Worker<I> {
             exchange.downloaded += count;
             self.figures().bytes_sent_client.add(count);
         }
-        if !self.give(other, bytes) {
-            self.hold(on);
+        let taken = self.give(other, bytes);
+        // What fills a buffer is the beginning of much.
+        let much = bytes.len() >= self.io.pool().size();
+        if !(much && self.splice(on, other, u64::MAX)) {
+            if taken { self.resume(on) } else { self.hold(on) }
         }
         let until = self.io.now() + self.config.timeouts.tunnel;
         let client = self.exchanges[id].client;

@@ -186,7 +186,8 @@ impl<I: Io> Worker<I> {
                 What::Sent(Err(error)) => self.on_send_failed(on, &error),
                 What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
                 What::Woken => self.on_woken(),
-                What::AcceptFailed(_) | What::Relayed { .. } => {}
+                What::Relayed { moved, ended } => self.on_relayed(on, moved, ended),
+                What::AcceptFailed(_) => {}
             }
             while let Some(client) = self.again.pop_front() {
                 self.next_request(client, true);
@@ -313,7 +314,7 @@ impl<I: Io> Worker<I> {
     /// Has it receive again.
     pub(super) fn resume(&mut self, on: Token) {
         let flags = &mut self.connection(on).flags;
-        if flags.contains(Flags::STOPPED) {
+        if flags.contains(Flags::STOPPED) && !flags.contains(Flags::RELAYED) {
             flags.remove(Flags::STOPPED);
             self.io.start(on);
         }
@@ -352,6 +353,8 @@ impl<I: Io> Worker<I> {
 
     fn on_received(&mut self, on: Token, bytes: &[u8]) {
         let connection = &mut self.connections[on.slot() as usize];
+        // It was under way when the kernel was to move what follows.
+        connection.flags.remove(Flags::RELAYED);
         match (connection.role, connection.exchange) {
             (Role::Client, None) => self.begin(on, bytes),
             (Role::Server, Some(id)) => {
@@ -399,7 +402,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn on_send_failed(&mut self, on: Token, error: &io::Error) {
+    pub(super) fn on_send_failed(&mut self, on: Token, error: &io::Error) {
         let connection = self.connection(on);
         connection.sends = 0;
         connection.flags.insert(Flags::BROKEN);
@@ -423,8 +426,9 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn on_receive_failed(&mut self, on: Token, error: &io::Error) {
+    pub(super) fn on_receive_failed(&mut self, on: Token, error: &io::Error) {
         let connection = self.connection(on);
+        connection.flags.remove(Flags::RELAYED);
         connection.flags.insert(Flags::ENDED | Flags::BROKEN);
         match (connection.role, connection.exchange) {
             (Role::Client, Some(id)) => {
@@ -437,8 +441,9 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    fn on_end(&mut self, on: Token) {
+    pub(super) fn on_end(&mut self, on: Token) {
         let connection = self.connection(on);
+        connection.flags.remove(Flags::RELAYED);
         connection.flags.insert(Flags::ENDED);
         match (connection.role, connection.exchange) {
             (Role::Client, Some(id)) => self.client_ended(on, id),
@@ -501,6 +506,8 @@ impl<I: Io> Worker<I> {
         let held_up = client.sends > 0;
         let blocked = server.is_some_and(|server| server.sends > 0);
         let waits_for_body = exchange.waits_for_body();
+        // Nothing is told of what the kernel moves: whoever has to send is waited for.
+        let spliced = server.is_some_and(|server| server.flags.contains(Flags::RELAYED));
         let (of_client, of_server) = match exchange.stage {
             Stage::Free => return,
             Stage::Head => (Some(timeouts.head), None),
@@ -510,12 +517,13 @@ impl<I: Io> Worker<I> {
             Stage::Asked | Stage::Answering => {
                 let asked = exchange.stage == Stage::Asked;
                 let of_client = match () {
-                    () if held_up => Some(timeouts.send),
+                    () if held_up && !spliced => Some(timeouts.send),
                     () if waits_for_body && !blocked => Some(timeouts.body),
                     () => None,
                 };
                 let of_server = match () {
                     () if blocked => Some(timeouts.server_send),
+                    () if spliced => Some(timeouts.response_body),
                     () if waits_for_body || held_up => None,
                     () if asked => Some(timeouts.response),
                     () => Some(timeouts.response_body),
@@ -536,6 +544,7 @@ impl<I: Io> Worker<I> {
     }
 
     fn client_is_late(&mut self, on: Token, id: Id) {
+        let moved = self.has_moved(id);
         let exchange = &self.exchanges[id];
         let held_up = self.connections[on.slot() as usize].sends > 0;
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
@@ -557,6 +566,7 @@ impl<I: Io> Worker<I> {
                 self.figures().error(Error::NameNotFound);
                 self.refuse(id, 504, "the server's name could not be looked up in time");
             }
+            Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
             Stage::Tunnel => self.cut(id, "idle"),
             _ if held_up => self.judge_rate(on, id),
             Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
@@ -568,19 +578,28 @@ impl<I: Io> Worker<I> {
     }
 
     fn server_is_late(&mut self, id: Id) {
+        let moved = self.has_moved(id);
         let exchange = &self.exchanges[id];
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let blocked =
-            exchange.server.is_some_and(|of| self.connections[of.slot() as usize].sends > 0);
-        let held_up = self.connections[exchange.client.slot() as usize].sends > 0;
+        let is = |on: Token, flag| self.connections[on.slot() as usize].flags.contains(flag);
+        let sending = |on: Token| self.connections[on.slot() as usize].sends > 0;
+        let blocked = exchange.server.is_some_and(sending);
+        let spliced = exchange.server.is_some_and(|server| is(server, Flags::RELAYED));
+        let held_up = sending(exchange.client) && !spliced;
         match exchange.stage {
             _ if overdue => self.is_overdue(id),
+            Stage::Answering if moved => self.arm(id),
             Stage::Connecting => self.connect_timed_out(id),
             Stage::Asked if blocked || !exchange.waits_for_body() => {
                 let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
                 self.figures().error(what);
                 self.note_failure(id);
                 self.give_up(id, 504, "the server did not answer in time", "server-late");
+            }
+            // Either may be to blame: the kernel does not tell whose bytes it waits for.
+            Stage::Answering if spliced => {
+                self.figures().error(Error::BodyTimeout);
+                self.cut(id, "stalled");
             }
             Stage::Answering if blocked || !(held_up || exchange.waits_for_body()) => {
                 let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
