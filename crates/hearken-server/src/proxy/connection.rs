@@ -360,6 +360,11 @@ impl Exchange {
         matches!(self.upload, Upload::Flowing(_)) && !self.facts.contains(Facts::EXPECTS)
     }
 
+    /// Whether it is that one, and still in the queue.
+    pub(super) fn waits_in_queue(&self, serial: u32) -> bool {
+        self.serial == serial && self.stage == Stage::Queued
+    }
+
     /// Whether it can be asked again: nobody can tell that it was asked before.
     pub(super) fn is_repeatable(&self) -> bool {
         self.kind.is_safe()

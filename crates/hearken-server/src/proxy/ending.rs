@@ -51,6 +51,7 @@ impl<I: Io> Worker<I> {
         if self.exchanges[id].stage == Stage::Free {
             return;
         }
+        self.deserted += usize::from(self.exchanges[id].stage == Stage::Queued);
         self.date.update(unix_seconds());
         let stopping = self.grace_ends.is_some();
         let exchange = &mut self.exchanges[id];
@@ -127,7 +128,9 @@ impl<I: Io> Worker<I> {
 
     /// Ends an exchange whose client has left.
     pub(super) fn cancel(&mut self, id: Id, how: &'static str) {
-        self.exchanges[id].how = how;
+        let exchange = &mut self.exchanges[id];
+        exchange.how = how;
+        self.deserted += usize::from(exchange.stage == Stage::Queued);
         self.release(id, false, Ended::Cancelled);
         self.tell_of(id);
         let exchange = &self.exchanges[id];

@@ -159,12 +159,18 @@ impl<I: Io> Worker<I> {
                 exchange.route = Some(Route::Server(server));
                 self.reach(id, request);
             }
-            Pick::Full if self.queue.len() < to.queue => {
-                exchange.stage = Stage::Queued;
-                self.queue.push_back((id, exchange.serial));
-                self.arm(id);
-            }
             Pick::Full => {
+                let most = to.queue;
+                if self.queue.len() >= most && std::mem::take(&mut self.deserted) > 0 {
+                    let exchanges = &self.exchanges;
+                    self.queue.retain(|&(id, serial)| exchanges[id].waits_in_queue(serial));
+                }
+                if self.queue.len() < most {
+                    let exchange = &mut self.exchanges[id];
+                    exchange.stage = Stage::Queued;
+                    self.queue.push_back((id, exchange.serial));
+                    return self.arm(id);
+                }
                 self.figures().error(Error::QueueFull);
                 self.refuse(id, 503, "no server has room, and too many requests wait for one");
             }
@@ -184,8 +190,7 @@ impl<I: Io> Worker<I> {
         // Each at most once: those for whom there is still no room are put back.
         for _ in 0..self.queue.len() {
             let Some((id, serial)) = self.queue.pop_front() else { break };
-            let exchange = &self.exchanges[id];
-            if exchange.serial != serial || exchange.stage != Stage::Queued {
+            if !self.exchanges[id].waits_in_queue(serial) {
                 continue;
             }
             let before = self.queue.len();

@@ -56,6 +56,8 @@ pub(super) struct Worker<I: Io> {
     pub(super) queue: VecDeque<(Id, u32)>,
     /// The queue is being gone through.
     pub(super) serving: bool,
+    /// How many have left the queue and still have their places there, at most.
+    pub(super) deserted: usize,
     /// Clients whose next request has come already.
     pub(super) again: VecDeque<Token>,
     open: usize,
@@ -138,6 +140,7 @@ impl<I: Io> Worker<I> {
             exchanges: Exchanges::default(),
             queue: VecDeque::new(),
             serving: false,
+            deserted: 0,
             again: VecDeque::new(),
             open: 0,
             max: seat.share.connections,
