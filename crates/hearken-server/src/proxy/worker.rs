@@ -85,8 +85,10 @@ impl<I: Io> server::Worker for Worker<I> {
 
     /// Serves until it is stopped and what was in flight has ended, or patience has.
     fn run(mut self) -> io::Result<()> {
+        let mut busy = false;
         loop {
-            self.turn(self.grace_ends)?;
+            // Once nothing happens any more, what was counted last is to be told.
+            busy = self.turn(self.grace_ends.or(busy.then_some(self.tell_at)))?;
             if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
                 self.begin_to_stop()?;
             }
