@@ -10,6 +10,7 @@
 //! | [`server`] | starting, stopping, and the worker threads |
 //! | `worker` | one event loop: accepting, deadlines, limits |
 //! | `connection` | what a connection is doing |
+//! | `door` | a worker's listening socket: who is let in, and when nobody is |
 //! | `share` | what a worker may have of what the process has |
 //! | [`limit`] | what keeps a worker from accepting |
 //! | `log` | the access log |
@@ -17,6 +18,7 @@
 
 pub mod config;
 mod connection;
+mod door;
 pub mod limit;
 mod log;
 pub mod proxy;

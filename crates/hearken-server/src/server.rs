@@ -6,11 +6,13 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use hearken::descriptors::{self, Table};
 use hearken::io::readiness::Policy;
 use hearken::io::{self as events, Io};
 use hearken::mechanism::{self, SelectError, Unavailable};
+use hearken::timer::Time;
 use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -186,8 +188,44 @@ pub(crate) trait Worker {
     /// Where it listens.
     fn addr(&self) -> io::Result<SocketAddr>;
 
-    /// Serves until it is stopped.
-    fn run(self) -> io::Result<()>;
+    /// When its last turn began.
+    fn now(&self) -> Time;
+
+    /// Waits for what happens, deals with it, and tells whether anything did.
+    fn turn(&mut self, until: Option<Time>) -> io::Result<bool>;
+
+    /// What is in flight is the last; returns when its patience with that ends.
+    fn begin_to_stop(&mut self) -> Time;
+
+    /// Accepts no more, and lets those go who have asked for nothing.
+    fn let_go(&mut self);
+
+    /// Whether nobody is left.
+    fn is_idle(&self) -> bool;
+
+    /// There is no turn any more.
+    fn end(&mut self) {}
+}
+
+/// For how long, at most, a server that is to stop takes in what had come by then.
+const LAST_CALL: Duration = Duration::from_millis(100);
+
+/// Serves until it is stopped and what was in flight has ended, or patience has.
+fn serve(worker: &mut impl Worker, stop: &AtomicBool) -> io::Result<()> {
+    while !stop.load(Ordering::Acquire) {
+        worker.turn(None)?;
+    }
+    let patience_ends = worker.begin_to_stop();
+    // What clients sent before they could know is still answered. By some policies it takes several
+    // turns from an accept to an answer.
+    let last_call = worker.now() + LAST_CALL;
+    while worker.turn(Some(worker.now()))? && worker.now() < last_call {}
+    worker.let_go();
+    while !worker.is_idle() && worker.now() < patience_ends {
+        worker.turn(Some(patience_ends))?;
+    }
+    worker.end();
+    Ok(())
 }
 
 /// Starts the workers.
@@ -377,11 +415,12 @@ impl<S: Service> events::Visitor for StartWorker<S> {
 
     fn visit<I: Io>(self, name: &'static str, io: I) -> io::Result<()> {
         let StartWorker { service, seat, ready } = self;
+        let stop = seat.stop.clone();
         let started = service.worker(io, &seat).and_then(|worker| Ok((worker.addr()?, worker)));
         match started {
-            Ok((addr, worker)) => {
+            Ok((addr, mut worker)) => {
                 let _ = ready.send(Ok((addr, name)));
-                worker.run()
+                serve(&mut worker, &stop)
             }
             Err(error) => {
                 let _ = ready.send(Err(error));

@@ -2,30 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Body, Buffer, Io, Last, ListenOptions, Outgoing, What};
+use hearken::io::{Body, Buffer, Io, Last, Outgoing, What};
 use hearken::timer::Time;
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
-use crate::limit::Limits;
+use crate::door::Door;
 use crate::log::{AccessLog, Reopen};
 use crate::server::{self, Seat};
 use crate::site::Site;
 
-/// How long after it ran out of descriptors a listener tries again, if none was freed before.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long, and for how many bytes, a connection that was refused may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
-/// For how long, at most, a server that is to stop takes in what had come by then.
-const LAST_CALL: Duration = Duration::from_millis(100);
 /// Answers to pipelined requests are gathered up to this size, in bytes.
 const GATHER: usize = 12 * 1024;
 /// How often files that are kept open are looked through for those that nobody asks for.
@@ -37,15 +31,9 @@ pub(crate) struct Worker<I: Io> {
     config: Config,
     log: Option<AccessLog>,
     date: DateCache,
-    listener: Token,
+    door: Door,
     /// By the slot of their tokens.
     connections: Vec<Connection>,
-    open: usize,
-    max: usize,
-    /// Accepting waits for a connection to end.
-    full: bool,
-    limits: Limits,
-    stop: Arc<AtomicBool>,
     reopen: Reopen,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
@@ -59,63 +47,13 @@ pub(crate) struct Worker<I: Io> {
 
 impl<I: Io> server::Worker for Worker<I> {
     fn addr(&self) -> io::Result<SocketAddr> {
-        self.io.local_addr(self.listener)
+        self.door.addr(&self.io)
     }
 
-    /// Serves until it is stopped and what was in flight has ended, or patience has.
-    fn run(mut self) -> io::Result<()> {
-        loop {
-            self.turn(self.grace_ends)?;
-            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
-                self.begin_to_stop()?;
-            }
-            let Some(grace_ends) = self.grace_ends else { continue };
-            if self.open == 0 || self.io.now() >= grace_ends {
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl<I: Io> Worker<I> {
-    pub(crate) fn new(
-        mut io: I,
-        site: Site,
-        log: Option<AccessLog>,
-        config: &Config,
-        seat: &Seat,
-    ) -> io::Result<Worker<I>> {
-        let share = seat.share;
-        let options = ListenOptions {
-            reuse_port: seat.workers > 1,
-            defer: config.defer_accept,
-            ..ListenOptions::default()
-        };
-        let listener = io.listen(seat.listen, &options)?;
-        io.start(listener);
-        io.reserve(share.connections);
-        Ok(Worker {
-            idle_until: io.now(),
-            out: Vec::new(),
-            io,
-            site,
-            log,
-            config: config.clone(),
-            date: DateCache::new(unix_seconds()),
-            listener,
-            connections: Vec::with_capacity(share.connections),
-            open: 0,
-            max: share.connections,
-            full: false,
-            limits: Limits::new(config.on_limit),
-            stop: seat.stop.clone(),
-            reopen: seat.reopen.clone(),
-            tidy_at: None,
-            grace_ends: None,
-        })
+    fn now(&self) -> Time {
+        self.io.now()
     }
 
-    /// Waits for what happens, deals with it, and tells whether anything did.
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
         let mut any = false;
         self.io.wait([until, self.tidy_at].into_iter().flatten().min())?;
@@ -134,11 +72,8 @@ impl<I: Io> Worker<I> {
                 What::Accepted(connection) => self.on_accepted(connection),
                 What::End => self.on_end(on),
                 What::Deadline => self.on_deadline(on),
-                What::AcceptFailed(error) | What::ReceiveFailed(error) if on == self.listener => {
-                    self.limits.met(self.io.now(), self.open, Some(&error));
-                    self.full = true;
-                    let retry = self.io.now() + ACCEPT_RETRY;
-                    self.io.set_deadline(on, Some(retry));
+                What::AcceptFailed(error) | What::ReceiveFailed(error) if self.door.is(on) => {
+                    self.door.failed(&mut self.io, &error);
                 }
                 // A truncated file is among these: the length was promised, so all that is left is
                 // to end before it.
@@ -160,21 +95,51 @@ impl<I: Io> Worker<I> {
         Ok(any)
     }
 
-    /// Stops accepting, once all that had come by now was taken in, and lets idle connections go.
-    fn begin_to_stop(&mut self) -> io::Result<()> {
-        self.grace_ends = Some(self.io.now() + self.config.timeouts.grace);
-        // What clients sent before they could know is still answered. By some policies it takes
-        // several turns from an accept to an answer.
-        let last_call = self.io.now() + LAST_CALL;
-        while self.turn(Some(self.io.now()))? && self.io.now() < last_call {}
-        self.io.close(self.listener);
+    fn begin_to_stop(&mut self) -> Time {
+        self.door.shut();
+        *self.grace_ends.insert(self.io.now() + self.config.timeouts.grace)
+    }
+
+    fn let_go(&mut self) {
+        self.door.close(&mut self.io);
         for slot in 0..self.connections.len() {
             let Connection { token, phase, .. } = self.connections[slot];
             if phase == Phase::Head && self.connections[slot].backlog() == 0 {
                 self.close(token);
             }
         }
-        Ok(())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.door.count() == 0
+    }
+}
+
+impl<I: Io> Worker<I> {
+    pub(crate) fn new(
+        mut io: I,
+        site: Site,
+        log: Option<AccessLog>,
+        config: &Config,
+        seat: &Seat,
+    ) -> io::Result<Worker<I>> {
+        let share = seat.share;
+        let door = Door::open(&mut io, seat, config.defer_accept, false, config.on_limit)?;
+        io.reserve(share.connections);
+        Ok(Worker {
+            idle_until: io.now(),
+            out: Vec::new(),
+            io,
+            site,
+            log,
+            config: config.clone(),
+            date: DateCache::new(unix_seconds()),
+            door,
+            connections: Vec::with_capacity(share.connections),
+            reopen: seat.reopen.clone(),
+            tidy_at: None,
+            grace_ends: None,
+        })
     }
 
     fn on_accepted(&mut self, on: Token) {
@@ -184,15 +149,10 @@ impl<I: Io> Worker<I> {
             self.connections.resize_with(slot + 1, vacant);
         }
         self.connections[slot] = Connection::new(on);
-        self.open += 1;
         if let Some(log) = &mut self.log {
             log.accepted(on.slot(), self.io.peer_addr(on).ok().map(|peer| peer.ip()));
         }
-        if self.open >= self.max {
-            self.limits.met(self.io.now(), self.open, None);
-            self.full = true;
-            self.io.stop(self.listener);
-        }
+        self.door.entered(&mut self.io);
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
         self.io.start(on);
     }
@@ -202,11 +162,7 @@ impl<I: Io> Worker<I> {
         connection.phase = Phase::Vacant;
         connection.pending = None;
         self.io.close(on);
-        self.open -= 1;
-        if std::mem::take(&mut self.full) && self.grace_ends.is_none() {
-            self.io.set_deadline(self.listener, None);
-            self.io.start(self.listener);
-        }
+        self.door.left(&mut self.io);
     }
 
     fn on_received(&mut self, on: Token, bytes: Buffer) {
@@ -548,10 +504,8 @@ impl<I: Io> Worker<I> {
     }
 
     fn on_deadline(&mut self, on: Token) {
-        if on == self.listener {
-            self.full = false;
-            self.io.start(on);
-            return;
+        if self.door.is(on) {
+            return self.door.retry(&mut self.io);
         }
         let connection = &mut self.connections[on.slot() as usize];
         match connection.phase {

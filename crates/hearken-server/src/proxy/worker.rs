@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Io, ListenOptions, What};
+use hearken::io::{Io, What};
 use hearken::timer::Time;
 use hearken_http::DateCache;
 use hearken_http::forward::Rules;
@@ -19,17 +18,13 @@ use super::connection::{Connection, Exchanges, Flags, Id, Role, Stage, Upload, p
 use super::idle::Idle;
 use super::metrics::{Error, Metrics};
 use super::route::Destination;
-use crate::limit::Limits;
+use crate::door::Door;
 use crate::log::{AccessLog, Logged, Reopen};
 use crate::server::{self, Seat};
 
-/// How long after it ran out of descriptors a listener tries again, if none was freed before.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long, and for how many pieces, a client that was told of the end may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_PIECES: u8 = 16;
-/// For how long, at most, a proxy that is to stop takes in what had come by then.
-const LAST_CALL: Duration = Duration::from_millis(100);
 /// How often the counters of the event mechanism are told.
 const TELL: Duration = Duration::from_millis(250);
 
@@ -43,7 +38,7 @@ pub(super) struct Worker<I: Io> {
     pub(super) metrics: Arc<Metrics>,
     pub(super) index: usize,
     pub(super) to: Destination,
-    listener: Token,
+    door: Door,
     /// By the slot of their tokens.
     pub(super) connections: Vec<Connection>,
     /// The addresses of clients, by the slot of their tokens; if they are told to anybody.
@@ -60,16 +55,12 @@ pub(super) struct Worker<I: Io> {
     pub(super) deserted: usize,
     /// Clients whose next request has come already.
     pub(super) again: VecDeque<Token>,
-    open: usize,
-    max: usize,
-    /// Accepting waits for a client to leave.
-    full: bool,
-    limits: Limits,
-    stop: Arc<AtomicBool>,
     reopen: Reopen,
     /// Until when a client may be idle that becomes so in this turn.
     pub(super) idle_until: Time,
     tell_at: Time,
+    /// Something has happened in this turn.
+    busy: bool,
     /// Where messages are put together.
     pub(super) out: Vec<u8>,
     /// Where a head is read again.
@@ -80,85 +71,17 @@ pub(super) struct Worker<I: Io> {
 
 impl<I: Io> server::Worker for Worker<I> {
     fn addr(&self) -> io::Result<SocketAddr> {
-        self.io.local_addr(self.listener)
+        self.door.addr(&self.io)
     }
 
-    /// Serves until it is stopped and what was in flight has ended, or patience has.
-    fn run(mut self) -> io::Result<()> {
-        let mut busy = false;
-        loop {
-            // Once nothing happens any more, what was counted last is to be told.
-            busy = self.turn(self.grace_ends.or(busy.then_some(self.tell_at)))?;
-            if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
-                self.begin_to_stop()?;
-            }
-            let Some(grace_ends) = self.grace_ends else { continue };
-            if self.open == 0 || self.io.now() >= grace_ends {
-                self.tell_counters();
-                return Ok(());
-            }
-        }
-    }
-}
-
-impl<I: Io> Worker<I> {
-    pub(super) fn new(
-        mut io: I,
-        config: Arc<Config>,
-        to: Destination,
-        log: Option<AccessLog>,
-        metrics: Arc<Metrics>,
-        seat: &Seat,
-    ) -> io::Result<Worker<I>> {
-        let tells_clients = log.is_some() || to.needs_clients(&config);
-        let options = ListenOptions {
-            peers: tells_clients,
-            reuse_port: seat.workers > 1,
-            defer: config.defer_accept,
-            ..ListenOptions::default()
-        };
-        let listener = io.listen(seat.listen, &options)?;
-        io.start(listener);
-        io.reserve(2 * seat.share.connections);
-        let fields = &config.fields;
-        let limits = Limits::new(config.on_limit);
-        Ok(Worker {
-            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host),
-            tells_clients,
-            idle: to.idle(),
-            idle_until: io.now(),
-            tell_at: io.now(),
-            io,
-            config,
-            date: DateCache::new(unix_seconds()),
-            log,
-            logged: Logged::default(),
-            metrics,
-            index: seat.index,
-            to,
-            listener,
-            connections: Vec::with_capacity(2 * seat.share.connections),
-            clients: Vec::new(),
-            exchanges: Exchanges::default(),
-            queue: VecDeque::new(),
-            serving: false,
-            deserted: 0,
-            again: VecDeque::new(),
-            open: 0,
-            max: seat.share.connections,
-            full: false,
-            limits,
-            stop: seat.stop.clone(),
-            reopen: seat.reopen.clone(),
-            out: Vec::new(),
-            scratch: Vec::new(),
-            grace_ends: None,
-        })
+    fn now(&self) -> Time {
+        self.io.now()
     }
 
-    /// Waits for what happens, deals with it, and tells whether anything did.
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
-        let mut any = false;
+        // Once nothing happens any more, what was counted last is to be told.
+        let until = [until, self.busy.then_some(self.tell_at)].into_iter().flatten().min();
+        self.busy = false;
         if self.config.meter_waits {
             let before = clock_gettime(ClockId::ThreadCPUTime);
             self.io.wait(until)?;
@@ -174,7 +97,7 @@ impl<I: Io> Worker<I> {
         }
         while let Some(completion) = self.io.next() {
             let on = completion.on;
-            any = true;
+            self.busy = true;
             match completion.what {
                 What::Received(bytes) => self.on_received(on, &bytes),
                 What::Sent(Ok(())) => self.on_sent(on),
@@ -182,11 +105,8 @@ impl<I: Io> Worker<I> {
                 What::Accepted(connection) => self.on_accepted(connection),
                 What::End => self.on_end(on),
                 What::Deadline => self.on_deadline(on),
-                What::AcceptFailed(error) | What::ReceiveFailed(error) if on == self.listener => {
-                    self.limits.met(self.io.now(), self.open, Some(&error));
-                    self.full = true;
-                    let retry = self.io.now() + ACCEPT_RETRY;
-                    self.io.set_deadline(on, Some(retry));
+                What::AcceptFailed(error) | What::ReceiveFailed(error) if self.door.is(on) => {
+                    self.door.failed(&mut self.io, &error);
                 }
                 What::Sent(Err(error)) => self.on_send_failed(on, &error),
                 What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
@@ -201,7 +121,74 @@ impl<I: Io> Worker<I> {
         if let Some(log) = &mut self.log {
             log.flush();
         }
-        Ok(any)
+        Ok(self.busy)
+    }
+
+    fn begin_to_stop(&mut self) -> Time {
+        self.door.shut();
+        *self.grace_ends.insert(self.io.now() + self.config.timeouts.grace)
+    }
+
+    fn let_go(&mut self) {
+        self.door.close(&mut self.io);
+        for slot in 0..self.connections.len() {
+            let Connection { token, exchange, role, .. } = self.connections[slot];
+            if matches!(role, Role::Client | Role::Server) && exchange.is_none() {
+                self.close(token);
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.door.count() == 0
+    }
+
+    fn end(&mut self) {
+        self.tell_counters();
+    }
+}
+
+impl<I: Io> Worker<I> {
+    pub(super) fn new(
+        mut io: I,
+        config: Arc<Config>,
+        to: Destination,
+        log: Option<AccessLog>,
+        metrics: Arc<Metrics>,
+        seat: &Seat,
+    ) -> io::Result<Worker<I>> {
+        let tells_clients = log.is_some() || to.needs_clients(&config);
+        let door = Door::open(&mut io, seat, config.defer_accept, tells_clients, config.on_limit)?;
+        io.reserve(2 * seat.share.connections);
+        let fields = &config.fields;
+        Ok(Worker {
+            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host),
+            tells_clients,
+            idle: to.idle(),
+            idle_until: io.now(),
+            tell_at: io.now(),
+            busy: false,
+            io,
+            config,
+            date: DateCache::new(unix_seconds()),
+            log,
+            logged: Logged::default(),
+            metrics,
+            index: seat.index,
+            to,
+            door,
+            connections: Vec::with_capacity(2 * seat.share.connections),
+            clients: Vec::new(),
+            exchanges: Exchanges::default(),
+            queue: VecDeque::new(),
+            serving: false,
+            deserted: 0,
+            again: VecDeque::new(),
+            reopen: seat.reopen.clone(),
+            out: Vec::new(),
+            scratch: Vec::new(),
+            grace_ends: None,
+        })
     }
 
     /// There is something for this worker to look at.
@@ -217,26 +204,10 @@ impl<I: Io> Worker<I> {
         self.tell_at = self.io.now() + TELL;
         let figures = &self.metrics.workers[self.index];
         figures.events(&self.io.counters());
-        figures.connections_open.set(self.open);
+        figures.connections_open.set(self.door.count());
         figures.requests_in_flight.set(self.exchanges.in_flight());
         figures.queued.set(self.queue.len());
         figures.upstream_connections_idle.set(self.idle.len());
-    }
-
-    /// Stops accepting, once all that had come by now was taken in, and lets idle clients go.
-    fn begin_to_stop(&mut self) -> io::Result<()> {
-        self.grace_ends = Some(self.io.now() + self.config.timeouts.grace);
-        let last_call = self.io.now() + LAST_CALL;
-        while self.turn(Some(self.io.now()))? && self.io.now() < last_call {}
-        self.io.close(self.listener);
-        for slot in 0..self.connections.len() {
-            let Connection { token, exchange, role, .. } = self.connections[slot];
-            let waits = role == Role::Client && exchange.is_none();
-            if waits || (role == Role::Server && exchange.is_none()) {
-                self.close(token);
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn connection(&mut self, on: Token) -> &mut Connection {
@@ -261,13 +232,8 @@ impl<I: Io> Worker<I> {
         if self.config.accept_proxy_protocol {
             self.connection(on).flags.insert(Flags::HEADER);
         }
-        self.open += 1;
         self.figures().connections_accepted.add(1);
-        if self.open >= self.max {
-            self.limits.met(self.io.now(), self.open, None);
-            self.full = true;
-            self.io.stop(self.listener);
-        }
+        self.door.entered(&mut self.io);
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
         self.io.start(on);
     }
@@ -297,11 +263,7 @@ impl<I: Io> Worker<I> {
         self.io.close(on);
         match role {
             Role::Client | Role::Lingering => {
-                self.open -= 1;
-                if std::mem::take(&mut self.full) && self.grace_ends.is_none() {
-                    self.io.set_deadline(self.listener, None);
-                    self.io.start(self.listener);
-                }
+                self.door.left(&mut self.io);
             }
             Role::Server | Role::Vacant => {}
         }
@@ -487,10 +449,8 @@ impl<I: Io> Worker<I> {
     }
 
     fn on_deadline(&mut self, on: Token) {
-        if on == self.listener {
-            self.full = false;
-            self.io.start(on);
-            return;
+        if self.door.is(on) {
+            return self.door.retry(&mut self.io);
         }
         let connection = self.connection(on);
         match (connection.role, connection.exchange) {

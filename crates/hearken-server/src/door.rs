@@ -1,0 +1,110 @@
+//! A worker's listening socket: who is let in, and when nobody is.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hearken::Token;
+use hearken::io::{Io, ListenOptions};
+
+use crate::limit::{LimitMet, Limits};
+use crate::server::Seat;
+
+/// How long after it ran out of descriptors it tries again, if none was freed before.
+const RETRY: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: Token,
+    /// How many are in, and how many may be.
+    open: usize,
+    max: usize,
+    /// Accepting waits for one to leave.
+    full: bool,
+    shut: bool,
+    limits: Limits,
+}
+
+impl Door {
+    /// Listens where the seat says, and accepts.
+    pub(crate) fn open(
+        io: &mut impl Io,
+        seat: &Seat,
+        defer: Duration,
+        peers: bool,
+        on_limit: fn(&LimitMet<'_>),
+    ) -> io::Result<Door> {
+        let options = ListenOptions {
+            reuse_port: seat.workers > 1,
+            defer,
+            peers,
+            ..ListenOptions::default()
+        };
+        let listener = io.listen(seat.listen, &options)?;
+        io.start(listener);
+        let (max, limits) = (seat.share.connections, Limits::new(on_limit));
+        Ok(Door { listener, open: 0, max, full: false, shut: false, limits })
+    }
+
+    /// Where it is.
+    pub(crate) fn addr(&self, io: &impl Io) -> io::Result<SocketAddr> {
+        io.local_addr(self.listener)
+    }
+
+    /// Whether that is its token.
+    #[inline]
+    pub(crate) fn is(&self, on: Token) -> bool {
+        on == self.listener
+    }
+
+    /// How many are in.
+    pub(crate) fn count(&self) -> usize {
+        self.open
+    }
+
+    /// One came in.
+    #[inline]
+    pub(crate) fn entered(&mut self, io: &mut impl Io) {
+        self.open += 1;
+        if self.open >= self.max {
+            self.limits.met(io.now(), self.open, None);
+            self.full = true;
+            io.stop(self.listener);
+        }
+    }
+
+    /// One has left: there is room for another.
+    #[inline]
+    pub(crate) fn left(&mut self, io: &mut impl Io) {
+        self.open -= 1;
+        if std::mem::take(&mut self.full) && !self.shut {
+            io.set_deadline(self.listener, None);
+            io.start(self.listener);
+        }
+    }
+
+    /// Nobody can be let in for now.
+    pub(crate) fn failed(&mut self, io: &mut impl Io, error: &io::Error) {
+        self.limits.met(io.now(), self.open, Some(error));
+        self.full = true;
+        let retry = io.now() + RETRY;
+        io.set_deadline(self.listener, Some(retry));
+    }
+
+    /// Tries again.
+    pub(crate) fn retry(&mut self, io: &mut impl Io) {
+        self.full = false;
+        io.start(self.listener);
+    }
+
+    /// Lets nobody in any more, but for those who had come by now.
+    pub(crate) fn shut(&mut self) {
+        self.shut = true;
+    }
+
+    /// Listens no more.
+    pub(crate) fn close(&mut self, io: &mut impl Io) {
+        self.shut();
+        io.close(self.listener);
+    }
+}
