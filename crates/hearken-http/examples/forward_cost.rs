@@ -1,6 +1,6 @@
 //! Passes one head on many times, to be run under a profiler that counts instructions.
 //!
-//! `forward_cost small|browser|post|proxied|response|chunked|relay [times]`; with `parse-` before it, the head is also read
+//! `forward_cost small|small-v6|browser|post|proxied|response|chunked|relay [times]`; with `parse-` before it, the head is also read
 //! each time.
 
 use std::hint::black_box;
@@ -92,7 +92,10 @@ fn main() {
                 "proxied" => PROXIED,
                 _ => SMALL,
             };
-            let client = Some([192, 168, 10, 20].into());
+            let client = match head {
+                "small-v6" => Some([0x2001, 0xdb8, 0, 0, 0x1234, 0x5678, 0x9abc, 0xdef0].into()),
+                _ => Some([192, 168, 10, 20].into()),
+            };
             let to = RequestTo { authority: b"127.0.0.1:9000", client, keep_alive: true };
             let mut parser = RequestParser::new();
             let Ok(Some(mut request)) = parser.parse(bytes, &limits) else { return };

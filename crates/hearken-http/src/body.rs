@@ -208,8 +208,8 @@ impl BodyReader {
             (State::SizeStart, _) => {
                 let mut size = 0;
                 for (at, &byte) in bytes.iter().take(USUAL_SIZE_DIGITS + 1).enumerate() {
-                    match char::from(byte).to_digit(16) {
-                        Some(digit) => size = size << 4 | u64::from(digit),
+                    match hex(byte) {
+                        Some(digit) => size = size << 4 | digit,
                         None if at > 0 && bytes.get(at..at + 2) == Some(b"\r\n") => {
                             self.left = size;
                             self.extension_line = 0;
@@ -241,7 +241,8 @@ impl BodyReader {
     fn frame(&mut self, byte: u8, trailer: &mut impl FnMut(u8)) -> Result<State, Reject> {
         match (self.state, byte) {
             (State::SizeStart, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                (self.left, self.size_digits, self.extension_line) = (hex(byte), 1, 0);
+                self.left = hex(byte).unwrap_or_default();
+                (self.size_digits, self.extension_line) = (1, 0);
                 Ok(State::Size)
             }
             (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
@@ -249,7 +250,7 @@ impl BodyReader {
                     return Err(Reject::bad("chunk size has too many digits"));
                 }
                 self.size_digits += 1;
-                self.left = self.left << 4 | hex(byte);
+                self.left = self.left << 4 | hex(byte).unwrap_or_default();
                 Ok(State::Size)
             }
             (State::SizeStart, _) => Err(Reject::bad("chunk size is not hexadecimal")),
@@ -317,7 +318,13 @@ impl BodyReader {
 
 const TOO_LONG: Reject = Reject::new(413, "body is too long");
 
-/// The value of a hexadecimal digit; 0 for any other byte.
-fn hex(digit: u8) -> u64 {
-    char::from(digit).to_digit(16).map_or(0, u64::from)
+/// The value of a hexadecimal digit.
+#[inline]
+fn hex(digit: u8) -> Option<u64> {
+    match digit {
+        b'0'..=b'9' => Some(u64::from(digit - b'0')),
+        b'a'..=b'f' => Some(u64::from(digit - b'a' + 10)),
+        b'A'..=b'F' => Some(u64::from(digit - b'A' + 10)),
+        _ => None,
+    }
 }

@@ -180,6 +180,15 @@ fn replace(out: &mut [u8], start: usize, class: u8, instead: u8) {
     }
 }
 
+/// Appends a number in hexadecimal, without zeros before it.
+#[inline]
+pub(crate) fn hex(out: &mut Vec<u8>, number: u64) {
+    let count = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
+    for place in (0..count).rev() {
+        out.push(b"0123456789abcdef"[(number >> (4 * place) & 15) as usize]);
+    }
+}
+
 pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [b'0'; 20];
     let mut len = 0;

@@ -4,6 +4,7 @@ use super::trailer;
 use crate::body::BodyReader;
 use crate::error::{Malformed, Reject};
 use crate::framing::ResponseBody;
+use crate::head;
 use crate::limits::Limits;
 
 /// Takes a body out of one framing and puts it into another, validating all of it.
@@ -152,16 +153,13 @@ fn take_trailer(trailer: &mut Option<Box<Trailer>>, byte: u8) {
     }
 }
 
+/// Most bytes that frame a chunk.
+const FRAME: usize = 16 + 4;
+
 /// Appends a chunk.
 fn chunk(out: &mut Vec<u8>, content: &[u8]) {
-    let mut digits = [0; 18];
-    let count = (usize::BITS - content.len().leading_zeros()).div_ceil(4) as usize;
-    for (at, place) in digits.iter_mut().take(count).enumerate() {
-        let nibble = content.len() >> (4 * (count - 1 - at)) & 15;
-        *place = b"0123456789abcdef"[nibble];
-    }
-    out.reserve(digits.len() + content.len() + 2);
-    out.extend_from_slice(digits.get(..count).unwrap_or_default());
+    out.reserve(FRAME + content.len());
+    head::hex(out, content.len() as u64);
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(content);
     out.extend_from_slice(b"\r\n");
