@@ -59,6 +59,7 @@ mod request;
 mod request_line;
 mod response;
 mod scan;
+mod status_line;
 mod target;
 mod version;
 

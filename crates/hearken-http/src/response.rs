@@ -1,6 +1,5 @@
 //! Reading responses.
 
-use crate::block::Block;
 use crate::class::same_name;
 use crate::error::{Malformed, Reject};
 use crate::fields::{FieldValues, Fields};
@@ -8,9 +7,9 @@ use crate::framing::{Body, Framing, Options, ResponseBody, is_canonical_length};
 use crate::hop_span::HopSpan;
 use crate::lengths::Lengths;
 use crate::limits::Limits;
-use crate::line::{Field, Line, Progress, bad_control, field_line};
+use crate::line::{Field, Line, Progress, field_line};
 use crate::method::Method;
-use crate::scan;
+use crate::status_line::{StatusLine, status_line};
 use crate::version::Version;
 
 /// A parsed response head. Borrows everything from the bytes it was parsed from.
@@ -245,67 +244,4 @@ fn has_no_body(method: Method<'_>, status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)
         || method == Method::Head
         || (method == Method::Connect && matches!(status, 200..=299))
-}
-
-struct StatusLine<'b> {
-    version: Version,
-    status: u16,
-    reason: &'b [u8],
-    rest: &'b [u8],
-}
-
-/// Reads `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
-#[inline(always)]
-fn status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
-    // As nearly all servers write it, and with a short reason.
-    if let Some([hundreds, tens, units, b' ', text @ ..]) = bytes.strip_prefix(b"HTTP/1.1 ")
-        && let (b'1'..=b'9', b'0'..=b'9', b'0'..=b'9') = (hundreds, tens, units)
-        && let Some(block) = text.first_chunk()
-        && let Some((reason, [b'\r', b'\n', rest @ ..])) =
-            text.split_at_checked(Block::from(block).text())
-    {
-        let digit = |digit: u8| u16::from(digit & 15);
-        let status = 100 * digit(*hundreds) + 10 * digit(*tens) + digit(*units);
-        return Ok(Some(StatusLine { version: Version::Http11, status, reason, rest }));
-    }
-    any_status_line(bytes)
-}
-
-/// Reads any status line.
-#[inline(never)]
-fn any_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
-    const BAD: Reject = Reject::bad("malformed status line");
-    let Some(digits) = Version::digits(bytes)? else {
-        return Ok(None);
-    };
-    let version = Version::from_digits(digits)?;
-    let code = bytes.get(8..).unwrap_or_default();
-    let fits = code.iter().zip(b" ddd").all(|(&byte, &shape)| match shape {
-        b'd' => byte.is_ascii_digit(),
-        _ => byte == shape,
-    });
-    if !fits {
-        return Err(BAD);
-    }
-    let [_, hundreds, tens, units, rest @ ..] = code else {
-        return Ok(None);
-    };
-    let status = [hundreds, tens, units]
-        .into_iter()
-        .fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0')));
-    if status < 100 {
-        return Err(BAD);
-    }
-    let text = match rest {
-        [b' ', text @ ..] => text,
-        [b'\r', ..] | [] => rest,
-        [b'\n', ..] => return Err(bad_control(b'\n')),
-        _ => return Err(BAD),
-    };
-    let (reason, end) = text.split_at(scan::text(text));
-    match end {
-        [b'\r', b'\n', rest @ ..] => Ok(Some(StatusLine { version, status, reason, rest })),
-        [] | [b'\r'] => Ok(None),
-        [stop, ..] => Err(bad_control(*stop)),
-    }
 }
