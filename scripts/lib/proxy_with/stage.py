@@ -37,8 +37,8 @@ def shown(value):
 
 
 def brief(error):
-    text = " ".join(str(error).split())
-    return text[:600] or type(error).__name__
+    text = " ".join(str(error).split())[:600]
+    return text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}"
 
 
 class Stage:

@@ -5,7 +5,7 @@ import json
 
 from .. import origins
 from ..echo import content
-from ..stage import need, same
+from ..stage import need, same, shown
 
 LARGE = 10_000_000
 
@@ -54,7 +54,7 @@ def sends(stage, url):
         "form": ["-F", f"file=@{large}"],
     }
     for way, words in ways.items():
-        said = json.loads(stage.run([*stage.curl, *words, f"{url}/x?y=1"]))
+        said = told(stage.run([*stage.curl, *words, f"{url}/x?y=1"]))
         same(f"{way}: method", said["method"], "PUT" if "PUT" in way else "POST")
         same(f"{way}: target", said["target"], "/x?y=1")
         if way != "form":
@@ -63,11 +63,20 @@ def sends(stage, url):
         assert not {"content-length", "transfer-encoding"} <= set(names), f"{way}: framed twice: {names}"
     # Without content, and where it is unusual.
     for method in ("GET", "DELETE", "OPTIONS", "PATCH"):
-        said = json.loads(stage.run([*stage.curl, "-X", method, "-d", "some", f"{url}/m"]))
+        said = told(stage.run([*stage.curl, "-X", method, "-d", "some", f"{url}/m"]))
         same(method, (said["method"], said["length"]), (method, 4))
-    fields = dict(json.loads(stage.run([*stage.curl, "-H", "X-Own: 1", "-H", "Host: a.example", f"{url}/m"]))["fields"])
+    said = told(stage.run([*stage.curl, "-H", "X-Own: 1", "-H", "Host: a.example", f"{url}/m"]))
+    fields = dict(said["fields"])
     same("fields", (fields.get("x-own"), fields.get("host")), ("1", "a.example"))
     same("X-Forwarded-For", fields.get("x-forwarded-for"), "127.0.0.1")
+
+
+def told(answer):
+    """What the origin says that it got."""
+    try:
+        return json.loads(answer)
+    except ValueError:
+        raise AssertionError(f"not the origin's answer: {shown(answer)}") from None
 
 
 def statuses(stage, url):
