@@ -1,0 +1,124 @@
+//! What becomes of fields on their way.
+
+use hearken_http::forward::Given;
+
+use super::{ask, get, request};
+use crate::harness::wire::Message;
+use crate::harness::{Notes, Origin, Way};
+
+/// A server that notes what it is asked, and answers with these field lines.
+fn noting(lines: &'static str) -> (Origin, Notes<Message>) {
+    let notes = Notes::new();
+    let seen = notes.clone();
+    let origin = Origin::new(move |mut peer| {
+        while let Some(request) = peer.request() {
+            seen.add(request);
+            peer.link.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{lines}\r\nbody"));
+        }
+    });
+    (origin, notes)
+}
+
+pub(crate) fn of_one_connection(way: &Way) {
+    let (origin, notes) = noting(
+        "Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: timeout=1\r\n\
+         Proxy-Authenticate: Basic\r\nX-Passed: 1\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n",
+    );
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    let lines = "Connection: X-Mine, TE, x-passed-not\r\nX-Mine: 1\r\nTE: trailers\r\nX-Passed: 1\r\n\
+                 Keep-Alive: 300\r\nProxy-Connection: keep-alive\r\nX-Passed-Not: 1\r\n\
+                 Upgrade: websocket\r\nUser-Agent: it\r\n";
+    let answer = ask(&mut link, request("GET", "/", lines));
+    assert_eq!(answer.text(), "body");
+    assert!(answer.keeps(), "that the server closes does not concern the client");
+    for name in ["x-mine", "keep-alive", "upgrade"] {
+        assert_eq!(answer.field(name), None, "{answer:?}");
+    }
+    assert_eq!(answer.field("x-passed").as_deref(), Some("1"));
+    let seen = notes.take().remove(0);
+    for name in ["x-mine", "x-passed-not", "keep-alive", "proxy-connection", "upgrade"] {
+        assert_eq!(seen.field(name), None, "{seen:?}");
+    }
+    assert_eq!(seen.field("x-passed").as_deref(), Some("1"));
+    assert_eq!(seen.field("user-agent").as_deref(), Some("it"));
+    assert!(!seen.names("x-mine") && !seen.names("x-passed-not"), "{seen:?}");
+}
+
+const ABOUT: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
+                     X-Forwarded-Host: other.test\r\nForwarded: for=192.0.2.7;proto=https\r\n";
+
+pub(crate) fn about_the_client(way: &Way) {
+    let (origin, notes) = noting("");
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    ask(&mut proxy.connect(), request("GET", "/", ABOUT));
+    let seen = notes.take().remove(0);
+    assert_eq!(seen.field("x-forwarded-for").as_deref(), Some("127.0.0.1"));
+    assert_eq!(seen.field("x-forwarded-proto").as_deref(), Some("http"));
+    assert_eq!(seen.field("x-forwarded-host").as_deref(), Some("site.test"));
+    assert_eq!(seen.field("forwarded"), None);
+}
+
+pub(crate) fn about_the_client_otherwise(way: &Way) {
+    let (origin, notes) = noting("");
+    let with = |x_forwarded, forwarded| {
+        let proxy = way.proxy(&[origin.addr()], |config| {
+            config.fields.x_forwarded = x_forwarded;
+            config.fields.forwarded = forwarded;
+        });
+        ask(&mut proxy.connect(), request("GET", "/", ABOUT));
+        notes.take().remove(0)
+    };
+    let appended = with(Given::Append, Given::Append);
+    assert_eq!(appended.field("x-forwarded-for").as_deref(), Some("192.0.2.7, 127.0.0.1"));
+    let forwarded = appended.field("forwarded").unwrap();
+    let ours = forwarded.strip_prefix("for=192.0.2.7;proto=https, ");
+    assert!(ours.is_some_and(|ours| super::has(ours, "for=127.0.0.1")), "{forwarded}");
+    let kept = with(Given::Keep, Given::Keep);
+    assert_eq!(kept.field("x-forwarded-for").as_deref(), Some("192.0.2.7"));
+    assert_eq!(kept.field("forwarded").as_deref(), Some("for=192.0.2.7;proto=https"));
+    let none = with(Given::Remove, Given::Replace);
+    assert!(!none.fields.iter().any(|(name, _)| name.starts_with("x-forwarded")), "{none:?}");
+    let ours = none.field("forwarded").unwrap();
+    assert!(super::has(&ours, "for=127.0.0.1") && !super::has(&ours, "192.0.2.7"), "{ours}");
+}
+
+pub(crate) fn the_host(way: &Way) {
+    let (origin, notes) = noting("");
+    for keep in [true, false] {
+        let proxy = way.proxy(&[origin.addr()], |config| config.fields.keep_host = keep);
+        ask(&mut proxy.connect(), get("/"));
+        let host = if keep { "site.test".to_owned() } else { origin.addr().to_string() };
+        assert_eq!(notes.take().remove(0).field("host"), Some(host));
+        // The authority of the target is the one that counts.
+        ask(&mut proxy.connect(), request("GET", "http://named.test/x", ""));
+        let seen = notes.take().remove(0);
+        let host = if keep { "named.test".to_owned() } else { origin.addr().to_string() };
+        assert_eq!((seen.target(), seen.field("host")), ("/x", Some(host)), "{seen:?}");
+    }
+}
+
+pub(crate) fn via(way: &Way) {
+    let (origin, notes) = noting("Via: 1.1 behind\r\n");
+    let proxy = way.proxy(&[origin.addr()], |config| config.fields.via = "it".to_owned());
+    let answer = ask(&mut proxy.connect(), request("GET", "/", "Via: 1.0 before\r\n"));
+    assert_eq!(answer.field("via").as_deref(), Some("1.1 behind, 1.1 it"));
+    assert_eq!(notes.take().remove(0).field("via").as_deref(), Some("1.0 before, 1.1 it"));
+    let proxy = way.proxy(&[origin.addr()], |config| config.fields.via = String::new());
+    let answer = ask(&mut proxy.connect(), get("/"));
+    assert_eq!(answer.field("via").as_deref(), Some("1.1 behind"));
+    assert_eq!(notes.take().remove(0).field("via"), None);
+}
+
+pub(crate) fn old_clients(way: &Way) {
+    let (origin, notes) = noting("");
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    // Without a host, which HTTP/1.1 needs.
+    let answer = ask(&mut link, "GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(answer.text(), "body");
+    link.ends();
+    let seen = notes.take().remove(0);
+    assert!(seen.start.ends_with("HTTP/1.1") && seen.field("host").is_some(), "{seen:?}");
+    assert_eq!(seen.field("via").as_deref(), Some("1.0 hearken"));
+}

@@ -1,0 +1,116 @@
+//! What a proxy does, one small test for each.
+
+mod fields;
+mod forward;
+mod limits;
+mod observing;
+mod policy;
+mod reuse;
+mod stopping;
+mod timeouts;
+mod tunnels;
+mod via_proxy_protocol;
+
+use crate::Test;
+use crate::harness::wire::find;
+use crate::harness::{Link, Message};
+
+/// The tests, each with its name.
+macro_rules! tests {
+    ($($module:ident: $($test:ident)+;)+) => {
+        pub(crate) const TESTS: &[(&str, Test)] = &[$($(
+            (concat!(stringify!($module), "::", stringify!($test)), $module::$test as Test),
+        )+)+];
+    };
+}
+
+tests! {
+    reuse:
+        connections_are_kept
+        none_is_kept_where_none_may_be
+        closed_as_it_is_used_again
+        what_nobody_asked_for
+        an_answer_before_its_request_is_whole
+        refused_and_tried_elsewhere
+        nobody_listens
+        closed_and_tried_elsewhere
+        at_a_socket_in_the_file_system;
+    limits:
+        requests_at_a_time
+        waiting_for_too_long
+        bodies
+        heads
+        a_queue_whose_clients_leave;
+    timeouts:
+        as_a_whole
+        between_requests
+        trickling_heads
+        connecting
+        an_upload_that_nobody_takes;
+    policy:
+        in_turn_by_weight
+        the_fewest_in_flight
+        the_same_for_the_same
+        reserves
+        taken_out_and_put_back
+        left_out_after_failures;
+    fields:
+        of_one_connection
+        about_the_client
+        about_the_client_otherwise
+        the_host
+        via
+        old_clients;
+    forward:
+        absolute_targets
+        tunnels
+        refusals;
+    tunnels:
+        echo
+        ended_by_the_client_first
+        ended_by_the_server_first
+        long
+        with_bytes_right_behind
+        reset
+        refused_upgrades;
+    via_proxy_protocol:
+        taken
+        refused
+        sent;
+    observing:
+        metrics
+        log_lines
+        log_objects;
+    stopping:
+        finishes_what_is_in_flight
+        idle_clients_are_let_go
+        grace_ends
+        a_tunnel_is_cut_when_grace_ends;
+}
+
+/// A request without a body, to `site.test`.
+fn get(target: &str) -> String {
+    request("GET", target, "")
+}
+
+/// A request with these field lines, and the body behind them.
+fn request(method: &str, target: &str, more: &str) -> String {
+    let more = if more.contains("\r\n\r\n") { more.to_owned() } else { format!("{more}\r\n") };
+    format!("{method} {target} HTTP/1.1\r\nHost: site.test\r\n{more}")
+}
+
+fn post(target: &str, body: &str) -> String {
+    request("POST", target, &format!("Content-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+/// Asks and takes the answer.
+#[track_caller]
+fn ask(link: &mut Link, request: impl AsRef<[u8]>) -> Message {
+    link.send(request);
+    link.answer()
+}
+
+/// Whether `text` has `part`.
+fn has(text: &str, part: &str) -> bool {
+    part.is_empty() || find(text.as_bytes(), part.as_bytes()).is_some()
+}

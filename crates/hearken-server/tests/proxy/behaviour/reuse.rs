@@ -1,0 +1,179 @@
+//! Connections to servers: kept, raced, and tried again.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
+
+use super::{ask, get, post, request};
+use crate::harness::proxy::of;
+use crate::harness::{Notes, Origin, Way, eventually};
+
+pub(crate) fn connections_are_kept(way: &Way) {
+    let origin = Origin::answering(|request| request.target().to_owned());
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    for client in 0..3 {
+        let mut link = proxy.connect();
+        for number in 0..5 {
+            let target = format!("/{client}/{number}");
+            assert_eq!(ask(&mut link, get(&target)).text(), target);
+            assert_eq!(ask(&mut link, post(&target, "body")).text(), target);
+        }
+    }
+    assert_eq!(origin.accepted(), 1, "connections to the server for one request at a time");
+}
+
+pub(crate) fn none_is_kept_where_none_may_be(way: &Way) {
+    let origin = Origin::answering(|request| request.field("connection").unwrap_or_default());
+    let proxy = way.proxy(&[origin.addr()], |config| of(config).keep = 0);
+    let mut link = proxy.connect();
+    for _ in 0..3 {
+        let answer = ask(&mut link, get("/"));
+        assert_eq!(answer.text(), "close", "the server is to know that it is the last request");
+        assert!(answer.keeps(), "the client's connection has nothing to do with it");
+    }
+    assert_eq!(origin.accepted(), 3);
+}
+
+/// A server that closes a connection as its second request comes.
+fn closing_at_the_second(notes: &Notes<String>) -> Origin {
+    let notes = notes.clone();
+    Origin::new(move |mut peer| {
+        let Some(request) = peer.request() else { return };
+        notes.add(request.start.clone());
+        peer.answer(request.target());
+        if let Some(request) = peer.request() {
+            notes.add(request.start);
+        }
+    })
+}
+
+pub(crate) fn closed_as_it_is_used_again(way: &Way) {
+    let notes = Notes::new();
+    let origin = closing_at_the_second(&notes);
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, get("/1")).text(), "/1");
+    // Nobody can tell that it was asked twice.
+    assert_eq!(ask(&mut link, get("/2")).text(), "/2");
+    assert_eq!(origin.accepted(), 2);
+    notes.take();
+    // It may have been done, so it is not done again.
+    let answer = ask(&mut link, post("/3", "x"));
+    assert_eq!(answer.status(), 502, "{answer:?}");
+    assert_eq!(notes.take(), ["POST /3 HTTP/1.1"]);
+    assert_eq!(ask(&mut link, post("/4", "x")).text(), "/4", "one on a new connection is");
+}
+
+/// What a server sends on a kept connection is no answer to the next request.
+pub(crate) fn what_nobody_asked_for(way: &Way) {
+    let closed = Arc::new(AtomicUsize::new(0));
+    let counted = closed.clone();
+    let origin = Origin::new(move |mut peer| {
+        let Some(request) = peer.request() else { return };
+        peer.answer(request.target());
+        peer.answer("stale");
+        assert!(peer.request().is_none());
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    for number in 0..5 {
+        let target = format!("/{number}");
+        assert_eq!(ask(&mut link, get(&target)).text(), target);
+        eventually("the connection is closed", || closed.load(Ordering::SeqCst) == number + 1);
+    }
+}
+
+pub(crate) fn an_answer_before_its_request_is_whole(way: &Way) {
+    let origin = Origin::new(|mut peer| {
+        peer.link.receive_until(|reader| {
+            let _ = reader.advance();
+            reader.has_head()
+        });
+        peer.answer("early");
+        peer.request();
+    });
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    link.send(request("POST", "/", "Content-Length: 10\r\n\r\n12345"));
+    assert_eq!(link.answer().text(), "early", "before the body has come");
+    // What follows may be the rest of the body, or not: nothing of it is a request.
+    link.send("67890");
+    link.send(get("/next"));
+    if let Some(answer) = link.response(crate::harness::Kind::Response) {
+        assert_eq!(answer.text(), "early");
+    }
+}
+
+/// An address at which nobody listens.
+fn nobody() -> std::net::SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+pub(crate) fn refused_and_tried_elsewhere(way: &Way) {
+    let origin = Origin::answering(|_| "here".to_owned());
+    let proxy = way.proxy(&[nobody(), origin.addr()], |config| of(config).passive = None);
+    let mut link = proxy.connect();
+    for _ in 0..6 {
+        // Nobody has had the request, so that any can be tried again.
+        assert_eq!(ask(&mut link, post("/", "body")).text(), "here");
+        assert_eq!(ask(&mut link, get("/")).text(), "here");
+    }
+}
+
+pub(crate) fn nobody_listens(way: &Way) {
+    let proxy = way.proxy(&[nobody(), nobody()], |config| of(config).passive = None);
+    let mut link = proxy.connect();
+    for _ in 0..3 {
+        let answer = ask(&mut link, get("/"));
+        assert_eq!((answer.status(), answer.keeps()), (502, true), "{answer:?}");
+        let answer = ask(&mut proxy.connect(), post("/", "x"));
+        assert_eq!(answer.status(), 502, "{answer:?}");
+    }
+}
+
+pub(crate) fn closed_and_tried_elsewhere(way: &Way) {
+    let seen = Notes::new();
+    let notes = seen.clone();
+    let failing = Origin::new(move |mut peer| {
+        if let Some(request) = peer.request() {
+            notes.add(request.method().to_owned());
+        }
+    });
+    let done = Notes::new();
+    let notes = done.clone();
+    let origin = Origin::answering(move |request| {
+        notes.add(request.method().to_owned());
+        "here".to_owned()
+    });
+    let proxy = way.proxy(&[failing.addr(), origin.addr()], |config| of(config).passive = None);
+    let mut link = proxy.connect();
+    for _ in 0..6 {
+        assert_eq!(ask(&mut link, get("/")).text(), "here");
+    }
+    seen.take();
+    done.take();
+    let answers: Vec<u16> = (0..6).map(|_| ask(&mut link, post("/", "x")).status()).collect();
+    let failed = answers.iter().filter(|&&status| status == 502).count();
+    assert_eq!(seen.take().len(), failed, "{answers:?}: each is asked once");
+    assert_eq!(done.take().len(), answers.len() - failed, "{answers:?}: each is asked once");
+}
+
+pub(crate) fn at_a_socket_in_the_file_system(way: &Way) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let origin = Origin::unix(&path, |mut peer| {
+        while let Some(request) = peer.request() {
+            peer.answer(&format!("{} {}", request.target(), request.body.len()));
+        }
+    });
+    let at = Upstream::new(Address::Unix(path));
+    let proxy = way.to(To::Upstreams(Upstreams::new(vec![at])), |_| ());
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, get("/a")).text(), "/a 0");
+    let body = "x".repeat(300_000);
+    assert_eq!(ask(&mut link, post("/b", &body)).text(), "/b 300000");
+    assert_eq!(origin.accepted(), 1);
+}

@@ -1,0 +1,123 @@
+//! What is waited for, and for how long.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::{ask, get, request};
+use crate::harness::proxy::of;
+use crate::harness::{End, Origin, Way, ms};
+
+pub(crate) fn as_a_whole(way: &Way) {
+    let origin = Origin::new(|mut peer| {
+        let Some(request) = peer.request() else { return };
+        let link = &mut peer.link;
+        if request.target() == "/half" {
+            link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf");
+        }
+        // A byte now and then keeps the other time-outs away.
+        while link.end.is_none() && !link.hears(ms(20)) {
+            link.send(if request.target() == "/half" { "x" } else { "HTTP/1.1 103 x\r\n\r\n" });
+        }
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        config.timeouts.whole = ms(400);
+        config.timeouts.response = ms(10_000);
+    });
+    let since = Instant::now();
+    assert_eq!(ask(&mut proxy.connect(), get("/none")).status(), 504);
+    assert!(since.elapsed() >= ms(350), "after {:?}", since.elapsed());
+    let mut link = proxy.connect();
+    link.send(get("/half"));
+    assert!(link.message().is_none());
+    assert!(link.reader.has_head() && matches!(link.end, Some(End::Closed | End::Reset)));
+    assert!(link.reader.message().text().starts_with("half"));
+}
+
+pub(crate) fn between_requests(way: &Way) {
+    let origin = Origin::answering(|_| "fine".to_owned());
+    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.idle = ms(300));
+    let mut link = proxy.connect();
+    ask(&mut link, get("/"));
+    let since = Instant::now();
+    assert_eq!(link.ending(), Ok(End::Closed));
+    assert!(since.elapsed() >= ms(100), "after {:?}", since.elapsed());
+}
+
+pub(crate) fn trickling_heads(way: &Way) {
+    let origin = Origin::answering(|_| "fine".to_owned());
+    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.head = ms(400));
+    let mut link = proxy.connect();
+    link.send("GET / HTTP/1.1\r\nHost: a\r\nX: ");
+    let since = Instant::now();
+    while !link.hears(ms(30)) {
+        link.send("x");
+        assert!(since.elapsed() < crate::harness::HANG, "it can be trickled for ever");
+    }
+    assert_eq!(link.answer().status(), 408);
+    link.ends();
+    // The next one on a connection, too.
+    let mut link = proxy.connect();
+    ask(&mut link, get("/"));
+    link.send("GET / HTTP/1.1\r\n");
+    assert_eq!(link.answer().status(), 408);
+}
+
+/// A server that accepts nobody: its queue is full.
+struct Full {
+    _listener: rustix::fd::OwnedFd,
+    _queued: Vec<TcpStream>,
+    addr: SocketAddr,
+}
+
+impl Full {
+    fn new() -> Full {
+        let flags = SocketFlags::CLOEXEC;
+        let listener =
+            rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let addr = rustix::net::getsockname(&listener).unwrap();
+        let addr = SocketAddr::try_from(addr).unwrap();
+        let connect = |_| TcpStream::connect_timeout(&addr, ms(100)).ok();
+        Full { _queued: (0..4).map_while(connect).collect(), _listener: listener, addr }
+    }
+}
+
+pub(crate) fn connecting(way: &Way) {
+    let full = Full::new();
+    let proxy = way.proxy(&[full.addr], |config| {
+        config.timeouts.connect = ms(300);
+        of(config).passive = None;
+    });
+    let since = Instant::now();
+    assert_eq!(ask(&mut proxy.connect(), get("/")).status(), 504);
+    assert!(since.elapsed() >= ms(250), "after {:?}", since.elapsed());
+    // Where there is another, it is asked.
+    let origin = Origin::answering(|_| "here".to_owned());
+    let proxy = way.proxy(&[full.addr, origin.addr()], |config| {
+        config.timeouts.connect = ms(200);
+        of(config).passive = None;
+    });
+    let mut link = proxy.connect();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut link, get("/")).text(), "here");
+    }
+}
+
+pub(crate) fn an_upload_that_nobody_takes(way: &Way) {
+    // Its receive buffer fills, then ours, and no time-out but this one ends it.
+    let origin = Origin::new(|mut peer| {
+        peer.link.receive_until(|reader| !reader.rest().is_empty());
+        assert!(peer.link.is_gone());
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.server_send = ms(400));
+    let mut link = proxy.connect();
+    link.send(request("PUT", "/", "Content-Length: 1000000000\r\n\r\n"));
+    let block = vec![b'x'; 1 << 20];
+    while !link.hears(ms(0)) && !link.broken {
+        link.send(&block);
+    }
+    assert_eq!(link.answer().status(), 504);
+}

@@ -1,0 +1,129 @@
+//! A proxy that is tested, over one of the ways to have events.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::ops::Deref;
+use std::thread;
+
+use hearken::io;
+use hearken::mechanism::Unavailable;
+use hearken_server::proxy::config::{Address, Config, Server as Upstream, To, Upstreams};
+use hearken_server::proxy::start;
+use hearken_server::{Server, StartError};
+
+use super::link::{HANG, Link};
+use super::wire::Kind;
+
+/// How events are had, and bodies are moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) events: &'static str,
+    pub(crate) splice: bool,
+}
+
+/// The way that is tested most.
+pub(crate) const USUAL: &str = "epoll-edge";
+
+impl Way {
+    /// Every mechanism; io_uring with so little that it runs out of everything; and one that copies.
+    pub(crate) fn all() -> Vec<Way> {
+        let scarce = "uring:sends=ring:buffers=2:size=64:completions=16";
+        let named = |events| Way { events, splice: true };
+        let mut all: Vec<Way> = io::names().chain([scarce]).map(named).collect();
+        all.push(Way { events: USUAL, splice: false });
+        all
+    }
+
+    pub(crate) fn name(&self) -> String {
+        let copying = if self.splice { "" } else { "-copying" };
+        format!("{}{copying}", self.events)
+    }
+
+    pub(crate) fn is_usual(&self) -> bool {
+        self.events == USUAL && self.splice
+    }
+
+    pub(crate) fn probe(&self) -> Result<(), Unavailable> {
+        io::find(self.events).unwrap().probe()
+    }
+
+    pub(crate) fn needs_privileges(&self) -> bool {
+        io::find(self.events).unwrap().needs_privileges()
+    }
+
+    pub(crate) fn config(&self, to: To) -> Config {
+        let mut config = Config::new(to);
+        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.events = self.events.to_owned();
+        config.splice = self.splice;
+        config.timeouts.grace = HANG / 2;
+        config.workers = NonZeroUsize::MIN;
+        config
+    }
+
+    /// A proxy to these servers, as `change` has it.
+    pub(crate) fn proxy(&self, to: &[SocketAddr], change: impl FnOnce(&mut Config)) -> Proxy {
+        self.to(To::Upstreams(upstreams(to)), change)
+    }
+
+    pub(crate) fn to(&self, to: To, change: impl FnOnce(&mut Config)) -> Proxy {
+        let mut config = self.config(to);
+        change(&mut config);
+        let server = start(&config).unwrap_or_else(|error: StartError| panic!("{self:?}: {error}"));
+        Proxy { server: Some(server), way: self.clone() }
+    }
+}
+
+/// Servers at these addresses, with the defaults.
+pub(crate) fn upstreams(to: &[SocketAddr]) -> Upstreams {
+    Upstreams::new(to.iter().map(|&addr| Upstream::new(Address::Inet(addr))).collect())
+}
+
+/// The upstreams of a configuration that has some.
+pub(crate) fn of(config: &mut Config) -> &mut Upstreams {
+    match &mut config.to {
+        To::Upstreams(upstreams) => upstreams,
+        To::Anywhere(_) => panic!("a forward proxy"),
+    }
+}
+
+/// A running proxy, which has to end well.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    server: Option<Server>,
+    way: Way,
+}
+
+impl Proxy {
+    pub(crate) fn connect(&self) -> Link {
+        Link::connect(self.addr(), Kind::Response)
+    }
+
+    /// Stops it and waits for its end.
+    pub(crate) fn end(mut self) {
+        self.stop_and_wait();
+    }
+
+    fn stop_and_wait(&mut self) {
+        let Some(server) = self.server.take() else { return };
+        server.stopper().stop();
+        let ended = server.wait();
+        if !thread::panicking() {
+            ended.unwrap_or_else(|error| panic!("{:?}: {error}", self.way));
+        }
+    }
+}
+
+impl Deref for Proxy {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop_and_wait();
+    }
+}
