@@ -86,6 +86,9 @@ fn connections_are_held() {
     let server = Server::start(|_| Act::Reply);
     let report = load(&Config {
         model: Some(Model::Connections),
+        // What is due after the end is not asked: there is time for the second requests.
+        rate: "1000@9.5ms,0".parse().unwrap(),
+        duration: Some(Duration::from_secs(2)),
         connection_time: Some("1h".parse().unwrap()),
         per_connection: NonZeroU32::new(2).map(Count::exactly),
         ..config(server.url())
