@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
@@ -34,6 +36,7 @@ pub(crate) struct Worker<I: Io> {
     door: Door,
     /// By the slot of their tokens.
     connections: Vec<Connection>,
+    stop: Arc<AtomicBool>,
     reopen: Reopen,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
@@ -57,6 +60,9 @@ impl<I: Io> server::Worker for Worker<I> {
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
         let mut any = false;
         self.io.wait([until, self.tidy_at].into_iter().flatten().min())?;
+        if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
+            self.begin_to_stop();
+        }
         if self.tidy_at.is_some_and(|at| self.io.now() >= at) {
             self.tidy_at = self.site.tidy().then(|| self.io.now() + TIDY);
         }
@@ -97,7 +103,7 @@ impl<I: Io> server::Worker for Worker<I> {
 
     fn begin_to_stop(&mut self) -> Time {
         self.door.shut();
-        *self.grace_ends.insert(self.io.now() + self.config.timeouts.grace)
+        *self.grace_ends.get_or_insert(self.io.now() + self.config.timeouts.grace)
     }
 
     fn let_go(&mut self) {
@@ -136,6 +142,7 @@ impl<I: Io> Worker<I> {
             date: DateCache::new(unix_seconds()),
             door,
             connections: Vec::with_capacity(share.connections),
+            stop: seat.stop.clone(),
             reopen: seat.reopen.clone(),
             tidy_at: None,
             grace_ends: None,

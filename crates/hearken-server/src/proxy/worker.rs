@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
@@ -55,6 +56,7 @@ pub(super) struct Worker<I: Io> {
     pub(super) deserted: usize,
     /// Clients whose next request has come already.
     pub(super) again: VecDeque<Token>,
+    stop: Arc<AtomicBool>,
     reopen: Reopen,
     /// Until when a client may be idle that becomes so in this turn.
     pub(super) idle_until: Time,
@@ -89,6 +91,9 @@ impl<I: Io> server::Worker for Worker<I> {
             self.figures().waited(Duration::try_from(used).unwrap_or_default());
         } else {
             self.io.wait(until)?;
+        }
+        if self.grace_ends.is_none() && self.stop.load(Ordering::Acquire) {
+            self.begin_to_stop();
         }
         let now = self.io.now();
         self.idle_until = now + self.config.timeouts.idle;
@@ -126,7 +131,7 @@ impl<I: Io> server::Worker for Worker<I> {
 
     fn begin_to_stop(&mut self) -> Time {
         self.door.shut();
-        *self.grace_ends.insert(self.io.now() + self.config.timeouts.grace)
+        *self.grace_ends.get_or_insert(self.io.now() + self.config.timeouts.grace)
     }
 
     fn let_go(&mut self) {
@@ -184,6 +189,7 @@ impl<I: Io> Worker<I> {
             serving: false,
             deserted: 0,
             again: VecDeque::new(),
+            stop: seat.stop.clone(),
             reopen: seat.reopen.clone(),
             out: Vec::new(),
             scratch: Vec::new(),
@@ -471,8 +477,9 @@ impl<I: Io> Worker<I> {
         let held_up = client.sends > 0;
         let blocked = server.is_some_and(|server| server.sends > 0);
         let waits_for_body = exchange.waits_for_body();
-        // Nothing is told of what the kernel moves: whoever has to send is waited for.
-        let spliced = server.is_some_and(|server| server.flags.contains(Flags::RELAYED));
+        // Nothing is told of what the kernel moves: both sides are looked at.
+        let spliced_up = client.flags.contains(Flags::RELAYED);
+        let spliced_down = server.is_some_and(|server| server.flags.contains(Flags::RELAYED));
         let (of_client, of_server) = match exchange.stage {
             Stage::Free => return,
             Stage::Head => (Some(timeouts.head), None),
@@ -482,13 +489,13 @@ impl<I: Io> Worker<I> {
             Stage::Asked | Stage::Answering => {
                 let asked = exchange.stage == Stage::Asked;
                 let of_client = match () {
-                    () if held_up && !spliced => Some(timeouts.send),
+                    () if held_up || spliced_down => Some(timeouts.send),
                     () if waits_for_body && !blocked => Some(timeouts.body),
                     () => None,
                 };
                 let of_server = match () {
-                    () if blocked => Some(timeouts.server_send),
-                    () if spliced => Some(timeouts.response_body),
+                    () if blocked || spliced_up => Some(timeouts.server_send),
+                    () if spliced_down => Some(timeouts.response_body),
                     () if waits_for_body || held_up => None,
                     () if asked => Some(timeouts.response),
                     () => Some(timeouts.response_body),
@@ -510,6 +517,7 @@ impl<I: Io> Worker<I> {
 
     fn client_is_late(&mut self, on: Token, id: Id) {
         let moved = self.has_moved(id);
+        let excused = !moved && self.is_excused(on, id);
         let exchange = &self.exchanges[id];
         let held_up = self.connections[on.slot() as usize].sends > 0;
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
@@ -533,7 +541,12 @@ impl<I: Io> Worker<I> {
             }
             Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
             Stage::Tunnel => self.cut(id, "idle"),
+            Stage::Asked | Stage::Answering if excused => {}
             _ if held_up => self.judge_rate(on, id),
+            Stage::Answering if exchange.server.is_some_and(|of| self.is_spliced(of)) => {
+                self.figures().error(Error::ClientTimeout);
+                self.cut(id, "client-late");
+            }
             Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
                 self.figures().error(Error::ClientTimeout);
                 self.give_up(id, 408, "the request's body took too long", "client-late");
@@ -543,30 +556,31 @@ impl<I: Io> Worker<I> {
     }
 
     fn server_is_late(&mut self, id: Id) {
+        let Some(server) = self.exchanges[id].server else { return };
         let moved = self.has_moved(id);
+        let excused = !moved && self.is_excused(server, id);
         let exchange = &self.exchanges[id];
+        let client = exchange.client;
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let is = |on: Token, flag| self.connections[on.slot() as usize].flags.contains(flag);
         let sending = |on: Token| self.connections[on.slot() as usize].sends > 0;
-        let blocked = exchange.server.is_some_and(sending);
-        let spliced = exchange.server.is_some_and(|server| is(server, Flags::RELAYED));
-        let held_up = sending(exchange.client) && !spliced;
+        let blocked = sending(server) || self.is_spliced(client);
+        let held_up = sending(client);
         match exchange.stage {
             _ if overdue => self.is_overdue(id),
-            Stage::Answering if moved => self.arm(id),
+            Stage::Asked | Stage::Answering if moved => self.arm(id),
             Stage::Connecting => self.connect_timed_out(id),
+            Stage::Asked | Stage::Answering if excused => {}
             Stage::Asked if blocked || !exchange.waits_for_body() => {
                 let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
                 self.figures().error(what);
                 self.note_failure(id);
                 self.give_up(id, 504, "the server did not answer in time", "server-late");
             }
-            // Either may be to blame: the kernel does not tell whose bytes it waits for.
-            Stage::Answering if spliced => {
-                self.figures().error(Error::BodyTimeout);
-                self.cut(id, "stalled");
-            }
-            Stage::Answering if blocked || !(held_up || exchange.waits_for_body()) => {
+            Stage::Answering
+                if blocked
+                    || self.is_spliced(server)
+                    || !(held_up || exchange.waits_for_body()) =>
+            {
                 let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
                 self.figures().error(what);
                 self.note_failure(id);
@@ -574,6 +588,34 @@ impl<I: Io> Worker<I> {
             }
             _ => {}
         }
+    }
+
+    /// Whether the kernel moves bytes to or from the connection, and it is the other side's fault that
+    /// nothing was moved; then it has as much time again.
+    fn is_excused(&mut self, on: Token, id: Id) -> bool {
+        let timeouts = &self.config.timeouts;
+        let exchange = &self.exchanges[id];
+        let Some(server) = exchange.server else { return false };
+        let late_is_client = on == exchange.client;
+        let (up, down) = (self.is_spliced(exchange.client), self.is_spliced(server));
+        // Who is sent to is to blame if it has not taken what it was sent; else who sends.
+        let (excused, span) = match (late_is_client, up, down) {
+            (true, _, true) => (self.io.undelivered(on) == 0, timeouts.send),
+            (true, true, _) => (self.io.undelivered(server) > 0, timeouts.body),
+            (false, true, _) => (self.io.undelivered(on) == 0, timeouts.server_send),
+            (false, _, true) => (self.io.undelivered(exchange.client) > 0, timeouts.response_body),
+            _ => return false,
+        };
+        if excused {
+            let until = self.io.now() + span;
+            self.io.set_deadline(on, Some(until));
+        }
+        excused
+    }
+
+    /// Whether the kernel moves on what the connection receives.
+    fn is_spliced(&self, on: Token) -> bool {
+        self.connections[on.slot() as usize].flags.contains(Flags::RELAYED)
     }
 
     /// The whole of it has taken too long.

@@ -315,6 +315,10 @@ pub trait Io {
     /// socket, at least how many its peer has received.
     fn delivered(&self, on: Token) -> u64;
 
+    /// How many bytes of what its transport has taken, by sends or by a relay, its peer has not
+    /// acknowledged: none, if it is not the peer that is waited for.
+    fn undelivered(&self, on: Token) -> u64;
+
     /// The address of this side.
     ///
     /// # Errors

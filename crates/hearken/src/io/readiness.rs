@@ -313,6 +313,10 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         sockets::delivered(self.registry.get(on), sent)
     }
 
+    fn undelivered(&self, on: Token) -> u64 {
+        sockets::undelivered(self.registry.get(on))
+    }
+
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
         sockets::local_addr(self.registry.get(on))
     }

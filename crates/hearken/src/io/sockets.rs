@@ -124,7 +124,12 @@ pub(super) fn reset(fd: Option<impl AsFd>) {
 
 /// How many of the `sent` bytes the peer's host has acknowledged.
 pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
-    fd.map_or(0, |fd| sent.saturating_sub(sys::unacknowledged(fd).unwrap_or(0)))
+    sent.saturating_sub(undelivered(fd))
+}
+
+/// How many bytes that it was given it has not yet been acknowledged.
+pub(super) fn undelivered(fd: Option<impl AsFd>) -> u64 {
+    fd.map_or(0, |fd| sys::unacknowledged(fd).unwrap_or(0))
 }
 
 /// The address of this side.

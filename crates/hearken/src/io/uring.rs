@@ -448,6 +448,10 @@ impl Io for UringIo {
         sockets::delivered(self.sockets.fd(on), sent)
     }
 
+    fn undelivered(&self, on: Token) -> u64 {
+        sockets::undelivered(self.sockets.fd(on))
+    }
+
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
         sockets::local_addr(self.sockets.fd(on))
     }
