@@ -4,7 +4,7 @@ use std::sync::{Mutex, mpsc};
 
 use crate::Test;
 use crate::harness::process::Process;
-use crate::harness::{End, HANG, Link, Origin, Way, ms};
+use crate::harness::{End, HANG, Link, Notes, Origin, Way, eventually, ms};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("memory::a_client_that_reads_no_more", a_client_that_reads_no_more),
@@ -47,7 +47,9 @@ fn settled(proxy: &Process) -> u64 {
 }
 
 fn a_client_that_reads_no_more(way: &Way) {
-    let origin = Origin::new(|mut peer| {
+    let told = Notes::new();
+    let tells = told.clone();
+    let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/small" {
                 peer.answer("small");
@@ -57,7 +59,7 @@ fn a_client_that_reads_no_more(way: &Way) {
             let sent = send_until_full(&mut peer.link, BODY);
             assert!(sent < BODY, "all of it was taken");
             // The client, which has read nothing, leaves.
-            assert!(peer.link.is_gone(), "the server is not told that nobody wants it any more");
+            tells.add(peer.link.is_gone());
             return;
         }
     });
@@ -72,18 +74,22 @@ fn a_client_that_reads_no_more(way: &Way) {
     std::thread::sleep(ms(700));
     assert_bounded(&proxy, before, 4, "what the clients do not read");
     drop(links);
-    origin.end_with(proxy);
+    eventually("the server is told that nobody wants it any more", || told.len() == 4);
+    drop(proxy);
+    origin.end();
+    assert_eq!(told.take(), [true; 4]);
 }
 
 fn a_server_that_reads_no_more(way: &Way) {
     let (left, gone) = mpsc::channel::<()>();
     let gone = Mutex::new(gone);
+    let told = Notes::new();
+    let tells = told.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(head) = peer.head() {
             if head.target() != "/small" {
                 let _ = gone.lock().unwrap().recv_timeout(HANG);
-                let (had, end) = peer.link.drain();
-                assert!(had < BODY && end != End::Hangs, "its client has left: {had}, {end:?}");
+                tells.add(peer.link.drain());
                 return;
             }
             peer.request();
@@ -102,7 +108,12 @@ fn a_server_that_reads_no_more(way: &Way) {
     assert_bounded(&proxy, before, 4, "what the server does not read");
     links.into_iter().for_each(Link::reset);
     drop(left);
-    origin.end_with(proxy);
+    eventually("the server is told that its clients have left", || told.len() == 4);
+    drop(proxy);
+    origin.end();
+    for (had, end) in told.take() {
+        assert!(had < BODY && end != End::Hangs, "{had}, {end:?}");
+    }
 }
 
 fn without_an_end(way: &Way) {

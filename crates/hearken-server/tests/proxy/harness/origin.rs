@@ -132,13 +132,6 @@ impl Origin {
         assert!(!self.join(), "a connection of the origin's failed");
     }
 
-    /// Ends with a proxy to it, once all that its connections are to see was seen.
-    pub(crate) fn end_with<T>(mut self, proxy: T) {
-        let failed = self.join();
-        drop(proxy);
-        assert!(!failed, "a connection of the origin's failed");
-    }
-
     /// Waits for its connections to end, and tells whether one panicked.
     fn join(&mut self) -> bool {
         self.stop.store(true, Ordering::SeqCst);
