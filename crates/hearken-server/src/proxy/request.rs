@@ -8,6 +8,7 @@ use hearken_http::{Body, Method, Reject, Request, RequestParser, Target};
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload, packed};
 use super::metrics::Error;
 use super::proxy_protocol::{self, Parsed};
+use super::splice::take;
 use super::worker::Worker;
 
 impl<I: Io> Worker<I> {
@@ -212,18 +213,9 @@ impl<I: Io> Worker<I> {
         let Upload::Flowing(relay) = &mut exchange.upload else {
             return; // It is of no use, and not kept.
         };
-        let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
-        let used = if plain > 0 {
-            relay.skip(plain as u64);
-            plain
-        } else {
-            match relay.pass(bytes, &mut self.out) {
-                Ok(used) => used,
-                Err(reject) => {
-                    self.out.clear();
-                    return self.reject(id, reject);
-                }
-            }
+        let (used, plain) = match take(relay, bytes, &mut self.out) {
+            Ok(taken) => taken,
+            Err(reject) => return self.reject(id, reject),
         };
         exchange.uploaded += used as u64;
         exchange.facts.insert(Facts::UPLOADED);
@@ -232,9 +224,10 @@ impl<I: Io> Worker<I> {
             exchange.received.extend_from_slice(&bytes[used..]);
         }
         let more = !exchange.received.is_empty();
-        self.figures().bytes_received_client.add(used as u64);
-        let done =
-            if plain > 0 { self.give(server, &bytes[..plain]) } else { self.give_out(server) };
+        let figures = self.figures();
+        figures.bytes_received_client.add(used as u64);
+        figures.bytes_sent_upstream.add(if plain { used } else { self.out.len() } as u64);
+        let done = if plain { self.give(server, &bytes[..used]) } else { self.give_out(server) };
         if !self.splice_upload(id) {
             if done && !more { self.resume(on) } else { self.hold(on) }
         }

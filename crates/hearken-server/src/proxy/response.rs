@@ -10,6 +10,7 @@ use hearken_http::{Response, ResponseBody, Version};
 use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Route, Stage, Upload};
 use super::metrics::Error;
+use super::splice::take;
 use super::worker::Worker;
 
 /// How many interim responses there may be to a request.
@@ -170,30 +171,15 @@ impl<I: Io> Worker<I> {
         let exchange = &mut self.exchanges[id];
         let client = exchange.client;
         let Some(relay) = &mut exchange.download else { return };
-        let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
-        let used = if plain > 0 {
-            relay.skip(plain as u64);
-            plain
-        } else {
-            match relay.pass(bytes, &mut self.out) {
-                Ok(used) => used,
-                Err(_) => {
-                    self.out.clear();
-                    self.figures().error(Error::BadResponse);
-                    self.note_failure(id);
-                    return self.cut(id, "bad-response");
-                }
-            }
+        let Ok((used, plain)) = take(relay, bytes, &mut self.out) else {
+            self.figures().error(Error::BadResponse);
+            self.note_failure(id);
+            return self.cut(id, "bad-response");
         };
         let done = relay.is_done();
         exchange.downloaded += used as u64;
-        let taken = if plain > 0 {
-            self.figures().bytes_sent_client.add(plain as u64);
-            self.give(client, &bytes[..plain])
-        } else {
-            self.figures().bytes_sent_client.add(self.out.len() as u64);
-            self.give_out(client)
-        };
+        self.figures().bytes_sent_client.add(if plain { used } else { self.out.len() } as u64);
+        let taken = if plain { self.give(client, &bytes[..used]) } else { self.give_out(client) };
         if done {
             return self.answered(id, used < bytes.len());
         }

@@ -1,9 +1,10 @@
-//! Long bodies and tunnels, moved by the kernel from one connection to the other.
+//! Bodies on their way: in pieces; or, long ones and tunnels, moved by the kernel.
 //!
-//! While it does, nothing is told of what is moved: deadlines look at how far it has got.
+//! While that does, nothing is told of what is moved: deadlines look at how far it has got.
 
 use hearken::Token;
 use hearken::io::{Io, RelayEnd};
+use hearken_http::Reject;
 use hearken_http::forward::Relay;
 
 use super::connection::{Flags, Id, Role, Stage, Upload};
@@ -11,6 +12,27 @@ use super::worker::Worker;
 
 /// Of how many bytes a body is long.
 const LONG: u64 = 256 * 1024;
+
+/// Takes what belongs to a body out of `bytes`: tells how much that is, and whether it is to be passed on
+/// as it is; if not, what is passed on instead is appended to `out`, which is empty.
+pub(super) fn take(
+    relay: &mut Relay,
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(usize, bool), Reject> {
+    let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
+    if plain > 0 {
+        relay.skip(plain as u64);
+        return Ok((plain, true));
+    }
+    match relay.pass(bytes, out) {
+        Ok(used) => Ok((used, false)),
+        Err(reject) => {
+            out.clear();
+            Err(reject)
+        }
+    }
+}
 
 impl<I: Io> Worker<I> {
     /// Has the kernel move up to `most` bytes, and tells whether it does.
