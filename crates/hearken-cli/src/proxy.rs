@@ -65,7 +65,7 @@ pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
     signals::limit_queue(args.how.rt_queue)?;
     let config = config::config(args);
     // Held for as long as it proxies, so that a worker finds them loaded.
-    let _programs = serve::load_programs(&config.events)?;
+    let _programs = serve::load_programs(&config.loops.events)?;
     let proxy = proxy::start(&config).map_err(Failure::usage)?;
     for warning in proxy.warnings() {
         eprintln!("hearken: {warning}");
@@ -79,7 +79,7 @@ pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
     if let Some(admin) = proxy.admin_addr() {
         line += &format!("metrics on http://{admin}/metrics\n");
     }
-    serve::until_stopped(proxy, &config.events, &line, config.meter_waits)?;
+    serve::until_stopped(proxy, &config.loops.events, &line, config.meter_waits)?;
     Ok(ExitCode::SUCCESS)
 }
 

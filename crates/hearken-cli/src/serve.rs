@@ -20,10 +20,10 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     signals::limit_queue(args.how.rt_queue)?;
     let config = config(args);
     // Held for as long as it serves, so that a worker finds them loaded.
-    let _programs = load_programs(&config.events)?;
+    let _programs = load_programs(&config.loops.events)?;
     let server = hearken_server::start(&config).map_err(Failure::usage)?;
     let line = format!("listening on http://{} ({})\n", server.addr(), means(&server));
-    until_stopped(server, &config.events, &line, false)?;
+    until_stopped(server, &config.loops.events, &line, false)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -101,14 +101,7 @@ fn config(args: ServeArgs) -> Config {
             cache_bytes: usize::from(args.cache_mib) * 1024 * 1024,
             ..defaults.site
         },
-        listen: args.listen,
-        events: how.events,
-        workers: how.workers,
-        accept_limit: how.accept_limit.0,
-        defer_accept: how.defer_accept,
-        order: how.io.into(),
-        interest: how.interest.into(),
-        max_connections: how.max_connections,
+        loops: how.loops(args.listen),
         timeouts: Timeouts {
             head: args.head_timeout,
             body: args.body_timeout,
@@ -118,10 +111,6 @@ fn config(args: ServeArgs) -> Config {
         },
         min_rate: args.min_rate,
         access_log: args.access_log,
-        on_limit: |met| {
-            // Nobody may be there to be told.
-            let _ = writeln!(io::stderr(), "hearken: {met}");
-        },
         ..defaults
     }
 }

@@ -15,6 +15,24 @@ use crate::site::SiteConfig;
 pub struct Config {
     /// What is served.
     pub site: SiteConfig,
+    /// How it listens, and its event loops.
+    pub loops: Loops,
+    /// How long it waits for what.
+    pub timeouts: Timeouts,
+    /// The rate, in bytes per second, below which a client that is being sent to is cut off; 0
+    /// for no such limit.
+    pub min_rate: u64,
+    /// How large a request's head may be.
+    pub limits: hearken_http::Limits,
+    /// Where a line is written for each answer, in the combined format; `-` for standard output.
+    pub access_log: Option<PathBuf>,
+    /// How many bytes of a request's body are read (and discarded) before it is refused with 413.
+    pub body_limit: u64,
+}
+
+/// How a server listens, and its event loops.
+#[derive(Clone, Debug)]
+pub struct Loops {
     /// Where it listens; port 0 takes any that is free.
     pub listen: SocketAddr,
     /// How events are had, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or `auto`.
@@ -36,17 +54,6 @@ pub struct Config {
     /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to
     /// a full one waits, even if another has room.
     pub max_connections: Option<NonZeroUsize>,
-    /// How long it waits for what.
-    pub timeouts: Timeouts,
-    /// The rate, in bytes per second, below which a client that is being sent to is cut off; 0
-    /// for no such limit.
-    pub min_rate: u64,
-    /// How large a request's head may be.
-    pub limits: hearken_http::Limits,
-    /// Where a line is written for each answer, in the combined format; `-` for standard output.
-    pub access_log: Option<PathBuf>,
-    /// How many bytes of a request's body are read (and discarded) before it is refused with 413.
-    pub body_limit: u64,
     /// Is told which limit a worker met, in its thread: seldom, and what is told is told again only
     /// after a while. It uses no descriptor but the standard ones.
     pub on_limit: fn(&LimitMet<'_>),
@@ -69,9 +76,22 @@ pub struct Timeouts {
 
 impl Default for Config {
     fn default() -> Config {
-        let policy = Policy::default();
         Config {
             site: SiteConfig::default(),
+            loops: Loops::default(),
+            timeouts: Timeouts::default(),
+            min_rate: 256,
+            limits: hearken_http::Limits::default(),
+            access_log: None,
+            body_limit: 1024 * 1024,
+        }
+    }
+}
+
+impl Default for Loops {
+    fn default() -> Loops {
+        let policy = Policy::default();
+        Loops {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             events: hearken::mechanism::AUTO.to_owned(),
             workers: NonZeroUsize::MIN,
@@ -80,11 +100,6 @@ impl Default for Config {
             order: policy.order,
             interest: policy.interest,
             max_connections: None,
-            timeouts: Timeouts::default(),
-            min_rate: 256,
-            limits: hearken_http::Limits::default(),
-            access_log: None,
-            body_limit: 1024 * 1024,
             on_limit: |_| (),
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use hearken::Token;
 use hearken::io::{Io, ListenOptions};
 
-use crate::limit::{LimitMet, Limits};
+use crate::config::Loops;
+use crate::limit::Limits;
 use crate::server::Seat;
 
 /// How long after it ran out of descriptors it tries again, if none was freed before.
@@ -30,19 +31,18 @@ impl Door {
     pub(crate) fn open(
         io: &mut impl Io,
         seat: &Seat,
-        defer: Duration,
+        loops: &Loops,
         peers: bool,
-        on_limit: fn(&LimitMet<'_>),
     ) -> io::Result<Door> {
         let options = ListenOptions {
             reuse_port: seat.workers > 1,
-            defer,
+            defer: loops.defer_accept,
             peers,
             ..ListenOptions::default()
         };
         let listener = io.listen(seat.listen, &options)?;
         io.start(listener);
-        let (max, limits) = (seat.share.connections, Limits::new(on_limit));
+        let (max, limits) = (seat.share.connections, Limits::new(loops.on_limit));
         Ok(Door { listener, open: 0, max, full: false, shut: false, limits })
     }
 

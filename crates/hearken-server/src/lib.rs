@@ -27,6 +27,6 @@ mod share;
 pub mod site;
 mod worker;
 
-pub use config::{Config, Timeouts};
+pub use config::{Config, Loops, Timeouts};
 pub use limit::LimitMet;
 pub use server::{Server, StartError, start};

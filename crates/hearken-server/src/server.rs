@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -16,7 +15,7 @@ use hearken::timer::Time;
 use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::config::Config;
+use crate::config::{Config, Loops};
 use crate::log::{AccessLog, Reopen};
 use crate::proxy::Beside;
 use crate::proxy::metrics::Metrics;
@@ -136,31 +135,7 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let plan = Plan {
-        listen: config.listen,
-        events: &config.events,
-        workers: config.workers,
-        max_connections: config.max_connections,
-        policy: Policy {
-            order: config.order,
-            accept_limit: config.accept_limit,
-            interest: config.interest,
-            ..Policy::default()
-        },
-        connects: false,
-    };
-    launch(&plan, &Static(config.clone()))
-}
-
-/// What is alike of all servers.
-pub(crate) struct Plan<'a> {
-    pub(crate) listen: SocketAddr,
-    pub(crate) events: &'a str,
-    pub(crate) workers: NonZeroUsize,
-    pub(crate) max_connections: Option<NonZeroUsize>,
-    pub(crate) policy: Policy,
-    /// Whether it connects to others for those who connect to it.
-    pub(crate) connects: bool,
+    launch(&config.loops, false, &Static(config.clone()))
 }
 
 /// A worker's place among the others.
@@ -228,15 +203,20 @@ fn serve(worker: &mut impl Worker, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the workers.
-pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, StartError> {
-    let spec = events::find(plan.events)?;
+/// Starts the workers, which connect to others for those who connect to them, or do not.
+pub(crate) fn launch(
+    loops: &Loops,
+    connects: bool,
+    service: &impl Service,
+) -> Result<Server, StartError> {
+    let spec = events::find(&loops.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
     // One that may have no connection would leave those waiting that the kernel deals to it.
-    let workers = plan.max_connections.map_or(plan.workers, |most| most.min(plan.workers));
-    if workers.get() > 1 && plan.listen.port() != 0 {
-        check_free(plan.listen).map_err(|error| StartError::Listen { addr: plan.listen, error })?;
+    let workers = loops.max_connections.map_or(loops.workers, |most| most.min(loops.workers));
+    if workers.get() > 1 && loops.listen.port() != 0 {
+        check_free(loops.listen)
+            .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
     }
     // Programs in the kernel tell descriptors by their number for the whole process. For one worker
     // alone a table of its own saves the kernel a reference count in each call.
@@ -245,7 +225,7 @@ pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, 
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
     let stop = Stopper { stop: Arc::default(), reopen: Reopen::default(), wakers: Arc::default() };
     let mut server = Server {
-        addr: plan.listen,
+        addr: loops.listen,
         events: spec.to_string(),
         connections: 0,
         one_table: refused,
@@ -256,14 +236,21 @@ pub(crate) fn launch(plan: &Plan<'_>, service: &impl Service) -> Result<Server, 
     };
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
-    let auto = plan.events == mechanism::AUTO;
+    let auto = loops.events == mechanism::AUTO;
+    let policy = Policy {
+        order: loops.order,
+        accept_limit: loops.accept_limit,
+        interest: loops.interest,
+        ..Policy::default()
+    };
     for index in 0..workers.get() {
-        let share = Share::of(plan, workers.get(), descriptors, table == Table::Own, index);
+        let share =
+            Share::of(loops, connects, workers.get(), descriptors, table == Table::Own, index);
         let (ready, started) = mpsc::sync_channel(1);
         let start = Start {
             service: service.clone(),
-            events: plan.events.to_owned(),
-            policy: plan.policy,
+            events: loops.events.clone(),
+            policy,
             seat: Seat {
                 index,
                 workers: workers.get(),

@@ -1,6 +1,6 @@
 //! What a worker may have of what the process has: connections and files.
 
-use crate::server::Plan;
+use crate::config::Loops;
 
 /// A worker's share of what the process may have.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,8 @@ impl Share {
     /// That of the worker at `index` of so many; the first ones take what cannot be divided.
     /// `descriptors` is what a table holds, and the workers have one table, or `own` ones.
     pub(crate) fn of(
-        plan: &Plan<'_>,
+        loops: &Loops,
+        connects: bool,
         workers: usize,
         descriptors: usize,
         own: bool,
@@ -26,9 +27,9 @@ impl Share {
         let files = (descriptors / 8).clamp(8, 512);
         let room = descriptors.saturating_sub(files + 8 + 8 * users);
         // Most clients are idle at a time, and idle ones have no connection to a server.
-        let room = if plan.connects { room / 4 * 3 } else { room };
+        let room = if connects { room / 4 * 3 } else { room };
         let all = room.saturating_mul(tables);
-        let connections = plan.max_connections.map_or(all, |most| most.get().min(all));
+        let connections = loops.max_connections.map_or(all, |most| most.get().min(all));
         let rest = usize::from(index < connections % workers);
         Share {
             connections: (connections / workers + rest).max(1),
@@ -39,24 +40,14 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::num::NonZeroUsize;
 
-    use hearken::io::readiness::Policy;
-
     use super::Share;
-    use crate::server::Plan;
+    use crate::config::Loops;
 
     fn all(workers: usize, own: bool, most: usize, connects: bool) -> usize {
-        let plan = Plan {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            events: "auto",
-            workers: NonZeroUsize::new(workers).unwrap(),
-            max_connections: NonZeroUsize::new(most),
-            policy: Policy::default(),
-            connects,
-        };
-        let share = |index| Share::of(&plan, workers, 20_000, own, index);
+        let loops = Loops { max_connections: NonZeroUsize::new(most), ..Loops::default() };
+        let share = |index| Share::of(&loops, connects, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
     }
 

@@ -130,7 +130,7 @@ impl<I: Io> Worker<I> {
         seat: &Seat,
     ) -> io::Result<Worker<I>> {
         let share = seat.share;
-        let door = Door::open(&mut io, seat, config.defer_accept, false, config.on_limit)?;
+        let door = Door::open(&mut io, seat, &config.loops, false)?;
         io.reserve(share.connections);
         Ok(Worker {
             idle_until: io.now(),

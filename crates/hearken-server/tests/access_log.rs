@@ -5,14 +5,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use hearken_server::site::SiteConfig;
-use hearken_server::{Config, StartError, start};
+use hearken_server::{Config, Loops, StartError, start};
 use tempfile::TempDir;
 
 fn config(dir: &TempDir, log: &str) -> Config {
     fs::write(dir.path().join("1b"), "x").unwrap();
     Config {
         site: SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() },
-        listen: "127.0.0.1:0".parse().unwrap(),
+        loops: Loops { listen: "127.0.0.1:0".parse().unwrap(), ..Loops::default() },
         access_log: Some(dir.path().join(log)),
         ..Config::default()
     }

@@ -1,11 +1,14 @@
 //! How a server has its events: the arguments that `serve` and `proxy` share.
 
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use hearken::io::readiness::{InterestPolicy, Order};
+use hearken_server::Loops;
 
 use crate::time::duration;
 
@@ -35,6 +38,26 @@ pub(crate) struct EventArgs {
     /// Connections open at a time [default: what the limit of open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
+}
+
+impl EventArgs {
+    /// The same for a server that listens there.
+    pub(crate) fn loops(self, listen: SocketAddr) -> Loops {
+        Loops {
+            listen,
+            events: self.events,
+            workers: self.workers,
+            accept_limit: self.accept_limit.0,
+            defer_accept: self.defer_accept,
+            order: self.io.into(),
+            interest: self.interest.into(),
+            max_connections: self.max_connections,
+            on_limit: |met| {
+                // Nobody may be there to be told.
+                let _ = writeln!(io::stderr(), "hearken: {met}");
+            },
+        }
+    }
 }
 
 /// A number, or none for `all`.

@@ -1,7 +1,5 @@
 //! The settings as the server takes them, and in one line.
 
-use std::io::{self, Write};
-
 use hearken_http::forward::Given;
 use hearken_server::proxy::Config;
 use hearken_server::proxy::config::{
@@ -16,14 +14,7 @@ pub(crate) fn config(args: ProxyArgs) -> Config {
     let defaults = Config::new(to(&args));
     let (how, limits, fields) = (args.how, args.limits, args.fields);
     Config {
-        listen: args.place.listen,
-        events: how.events,
-        workers: how.workers,
-        accept_limit: how.accept_limit.0,
-        defer_accept: how.defer_accept,
-        order: how.io.into(),
-        interest: how.interest.into(),
-        max_connections: how.max_connections,
+        loops: how.loops(args.place.listen),
         timeouts: timeouts(&args.times),
         min_rate: limits.min_rate,
         limits: hearken_http::Limits {
@@ -51,10 +42,6 @@ pub(crate) fn config(args: ProxyArgs) -> Config {
         },
         admin: args.logs.admin.0,
         meter_waits: args.experiments.meter_waits == Switch::Yes,
-        on_limit: |met| {
-            // Nobody may be there to be told.
-            let _ = writeln!(io::stderr(), "hearken: {met}");
-        },
         ..defaults
     }
 }
@@ -129,7 +116,7 @@ pub(crate) fn summary(config: &Config) -> String {
             format!("reverse proxy {}, {}", whereto(&config.to), policy(&upstreams.policy))
         }
     };
-    format!("{what}, listening on {}", config.listen)
+    format!("{what}, listening on {}", config.loops.listen)
 }
 
 /// `to 2 servers`, or `to wherever it is asked`.

@@ -106,7 +106,7 @@ fn the_defaults_are_those_of_the_server() {
     let server = || vec![Server::new(to::address("a:1").unwrap())];
     let ours = configured(&["--to", "a:1"]);
     let mut theirs = Config::new(To::Upstreams(Upstreams::new(server())));
-    theirs.on_limit = ours.on_limit;
+    theirs.loops.on_limit = ours.loops.on_limit;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     let To::Upstreams(upstreams) = configured(&["--to", "a:1", "--check-path", "/"]).to else {
         panic!("no reverse proxy");
@@ -147,10 +147,10 @@ fn the_command_line_wins_over_the_file() {
         To::Anywhere(_) => 0,
     };
     let plain = with(&[]);
-    assert_eq!((plain.workers.get(), plain.splice, plain.meter_waits), (3, false, true));
+    assert_eq!((plain.loops.workers.get(), plain.splice, plain.meter_waits), (3, false, true));
     assert_eq!((servers(&plain), plain.access_log), (2, Some(dir.path().join("log"))));
     let over = with(&["--workers=1", "--no-splice=no", "--meter-waits=no", "--to=c:1"]);
-    assert_eq!((over.workers.get(), over.splice, over.meter_waits), (1, true, false));
+    assert_eq!((over.loops.workers.get(), over.splice, over.meter_waits), (1, true, false));
     assert_eq!((servers(&over), with(&["--access-log=none"]).access_log), (1, None));
     // What has no place beside it goes, too.
     assert_eq!(servers(&with(&["--forward"])), 0);

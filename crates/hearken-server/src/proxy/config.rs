@@ -1,39 +1,22 @@
 //! What can be set of a proxy, and its defaults.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearken::io::readiness::{InterestPolicy, Order, Policy};
 use hearken_http::forward::Given;
 
-use crate::limit::LimitMet;
+use crate::config::Loops;
 
 /// A proxy's settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where requests go.
     pub to: To,
-    /// Where it listens; port 0 takes any that is free.
-    pub listen: SocketAddr,
-    /// How events are had, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or `auto`.
-    pub events: String,
-    /// How many event loops there are, each a thread with its own listening socket, table of
-    /// descriptors and connections to upstreams.
-    pub workers: NonZeroUsize,
-    /// How many connections a readiness of the listening socket accepts; all if `None`.
-    pub accept_limit: Option<NonZeroU32>,
-    /// For how long, at most, the kernel keeps a connection back until its first bytes have come; not
-    /// at all for zero.
-    pub defer_accept: Duration,
-    /// Whether calls are tried before they are waited for.
-    pub order: Order,
-    /// When interest is changed.
-    pub interest: InterestPolicy,
-    /// How many clients may be connected at a time, over all workers; if `None`, three quarters of what
-    /// the tables of descriptors hold, as idle clients need no connection to a server.
-    pub max_connections: Option<NonZeroUsize>,
+    /// How it listens, and its event loops. Of the descriptors that a worker's table holds, a quarter is
+    /// kept for servers, as idle clients need no connection to one.
+    pub loops: Loops,
     /// How long it waits for what.
     pub timeouts: Timeouts,
     /// The rate, in bytes per second, below which a client that is being sent to is cut off; 0 for no
@@ -61,9 +44,6 @@ pub struct Config {
     /// Measures what waits for events cost, for experiments: two readings of the thread's processor
     /// clock for each.
     pub meter_waits: bool,
-    /// Is told which limit a worker met, in its thread: seldom, and what is told is told again only
-    /// after a while. It uses no descriptor but the standard ones.
-    pub on_limit: fn(&LimitMet<'_>),
 }
 
 /// Where requests go.
@@ -284,17 +264,9 @@ pub struct Timeouts {
 impl Config {
     /// The defaults, to `to`.
     pub fn new(to: To) -> Config {
-        let policy = Policy::default();
         Config {
             to,
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-            events: hearken::mechanism::AUTO.to_owned(),
-            workers: NonZeroUsize::MIN,
-            accept_limit: policy.accept_limit,
-            defer_accept: Duration::ZERO,
-            order: policy.order,
-            interest: policy.interest,
-            max_connections: None,
+            loops: Loops::default(),
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),
@@ -307,7 +279,6 @@ impl Config {
             log_format: LogFormat::Combined,
             admin: None,
             meter_waits: false,
-            on_limit: |_| (),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hearken::io::Io;
-use hearken::io::readiness::Policy;
 use hearken::timer::Time;
 
 use super::admin::{self, Admin, NoSuch};
@@ -20,7 +19,7 @@ use super::route::Destination;
 use super::servers::{Servers, State};
 use super::worker;
 use crate::log::AccessLog;
-use crate::server::{self, Plan, Seat, Server, Service, StartError, launch};
+use crate::server::{self, Seat, Server, Service, StartError, launch};
 
 /// For how long, at most, it waits for the servers' names before it starts.
 const FIRST_ROUND: Duration = Duration::from_secs(2);
@@ -41,30 +40,17 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         return Err(io::Error::other("there is no server to pass requests on to").into());
     }
     let servers = Arc::new(Servers::new(upstreams));
-    let metrics = Arc::new(Metrics::new(config.workers.get()));
+    let metrics = Arc::new(Metrics::new(config.loops.workers.get()));
     let resolver = Resolver::start()?;
     let warnings = resolver.first_round(upstreams, &servers, FIRST_ROUND);
-    let lookups = if anywhere { config.workers.get() } else { 0 };
+    let lookups = if anywhere { config.loops.workers.get() } else { 0 };
     let service = Proxy {
         config: Arc::new(config.clone()),
         servers: servers.clone(),
         metrics: metrics.clone(),
         lookups: Arc::new(Mutex::new((0..lookups).map(|_| resolver.lookups()).collect())),
     };
-    let plan = Plan {
-        listen: config.listen,
-        events: &config.events,
-        workers: config.workers,
-        max_connections: config.max_connections,
-        policy: Policy {
-            order: config.order,
-            accept_limit: config.accept_limit,
-            interest: config.interest,
-            ..Policy::default()
-        },
-        connects: true,
-    };
-    let mut server = launch(&plan, &service)?;
+    let mut server = launch(&config.loops, true, &service)?;
     for (worker, waker) in server.wakers().into_iter().enumerate() {
         resolver.add(worker, waker);
     }

@@ -163,7 +163,7 @@ impl<I: Io> Worker<I> {
         seat: &Seat,
     ) -> io::Result<Worker<I>> {
         let tells_clients = log.is_some() || to.needs_clients(&config);
-        let door = Door::open(&mut io, seat, config.defer_accept, tells_clients, config.on_limit)?;
+        let door = Door::open(&mut io, seat, &config.loops, tells_clients)?;
         io.reserve(2 * seat.share.connections);
         let fields = &config.fields;
         Ok(Worker {

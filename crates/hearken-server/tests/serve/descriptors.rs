@@ -16,7 +16,7 @@ use crate::support::{Client, HANG, Running, Site, Way, get, ms, pattern, workers
 
 pub(crate) fn beyond_the_limit_they_wait(way: &Way) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.max_connections = NonZeroUsize::new(2));
+    let server = way.serve(&site, |config| config.loops.max_connections = NonZeroUsize::new(2));
     let (mut first, mut second) = (server.connect(), server.connect());
     first.get("/small");
     second.get("/small");
@@ -52,8 +52,8 @@ fn served(clients: &[Client]) -> usize {
 pub(crate) fn the_limit_is_over_all_workers(way: &Way) {
     let site = Site::new();
     let server = way.serve(&site, |config| {
-        config.workers = workers(3);
-        config.max_connections = NonZeroUsize::new(5);
+        config.loops.workers = workers(3);
+        config.loops.max_connections = NonZeroUsize::new(5);
     });
     assert_eq!(served_at_once(&server, 5), 5);
 }
@@ -61,8 +61,8 @@ pub(crate) fn the_limit_is_over_all_workers(way: &Way) {
 pub(crate) fn fewer_connections_than_workers(way: &Way) {
     let site = Site::new();
     let server = way.serve(&site, |config| {
-        config.workers = workers(4);
-        config.max_connections = NonZeroUsize::new(2);
+        config.loops.workers = workers(4);
+        config.loops.max_connections = NonZeroUsize::new(2);
     });
     assert_eq!(served_at_once(&server, 2), 2);
 }
@@ -260,12 +260,10 @@ fn child() {
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<usize>().unwrap());
-    let mut config = hearken_server::Config {
-        listen: ([127, 0, 0, 1], 0).into(),
-        events: std::env::var(EVENTS).unwrap(),
-        workers: workers(number(WORKERS).unwrap_or(1)),
-        ..hearken_server::Config::default()
-    };
+    let mut config = hearken_server::Config::default();
+    config.loops.listen = ([127, 0, 0, 1], 0).into();
+    config.loops.events = std::env::var(EVENTS).unwrap();
+    config.loops.workers = workers(number(WORKERS).unwrap_or(1));
     config.site.root = std::env::var_os(ROOT).unwrap().into();
     let server = hearken_server::start(&config).unwrap();
     println!("listening on {}", server.addr());
@@ -287,12 +285,10 @@ fn a_failure_ends_all() {
         std::process::exit(1);
     });
     let site = Site::new();
-    let mut config = hearken_server::Config {
-        listen: ([127, 0, 0, 1], 0).into(),
-        events: "poll".to_owned(),
-        workers: workers(4),
-        ..hearken_server::Config::default()
-    };
+    let mut config = hearken_server::Config::default();
+    config.loops.listen = ([127, 0, 0, 1], 0).into();
+    config.loops.events = "poll".to_owned();
+    config.loops.workers = workers(4);
     config.site.root = site.root();
     config.timeouts.grace = HANG * 2;
     let server = hearken_server::start(&config).unwrap();
@@ -312,12 +308,10 @@ fn a_failure_ends_all() {
 fn a_limit_is_told() {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let site = Site::new();
-    let mut config = hearken_server::Config {
-        listen: ([127, 0, 0, 1], 0).into(),
-        max_connections: NonZeroUsize::new(2),
-        on_limit: |met| TOLD.lock().unwrap().push(met.to_string()),
-        ..hearken_server::Config::default()
-    };
+    let mut config = hearken_server::Config::default();
+    config.loops.listen = ([127, 0, 0, 1], 0).into();
+    config.loops.max_connections = NonZeroUsize::new(2);
+    config.loops.on_limit = |met| TOLD.lock().unwrap().push(met.to_string());
     config.site.root = site.root();
     let server = hearken_server::start(&config).unwrap();
     assert_eq!(server.connections(), 2);

@@ -37,7 +37,7 @@ pub(crate) fn half_closed_with_requests_left(way: &Way) {
 pub(crate) fn resets_concern_nobody_else(way: &Way) {
     const LIMIT: usize = 4;
     let site = Site::with_huge();
-    let server = way.serve(&site, |config| config.max_connections = NonZeroUsize::new(LIMIT));
+    let server = way.serve(&site, |config| config.loops.max_connections = NonZeroUsize::new(LIMIT));
     let mut other = server.connect();
     for round in 0..60 {
         let mut client = server.connect();

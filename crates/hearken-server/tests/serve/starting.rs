@@ -9,7 +9,7 @@ use crate::support::{Client, Running, Site, Way, get, workers};
 
 pub(crate) fn four_workers_on_one_address(way: &Way) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.workers = workers(4));
+    let server = way.serve(&site, |config| config.loops.workers = workers(4));
     assert_eq!(server.workers(), 4);
     assert_eq!(server.events(), way.events);
     assert_ne!(server.addr().port(), 0);
@@ -29,8 +29,8 @@ pub(crate) fn on_ipv6(way: &Way) {
     let site = Site::new();
     for count in [1, 2] {
         let server = way.serve(&site, |config| {
-            config.listen = local;
-            config.workers = workers(count);
+            config.loops.listen = local;
+            config.loops.workers = workers(count);
         });
         assert!(server.addr().is_ipv6());
         assert_eq!(server.connect().get("/small").body, b"small\n");
@@ -53,7 +53,8 @@ pub(crate) fn two_servers(way: &Way) {
 }
 
 fn config(site: &Site) -> Config {
-    let mut config = Config { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..Config::default() };
+    let mut config = Config::default();
+    config.loops.listen = (Ipv4Addr::LOCALHOST, 0).into();
     config.site.root = site.root();
     config
 }
@@ -78,7 +79,8 @@ fn on_a_port_that_is_taken() {
     let shared = getsockname(&sharing).unwrap().try_into().unwrap();
     for addr in [holder.local_addr().unwrap(), shared] {
         for count in [1, 3] {
-            let config = Config { listen: addr, workers: workers(count), ..config(&site) };
+            let mut config = config(&site);
+            (config.loops.listen, config.loops.workers) = (addr, workers(count));
             let error = refusal(&config, &addr.to_string());
             assert!(matches!(error, StartError::Listen { .. }), "{count} workers: {error:?}");
         }
@@ -92,9 +94,9 @@ fn again_on_the_same_port() {
     let again = || {
         let mut config = config(&site);
         for count in [1, 2, 1, 2] {
-            config.workers = workers(count);
+            config.loops.workers = workers(count);
             let server = start(&config)?;
-            config.listen = server.addr();
+            config.loops.listen = server.addr();
             let mut client = Client::connect(server.addr());
             client.get("/small");
             drop(server);
@@ -112,7 +114,8 @@ fn where_no_address_is() {
     let site = Site::new();
     let listen = SocketAddr::from(([192, 0, 2, 1], 0));
     for count in [1, 2] {
-        let config = Config { listen, workers: workers(count), ..config(&site) };
+        let mut config = config(&site);
+        (config.loops.listen, config.loops.workers) = (listen, workers(count));
         assert!(matches!(refusal(&config, "192.0.2.1"), StartError::Listen { .. }));
     }
 }
@@ -124,7 +127,7 @@ fn without_a_directory() {
         let mut config = config(&site);
         config.site.root = site.root().join(name);
         for count in [1, 2] {
-            config.workers = workers(count);
+            config.loops.workers = workers(count);
             assert!(matches!(refusal(&config, name), StartError::Site { .. }), "{name}");
         }
     }
@@ -133,7 +136,8 @@ fn without_a_directory() {
 #[test]
 fn with_an_unknown_mechanism() {
     let site = Site::new();
-    let config = Config { events: "kqueue".to_owned(), ..config(&site) };
+    let mut config = config(&site);
+    config.loops.events = "kqueue".to_owned();
     assert!(matches!(refusal(&config, "kqueue"), StartError::Mechanism(_)));
 }
 

@@ -109,7 +109,7 @@ pub(crate) fn is_prompt_with_nothing_open(way: &Way) {
     let site = Site::new();
     for count in [1, 3] {
         let server = way.serve(&site, |config| {
-            config.workers = workers(count);
+            config.loops.workers = workers(count);
             config.timeouts.grace = HANG * 2;
         });
         server.connect().get("/small");

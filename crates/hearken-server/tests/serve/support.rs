@@ -14,7 +14,7 @@ use hearken::io::find;
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken::mechanism::Open;
 use hearken_server::site::SiteConfig;
-use hearken_server::{Config, Server, start};
+use hearken_server::{Config, Loops, Server, start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use tempfile::TempDir;
@@ -71,11 +71,14 @@ impl Way {
     pub(crate) fn config(&self, site: &Site) -> Config {
         let mut config = Config {
             site: SiteConfig { root: site.root(), ..SiteConfig::default() },
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            events: self.events.to_owned(),
-            accept_limit: self.accept_limit,
-            order: self.order,
-            interest: self.interest,
+            loops: Loops {
+                listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+                events: self.events.to_owned(),
+                accept_limit: self.accept_limit,
+                order: self.order,
+                interest: self.interest,
+                ..Loops::default()
+            },
             ..Config::default()
         };
         config.timeouts.grace = HANG / 2;

@@ -150,7 +150,7 @@ pub(crate) fn scripts(way: &Way) {
     const LIMIT: usize = 6;
     let site = Site::new();
     site.add("sent", &pattern()[..300_000]);
-    let server = way.serve(&site, |config| config.max_connections = NonZeroUsize::new(LIMIT));
+    let server = way.serve(&site, |config| config.loops.max_connections = NonZeroUsize::new(LIMIT));
     thread::scope(|scope| {
         for client in 1..=CLIENTS {
             let server = &server;

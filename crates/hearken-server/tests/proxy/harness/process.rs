@@ -27,8 +27,8 @@ pub(crate) fn run() {
     let mut words = to.split(' ');
     let to = words.next().unwrap().parse().unwrap();
     let mut config = Config::new(To::Upstreams(upstreams(&[to])));
-    config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    config.events = events.to_owned();
+    config.loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    config.loops.events = events.to_owned();
     config.splice = words.next() == Some("splice");
     // What is left open is not to be waited for.
     config.timeouts.grace = super::ms(200);

@@ -53,11 +53,11 @@ impl Way {
 
     pub(crate) fn config(&self, to: To) -> Config {
         let mut config = Config::new(to);
-        config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        config.events = self.events.to_owned();
+        config.loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.loops.events = self.events.to_owned();
         config.splice = self.splice;
         config.timeouts.grace = HANG / 2;
-        config.workers = NonZeroUsize::MIN;
+        config.loops.workers = NonZeroUsize::MIN;
         config
     }
 
