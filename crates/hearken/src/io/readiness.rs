@@ -11,6 +11,8 @@
 //!   once for both directions.
 //! * *Bytes per turn.* After how many bytes it is another connection's turn.
 //!
+//! A relay tries first whatever the policy, and has its share of bytes per turn.
+//!
 //! Interest is declared where a turn ends, for what still waits then.
 
 use std::collections::VecDeque;

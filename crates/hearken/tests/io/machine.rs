@@ -13,8 +13,8 @@ use hearken::io::Io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Case;
+use crate::hop::Hop;
 use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, part, pattern};
-use crate::relaying::Hop;
 
 /// Wake-ups before a wait end it, and are one.
 pub(crate) fn woken_before_the_wait<I: Io>(case: &Case<'_, I>) {

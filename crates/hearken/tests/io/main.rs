@@ -15,11 +15,13 @@ use hearken::mechanism::Trigger;
 mod checked;
 mod connections;
 mod deadlines;
+mod hop;
 mod listeners;
 mod machine;
 mod model;
 mod net;
 mod receiving;
+mod relay_ends;
 mod relaying;
 mod sending;
 #[path = "../suite/mod.rs"]
@@ -127,16 +129,17 @@ clauses! {
         most
         slow_sink
         messages
+        tunnel
+        behind_sends
+        fair
+        after_receiving
+        one_at_a_time;
+    relay_ends:
         end
         reset
         closed
-        tunnel
         refused
-        behind_sends
         deadlines
-        fair
-        after_receiving
-        one_at_a_time
         urgent;
     deadlines:
         never_early

@@ -1,0 +1,143 @@
+//! What moving bytes from one connection to another costs: `Io::relay`, beside a receive and a send of
+//! each buffer. Source and sink are threads of their own; counted is the CPU time of the one between.
+//!
+//!     cargo run --release -p hearken --example relay_cost -- [MECHANISM]
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hearken::io::readiness::Policy;
+use hearken::io::{self as operations, Io, ListenOptions, Visitor, What};
+use hearken::{Token, Wakeups};
+
+/// How a piece is moved.
+#[derive(Clone, Copy)]
+enum How {
+    Relay,
+    Copy,
+}
+
+struct Measured {
+    how: How,
+    length: usize,
+    times: u32,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let spec = std::env::args().nth(1).unwrap_or_else(|| "epoll-edge".to_owned());
+    println!(
+        "{spec}: CPU time, user and system, and wall time, us for each piece; ms of CPU for a GiB"
+    );
+    for length in [1 << 10, 1 << 12, 1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 20, 1 << 24] {
+        let times = (((256 << 20) / length) as u32).clamp(16, 4000);
+        let ways =
+            [("relay", How::Relay, 16), ("16 KiB", How::Copy, 16), ("64 KiB", How::Copy, 64)];
+        for (name, how, size) in ways {
+            let policy = Policy { buffer_size: size << 10, ..Policy::default() };
+            let of_uring =
+                if spec == "uring" { format!(":size={}", size << 10) } else { String::new() };
+            let measured = Measured { how, length, times };
+            let spec = format!("{spec}{of_uring}");
+            let (cpu, wall) = operations::visit(&spec, &policy, Wakeups::new()?, measured)??;
+            let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(times);
+            println!(
+                "{length:>9} B  {name:<7} {:>9.1} {:>9.1} {:>9.0}",
+                each(cpu),
+                each(wall),
+                each(cpu) / 1e3 * f64::from(1 << 30) / length as f64
+            );
+        }
+    }
+    Ok(())
+}
+
+impl Visitor for Measured {
+    type Output = io::Result<(Duration, Duration)>;
+
+    fn visit<I: Io>(self, _: &'static str, mut io: I) -> Self::Output {
+        let Measured { how, length, times } = self;
+        let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default())?;
+        io.start(listener);
+        let mut source = TcpStream::connect(io.local_addr(listener)?)?;
+        let sinks = TcpListener::bind(("127.0.0.1", 0))?;
+        let to = io.connect(sinks.local_addr()?, None)?;
+        let mut sink = sinks.accept()?.0;
+        let (taken, is_taken) = mpsc::channel();
+        let warm_up = times / 10 + 1;
+        let sinks = thread::spawn(move || -> io::Result<()> {
+            let mut bytes = vec![0; 1 << 18];
+            for _ in 0..times + warm_up {
+                let mut left = length;
+                while left > 0 {
+                    let most = bytes.len().min(left);
+                    left -= sink.read(&mut bytes[..most])?;
+                }
+                let _ = taken.send(());
+            }
+            Ok(())
+        });
+        let sources = thread::spawn(move || -> io::Result<()> {
+            let bytes = vec![1; length];
+            for _ in 0..times + warm_up {
+                source.write_all(&bytes)?;
+                let _ = is_taken.recv();
+            }
+            Ok(())
+        });
+        let mut from = None;
+        let mut began = (cpu(), Instant::now());
+        let mut warm = false;
+        let (mut done, mut moved) = (0, 0);
+        while done < times + warm_up {
+            if done == warm_up && !std::mem::replace(&mut warm, true) {
+                began = (cpu(), Instant::now());
+            }
+            io.wait(None)?;
+            while let Some(completion) = io.next() {
+                match completion.what {
+                    What::Accepted(on) => {
+                        from = Some(on);
+                        go_on(&mut io, how, on, to, length as u64);
+                    }
+                    What::Received(bytes) => {
+                        moved += bytes.len();
+                        if !io.send_now(to, &bytes) {
+                            io.stop(completion.on);
+                        }
+                        if moved >= length {
+                            moved -= length;
+                            done += 1;
+                        }
+                    }
+                    What::Sent(Ok(())) => from.into_iter().for_each(|on| io.start(on)),
+                    What::Relayed { .. } => {
+                        done += 1;
+                        go_on(&mut io, how, completion.on, to, length as u64);
+                    }
+                    What::Connected(Ok(())) | What::End => {}
+                    other => return Err(io::Error::other(format!("{other:?}"))),
+                }
+            }
+        }
+        let ended = (cpu() - began.0, began.1.elapsed());
+        drop(io);
+        let _ = (sources.join(), sinks.join());
+        Ok(ended)
+    }
+}
+
+fn go_on(io: &mut impl Io, how: How, from: Token, to: Token, most: u64) {
+    match how {
+        How::Relay if io.relay(from, to, most) => {}
+        _ => io.start(from),
+    }
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
