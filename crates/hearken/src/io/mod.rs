@@ -316,7 +316,8 @@ pub trait Io {
     fn delivered(&self, on: Token) -> u64;
 
     /// How many bytes of what its transport has taken, by sends or by a relay, its peer has not
-    /// acknowledged: none, if it is not the peer that is waited for.
+    /// acknowledged: none, if it is not the peer that is waited for. Of a Unix socket, the memory that
+    /// they take.
     fn undelivered(&self, on: Token) -> u64;
 
     /// The address of this side.

@@ -263,6 +263,10 @@ impl<I: Io> Io for Checked<I> {
         self.io.delivered(on)
     }
 
+    fn undelivered(&self, on: Token) -> u64 {
+        self.io.undelivered(on)
+    }
+
     fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
         self.io.local_addr(on)
     }

@@ -214,6 +214,8 @@ pub(crate) fn delivered<I: Io>(case: &Case<'_, I>) {
     net.settle();
     // Its host takes a window full (`tcp_rmem` has 128 KiB); the rest waits in ours.
     assert!(net.io.delivered(to) < LONG as u64 / 4);
+    assert!(net.io.undelivered(to) > 0);
+    assert_eq!(net.io.undelivered(from), 0);
     net.io.start(from);
     let mut last = 0;
     while last < LONG as u64 {
@@ -223,8 +225,10 @@ pub(crate) fn delivered<I: Io>(case: &Case<'_, I>) {
         last = now;
     }
     net.receives(from, &bytes);
+    assert_eq!(net.io.undelivered(to), 0);
     net.io.close(to);
     assert_eq!(net.io.delivered(to), 0);
+    assert_eq!(net.io.undelivered(to), 0);
 }
 
 /// Having ended our side we still receive, and the peer has read all and met the end.
