@@ -26,7 +26,11 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let trials = Way::all().iter().flat_map(of_way).collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Most of the time they wait.
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    arguments.test_threads.get_or_insert(3 * threads);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// A test, as a function of how events are had.

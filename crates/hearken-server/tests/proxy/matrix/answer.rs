@@ -124,7 +124,8 @@ pub(crate) fn answer(answers: Answers, id: u64, bodiless: bool, closes: bool) ->
     let mut options = Vec::new();
     if id.is_multiple_of(3) {
         head.push_str("X-Hop: of one connection\r\nKeep-Alive: timeout=5\r\n");
-        options.push("x-hop, Keep-Alive");
+        // In HTTP/1.0 the second would be a promise.
+        options.push(if old { "x-hop" } else { "x-hop, Keep-Alive" });
     }
     if closes {
         options.push("close");

@@ -224,7 +224,13 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Notes<Seen>) {
             }
             _ => link.step(),
         };
-        let wrong = difference(link.reader.message(), &ask, whole);
+        let mut wrong = difference(link.reader.message(), &ask, whole);
+        let left = matches!(case.client, Client::Fails(..));
+        let waits = !early && !at_head;
+        if !whole && waits && !left {
+            let (end, got) = (&link.end, link.reader.message());
+            wrong.get_or_insert(format!("not all of what its client sent: {end:?}, {got:?}"));
+        }
         notes.add(Seen { id, whole, wrong });
         if !whole && !at_head {
             return;
