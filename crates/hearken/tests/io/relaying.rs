@@ -40,7 +40,8 @@ pub(crate) fn most<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn slow_sink<I: Io>(case: &Case<'_, I>) {
     // A small share takes its time.
     let (kinds, times) = if case.share.is_some() { (1, 1) } else { (3, 3) };
-    let make: [fn(&Case<'_, I>) -> Hop<I>; 3] =
+    type Make<I> = fn(&Case<'_, I>) -> Hop<I>;
+    let make: [Make<I>; 3] =
         [Hop::new, |case| Hop::over_unix(case, false), |case| Hop::over_unix(case, true)];
     for make in &make[..kinds] {
         let mut hop = make(case);
