@@ -6,6 +6,7 @@ mod anywhere;
 pub mod balance;
 pub mod config;
 mod connection;
+mod deadlines;
 mod ending;
 pub mod health;
 mod idle;

@@ -10,8 +10,9 @@ use hearken_http::forward::Relay;
 use super::connection::{Flags, Id, Role, Stage, Upload};
 use super::worker::Worker;
 
-/// Of how many bytes a body is long.
-const LONG: u64 = 256 * 1024;
+/// Of how many bytes a body is long: from here on the kernel does it for less, by
+/// `examples/relay_cost.rs` of the library.
+const LONG: u64 = 32 * 1024;
 
 /// Takes what belongs to a body out of `bytes`: tells how much that is, and whether it is to be passed on
 /// as it is; if not, what is passed on instead is appended to `out`, which is empty.

@@ -1,0 +1,198 @@
+//! Every wait has an end: deadlines, and what becomes of who is late.
+
+use std::time::Duration;
+
+use hearken::Token;
+use hearken::io::Io;
+
+use super::connection::{Flags, Id, Role, Stage};
+use super::metrics::Error;
+use super::worker::Worker;
+
+impl<I: Io> Worker<I> {
+    pub(super) fn on_deadline(&mut self, on: Token) {
+        if self.door.is(on) {
+            return self.door.retry(&mut self.io);
+        }
+        let connection = self.connection(on);
+        match (connection.role, connection.exchange) {
+            (Role::Vacant, _) => {}
+            (Role::Client, Some(id)) => self.client_is_late(on, id),
+            (Role::Server, Some(id)) => self.server_is_late(id),
+            // Idle, or lingering.
+            _ => self.close(on),
+        }
+    }
+
+    /// Sets the deadlines of both sides of an exchange to what is waited for.
+    pub(super) fn arm(&mut self, id: Id) {
+        let timeouts = &self.config.timeouts;
+        let exchange = &self.exchanges[id];
+        let client = &self.connections[exchange.client.slot() as usize];
+        let server = exchange.server.map(|server| &self.connections[server.slot() as usize]);
+        let held_up = client.sends > 0;
+        let blocked = server.is_some_and(|server| server.sends > 0);
+        let waits_for_body = exchange.waits_for_body();
+        // Nothing is told of what the kernel moves: both sides are looked at.
+        let spliced_up = client.flags.contains(Flags::RELAYED);
+        let spliced_down = server.is_some_and(|server| server.flags.contains(Flags::RELAYED));
+        let (of_client, of_server) = match exchange.stage {
+            Stage::Free => return,
+            Stage::Head => (Some(timeouts.head), None),
+            Stage::Resolving => (Some(timeouts.connect), None),
+            Stage::Queued => (Some(timeouts.queue), None),
+            Stage::Connecting => (None, Some(timeouts.connect)),
+            Stage::Asked | Stage::Answering => {
+                let asked = exchange.stage == Stage::Asked;
+                let of_client = match () {
+                    () if held_up || spliced_down => Some(timeouts.send),
+                    () if waits_for_body && !blocked => Some(timeouts.body),
+                    () => None,
+                };
+                let of_server = match () {
+                    () if blocked || spliced_up => Some(timeouts.server_send),
+                    () if spliced_down => Some(timeouts.response_body),
+                    () if waits_for_body || held_up => None,
+                    () if asked => Some(timeouts.response),
+                    () => Some(timeouts.response_body),
+                };
+                (of_client, of_server)
+            }
+            Stage::Tunnel => (Some(timeouts.tunnel), None),
+            Stage::Delivering => (Some(timeouts.send), None),
+        };
+        let now = self.io.now();
+        let at = |span: Option<Duration>| {
+            [span.map(|span| now + span), exchange.until].into_iter().flatten().min()
+        };
+        self.io.set_deadline(exchange.client, at(of_client));
+        if let Some(server) = exchange.server {
+            self.io.set_deadline(server, at(of_server));
+        }
+    }
+
+    fn client_is_late(&mut self, on: Token, id: Id) {
+        let moved = self.has_moved(id);
+        let excused = !moved && self.is_excused(on, id);
+        let exchange = &self.exchanges[id];
+        let held_up = self.connections[on.slot() as usize].sends > 0;
+        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
+        let blocked =
+            exchange.server.is_some_and(|of| self.connections[of.slot() as usize].sends > 0);
+        match exchange.stage {
+            Stage::Head if exchange.received.is_empty() => self.drop_client(on, id),
+            Stage::Head => {
+                self.figures().error(Error::ClientTimeout);
+                self.refuse(id, 408, "the request took too long");
+            }
+            Stage::Free => {}
+            _ if overdue => self.is_overdue(id),
+            Stage::Queued => {
+                self.figures().error(Error::QueueTimeout);
+                self.refuse(id, 503, "no server had room in time");
+            }
+            Stage::Resolving => {
+                self.figures().error(Error::NameNotFound);
+                self.refuse(id, 504, "the server's name could not be looked up in time");
+            }
+            Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
+            Stage::Tunnel => self.cut(id, "idle"),
+            Stage::Asked | Stage::Answering if excused => {}
+            _ if held_up => self.judge_rate(on, id),
+            Stage::Answering if exchange.server.is_some_and(|of| self.is_spliced(of)) => {
+                self.figures().error(Error::ClientTimeout);
+                self.cut(id, "client-late");
+            }
+            Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
+                self.figures().error(Error::ClientTimeout);
+                self.give_up(id, 408, "the request's body took too long", "client-late");
+            }
+            _ => {}
+        }
+    }
+
+    fn server_is_late(&mut self, id: Id) {
+        let Some(server) = self.exchanges[id].server else { return };
+        let moved = self.has_moved(id);
+        let excused = !moved && self.is_excused(server, id);
+        let exchange = &self.exchanges[id];
+        let client = exchange.client;
+        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
+        let sending = |on: Token| self.connections[on.slot() as usize].sends > 0;
+        let blocked = sending(server) || self.is_spliced(client);
+        let held_up = sending(client);
+        match exchange.stage {
+            _ if overdue => self.is_overdue(id),
+            Stage::Asked | Stage::Answering if moved => self.arm(id),
+            Stage::Connecting => self.connect_timed_out(id),
+            Stage::Asked | Stage::Answering if excused => {}
+            Stage::Asked if blocked || !exchange.waits_for_body() => {
+                let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
+                self.figures().error(what);
+                self.note_failure(id);
+                self.give_up(id, 504, "the server did not answer in time", "server-late");
+            }
+            Stage::Answering
+                if blocked
+                    || self.is_spliced(server)
+                    || !(held_up || exchange.waits_for_body()) =>
+            {
+                let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
+                self.figures().error(what);
+                self.note_failure(id);
+                self.cut(id, "server-late");
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the kernel moves bytes to or from the connection, and it is the other side's fault that
+    /// nothing was moved; then it has as much time again.
+    fn is_excused(&mut self, on: Token, id: Id) -> bool {
+        let timeouts = &self.config.timeouts;
+        let exchange = &self.exchanges[id];
+        let Some(server) = exchange.server else { return false };
+        let late_is_client = on == exchange.client;
+        let (up, down) = (self.is_spliced(exchange.client), self.is_spliced(server));
+        // Who is sent to is to blame if it has not taken what it was sent; else who sends.
+        let (excused, span) = match (late_is_client, up, down) {
+            (true, _, true) => (self.io.undelivered(on) == 0, timeouts.send),
+            (true, true, _) => (self.io.undelivered(server) > 0, timeouts.body),
+            (false, true, _) => (self.io.undelivered(on) == 0, timeouts.server_send),
+            (false, _, true) => (self.io.undelivered(exchange.client) > 0, timeouts.response_body),
+            _ => return false,
+        };
+        if excused {
+            let until = self.io.now() + span;
+            self.io.set_deadline(on, Some(until));
+        }
+        excused
+    }
+
+    /// Whether the kernel moves on what the connection receives.
+    fn is_spliced(&self, on: Token) -> bool {
+        self.connections[on.slot() as usize].flags.contains(Flags::RELAYED)
+    }
+
+    /// The whole of it has taken too long.
+    fn is_overdue(&mut self, id: Id) {
+        self.figures().error(Error::WholeTimeout);
+        self.give_up(id, 504, "the request as a whole took too long", "overdue");
+    }
+
+    /// Looks at how fast a client takes what it is sent.
+    fn judge_rate(&mut self, on: Token, id: Id) {
+        let delivered = self.io.delivered(on);
+        let span = self.config.timeouts.send.as_millis();
+        let least = u128::from(self.config.min_rate) * span / 1000;
+        let before = self.exchanges[id].delivered.replace(delivered);
+        if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least) {
+            self.figures().error(Error::ClientTimeout);
+            self.exchanges[id].how = "client-late";
+            self.io.abort(on);
+            self.cancel(id, "client-late");
+        } else {
+            self.arm(id);
+        }
+    }
+}
