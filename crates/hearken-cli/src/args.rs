@@ -68,7 +68,7 @@ Examples:
 
 Prints \"listening on http://ADDR:PORT (MECHANISM, N workers, M connections)\" when it is ready. SIGTERM or SIGINT:
 accepts no more, finishes what is in flight within --grace, and exits with 0; a second one ends it at
-once.")]
+once. SIGHUP opens the access log anew, once it was moved away.")]
 pub(crate) struct ServeArgs {
     /// The directory that is served; nothing outside it is, symbolic links included
     pub(crate) dir: PathBuf,

@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
 
 use hearken_server::site::SiteConfig;
 use hearken_server::{Config, Loops, StartError, start};
@@ -61,6 +63,33 @@ fn each_answer_is_a_line_that_no_client_can_break() {
     );
     assert!(rests[3].starts_with(r#""-" 400 "#), "{}", rests[3]);
     assert_eq!(rests.len(), 4);
+}
+
+/// As logrotate has it: the file is moved away, and then the server is told.
+#[test]
+fn it_goes_on_in_a_new_file() {
+    let dir = TempDir::new().unwrap();
+    let mut config = config(&dir, ".log");
+    config.loops.workers = NonZeroUsize::new(2).unwrap();
+    let server = start(&config).unwrap();
+    let ask = |path: &str| {
+        let mut client = TcpStream::connect(server.addr()).unwrap();
+        client.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+    };
+    let (log, old) = (dir.path().join(".log"), dir.path().join("old"));
+    ask("/before");
+    fs::rename(&log, &old).unwrap();
+    server.stopper().reopen_log();
+    let began = Instant::now();
+    // Each worker does it when it is woken.
+    while fs::read_to_string(&log).unwrap_or_default().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "there is no new file");
+        ask("/after");
+    }
+    assert!(fs::read_to_string(&old).unwrap().lines().next().unwrap().contains("/before"));
+    server.stopper().stop();
+    server.wait().unwrap();
 }
 
 #[test]
