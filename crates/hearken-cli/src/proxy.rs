@@ -63,6 +63,7 @@ pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
     signals::limit_queue(args.how.rt_queue)?;
+    serve::take_memory_as_it_is_used();
     let config = config::config(args);
     // Held for as long as it proxies, so that a worker finds them loaded.
     let _programs = serve::load_programs(&config.loops.events)?;

@@ -18,6 +18,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
     signals::limit_queue(args.how.rt_queue)?;
+    take_memory_as_it_is_used();
     let config = config(args);
     // Held for as long as it serves, so that a worker finds them loaded.
     let _programs = load_programs(&config.loops.events)?;
@@ -73,6 +74,13 @@ fn tell(metrics: Option<&Arc<Metrics>>) {
     let Some(metrics) = metrics else { return };
     // Nobody may be there to be told.
     let _ = writeln!(io::stderr(), "hearken: {}", metrics.waits());
+}
+
+/// Has memory taken a small page at a time: there is room reserved for very many connections, and a huge
+/// page would take 2 MiB for the first of them.
+pub(crate) fn take_memory_as_it_is_used() {
+    // Refused, there is only more memory in use.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// Loads the programs in the kernel that the mechanism needs, if it does, and gives up the privileges

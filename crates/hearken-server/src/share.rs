@@ -7,6 +7,8 @@ use crate::config::Loops;
 pub(crate) struct Share {
     /// How many connections it may have open.
     pub(crate) connections: usize,
+    /// How many descriptors it may have for them, and for connections that it makes itself.
+    pub(crate) descriptors: usize,
     /// How many files it may keep open between requests.
     pub(crate) open_files: usize,
 }
@@ -31,8 +33,10 @@ impl Share {
         let all = room.saturating_mul(tables);
         let connections = loops.max_connections.map_or(all, |most| most.get().min(all));
         let rest = usize::from(index < connections % workers);
+        let connections = (connections / workers + rest).max(1);
         Share {
-            connections: (connections / workers + rest).max(1),
+            connections,
+            descriptors: if connects { connections / 3 * 4 } else { connections },
             open_files: (files / 2 / users).max(1),
         }
     }

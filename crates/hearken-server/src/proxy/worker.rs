@@ -164,7 +164,7 @@ impl<I: Io> Worker<I> {
     ) -> io::Result<Worker<I>> {
         let tells_clients = log.is_some() || to.needs_clients(&config);
         let door = Door::open(&mut io, seat, &config.loops, tells_clients)?;
-        io.reserve(2 * seat.share.connections);
+        io.reserve(seat.share.descriptors);
         let fields = &config.fields;
         Ok(Worker {
             rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host),
@@ -182,7 +182,7 @@ impl<I: Io> Worker<I> {
             index: seat.index,
             to,
             door,
-            connections: Vec::with_capacity(2 * seat.share.connections),
+            connections: Vec::with_capacity(seat.share.descriptors),
             clients: Vec::new(),
             exchanges: Exchanges::default(),
             queue: VecDeque::new(),
