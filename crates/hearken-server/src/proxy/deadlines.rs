@@ -129,7 +129,7 @@ impl<I: Io> Worker<I> {
             Stage::Asked if blocked || !exchange.waits_for_body() => {
                 let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
                 self.figures().error(what);
-                self.note_failure(id);
+                self.note_failure(id, "it did not take a request, or answer it, in time");
                 self.give_up(id, 504, "the server did not answer in time", "server-late");
             }
             Stage::Answering
@@ -139,7 +139,7 @@ impl<I: Io> Worker<I> {
             {
                 let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
                 self.figures().error(what);
-                self.note_failure(id);
+                self.note_failure(id, "its response did not go on in time");
                 self.cut(id, "server-late");
             }
             _ => {}

@@ -173,7 +173,7 @@ impl<I: Io> Worker<I> {
         let Some(relay) = &mut exchange.download else { return };
         let Ok((used, plain)) = take(relay, bytes, &mut self.out) else {
             self.figures().error(Error::BadResponse);
-            self.note_failure(id);
+            self.note_failure(id, "its response's body is malformed");
             return self.cut(id, "bad-response");
         };
         let done = relay.is_done();
@@ -250,7 +250,7 @@ impl<I: Io> Worker<I> {
                 }
                 self.out.clear();
                 self.figures().error(Error::Truncated);
-                self.note_failure(id);
+                self.note_failure(id, "it closed within its response");
                 self.cut(id, "server-cut");
             }
             _ => self.server_left(id),
@@ -262,7 +262,7 @@ impl<I: Io> Worker<I> {
         match self.exchanges[id].stage {
             Stage::Answering | Stage::Tunnel => {
                 self.figures().error(Error::Truncated);
-                self.note_failure(id);
+                self.note_failure(id, &format!("its connection broke: {error}"));
                 self.cut(id, "server-cut");
             }
             Stage::Connecting => self.connect_failed(id, error),
@@ -271,10 +271,11 @@ impl<I: Io> Worker<I> {
     }
 
     /// What a server has sent is no response.
-    pub(super) fn bad_response(&mut self, id: Id, _reason: &'static str) {
+    #[cold]
+    pub(super) fn bad_response(&mut self, id: Id, why: &'static str) {
         self.out.clear();
         self.figures().error(Error::BadResponse);
-        self.note_failure(id);
+        self.note_failure(id, &format!("its response is refused: {why}"));
         self.give_up(id, 502, "the server's response could not be understood", "bad-response");
     }
 

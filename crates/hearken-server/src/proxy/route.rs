@@ -21,6 +21,9 @@ use super::servers::Servers;
 use super::worker::Worker;
 use crate::server::Seat;
 
+/// What is told of a server that closed a connection without an answer.
+const LEFT: &str = "it closed before it answered";
+
 /// Where requests go, for one worker.
 pub(super) enum Destination {
     /// To servers that are named in the configuration.
@@ -347,9 +350,9 @@ impl<I: Io> Worker<I> {
 
     /// It was not possible to connect.
     pub(super) fn connect_failed(&mut self, id: Id, error: &io::Error) {
-        let _ = error;
         self.figures().error(Error::ConnectFailed);
         self.avoid_address(id);
+        self.note_failure(id, &format!("connect: {error}"));
         self.try_again_or(id, 502, "no server could be connected to");
     }
 
@@ -366,6 +369,7 @@ impl<I: Io> Worker<I> {
     pub(super) fn connect_timed_out(&mut self, id: Id) {
         self.figures().error(Error::ConnectTimeout);
         self.avoid_address(id);
+        self.note_failure(id, "connect: not in time");
         self.try_again_or(id, 504, "no server could be connected to in time");
     }
 
@@ -381,18 +385,25 @@ impl<I: Io> Worker<I> {
                 self.release(id, false, Ended::Cancelled);
                 return self.try_again(id);
             }
+            self.note_failure(id, LEFT);
             return self.try_again_or(id, 502, "the server closed before it answered");
         }
         self.figures().error(Error::ServerLeft);
         if !raced {
-            self.note_failure(id);
+            self.note_failure(id, LEFT);
         }
         self.refuse(id, 502, "the server closed before it answered");
     }
 
     /// What went wrong counts against the server.
-    pub(super) fn note_failure(&mut self, id: Id) {
-        self.exchanges[id].facts.insert(Facts::FAILED);
+    #[cold]
+    pub(super) fn note_failure(&mut self, id: Id, why: &str) {
+        let exchange = &mut self.exchanges[id];
+        exchange.facts.insert(Facts::FAILED);
+        if let (Destination::Servers(to), Some(Route::Server(server))) = (&self.to, exchange.route)
+        {
+            to.servers.note(server, why.to_owned());
+        }
     }
 
     /// Has another server try, or answers with `status`.
@@ -410,7 +421,6 @@ impl<I: Io> Worker<I> {
             Destination::Anywhere(_) => !exchange.addresses.is_empty(),
         };
         if !more {
-            self.note_failure(id);
             return self.refuse(id, status, reason);
         }
         exchange.facts.insert(Facts::FRESH);

@@ -183,7 +183,7 @@ impl Servers {
         }
     }
 
-    /// Notes why it could not be checked.
+    /// Notes why it could not be checked, or a request failed there.
     pub(super) fn note(&self, server: usize, reason: String) {
         if let Some(shared) = self.servers.get(server) {
             *lock(&shared.last_failure) = Some(reason);
@@ -229,7 +229,7 @@ impl Servers {
         flags.is_some_and(|flags| flags & NO_ADDRESS == 0)
     }
 
-    /// Why a check or a look-up of its name failed last.
+    /// Why a request, a check or a look-up of its name failed last.
     pub fn last_failure(&self, server: usize) -> Option<String> {
         self.servers.get(server).and_then(|shared| lock(&shared.last_failure).clone())
     }

@@ -112,10 +112,10 @@ impl<I: Io> Worker<I> {
             }
             (RelayEnd::End, _) => self.on_end(on),
             (RelayEnd::ReceiveFailed(error), _) => self.on_receive_failed(on, &error),
-            (RelayEnd::SendFailed(error), Role::Server) => self.on_send_failed(client, &error),
-            (RelayEnd::SendFailed(error), _) => {
+            (RelayEnd::SendFailed(_), Role::Server) => self.on_send_failed(client),
+            (RelayEnd::SendFailed(_), _) => {
                 if let Some(server) = server {
-                    self.on_send_failed(server, &error);
+                    self.on_send_failed(server);
                 }
             }
         }

@@ -113,7 +113,7 @@ impl<I: Io> server::Worker for Worker<I> {
                 What::AcceptFailed(error) | What::ReceiveFailed(error) if self.door.is(on) => {
                     self.door.failed(&mut self.io, &error);
                 }
-                What::Sent(Err(error)) => self.on_send_failed(on, &error),
+                What::Sent(Err(_)) => self.on_send_failed(on),
                 What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
                 What::Woken => self.on_woken(),
                 What::Relayed { moved, ended } => self.on_relayed(on, moved, ended),
@@ -375,7 +375,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    pub(super) fn on_send_failed(&mut self, on: Token, error: &io::Error) {
+    pub(super) fn on_send_failed(&mut self, on: Token) {
         let connection = self.connection(on);
         connection.sends = 0;
         connection.flags.insert(Flags::BROKEN);
@@ -387,7 +387,6 @@ impl<I: Io> Worker<I> {
             }
             (Role::Server, Some(id)) => {
                 // It may have answered before it closed, which receiving will tell.
-                let _ = error;
                 if let Upload::Flowing(_) = self.exchanges[id].upload {
                     self.exchanges[id].upload = Upload::Dropped;
                     let client = self.exchanges[id].client;
