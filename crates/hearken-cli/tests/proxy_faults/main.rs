@@ -9,6 +9,7 @@ mod load;
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,19 @@ fn files(count: usize) -> TempDir {
 fn address(line: &str) -> String {
     let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
     url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+}
+
+/// A server at this address, where one was before. The port may be that of somebody's connection.
+fn serve_at(dir: &Path, addr: &str) -> Running {
+    let dir = dir.to_str().unwrap();
+    let since = Instant::now();
+    loop {
+        let mut server = Running::start(&["serve", dir, "--listen", addr]);
+        if server.line().contains(addr) {
+            return server;
+        }
+        assert!(since.elapsed() < ms(20_000), "{addr} cannot be listened on again");
+    }
 }
 
 /// A proxy to these servers.
@@ -68,9 +82,7 @@ fn one_of_two_servers_is_restarted() {
         first.child.kill().unwrap();
         first.child.wait().unwrap();
         load.wait_for(100);
-        let dir = dir.path().to_str().unwrap();
-        first = Running::start(&["serve", dir, "--listen", &to[0]]);
-        assert!(first.line().contains(&to[0]));
+        first = serve_at(dir.path(), &to[0]);
     }
     load.wait_for(100);
     let answers = load.end();
@@ -92,9 +104,7 @@ fn the_only_server_is_restarted() {
         server.child.kill().unwrap();
         server.child.wait().unwrap();
         load.wait_for(100);
-        let dir = dir.path().to_str().unwrap();
-        server = Running::start(&["serve", dir, "--listen", &to]);
-        assert!(server.line().contains(&to));
+        server = serve_at(dir.path(), &to);
     }
     // All that are asked from now on are answered.
     let recovered = Instant::now();

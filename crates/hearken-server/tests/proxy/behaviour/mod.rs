@@ -30,6 +30,7 @@ tests! {
         none_is_kept_where_none_may_be
         closed_as_it_is_used_again
         what_nobody_asked_for
+        what_nobody_asked_for_behind_a_long_body
         an_answer_before_its_request_is_whole
         refused_and_tried_elsewhere
         nobody_listens
@@ -46,7 +47,9 @@ tests! {
         between_requests
         trickling_heads
         connecting
-        an_upload_that_nobody_takes;
+        an_upload_that_nobody_takes
+        a_download_that_nobody_takes
+        half_closed_clients_that_have_left;
     policy:
         in_turn_by_weight
         the_fewest_in_flight

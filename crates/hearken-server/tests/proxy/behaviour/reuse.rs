@@ -8,7 +8,7 @@ use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
 
 use super::{ask, get, post, request};
 use crate::harness::proxy::of;
-use crate::harness::{Notes, Origin, Way, eventually};
+use crate::harness::{Notes, Origin, Way, content, eventually};
 
 pub(crate) fn connections_are_kept(way: &Way) {
     let origin = Origin::answering(|request| request.target().to_owned());
@@ -83,6 +83,29 @@ pub(crate) fn what_nobody_asked_for(way: &Way) {
         let target = format!("/{number}");
         assert_eq!(ask(&mut link, get(&target)).text(), target);
         eventually("the connection is closed", || closed.load(Ordering::SeqCst) == number + 1);
+    }
+}
+
+/// Neither where it lies in the socket, behind what was moved from there within the kernel.
+pub(crate) fn what_nobody_asked_for_behind_a_long_body(way: &Way) {
+    let body = content(1, 1 << 20);
+    let origin = Origin::new(move |mut peer| {
+        while let Some(request) = peer.request() {
+            if request.target() != "/long" {
+                peer.answer(request.target());
+                continue;
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            let stale = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstale";
+            peer.link.send([head.as_bytes(), body, stale].concat());
+        }
+    });
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let mut link = proxy.connect();
+    for number in 0..20 {
+        assert!(ask(&mut link, get("/long")).body == body);
+        let target = format!("/{number}");
+        assert_eq!(ask(&mut link, get(&target)).text(), target);
     }
 }
 

@@ -4,11 +4,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
+use hearken_server::proxy::config::HalfClose;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::{ask, get, request};
 use crate::harness::proxy::of;
-use crate::harness::{End, HANG, Origin, Way, ms};
+use crate::harness::{End, HANG, Notes, Origin, Way, eventually, ms};
 
 pub(crate) fn as_a_whole(way: &Way) {
     let origin = Origin::new(|mut peer| {
@@ -123,4 +124,45 @@ pub(crate) fn an_upload_that_nobody_takes(way: &Way) {
     }
     assert_eq!(link.answer().status(), 504);
     drop(done);
+}
+
+pub(crate) fn a_download_that_nobody_takes(way: &Way) {
+    let told = Notes::new();
+    let tells = told.clone();
+    let origin = Origin::new(move |mut peer| {
+        peer.request();
+        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        let block = vec![b'x'; 1 << 16];
+        while !peer.link.broken {
+            peer.link.send(&block);
+        }
+        tells.add(());
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        config.timeouts.send = ms(300);
+        config.min_rate = 10_000;
+    });
+    let mut link = proxy.connect().receiving(4096);
+    link.send(get("/"));
+    eventually("the server is told that nobody takes it", || told.len() == 1);
+    // What is on its way, the client's system has, in as little room as it gave it.
+    drop(link);
+}
+
+pub(crate) fn half_closed_clients_that_have_left(way: &Way) {
+    let told = Notes::new();
+    let tells = told.clone();
+    let origin = Origin::new(move |mut peer| {
+        peer.request();
+        tells.add("asked");
+        peer.link.drain();
+        tells.add("left");
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| config.half_close = HalfClose::Left);
+    let mut link = proxy.connect();
+    link.send(get("/"));
+    eventually("it is asked", || told.len() == 1);
+    link.end_sending();
+    link.ends();
+    eventually("the server is told", || told.len() == 2);
 }
