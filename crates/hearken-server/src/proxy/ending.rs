@@ -57,6 +57,8 @@ impl<I: Io> Worker<I> {
         let exchange = &mut self.exchanges[id];
         exchange.status = status;
         exchange.answered = self.io.now();
+        // That it has taken too long as a whole may be what it says.
+        exchange.until = None;
         if exchange.how == "done" && status != 200 {
             exchange.how = "refused";
         }
