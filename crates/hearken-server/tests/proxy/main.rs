@@ -49,9 +49,12 @@ fn of_way(way: &Way) -> Vec<Trial> {
     } else {
         ("matrix::some", |way| matrix::run(way, matrix::Extent::Some))
     });
-    tests.extend(behaviour::TESTS);
     tests.extend(smuggling::TESTS);
-    tests.extend(memory::TESTS);
+    if way.workers == 1 {
+        // What each worker has a share of cannot be told of few requests.
+        tests.extend(behaviour::TESTS);
+        tests.extend(memory::TESTS);
+    }
     let mut trials: Vec<Trial> =
         tests.into_iter().map(|(name, test)| trial(way, name, test)).collect();
     if way.is_usual() {

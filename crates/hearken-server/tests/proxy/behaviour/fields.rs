@@ -122,3 +122,22 @@ pub(crate) fn old_clients(way: &Way) {
     assert!(seen.start.ends_with("HTTP/1.1") && seen.field("host").is_some(), "{seen:?}");
     assert_eq!(seen.field("via").as_deref(), Some("1.0 hearken"));
 }
+
+pub(crate) fn for_the_proxy_itself(way: &Way) {
+    let (origin, notes) = noting("");
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let with = |method: &str, target: &str, hops: &str| {
+        request(method, target, &format!("Max-Forwards: {hops}\r\nCookie: secret\r\n"))
+    };
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, with("OPTIONS", "*", "0")).status(), 200);
+    let traced = ask(&mut proxy.connect(), with("TRACE", "/", "0"));
+    assert!(!super::has(&traced.text(), "secret"), "{traced:?}");
+    assert!(notes.take().is_empty(), "these went further than they may");
+    assert_eq!(ask(&mut link, with("OPTIONS", "/", "1")).text(), "body");
+    let seen = notes.take().remove(0);
+    assert_eq!((seen.method(), seen.field("max-forwards").as_deref()), ("OPTIONS", Some("0")));
+    // Of other methods it is a field like others.
+    assert_eq!(ask(&mut link, with("GET", "/", "0")).text(), "body");
+    assert_eq!(notes.take().remove(0).field("max-forwards").as_deref(), Some("0"));
+}

@@ -56,6 +56,8 @@ tests! {
         the_same_for_the_same
         reserves
         taken_out_and_put_back
+        asked_whether_it_is_well
+        by_its_name
         left_out_after_failures;
     fields:
         of_one_connection
@@ -63,6 +65,7 @@ tests! {
         about_the_client_otherwise
         the_host
         via
+        for_the_proxy_itself
         old_clients;
     forward:
         absolute_targets

@@ -5,7 +5,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use hearken_server::proxy::config::{Balance, HashKey, Passive};
+use hearken_server::proxy::config::{
+    Active, Address, Balance, HashKey, Passive, Server as Upstream, To, Upstreams,
+};
 
 use super::{ask, get, has, post, request};
 use crate::harness::proxy::of;
@@ -154,4 +156,50 @@ pub(crate) fn left_out_after_failures(way: &Way) {
     });
     eventually("it is asked again", || ask(&mut link, get("/")).text() == "back");
     drop(back);
+}
+
+pub(crate) fn asked_whether_it_is_well(way: &Way) {
+    let well = Arc::new(AtomicBool::new(true));
+    let is = well.clone();
+    let origin = Origin::new(move |mut peer| {
+        while let Some(request) = peer.request() {
+            if request.target() == "/health" && !is.load(Ordering::SeqCst) {
+                peer.link.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+            } else {
+                peer.answer("here");
+            }
+        }
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        of(config).active = Some(Active {
+            path: "/health".to_owned(),
+            every: ms(20),
+            fall: NonZeroU32::new(2).unwrap(),
+            rise: NonZeroU32::new(2).unwrap(),
+            ..Active::default()
+        });
+    });
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, get("/")).text(), "here");
+    well.store(false, Ordering::SeqCst);
+    eventually("it is down", || ask(&mut proxy.connect(), get("/")).status() == 503);
+    well.store(true, Ordering::SeqCst);
+    eventually("it is up", || ask(&mut proxy.connect(), get("/")).status() == 200);
+}
+
+pub(crate) fn by_its_name(way: &Way) {
+    let origin = Origin::answering(|request| request.field("host").unwrap_or_default());
+    let named = |name: &str| {
+        let at = Address::Name(name.to_owned(), origin.addr().port());
+        let to = To::Upstreams(Upstreams::new(vec![Upstream::new(at)]));
+        way.to(to, |config| config.fields.keep_host = false)
+    };
+    let port = origin.addr().port();
+    let here = named("localhost");
+    let host = ask(&mut here.connect(), get("/")).text();
+    assert_eq!(host, format!("localhost:{port}"));
+    // RFC 6761: nobody has this name.
+    let nowhere = named("nobody.invalid");
+    let status = ask(&mut nowhere.connect(), get("/")).status();
+    assert!(matches!(status, 502..=504), "{status}");
 }

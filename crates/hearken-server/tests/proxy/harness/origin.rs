@@ -99,7 +99,7 @@ impl Origin {
         let (stopped, count) = (stop.clone(), accepted.clone());
         let serve = Arc::new(serve);
         let thread = thread::spawn(move || {
-            let mut threads = Vec::new();
+            let (mut threads, mut failed) = (Vec::new(), false);
             while let Ok(link) = listener.accept() {
                 if stopped.load(Ordering::SeqCst) {
                     break;
@@ -107,10 +107,16 @@ impl Origin {
                 let peer = Peer { link, number: count.fetch_add(1, Ordering::SeqCst) };
                 let serve = serve.clone();
                 threads.push(thread::spawn(move || serve(peer)));
+                if threads.len() >= 256 {
+                    // One that has ended and is not joined keeps its stack.
+                    let all = std::mem::take(&mut threads).into_iter();
+                    let (ended, running): (Vec<_>, _) = all.partition(JoinHandle::is_finished);
+                    threads = running;
+                    failed |= join(ended);
+                }
             }
             drop(listener);
-            let ended: Vec<bool> = threads.into_iter().map(|it| it.join().is_err()).collect();
-            ended.contains(&true)
+            join(threads) || failed
         });
         Origin { at, stop, accepted, thread: Some(thread) }
     }
@@ -141,6 +147,11 @@ impl Origin {
         }
         self.thread.take().is_some_and(|thread| thread.join().unwrap_or(true))
     }
+}
+
+/// Waits for these, and tells whether one panicked.
+fn join(threads: Vec<JoinHandle<()>>) -> bool {
+    threads.into_iter().fold(false, |failed, thread| thread.join().is_err() || failed)
 }
 
 impl Drop for Origin {

@@ -1,11 +1,12 @@
 //! A proxy that is tested, over one of the ways to have events.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Deref;
 use std::thread;
 
 use hearken::io;
+use hearken::io::readiness::{InterestPolicy, Order};
 use hearken::mechanism::Unavailable;
 use hearken_server::proxy::config::{Address, Config, Server as Upstream, To, Upstreams};
 use hearken_server::proxy::start;
@@ -19,6 +20,10 @@ use super::wire::Kind;
 pub(crate) struct Way {
     pub(crate) events: &'static str,
     pub(crate) splice: bool,
+    /// As the papers have it: one is accepted at a time, calls are waited for before they are tried, and
+    /// interest is changed at every state.
+    pub(crate) papers: bool,
+    pub(crate) workers: usize,
 }
 
 /// The way that is tested most.
@@ -28,19 +33,31 @@ impl Way {
     /// Every mechanism; io_uring with so little that it runs out of everything; and one that copies.
     pub(crate) fn all() -> Vec<Way> {
         let scarce = "uring:sends=ring:buffers=2:size=64:completions=16";
-        let named = |events| Way { events, splice: true };
+        let named = |events| Way { events, splice: true, papers: false, workers: 1 };
         let mut all: Vec<Way> = io::names().chain([scarce]).map(named).collect();
-        all.push(Way { events: USUAL, splice: false });
+        all.push(Way { splice: false, ..named(USUAL) });
+        all.push(Way { papers: true, ..named(USUAL) });
+        all.push(Way { papers: true, ..named("poll") });
+        all.push(Way { workers: 3, ..named(USUAL) });
         all
     }
 
     pub(crate) fn name(&self) -> String {
-        let copying = if self.splice { "" } else { "-copying" };
-        format!("{}{copying}", self.events)
+        let mut name = self.events.to_owned();
+        for (is, what) in [
+            (!self.splice, "-copying"),
+            (self.papers, "-as-the-papers"),
+            (self.workers > 1, "-of-three-workers"),
+        ] {
+            if is {
+                name.push_str(what);
+            }
+        }
+        name
     }
 
     pub(crate) fn is_usual(&self) -> bool {
-        self.events == USUAL && self.splice
+        self.name() == USUAL
     }
 
     pub(crate) fn probe(&self) -> Result<(), Unavailable> {
@@ -57,7 +74,12 @@ impl Way {
         config.loops.events = self.events.to_owned();
         config.splice = self.splice;
         config.timeouts.grace = HANG / 2;
-        config.loops.workers = NonZeroUsize::MIN;
+        config.loops.workers = NonZeroUsize::new(self.workers).unwrap();
+        if self.papers {
+            config.loops.order = Order::WaitFirst;
+            config.loops.accept_limit = NonZeroU32::new(1);
+            config.loops.interest = InterestPolicy::EveryState;
+        }
         config
     }
 
