@@ -49,6 +49,9 @@ fn of_way(way: &Way) -> Vec<Trial> {
     } else {
         ("matrix::some", |way| matrix::run(way, matrix::Extent::Some))
     });
+    tests.push(("matrix::conversations", |way| {
+        matrix::conversation::run(way, if way.is_usual() { 400 } else { 60 });
+    }));
     tests.extend(smuggling::TESTS);
     if way.workers == 1 {
         // What each worker has a share of cannot be told of few requests.

@@ -28,6 +28,12 @@ pub(crate) enum Answers {
     Switching,
 }
 
+impl Answers {
+    pub(crate) fn is_large(self) -> bool {
+        matches!(self, Answers::Large | Answers::ChunkedLarge)
+    }
+}
+
 pub(crate) const ANSWERS: &[Answers] = &[
     Answers::NoContent,
     Answers::NotModified,

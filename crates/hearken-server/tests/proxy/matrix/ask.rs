@@ -26,6 +26,12 @@ pub(crate) enum Asks {
     Upgrade,
 }
 
+impl Asks {
+    pub(crate) fn is_large(self) -> bool {
+        matches!(self, Asks::Large | Asks::ChunkedLarge)
+    }
+}
+
 pub(crate) const ASKS: &[Asks] = &[
     Asks::Get,
     Asks::Head,

@@ -8,6 +8,7 @@ mod answer;
 mod ask;
 mod behave;
 mod case;
+pub(crate) mod conversation;
 mod verdict;
 
 use std::num::NonZeroU32;

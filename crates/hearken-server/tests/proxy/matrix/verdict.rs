@@ -74,6 +74,20 @@ pub(crate) fn of_client(case: &Case, base: u64, heard: &Heard) -> Result<(), Str
     Ok(())
 }
 
+/// That it is the origin's message, all of it.
+pub(crate) fn is_whole(
+    id: u64,
+    ask: &Ask,
+    answer: &Answer,
+    got: Option<&Message>,
+    end: Option<&End>,
+) -> Result<(), String> {
+    match outcome(id, ask, answer, got, None, end)? {
+        Outcome::Whole => Ok(()),
+        outcome => Err(format!("{outcome:?}: {got:?}, {end:?}")),
+    }
+}
+
 fn outcome(
     id: u64,
     ask: &Ask,
