@@ -23,9 +23,8 @@ use crate::door::Door;
 use crate::log::{AccessLog, Logged, Reopen};
 use crate::server::{self, Seat};
 
-/// How long, and for how many pieces, a client that was told of the end may go on sending.
+/// How long a client that was told of the end may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_PIECES: u8 = 16;
 /// How often the counters of the event mechanism are told.
 const TELL: Duration = Duration::from_millis(250);
 
@@ -337,12 +336,8 @@ impl<I: Io> Worker<I> {
             (Role::Client, Some(id)) => self.client_sent(on, id, bytes),
             // Nobody asked it.
             (Role::Server, None) => self.close(on),
-            (Role::Lingering, _) => {
-                connection.sends += 1;
-                if connection.sends > LINGER_PIECES {
-                    self.close(on);
-                }
-            }
+            // It ends in time, however much that is: to close would reset it, before it had its answer.
+            (Role::Lingering, _) => {}
             (Role::Vacant, _) => {}
         }
     }
