@@ -7,7 +7,7 @@ use crate::harness::{End, Framing, Message};
 use super::answer::{Answer, Answers};
 use super::ask::{Ask, Asks};
 use super::behave::{Heard, Seen, passed};
-use super::case::{Case, Client, Fault, IDS, Phase, Server};
+use super::case::{Case, Client, Fault, IDS, Phase, Server, Short};
 
 /// What became of a request, as its client sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -173,6 +173,11 @@ fn allowed(case: &Case, index: usize, answer: &Answer) -> Allowed {
     if unasked || answer.interim == 100 {
         outcomes.push(Error(502));
     }
+    let hurried = matches!(case.short(), Short::Server | Short::Both);
+    if hurried && (behind || case.asks == Asks::Expecting) {
+        // What is waited for first, or after the stall, a busy machine may be late with.
+        outcomes.push(Error(504));
+    }
     let faulty = case.asks != Asks::Pipelined || index == 1;
     let Client::Fails(phase, fault) = case.client else { return Allowed(outcomes) };
     if !faulty {
@@ -190,7 +195,8 @@ fn allowed(case: &Case, index: usize, answer: &Answer) -> Allowed {
         Server::Early | Server::EarlyEnds | Server::EarlyCloses | Server::Fails(Phase::AtHead, _)
     );
     if !(reached && at_once) {
-        outcomes.clear();
+        outcomes
+            .retain(|&outcome| outcome == Error(504) && hurried && case.asks == Asks::Expecting);
     }
     if reached && at_once {
         outcomes.push(Cut);
