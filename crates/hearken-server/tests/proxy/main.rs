@@ -50,7 +50,7 @@ fn of_way(way: &Way) -> Vec<Trial> {
         ("matrix::some", |way| matrix::run(way, matrix::Extent::Some))
     });
     tests.push(("matrix::conversations", |way| {
-        matrix::conversation::run(way, if way.is_usual() { 400 } else { 60 });
+        matrix::conversation::run(way, if way.is_usual() { 400 } else { 40 });
     }));
     tests.extend(smuggling::TESTS);
     if way.workers == 1 {

@@ -151,7 +151,8 @@ impl Origin {
 
 /// Waits for these, and tells whether one panicked.
 fn join(threads: Vec<JoinHandle<()>>) -> bool {
-    threads.into_iter().fold(false, |failed, thread| thread.join().is_err() || failed)
+    let failed: Vec<bool> = threads.into_iter().map(|thread| thread.join().is_err()).collect();
+    failed.contains(&true)
 }
 
 impl Drop for Origin {

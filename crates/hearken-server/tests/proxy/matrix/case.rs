@@ -236,7 +236,7 @@ pub(crate) fn cases(extent: Extent) -> Vec<Case> {
                     let taken = match extent {
                         Extent::Whole => true,
                         Extent::Covering => single || turn % 41 == 0,
-                        Extent::Some => single && (q * 5 + r * 3 + c + s) % 11 == 0,
+                        Extent::Some => single && (q * 5 + r * 3 + c + s) % 17 == 0,
                     };
                     if taken {
                         cases.push(case);

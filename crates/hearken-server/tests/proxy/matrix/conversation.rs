@@ -96,7 +96,7 @@ fn talk(cases: &[Case], range: Range<usize>, piece: usize, mut link: Link) -> Re
     let bytes: Vec<u8> =
         range.clone().flat_map(|index| cases[index].ask(id(index)).bytes).collect();
     link.send_in(&bytes, piece);
-    if piece % 3 == 0 {
+    if piece.is_multiple_of(3) {
         link.end_sending();
     }
     for index in range.clone() {
