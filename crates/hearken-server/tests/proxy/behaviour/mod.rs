@@ -28,6 +28,7 @@ tests! {
     reuse:
         connections_are_kept
         none_is_kept_where_none_may_be
+        no_more_are_kept_than_may_be
         closed_as_it_is_used_again
         what_nobody_asked_for
         what_nobody_asked_for_behind_a_long_body

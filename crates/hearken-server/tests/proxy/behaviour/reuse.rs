@@ -1,14 +1,14 @@
 //! Connections to servers: kept, raced, and tried again.
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
 
 use super::{ask, get, post, request};
 use crate::harness::proxy::of;
-use crate::harness::{Notes, Origin, Way, content, eventually};
+use crate::harness::{HANG, Notes, Origin, Way, content, eventually};
 
 pub(crate) fn connections_are_kept(way: &Way) {
     let origin = Origin::answering(|request| request.target().to_owned());
@@ -34,6 +34,36 @@ pub(crate) fn none_is_kept_where_none_may_be(way: &Way) {
         assert!(answer.keeps(), "the client's connection has nothing to do with it");
     }
     assert_eq!(origin.accepted(), 3);
+}
+
+pub(crate) fn no_more_are_kept_than_may_be(way: &Way) {
+    let (go, gone) = mpsc::channel::<()>();
+    let gone = Arc::new(Mutex::new(gone));
+    let (asked, ended) = (Notes::new(), Notes::new());
+    let (asks, ends) = (asked.clone(), ended.clone());
+    let origin = Origin::new(move |mut peer| {
+        while let Some(request) = peer.request() {
+            asks.add(());
+            if request.target() == "/hold" {
+                let _ = gone.lock().unwrap().recv_timeout(HANG);
+            }
+            peer.answer("fine");
+        }
+        ends.add(());
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| of(config).keep = 3);
+    let mut clients: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
+    clients.iter_mut().for_each(|link| link.send(get("/hold")));
+    eventually("all are asked", || asked.len() == 10);
+    drop(go);
+    for link in &mut clients {
+        assert_eq!(link.answer().text(), "fine");
+    }
+    eventually("seven are closed", || ended.len() == 7);
+    for link in &mut clients {
+        assert_eq!(ask(link, get("/")).text(), "fine");
+    }
+    assert_eq!((origin.accepted(), ended.len()), (10, 7), "the others are used");
 }
 
 /// A server that closes a connection as its second request comes.

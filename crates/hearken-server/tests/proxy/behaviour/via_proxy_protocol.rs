@@ -93,12 +93,13 @@ pub(crate) fn sent(way: &Way) {
                     assert_eq!(header[12..24], [0x21, 0x11, 0, 12, 127, 0, 0, 1, 127, 0, 0, 1]);
                 }
             }
-            // One connection tells of one client only.
-            let port = link.local().port().to_string();
-            if version == ProxyProtocol::V1 && !super::has(&text, &port) {
-                eprintln!("the client's port {port} is not told: {text:?}");
+            let port = link.local().port();
+            match version {
+                ProxyProtocol::V1 => assert!(super::has(&text, &format!(" {port} ")), "{text:?}"),
+                ProxyProtocol::V2 => assert_eq!(header[24..26], port.to_be_bytes(), "{text:?}"),
             }
         }
+        // One connection tells of one client only.
         assert_eq!(origin.accepted(), 2);
     }
 }
