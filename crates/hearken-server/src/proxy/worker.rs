@@ -60,7 +60,7 @@ pub(super) struct Worker<I: Io> {
     /// Until when a client may be idle that becomes so in this turn.
     pub(super) idle_until: Time,
     tell_at: Time,
-    /// Something has happened in this turn.
+    /// Something has happened that was not told of yet.
     busy: bool,
     /// Where messages are put together.
     pub(super) out: Vec<u8>,
@@ -82,7 +82,6 @@ impl<I: Io> server::Worker for Worker<I> {
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
         // Once nothing happens any more, what was counted last is to be told.
         let until = [until, self.busy.then_some(self.tell_at)].into_iter().flatten().min();
-        self.busy = false;
         if self.config.meter_waits {
             let before = clock_gettime(ClockId::ThreadCPUTime);
             self.io.wait(until)?;
@@ -207,6 +206,7 @@ impl<I: Io> Worker<I> {
 
     fn tell_counters(&mut self) {
         self.tell_at = self.io.now() + TELL;
+        self.busy = false;
         let figures = &self.metrics.workers[self.index];
         figures.events(&self.io.counters());
         figures.connections_open.set(self.door.count());
