@@ -5,20 +5,9 @@ use std::path::Path;
 
 use hearken_server::proxy::config::{Config, LogFormat};
 
-use super::policy::admin;
 use super::{ask, get, has, post, request};
+use crate::harness::admin::{admin, figure};
 use crate::harness::{Origin, Proxy, Way, eventually};
-
-/// The sum over all lines of a metric that have these labels.
-fn figure(page: &str, name: &str, label: &str) -> f64 {
-    let of = |line: &str| {
-        let rest = line.strip_prefix(name)?;
-        let (labels, value) = rest.rsplit_once(' ')?;
-        let named = labels.is_empty() || labels.starts_with('{');
-        (named && has(labels, label)).then(|| value.parse::<f64>().unwrap())
-    };
-    page.lines().filter_map(of).sum()
-}
 
 pub(crate) fn metrics(way: &Way) {
     let origin = Origin::answering(|request| "x".repeat(request.body.len()));

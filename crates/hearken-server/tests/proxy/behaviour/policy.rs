@@ -10,8 +10,9 @@ use hearken_server::proxy::config::{
 };
 
 use super::{ask, get, has, post, request};
+use crate::harness::admin::admin;
 use crate::harness::proxy::of;
-use crate::harness::{HANG, Kind, Link, Origin, Way, eventually, ms};
+use crate::harness::{HANG, Link, Origin, Way, eventually, ms};
 
 /// Servers that answer with their number.
 fn numbered(count: usize) -> Vec<Origin> {
@@ -106,17 +107,6 @@ pub(crate) fn reserves(way: &Way) {
     assert_eq!(ask(&mut link, post("/", "x")).status(), 502);
     eventually("the first is left out", || ask(&mut link, get("/")).text() == "backup");
     assert_eq!(times(&mut link, 5)["backup"], 5);
-}
-
-/// Asks the admin address.
-pub(super) fn admin(proxy: &crate::harness::Proxy, method: &str, target: &str) -> String {
-    let addr = proxy.admin_addr().expect("an admin address");
-    let mut link = Link::connect(addr, Kind::Response);
-    let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
-    link.send(format!("{method} {target} HTTP/1.1\r\nHost: {addr}\r\n{length}\r\n"));
-    let answer = link.answer();
-    assert!(matches!(answer.status(), 200..=299), "{answer:?}");
-    answer.text()
 }
 
 pub(crate) fn taken_out_and_put_back(way: &Way) {

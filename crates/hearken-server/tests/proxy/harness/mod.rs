@@ -3,6 +3,7 @@
 // Each part is used by some of the suites.
 #![allow(dead_code)]
 
+pub(crate) mod admin;
 pub(crate) mod link;
 pub(crate) mod origin;
 pub(crate) mod process;

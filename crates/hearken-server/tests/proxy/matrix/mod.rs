@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::harness::admin::is_at_rest;
 use crate::harness::proxy::of;
 use crate::harness::{Notes, Origin, Way, ms};
 use case::{Case, IDS, SHORTS, Short};
@@ -59,7 +60,10 @@ fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
         of(config).passive = None;
         of(config).tries = NonZeroU32::MIN;
         config.body_limit = Some(16 << 20);
+        config.admin = Some(([127, 0, 0, 1], 0).into());
         let timeouts = &mut config.timeouts;
+        // Where all that there is was sent, it is by this that a client is missed which has gone.
+        timeouts.send = ms(5000);
         if matches!(short, Short::Client | Short::Both) {
             (timeouts.head, timeouts.body) = (STALL, STALL);
         }
@@ -83,10 +87,12 @@ fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
             });
         }
     });
+    let at_rest = is_at_rest(&proxy);
     // Only then is all seen that is to be.
     proxy.end();
     origin.end();
     let mut wrong = of_clients.take();
+    wrong.extend(at_rest.err());
     wrong.extend(verdict::of_origin(cases, &notes.take()));
     wrong
 }
