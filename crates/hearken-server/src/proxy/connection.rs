@@ -124,7 +124,9 @@ pub(super) struct Exchange {
     /// Where it goes; if it is a server, it counts as in flight there.
     pub(super) route: Option<Route>,
     pub(super) tried: Tried,
+    /// How often a server was found for it, and how often it was sent.
     pub(super) tries: u8,
+    pub(super) asks: u8,
 
     /// How far a head was looked at that is not whole.
     pub(super) request_parser: RequestParser,
@@ -186,8 +188,6 @@ bitflags::bitflags! {
         const REUSED = 16;
         /// The next try is to be made on a connection of its own.
         const FRESH = 32;
-        /// It has been tried again because a connection was closed that was used before.
-        const RACED = 64;
         /// Some of the body was passed on: it cannot be asked again.
         const UPLOADED = 128;
         /// The end of the client's stream has been passed on, in a tunnel.
@@ -251,6 +251,7 @@ impl Exchange {
             route: None,
             tried: Tried::default(),
             tries: 0,
+            asks: 0,
             request_parser: RequestParser::new(),
             received: Vec::new(),
             head: Vec::new(),
@@ -365,13 +366,14 @@ impl Exchange {
         self.serial == serial && self.stage == Stage::Queued
     }
 
-    /// Whether it can be asked again: nobody can tell that it was asked before.
+    /// Whether it can be asked again, which is done once: nobody can tell that it was asked before.
     pub(super) fn is_repeatable(&self) -> bool {
         self.kind.is_safe()
             && matches!(self.upload, Upload::Done)
             && !self.facts.contains(Facts::UPLOADED)
             && self.reply.is_empty()
             && self.interims == 0
+            && self.asks < 2
     }
 
     /// What concerns one request alone, on a connection that may carry another.
@@ -384,6 +386,7 @@ impl Exchange {
         self.route = None;
         self.tried = Tried::default();
         self.tries = 0;
+        self.asks = 0;
         self.request_parser = RequestParser::new();
         self.head.clear();
         self.facts = Facts::empty();

@@ -321,6 +321,7 @@ impl<I: Io> Worker<I> {
         let to = RequestTo { authority, client: addr, keep_alive };
         forward::request(&self.rules, &mut self.out, request, &to);
         exchange.stage = Stage::Asked;
+        exchange.asks = exchange.asks.saturating_add(1);
         exchange.asked = now;
         if matches!(exchange.upload, Upload::Done) {
             self.figures().bytes_sent_upstream.add(self.out.len() as u64);
@@ -379,8 +380,8 @@ impl<I: Io> Worker<I> {
         let raced = exchange.facts.contains(Facts::REUSED);
         if exchange.is_repeatable() {
             // RFC 9112 section 9.3.1: it may have closed before it saw the request.
-            if raced && !exchange.facts.contains(Facts::RACED) {
-                exchange.facts.insert(Facts::RACED | Facts::FRESH);
+            if raced {
+                exchange.facts.insert(Facts::FRESH);
                 exchange.tries = exchange.tries.saturating_sub(1);
                 self.release(id, false, Ended::Cancelled);
                 return self.try_again(id);

@@ -30,6 +30,7 @@ tests! {
         none_is_kept_where_none_may_be
         no_more_are_kept_than_may_be
         closed_as_it_is_used_again
+        closed_again_and_again
         what_nobody_asked_for
         what_nobody_asked_for_behind_a_long_body
         an_answer_before_its_request_is_whole

@@ -1,6 +1,7 @@
 //! Connections to servers: kept, raced, and tried again.
 
 use std::net::TcpListener;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -94,6 +95,30 @@ pub(crate) fn closed_as_it_is_used_again(way: &Way) {
     assert_eq!(answer.status(), 502, "{answer:?}");
     assert_eq!(notes.take(), ["POST /3 HTTP/1.1"]);
     assert_eq!(ask(&mut link, post("/4", "x")).text(), "/4", "one on a new connection is");
+}
+
+/// However often it may be tried, a request is sent twice at most.
+pub(crate) fn closed_again_and_again(way: &Way) {
+    let notes = Notes::new();
+    let noted = notes.clone();
+    let origin = Origin::new(move |mut peer| {
+        while let Some(request) = peer.request() {
+            noted.add(request.target().to_owned());
+            if request.target() == "/2" {
+                return;
+            }
+            peer.answer(request.target());
+        }
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        of(config).tries = NonZeroU32::new(5).unwrap();
+        of(config).passive = None;
+    });
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, get("/1")).text(), "/1");
+    assert_eq!(ask(&mut link, get("/2")).status(), 502);
+    assert_eq!(ask(&mut link, get("/3")).text(), "/3");
+    assert_eq!(notes.take(), ["/1", "/2", "/2", "/3"]);
 }
 
 /// What a server sends on a kept connection is no answer to the next request.
