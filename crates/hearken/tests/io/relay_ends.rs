@@ -54,29 +54,36 @@ pub(crate) fn end<I: Io>(case: &Case<'_, I>) {
     }
 }
 
+/// A relay that was asked for just now; that waits; that has moved something; whose sink does not read.
+fn at_stage<I: Io>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
+    let mut hop = Hop::new(case);
+    if stage < 3 {
+        hop.outer.io.start(hop.sink);
+    }
+    hop.relay(ALL);
+    match stage {
+        0 => {}
+        1 => hop.settle(),
+        2 => {
+            hop.outer.send(hop.source, b"first");
+            hop.arrives(b"first");
+            hop.settle();
+        }
+        _ => {
+            for seed in 0..3 {
+                hop.outer.send_body(hop.source, Bytes::from(pattern(seed, LONG)));
+            }
+            hop.settle();
+        }
+    }
+    hop
+}
+
 /// A reset of either side ends it, at any point.
 pub(crate) fn reset<I: Io>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for of_the_source in [true, false] {
-            let mut hop = Hop::new(case);
-            if stage < 3 {
-                hop.outer.io.start(hop.sink);
-            }
-            hop.relay(ALL);
-            match stage {
-                0 => {}
-                1 => hop.settle(),
-                2 => {
-                    hop.outer.send(hop.source, b"first");
-                    hop.arrives(b"first");
-                }
-                _ => {
-                    for seed in 0..2 {
-                        hop.outer.send_body(hop.source, Bytes::from(pattern(seed, LONG)));
-                    }
-                    hop.settle();
-                }
-            }
+            let mut hop = at_stage(case, stage);
             if of_the_source {
                 hop.outer.io.abort(hop.source);
                 if stage == 3 {
@@ -113,26 +120,7 @@ pub(crate) fn reset<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn closed<I: Io>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for (the_source, abort) in [(true, false), (true, true), (false, false), (false, true)] {
-            let mut hop = Hop::new(case);
-            if stage < 3 {
-                hop.outer.io.start(hop.sink);
-            }
-            hop.relay(ALL);
-            match stage {
-                0 => {}
-                1 => hop.settle(),
-                2 => {
-                    hop.outer.send(hop.source, b"first");
-                    hop.arrives(b"first");
-                    hop.settle();
-                }
-                _ => {
-                    for seed in 0..3 {
-                        hop.outer.send_body(hop.source, Bytes::from(pattern(seed, LONG)));
-                    }
-                    hop.settle();
-                }
-            }
+            let mut hop = at_stage(case, stage);
             let on = if the_source { hop.from } else { hop.to };
             if abort {
                 hop.net.io.abort(on);
