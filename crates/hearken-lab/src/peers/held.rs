@@ -16,6 +16,8 @@ use crate::process::Guard;
 const PROXY_RATE: u64 = 2000;
 /// How often it is looked whether the server still works on them.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a server has to accept who says nothing; one that never does is waited for as long.
+const ACCEPTED: Duration = Duration::from_secs(5);
 
 /// What they do before they are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +96,19 @@ impl Held {
             Err(_) => self.count,
         }
     }
+}
+
+/// Whether the server has so many descriptors, or gets them soon: what connects is established before it
+/// is accepted, and on a busy machine long before.
+pub(super) fn has_descriptors(running: &Running, count: u64) -> Result<bool, LabError> {
+    let deadline = Instant::now() + ACCEPTED;
+    while running.tree.descriptors()? < count {
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(true)
 }
 
 /// Waits until the server has nothing to do: what connects is established before it is accepted.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use super::driver::{Drive, Driver};
-use super::held::{First, Held, settle};
+use super::held::{First, Held, has_descriptors, settle};
 use super::kind::Kind;
 use super::participant::{Ground, Participant, Running};
 use super::plan::Case;
@@ -110,6 +110,7 @@ impl Started {
         stop: &AtomicBool,
     ) -> Result<Started, LabError> {
         let running = participant.start(ground, stop)?;
+        let at_rest = running.tree.descriptors()?;
         // What the first requests have it allocate is no connection's.
         let drive = Drive::new(&running, &case.workload, batch)?;
         let warm_up = drive.workload.warm_up(batch);
@@ -118,11 +119,13 @@ impl Started {
             // So that those of the driver are not counted.
             settle(&running, stop)?;
         }
-        let (rss_start_bytes, open) = (running.tree.resident()?, running.tree.descriptors()?);
+        let rss_start_bytes = running.tree.resident()?;
         let most = participant.most_idle(case.idle, ground);
         let held = Held::open(ground, &running, most, first, stop)?;
+        // Who asked whether it is up may have been counted before.
+        let nearly_all = held.count - held.count / 10;
+        let has_all = has_descriptors(&running, at_rest + nearly_all)?;
         let rss_bytes = running.tree.resident()?;
-        let has_all = running.tree.descriptors()? >= open + held.count;
         Ok(Started { running, held, has_all, rss_start_bytes, rss_bytes })
     }
 
