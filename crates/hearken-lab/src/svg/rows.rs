@@ -7,8 +7,9 @@ use super::{Drawing, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
 use crate::units::{number, with_margin};
 
 const LEFT: f64 = 122.0;
-/// The values themselves stand right of it.
-const RIGHT: f64 = WIDTH - 118.0;
+/// The values themselves stand right of the axis: two, and so much more room for each that is more.
+const VALUES: f64 = 118.0;
+const VALUE: f64 = 64.0;
 const TOP: f64 = 52.0;
 const ROW: f64 = 26.0;
 const BELOW: f64 = 46.0;
@@ -53,7 +54,12 @@ impl Rows {
             Point { x: 0.0, y: mark.value, margin, hollow: false }
         };
         let points: Vec<Point> = marks().map(point).collect();
-        Scale::for_values(points.iter(), false, LEFT, RIGHT)
+        Scale::for_values(points.iter(), false, LEFT, self.right())
+    }
+
+    /// Where the axis ends.
+    fn right(&self) -> f64 {
+        WIDTH - VALUES - VALUE * self.kinds.len().clamp(2, 4).saturating_sub(2) as f64
     }
 
     /// Colour and marker of a kind: those that differ most come first.
@@ -70,7 +76,7 @@ impl Drawing for Rows {
     fn draw(&self) -> Markup {
         let scale = self.scale();
         let bottom = self.bottom();
-        let legend_step = (RIGHT - LEFT) / self.kinds.len().max(3) as f64;
+        let legend_step = (WIDTH - VALUES - LEFT) / self.kinds.len().max(3) as f64;
         html! {
             text.b x="8" y="18" { (self.title) @if scale.log { " (logarithmic)" } }
             @for (kind, name) in self.kinds.iter().enumerate() {
@@ -85,20 +91,20 @@ impl Drawing for Rows {
                 text x=(px(at)) y=(px(bottom + 20.0)) text-anchor="middle" { (label) }
             }
             @for (index, row) in self.rows.iter().enumerate() {
-                (draw_row(row, TOP + ROW * (index as f64 + 0.5), &scale))
+                (draw_row(row, TOP + ROW * (index as f64 + 0.5), &scale, self.right()))
             }
         }
     }
 }
 
-fn draw_row(row: &Row, middle: f64, scale: &Scale) -> Markup {
+fn draw_row(row: &Row, middle: f64, scale: &Scale, right: f64) -> Markup {
     let count = row.marks.len() as f64;
     let apart = APART.min((ROW - 8.0) / count.max(1.0));
     let aside = |kind: usize| (kind as f64 - (count - 1.0) / 2.0) * apart;
     let said: Vec<String> = row.marks.iter().flatten().map(|mark| number(mark.value)).collect();
     html! {
         text x=(LEFT - 10.0) y=(px(middle + 5.0)) text-anchor="end" { (row.name) }
-        line.g x1=(LEFT) x2=(RIGHT) y1=(px(middle)) y2=(px(middle)) {}
+        line.g x1=(LEFT) x2=(right) y1=(px(middle)) y2=(px(middle)) {}
         @for (kind, mark) in row.marks.iter().enumerate() {
             @if let Some(mark) = mark {
                 @let style = Rows::style(kind);
@@ -117,7 +123,7 @@ fn draw_row(row: &Row, middle: f64, scale: &Scale) -> Markup {
                 }
             }
         }
-        text.n x=(px(RIGHT + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
+        text.n x=(px(right + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
     }
 }
 
