@@ -9,11 +9,13 @@ mod load;
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tempfile::TempDir;
 
 use counting::Counting;
@@ -226,6 +228,40 @@ fn what_is_not_safe_is_not_done_twice() {
     assert!(tally.keys().all(|status| matches!(status, 200 | 502)), "{tally:?}");
     assert!(tally[&200] >= 200, "{tally:?}");
     check_counts(&server, &answers);
+}
+
+/// How many descriptors that thread of it has that has the most: a worker, which has its own.
+fn descriptors(process: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let tables = threads.map(|thread| thread.unwrap().path().join("fd"));
+    tables.map(|table| fs::read_dir(table).unwrap().count() as u64).max().unwrap()
+}
+
+/// Clients that are connected already are answered, by way of the few connections that there may be.
+#[test]
+fn a_proxy_without_descriptors_for_servers() {
+    const CLIENTS: usize = 16;
+    let server = Counting::start(ms(50), false);
+    let (proxy, addr) = proxy(&[&server.addr().to_string()], &["--queue-timeout", "60s"]);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(&addr).unwrap()).collect();
+    let ask = |client: &mut TcpStream| {
+        client.write_all(b"GET /0 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    };
+    let answer = |client: &mut TcpStream| {
+        client.set_read_timeout(Some(ms(20_000))).unwrap();
+        let mut status = [0; 12];
+        client.read_exact(&mut status).unwrap();
+        assert_eq!(status, *b"HTTP/1.1 200");
+    };
+    // The last one is accepted, so all are.
+    let (last, others) = clients.split_last_mut().unwrap();
+    ask(last);
+    answer(last);
+    let most = Some(descriptors(proxy.child.id()) + 2);
+    let limit = Rlimit { current: most, maximum: most };
+    prlimit(Some(Pid::from_child(&proxy.child)), Resource::Nofile, limit).unwrap();
+    others.iter_mut().for_each(ask);
+    others.iter_mut().for_each(answer);
 }
 
 #[test]

@@ -163,25 +163,33 @@ impl<I: Io> Worker<I> {
                 self.reach(id, request);
             }
             Pick::Full => {
-                let most = to.queue;
-                if self.queue.len() >= most && std::mem::take(&mut self.deserted) > 0 {
-                    let exchanges = &self.exchanges;
-                    self.queue.retain(|&(id, serial)| exchanges[id].waits_in_queue(serial));
-                }
-                if self.queue.len() < most {
-                    let exchange = &mut self.exchanges[id];
-                    exchange.stage = Stage::Queued;
-                    self.queue.push_back((id, exchange.serial));
-                    return self.arm(id);
-                }
-                self.figures().error(Error::QueueFull);
-                self.refuse(id, 503, "no server has room, and too many requests wait for one");
+                self.enqueue(id, "no server has room, and too many requests wait for one");
             }
             Pick::Down => {
                 self.figures().error(Error::NoServer);
                 self.refuse(id, 503, "no server is up");
             }
         }
+    }
+
+    /// Has a request wait until another has ended, if not too many do.
+    fn enqueue(&mut self, id: Id, why: &'static str) {
+        let most = match &self.to {
+            Destination::Servers(to) => to.queue,
+            Destination::Anywhere(_) => 0,
+        };
+        if self.queue.len() >= most && std::mem::take(&mut self.deserted) > 0 {
+            let exchanges = &self.exchanges;
+            self.queue.retain(|&(id, serial)| exchanges[id].waits_in_queue(serial));
+        }
+        if self.queue.len() < most {
+            let exchange = &mut self.exchanges[id];
+            exchange.stage = Stage::Queued;
+            self.queue.push_back((id, exchange.serial));
+            return self.arm(id);
+        }
+        self.figures().error(Error::QueueFull);
+        self.refuse(id, 503, why);
     }
 
     /// A server may have room for a request that waits.
@@ -267,8 +275,12 @@ impl<I: Io> Worker<I> {
                 self.io.set_deadline(token, Some(until));
             }
             Err(error) if hearken::limit::met(&error).is_some() => {
+                // It is the proxy that has no room: it is not the server's fault, nor a try.
                 self.figures().error(Error::Limit);
-                self.refuse(id, 503, "the proxy has no room for another connection to a server");
+                self.release(id, false, Ended::Cancelled);
+                let exchange = &mut self.exchanges[id];
+                exchange.tries = exchange.tries.saturating_sub(1);
+                self.enqueue(id, "there is no room for another connection to a server");
             }
             Err(error) => self.connect_failed(id, &error),
         }
