@@ -79,6 +79,24 @@ impl<'b> Target<'b> {
         Ok(Self::Absolute { scheme, authority, path, query })
     }
 
+    /// The host and the port of a form that names a server: `("[::1]", Some("80"))`. The port is `None`
+    /// where there is no colon, and may be empty in an absolute form.
+    ///
+    /// ```
+    /// use hearken_http::Target;
+    ///
+    /// let target = Target::Authority(b"example.org:443");
+    /// assert_eq!(target.host_and_port(), Some((&b"example.org"[..], Some(&b"443"[..]))));
+    /// ```
+    pub fn host_and_port(&self) -> Option<(&'b [u8], Option<&'b [u8]>)> {
+        match *self {
+            Self::Absolute { authority, .. } | Self::Authority(authority) => {
+                authority::split(authority)
+            }
+            Self::Origin { .. } | Self::Asterisk => None,
+        }
+    }
+
     /// The path and query of a form that has them: `("/p", Some("q"))`.
     ///
     /// The empty path of an absolute form is given as `/` (RFC 9110 section 4.2.3).

@@ -16,6 +16,7 @@
 //! | `log` | the access log |
 //! | [`site`] | a directory turned into answers, without sockets |
 
+mod clock;
 pub mod config;
 mod connection;
 mod door;

@@ -10,8 +10,8 @@ use hearken::Token;
 use hearken::io::{Body, Buffer, Io, Last, Outgoing, What};
 use hearken::timer::Time;
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::clock::unix_seconds;
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::door::Door;
@@ -557,10 +557,6 @@ fn give_last<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> b
     let last = io.send_last(on, bytes);
     flags.set(Flags::CLOSES, last == Last::Closes);
     last == Last::Done
-}
-
-fn unix_seconds() -> u64 {
-    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }
 
 /// Appends the answer to what was no request.

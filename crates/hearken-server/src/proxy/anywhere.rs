@@ -92,20 +92,18 @@ impl<I: Io> Worker<I> {
 
 /// The host and the port of the server that a request names.
 fn asked_for<'b>(request: &Request<'b>) -> Option<(&'b str, u16)> {
-    let (authority, default) = match request.target() {
-        Target::Authority(authority) => (authority, None),
-        Target::Absolute { scheme, authority, .. } if scheme.eq_ignore_ascii_case(b"http") => {
-            (authority, Some(80))
-        }
+    let target = request.target();
+    let default = match target {
+        Target::Authority(_) => None,
+        Target::Absolute { scheme, .. } if scheme.eq_ignore_ascii_case(b"http") => Some(80),
         _ => return None,
     };
-    let authority = std::str::from_utf8(authority).ok()?;
-    // A colon in brackets is part of an address.
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port),
-        _ => (authority, ""),
-    };
+    let (host, port) = target.host_and_port()?;
+    let host = std::str::from_utf8(host).ok()?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let port = if port.is_empty() { default? } else { port.parse().ok()? };
-    (!host.is_empty() && port > 0).then_some((host, port))
+    let port = match port {
+        None | Some([]) => default?,
+        Some(digits) => std::str::from_utf8(digits).ok()?.parse().ok()?,
+    };
+    (port > 0).then_some((host, port))
 }

@@ -190,9 +190,6 @@ bitflags::bitflags! {
         const FRESH = 32;
         /// Some of the body was passed on: it cannot be asked again.
         const UPLOADED = 128;
-        /// The end of the client's stream has been passed on, in a tunnel.
-        const CLIENT_DONE = 256;
-        const SERVER_DONE = 512;
         /// The client is told of the answer's end by that of the connection.
         const UNTIL_CLOSE = 1024;
         /// What went wrong counts against the server.
@@ -307,10 +304,7 @@ impl Exchanges {
         exchange.stage = Stage::Head;
         exchange.client = client;
         // One that is refused before its head is whole has no other times.
-        exchange.began = now;
-        exchange.reached = now;
-        exchange.asked = now;
-        exchange.answered = now;
+        exchange.begins(now);
         id
     }
 
@@ -356,6 +350,19 @@ impl std::ops::IndexMut<Id> for Exchanges {
 }
 
 impl Exchange {
+    /// Its times count from `now`, until more is known.
+    pub(super) fn begins(&mut self, now: Time) {
+        self.began = now;
+        self.reached = now;
+        self.asked = now;
+        self.answered = now;
+    }
+
+    /// A deadline at `at`, or when the whole must have ended, if that is sooner.
+    pub(super) fn within(&self, at: Time) -> Time {
+        self.until.map_or(at, |until| until.min(at))
+    }
+
     /// Whether the client has yet to send some of the body, and knows that it may.
     pub(super) fn waits_for_body(&self) -> bool {
         matches!(self.upload, Upload::Flowing(_)) && !self.facts.contains(Facts::EXPECTS)

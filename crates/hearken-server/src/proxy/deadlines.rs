@@ -28,14 +28,12 @@ impl<I: Io> Worker<I> {
     pub(super) fn arm(&mut self, id: Id) {
         let timeouts = &self.config.timeouts;
         let exchange = &self.exchanges[id];
-        let client = &self.connections[exchange.client.slot() as usize];
-        let server = exchange.server.map(|server| &self.connections[server.slot() as usize]);
-        let held_up = client.sends > 0;
-        let blocked = server.is_some_and(|server| server.sends > 0);
+        let held_up = self.is_behind(exchange.client);
+        let blocked = exchange.server.is_some_and(|server| self.is_behind(server));
         let waits_for_body = exchange.waits_for_body();
         // Nothing is told of what the kernel moves: both sides are looked at.
-        let spliced_up = client.flags.contains(Flags::RELAYED);
-        let spliced_down = server.is_some_and(|server| server.flags.contains(Flags::RELAYED));
+        let spliced_up = self.is_spliced(exchange.client);
+        let spliced_down = exchange.server.is_some_and(|server| self.is_spliced(server));
         let (of_client, of_server) = match exchange.stage {
             Stage::Free => return,
             Stage::Head => (Some(timeouts.head), None),
@@ -75,10 +73,9 @@ impl<I: Io> Worker<I> {
         let moved = self.has_moved(id);
         let excused = !moved && self.is_excused(on, id);
         let exchange = &self.exchanges[id];
-        let held_up = self.connections[on.slot() as usize].sends > 0;
+        let held_up = self.is_behind(on);
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let blocked =
-            exchange.server.is_some_and(|of| self.connections[of.slot() as usize].sends > 0);
+        let blocked = exchange.server.is_some_and(|server| self.is_behind(server));
         match exchange.stage {
             Stage::Head if exchange.received.is_empty() => self.drop_client(on, id),
             Stage::Head => {
@@ -118,9 +115,8 @@ impl<I: Io> Worker<I> {
         let exchange = &self.exchanges[id];
         let client = exchange.client;
         let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let sending = |on: Token| self.connections[on.slot() as usize].sends > 0;
-        let blocked = sending(server) || self.is_spliced(client);
-        let held_up = sending(client);
+        let blocked = self.is_behind(server) || self.is_spliced(client);
+        let held_up = self.is_behind(client);
         match exchange.stage {
             _ if overdue => self.is_overdue(id),
             Stage::Asked | Stage::Answering if moved => self.arm(id),
@@ -188,7 +184,6 @@ impl<I: Io> Worker<I> {
         let before = self.exchanges[id].delivered.replace(delivered);
         if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least) {
             self.figures().error(Error::ClientTimeout);
-            self.exchanges[id].how = "client-late";
             self.io.abort(on);
             self.cancel(id, "client-late");
         } else {

@@ -7,7 +7,8 @@ use hearken_http::{RequestParser, ResponseHead, Version, reason};
 
 use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
-use super::worker::{Worker, unix_seconds};
+use super::worker::Worker;
+use crate::clock::unix_seconds;
 use crate::log::End;
 
 impl<I: Io> Worker<I> {
@@ -99,10 +100,10 @@ impl<I: Io> Worker<I> {
             self.connection(client).flags.insert(Flags::CLOSE);
         }
         self.give_out(client);
-        if self.connection(client).sends == 0 {
-            self.finish(id);
-        } else {
+        if self.is_behind(client) {
             self.arm(id);
+        } else {
+            self.finish(id);
         }
     }
 

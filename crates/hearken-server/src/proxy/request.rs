@@ -5,7 +5,7 @@ use hearken::io::Io;
 use hearken_http::forward::{self, Relay};
 use hearken_http::{Body, Method, Reject, Request, RequestParser, Target};
 
-use super::connection::{Facts, Flags, Id, Kind, Stage, Upload, packed};
+use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
 use super::metrics::Error;
 use super::proxy_protocol::{self, Parsed};
 use super::splice::take;
@@ -94,8 +94,8 @@ impl<I: Io> Worker<I> {
             Ok(Parsed::Header { len, source, .. }) => {
                 self.exchanges[id].received.drain(..len);
                 self.connection(on).flags.remove(Flags::HEADER);
-                if let Some(source) = source {
-                    self.set_client(on, packed(Some(source.ip())));
+                if source.is_some() {
+                    self.set_client(on, source);
                 }
                 true
             }
@@ -114,10 +114,7 @@ impl<I: Io> Worker<I> {
         let stopping = self.grace_ends.is_some();
         let exchange = &mut self.exchanges[id];
         exchange.head.extend_from_slice(head);
-        exchange.began = now;
-        exchange.reached = now;
-        exchange.asked = now;
-        exchange.answered = now;
+        exchange.begins(now);
         exchange.kind = Kind::of(&request.method);
         exchange.version = request.version;
         exchange.until = if whole.is_zero() { None } else { Some(now + whole) };

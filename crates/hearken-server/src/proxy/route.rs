@@ -270,8 +270,7 @@ impl<I: Io> Worker<I> {
                 let exchange = &mut self.exchanges[id];
                 exchange.server = Some(token);
                 exchange.stage = Stage::Connecting;
-                let until = now + self.config.timeouts.connect;
-                let until = exchange.until.map_or(until, |whole| whole.min(until));
+                let until = exchange.within(now + self.config.timeouts.connect);
                 self.io.set_deadline(token, Some(until));
             }
             Err(error) if hearken::limit::met(&error).is_some() => {
@@ -338,8 +337,7 @@ impl<I: Io> Worker<I> {
         if matches!(exchange.upload, Upload::Done) {
             self.figures().bytes_sent_upstream.add(self.out.len() as u64);
             if self.give_out(server) {
-                let until = now + self.config.timeouts.response;
-                let until = self.exchanges[id].until.map_or(until, |whole| whole.min(until));
+                let until = self.exchanges[id].within(now + self.config.timeouts.response);
                 return self.io.set_deadline(server, Some(until));
             }
             return self.arm(id);
@@ -351,8 +349,7 @@ impl<I: Io> Worker<I> {
         let taken = self.give_out(server);
         if matches!(self.exchanges[id].upload, Upload::Flowing(_)) {
             if self.connection(client).flags.contains(Flags::ENDED) {
-                self.figures().error(Error::ClientLeft);
-                return self.cancel(id, "client-left");
+                return self.client_left(id);
             }
             if !self.splice_upload(id) && taken {
                 self.resume(client);

@@ -3,7 +3,7 @@
 use hearken::Token;
 use hearken::io::Io;
 
-use super::connection::{Facts, Flags, Id, Role, Stage};
+use super::connection::{Flags, Id, Stage};
 use super::worker::Worker;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -104,13 +104,8 @@ impl<I: Io> Worker<I> {
             connection.flags.insert(Flags::SHUT);
             self.io.shutdown(other);
         }
-        let done = match self.connection(on).role {
-            Role::Client => Facts::CLIENT_DONE,
-            _ => Facts::SERVER_DONE,
-        };
-        let facts = &mut self.exchanges[id].facts;
-        facts.insert(done);
-        if facts.contains(Facts::CLIENT_DONE | Facts::SERVER_DONE) {
+        // It was told of the other's end before.
+        if self.connection(on).flags.contains(Flags::SHUT) {
             self.cut(id, "done");
         } else {
             self.arm(id);

@@ -19,6 +19,7 @@ use super::connection::{Connection, Exchanges, Flags, Id, Role, Stage, Upload, p
 use super::idle::Idle;
 use super::metrics::{Error, Metrics};
 use super::route::Destination;
+use crate::clock::unix_seconds;
 use crate::door::Door;
 use crate::log::{AccessLog, Logged, Reopen};
 use crate::server::{self, Seat};
@@ -231,8 +232,7 @@ impl<I: Io> Worker<I> {
     fn on_accepted(&mut self, on: Token) {
         self.adopt(on, Role::Client);
         if self.tells_clients {
-            let addr = self.io.accepted_from().map(|addr| addr.ip());
-            self.set_client(on, packed(addr));
+            self.set_client(on, self.io.accepted_from());
         }
         if self.config.accept_proxy_protocol {
             self.connection(on).flags.insert(Flags::HEADER);
@@ -243,12 +243,13 @@ impl<I: Io> Worker<I> {
         self.io.start(on);
     }
 
-    pub(super) fn set_client(&mut self, on: Token, addr: [u8; 16]) {
+    /// Notes whom a client is.
+    pub(super) fn set_client(&mut self, on: Token, addr: Option<SocketAddr>) {
         let slot = on.slot() as usize;
         if slot >= self.clients.len() {
             self.clients.resize(slot + 1, [0; 16]);
         }
-        self.clients[slot] = addr;
+        self.clients[slot] = packed(addr.map(|addr| addr.ip()));
     }
 
     /// The address of a client; none if it is told to nobody.
@@ -297,6 +298,11 @@ impl<I: Io> Worker<I> {
         if let Some(server) = self.exchanges[id].server {
             self.resume(server);
         }
+    }
+
+    /// Whether it has yet to take some of what it was given.
+    pub(super) fn is_behind(&self, on: Token) -> bool {
+        self.connections[on.slot() as usize].sends > 0
     }
 
     /// Gives it `bytes`, and tells whether it has taken all.
@@ -398,10 +404,7 @@ impl<I: Io> Worker<I> {
         connection.flags.remove(Flags::RELAYED);
         connection.flags.insert(Flags::ENDED | Flags::BROKEN);
         match (connection.role, connection.exchange) {
-            (Role::Client, Some(id)) => {
-                self.figures().error(Error::ClientLeft);
-                self.cancel(id, "client-left");
-            }
+            (Role::Client, Some(id)) => self.client_left(id),
             (Role::Server, Some(id)) => self.server_broke(id, error),
             (Role::Vacant, _) => {}
             _ => self.close(on),
@@ -430,16 +433,18 @@ impl<I: Io> Worker<I> {
             Stage::Head => self.drop_client(on, id),
             Stage::Tunnel => self.tunnel_ended(on, id),
             Stage::Asked | Stage::Answering if matches!(exchange.upload, Upload::Flowing(_)) => {
-                self.figures().error(Error::ClientLeft);
-                self.cancel(id, "client-left");
+                self.client_left(id);
             }
             Stage::Delivering | Stage::Free => {}
-            _ if left => {
-                self.figures().error(Error::ClientLeft);
-                self.cancel(id, "client-left");
-            }
+            _ if left => self.client_left(id),
             _ => {}
         }
+    }
+
+    /// A client has left that has a request in flight.
+    pub(super) fn client_left(&mut self, id: Id) {
+        self.figures().error(Error::ClientLeft);
+        self.cancel(id, "client-left");
     }
 
     /// Closes a client that has asked for nothing yet.
@@ -462,8 +467,4 @@ impl<I: Io> Worker<I> {
         self.io.shutdown(on);
         self.io.set_deadline(on, Some(self.io.now() + LINGER));
     }
-}
-
-pub(super) fn unix_seconds() -> u64 {
-    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
 }
