@@ -23,6 +23,7 @@ pub(crate) struct Door {
     /// Accepting waits for one to leave.
     full: bool,
     shut: bool,
+    closed: bool,
     limits: Limits,
 }
 
@@ -43,7 +44,7 @@ impl Door {
         let listener = io.listen(seat.listen, &options)?;
         io.start(listener);
         let (max, limits) = (seat.share.connections, Limits::new(loops.on_limit));
-        Ok(Door { listener, open: 0, max, full: false, shut: false, limits })
+        Ok(Door { listener, open: 0, max, full: false, shut: false, closed: false, limits })
     }
 
     /// Where it is.
@@ -105,6 +106,12 @@ impl Door {
     /// Listens no more.
     pub(crate) fn close(&mut self, io: &mut impl Io) {
         self.shut();
+        self.closed = true;
         io.close(self.listener);
+    }
+
+    /// Whether all is taken in that had come before the end: who is idle now has asked for nothing.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
     }
 }

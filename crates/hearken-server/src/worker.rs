@@ -458,7 +458,7 @@ impl<I: Io> Worker<I> {
                 // What is missing will not come.
                 return self.close(on);
             }
-            if idle && self.grace_ends.is_some() {
+            if idle && self.door.is_closed() {
                 return self.linger(on);
             }
             if connection.flags.contains(Flags::STOPPED) {

@@ -17,10 +17,10 @@ impl<I: Io> Worker<I> {
         self.tell_of(id);
         let exchange = &mut self.exchanges[id];
         let client = exchange.client;
-        let stopping = self.grace_ends.is_some();
+        let last = self.door.is_closed() && exchange.received.is_empty();
         let connection = &mut self.connections[client.slot() as usize];
         let flags = connection.flags;
-        if flags.contains(Flags::CLOSE) || (stopping && exchange.received.is_empty()) {
+        if flags.contains(Flags::CLOSE) || last {
             let more = exchange.facts.contains(Facts::KEEP_CLIENT)
                 || !matches!(exchange.upload, Upload::Done)
                 || !exchange.received.is_empty()
