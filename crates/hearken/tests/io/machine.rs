@@ -4,6 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -228,8 +229,13 @@ fn descriptors() -> Vec<u64> {
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
     open.sort_unstable();
-    open.pop(); // That of the directory itself is the last, or else a gap is filled.
+    // That of the directory itself is closed by now.
+    open.retain(|descriptor| fs::read_link(format!("/proc/self/fd/{descriptor}")).is_ok());
     open
+}
+
+fn lowest_free_descriptor() -> u64 {
+    File::open("/dev/null").unwrap().as_raw_fd() as u64
 }
 
 fn limit_descriptors(limit: u64) {
@@ -247,8 +253,7 @@ pub(crate) fn descriptors_run_out<I: Io>(case: &Case<'_, I>) {
         net.io.stop(net.listener);
         let from: Vec<_> = (0..10).map(|_| net.io.connect(net.addr, None).unwrap()).collect();
         net.run("all are connected", |net| from.iter().all(|&on| net.seen(on).connected.is_some()));
-        let highest = *descriptors().last().unwrap();
-        limit_descriptors(highest + 1 + 3);
+        limit_descriptors(lowest_free_descriptor() + 3);
         for round in 1..3 {
             net.io.start(net.listener);
             net.run("the descriptors run out", |net| net.accept_failures.len() == round);
@@ -359,7 +364,7 @@ pub(crate) fn descriptors_of_relays<I: Io>(case: &Case<'_, I>) {
         for limited in [true, false] {
             let mut hop = Hop::new(case);
             if limited {
-                limit_descriptors(descriptors().last().unwrap() + 1);
+                limit_descriptors(lowest_free_descriptor());
             }
             hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
             hop.relay(bytes.len() as u64);
@@ -367,6 +372,10 @@ pub(crate) fn descriptors_of_relays<I: Io>(case: &Case<'_, I>) {
             assert_eq!(hop.end(), (bytes.len() as u64, Relayed::Most));
             hop.arrives(&bytes);
             limit_descriptors(before);
+            // A listener that looked meanwhile for another connection has stopped.
+            for net in [&mut hop.outer, &mut hop.net] {
+                net.io.start(net.listener);
+            }
             // Closed while the pipe is full: it is not the next one's.
             let mut most = 0;
             for round in 0..30 {
