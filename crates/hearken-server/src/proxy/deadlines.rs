@@ -70,7 +70,8 @@ impl<I: Io> Worker<I> {
     }
 
     fn client_is_late(&mut self, on: Token, id: Id) {
-        let moved = self.has_moved(id);
+        let by_kernel = self.is_answered_by_kernel(id);
+        let moved = !by_kernel && self.has_moved(id);
         let excused = !moved && self.is_excused(on, id);
         let exchange = &self.exchanges[id];
         let held_up = self.is_behind(on);
@@ -95,11 +96,7 @@ impl<I: Io> Worker<I> {
             Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
             Stage::Tunnel => self.cut(id, "idle"),
             Stage::Asked | Stage::Answering if excused => {}
-            _ if held_up => self.judge_rate(on, id),
-            Stage::Answering if exchange.server.is_some_and(|of| self.is_spliced(of)) => {
-                self.figures().error(Error::ClientTimeout);
-                self.cut(id, "client-late");
-            }
+            _ if held_up || by_kernel => self.judge_rate(on, id),
             Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
                 self.figures().error(Error::ClientTimeout);
                 self.give_up(id, 408, "the request's body took too long", "client-late");
@@ -119,6 +116,10 @@ impl<I: Io> Worker<I> {
         let held_up = self.is_behind(client);
         match exchange.stage {
             _ if overdue => self.is_overdue(id),
+            // The client's rate is measured meanwhile.
+            Stage::Answering if moved && self.is_answered_by_kernel(id) => {
+                self.allow(server, id, self.config.timeouts.response_body);
+            }
             Stage::Asked | Stage::Answering if moved => self.arm(id),
             Stage::Connecting => self.connect_timed_out(id),
             Stage::Asked | Stage::Answering if excused => {}
@@ -152,6 +153,11 @@ impl<I: Io> Worker<I> {
         let (up, down) = (self.is_spliced(exchange.client), self.is_spliced(server));
         // Who is sent to is to blame if it has not taken what it was sent; else who sends.
         let (excused, span) = match (late_is_client, up, down) {
+            // One of the two has to be.
+            (true, true, true) => {
+                let idle = self.io.undelivered(on) == 0;
+                (idle && self.io.undelivered(server) > 0, timeouts.send)
+            }
             (true, _, true) => (self.io.undelivered(on) == 0, timeouts.send),
             (true, true, _) => (self.io.undelivered(server) > 0, timeouts.body),
             (false, true, _) => (self.io.undelivered(on) == 0, timeouts.server_send),
@@ -159,10 +165,23 @@ impl<I: Io> Worker<I> {
             _ => return false,
         };
         if excused {
-            let until = self.io.now() + span;
-            self.io.set_deadline(on, Some(until));
+            self.allow(on, id, span);
         }
         excused
+    }
+
+    /// Gives one side of an exchange so much more time, within that of the whole.
+    fn allow(&mut self, on: Token, id: Id, span: Duration) {
+        let until = self.exchanges[id].within(self.io.now() + span);
+        self.io.set_deadline(on, Some(until));
+    }
+
+    /// Whether the kernel moves an answer to the client, and nothing else.
+    fn is_answered_by_kernel(&self, id: Id) -> bool {
+        let exchange = &self.exchanges[id];
+        exchange.stage == Stage::Answering
+            && exchange.server.is_some_and(|server| self.is_spliced(server))
+            && !self.is_spliced(exchange.client)
     }
 
     /// Whether the kernel moves on what the connection receives.

@@ -26,7 +26,7 @@ use crate::server::{self, Seat};
 
 /// How long a client that was told of the end may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
-/// How often the counters of the event mechanism are told.
+/// How often the counters of the event mechanism are told, and waiting requests try again.
 const TELL: Duration = Duration::from_millis(250);
 
 pub(super) struct Worker<I: Io> {
@@ -81,8 +81,10 @@ impl<I: Io> server::Worker for Worker<I> {
     }
 
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
-        // Once nothing happens any more, what was counted last is to be told.
-        let until = [until, self.busy.then_some(self.tell_at)].into_iter().flatten().min();
+        // Once nothing happens any more, what was counted last is to be told; and requests that wait
+        // may have a server that came back.
+        let ticks = self.busy || !self.queue.is_empty();
+        let until = [until, ticks.then_some(self.tell_at)].into_iter().flatten().min();
         if self.config.meter_waits {
             let before = clock_gettime(ClockId::ThreadCPUTime);
             self.io.wait(until)?;
@@ -98,6 +100,7 @@ impl<I: Io> server::Worker for Worker<I> {
         self.idle_until = now + self.config.timeouts.idle;
         if now >= self.tell_at {
             self.tell_counters();
+            self.serve_queue();
         }
         while let Some(completion) = self.io.next() {
             let on = completion.on;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::{ask, get, post, request};
+use crate::harness::admin::admin;
 use crate::harness::proxy::of;
 use crate::harness::{HANG, Notes, Origin, Way, eventually, ms};
 
@@ -64,6 +65,25 @@ pub(crate) fn waiting_for_too_long(way: &Way) {
     go.send(()).unwrap();
     assert_eq!(ask(&mut first, get("/3")).text(), "/3");
     assert_eq!(asked.take(), ["/1", "/3"]);
+}
+
+pub(crate) fn waiting_until_a_server_is_back(way: &Way) {
+    let (busy, go, asked) = held();
+    let back = Origin::answering(|_| "back".to_owned());
+    let proxy = way.proxy(&[busy.addr(), back.addr()], |config| {
+        of(config).max_requests = NonZeroUsize::new(1);
+        config.admin = Some(([127, 0, 0, 1], 0).into());
+    });
+    admin(&proxy, "POST", &format!("/upstreams/{}/drain", back.addr()));
+    let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
+    first.send(get("/1"));
+    eventually("it is asked", || asked.len() == 1);
+    second.send(get("/2"));
+    assert!(!second.hears(ms(50)));
+    admin(&proxy, "POST", &format!("/upstreams/{}/ready", back.addr()));
+    assert_eq!(second.answer().text(), "back");
+    go.send(()).unwrap();
+    assert_eq!(first.answer().text(), "/1");
 }
 
 pub(crate) fn a_queue_whose_clients_leave(way: &Way) {

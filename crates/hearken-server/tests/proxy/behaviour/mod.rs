@@ -41,6 +41,7 @@ tests! {
     limits:
         requests_at_a_time
         waiting_for_too_long
+        waiting_until_a_server_is_back
         bodies
         heads
         a_queue_whose_clients_leave;
@@ -51,6 +52,7 @@ tests! {
         connecting
         an_upload_that_nobody_takes
         a_download_that_nobody_takes
+        a_download_that_is_taken_too_slowly
         half_closed_clients_that_have_left;
     policy:
         in_turn_by_weight

@@ -149,6 +149,25 @@ pub(crate) fn a_download_that_nobody_takes(way: &Way) {
     drop(link);
 }
 
+pub(crate) fn a_download_that_is_taken_too_slowly(way: &Way) {
+    let origin = Origin::new(|mut peer| {
+        peer.request();
+        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        let block = vec![b'x'; 1 << 16];
+        while !peer.link.broken {
+            peer.link.send(&block);
+        }
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        config.timeouts.send = ms(300);
+        config.min_rate = 1 << 30;
+    });
+    let mut link = proxy.connect().receiving(4096);
+    link.send(get("/"));
+    // It takes some in every span, and too little.
+    assert_eq!(link.drain().1, End::Reset);
+}
+
 pub(crate) fn half_closed_clients_that_have_left(way: &Way) {
     let told = Notes::new();
     let tells = told.clone();
