@@ -63,7 +63,7 @@ fn main() {
         }
         head @ ("response" | "chunked") => {
             let bytes = if head == "chunked" { CHUNKED } else { RESPONSE };
-            let to = ResponseTo { version: Version::Http11, keep_alive: true };
+            let to = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
             let mut parser = ResponseParser::new();
             let Ok(Some(mut response)) = parser.parse(bytes, Method::Get, &limits) else { return };
             for _ in 0..times {

@@ -242,6 +242,7 @@ pub(crate) static NAMES: Lengths = Lengths::of(&[
     "if-unmodified-since",
     // What follows matters to intermediaries only.
     "te",
+    "proxy",
     "keep-alive",
     "http2-settings",
     "proxy-connection",

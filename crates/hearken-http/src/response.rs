@@ -35,6 +35,8 @@ pub struct Response<'b> {
     pub(crate) fields_at: u32,
     /// Whether the Connection field names others than those that are always of the connection only.
     pub(crate) nominates: bool,
+    /// Whether there is a Date field.
+    pub(crate) is_dated: bool,
 }
 
 impl<'b> Response<'b> {
@@ -132,6 +134,7 @@ fn parse_head<'b>(
         framing: Framing::default(),
         hop_span: HopSpan::default(),
         nominates: false,
+        is_dated: false,
     };
     let mut left = limits.fields;
     let mut rest = first;
@@ -152,7 +155,7 @@ fn parse_head<'b>(
             gathered.take(&field, rest.len());
         }
     };
-    let Gathered { options, framing, hop_span, nominates } = gathered;
+    let Gathered { options, framing, hop_span, nominates, is_dated } = gathered;
     if options.are_too_many() {
         return Err(Reject::bad("too many Connection options"));
     }
@@ -183,6 +186,7 @@ fn parse_head<'b>(
         bytes,
         fields_at: (bytes.len() - first.len()) as u32,
         nominates,
+        is_dated,
     }))
 }
 
@@ -192,6 +196,7 @@ struct Gathered<'b> {
     framing: Framing<'b>,
     hop_span: HopSpan,
     nominates: bool,
+    is_dated: bool,
 }
 
 impl<'b> Gathered<'b> {
@@ -200,6 +205,10 @@ impl<'b> Gathered<'b> {
     fn take(&mut self, field: &Field<'b>, after: usize) {
         let name = field.name();
         match name.len() {
+            4 if same_name(name, b"date") => {
+                self.is_dated = true;
+                return;
+            }
             10 if same_name(name, b"connection") => {
                 self.nominates |= self.options.add(field.value());
                 return self.hop_span.add_dropped(field.line.len(), after);
@@ -225,6 +234,7 @@ impl<'b> Gathered<'b> {
 
 /// The names that [`Gathered::take`] knows, and those it takes in for an intermediary.
 static NAMES: Lengths = Lengths::of(&[
+    "date",
     "connection",
     "content-length",
     "transfer-encoding",

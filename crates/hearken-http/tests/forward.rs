@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
 use hearken_http::{
-    Limits, Method, Request, RequestParser, Response, ResponseBody, ResponseParser, Version,
+    DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody, ResponseParser,
+    Version,
 };
 
 fn parsed(bytes: &[u8]) -> Request<'_> {
@@ -125,6 +126,13 @@ fn what_is_of_one_connection_is_dropped() {
     check_fields("A: b|Connection: x-a, C ,,close|X-A: 1|C: d|c: e|D: f", "A: b|D: f");
     check_fields("X-A: 1|A: b|Connection: x-a|Connection: c|C: d", "A: b");
     check_fields("X_A: 1|Connection: x-a", "X_A: 1");
+}
+
+#[test]
+fn what_programs_take_for_their_setting_is_dropped() {
+    for field in ["Proxy: http://evil.example/", "proxy:", "PROXY: a"] {
+        check_fields(&format!("A: b|{field}|Proxies: d"), "A: b|Proxies: d");
+    }
 }
 
 #[test]
@@ -405,7 +413,7 @@ fn forwarded() {
 fn passed(
     rules: &Rules,
     bytes: &str,
-    to: &ResponseTo,
+    to: &ResponseTo<'_>,
     method: Method<'_>,
 ) -> (String, ResponseBody) {
     let mut out = Vec::new();
@@ -413,8 +421,8 @@ fn passed(
     (String::from_utf8(out).unwrap(), body)
 }
 
-const TO_11: ResponseTo = ResponseTo { version: Version::Http11, keep_alive: true };
-const TO_10: ResponseTo = ResponseTo { version: Version::Http10, keep_alive: true };
+const TO_11: ResponseTo<'_> = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
+const TO_10: ResponseTo<'_> = ResponseTo { version: Version::Http10, keep_alive: true, date: None };
 
 #[test]
 fn status_lines_keep_their_reason() {
@@ -472,6 +480,28 @@ fn bodies_of_responses() {
     let (head, _) =
         passed(&plain(), "HTTP/1.1 200 x\r\nContent-Length: 1\r\n\r\n", &closing, Method::Get);
     assert_eq!(head, format!("HTTP/1.1 200 x\r\nContent-Length: 1\r\n{close}\r\n"));
+}
+
+#[test]
+fn responses_get_a_date() {
+    let now = DateCache::new(0);
+    let with = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+    for (fields, want) in [
+        ("A: b\r\n", Some("A: b\r\n")),
+        ("Date: then\r\n", None),
+        ("dAtE:\r\nA: b\r\n", None),
+        ("Data: b\r\nUpdate: c\r\n", Some("Data: b\r\nUpdate: c\r\n")),
+        // It is of that connection, it says.
+        ("Connection: date\r\nDate: then\r\n", Some("")),
+    ] {
+        let bytes = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\n");
+        let response = answered(bytes.as_bytes(), Method::Get);
+        assert_eq!(forward::needs_date(&response), want.is_some(), "{fields:?}");
+        let to = ResponseTo { date: want.map(|_| &now), ..TO_11 };
+        let (head, _) = passed(&plain(), &bytes, &to, Method::Get);
+        let (kept, with) = want.map_or((fields, ""), |kept| (kept, with));
+        assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{kept}Content-Length: 1\r\n{with}\r\n"));
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
 use hearken_http::{
-    Body, Limits, Method, Request, RequestParser, Response, ResponseBody, ResponseParser, Target,
-    Version,
+    Body, DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody,
+    ResponseParser, Target, Version,
 };
 use proptest::prelude::*;
 
@@ -25,8 +25,15 @@ const HOP_BY_HOP: [&str; 11] = [
     "http2-settings",
     "content-length",
 ];
-const OF_REQUESTS: [&str; 6] =
-    ["host", "expect", "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+const OF_REQUESTS: [&str; 7] = [
+    "host",
+    "expect",
+    "proxy",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+];
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -74,7 +81,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => spelled(&[
             "User-Agent", "Accept", "Cookie", "Via", "Trailer", "Set-Cookie", "Content-Type",
-            "If-None-Match", "Range", "X-A", "X-Forwarded-Port", "Upgrade-Insecure-Requests", "Server",
+            "If-None-Match", "Range", "X-A", "Date", "Proxy", "X-Forwarded-Port", "Upgrade-Insecure-Requests", "Server",
             "Content-Lengths", "Connections", "Sec-WebSocket-Protocol-And-More-Of-It",
         ]),
         2 => spelled(&[
@@ -351,6 +358,26 @@ proptest! {
     }
 
     #[test]
+    fn a_response_has_a_date(fields in fields()) {
+        let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\nbody").into_bytes();
+        let Some(came) = read_response(&bytes, Method::Get) else {
+            return Ok(());
+        };
+        let now = DateCache::new(0);
+        let date = forward::needs_date(&came).then_some(&now);
+        let rules = Rules::new("", Given::Replace, Given::Replace, true);
+        let mut out = Vec::new();
+        let to = ResponseTo { version: Version::Http11, keep_alive: true, date };
+        forward::response(&rules, &mut out, &came, &to);
+        let Some(went) = read_response(&out, Method::Get) else {
+            return Err(TestCaseError::fail("refused"));
+        };
+        let dates = values(&owned(went.fields()), "date");
+        prop_assert_eq!(date.is_some(), dates == [String::from_utf8_lossy(now.as_bytes())]);
+        prop_assert!(!dates.is_empty());
+    }
+
+    #[test]
     fn a_response_means_the_same(
         line in prop::sample::select(&[
             "HTTP/1.1 200 OK", "HTTP/1.1 200 OK", "HTTP/1.1 200 OK", "HTTP/1.1 404", "HTTP/1.0 200 OK",
@@ -368,7 +395,7 @@ proptest! {
         };
         let rules = Rules::new(via, Given::Replace, Given::Replace, true);
         let mut out = Vec::new();
-        let body = forward::response(&rules, &mut out, &came, &ResponseTo { version, keep_alive });
+        let body = forward::response(&rules, &mut out, &came, &ResponseTo { version, keep_alive, date: None });
         let shown = String::from_utf8_lossy(&out).into_owned();
         let Some(went) = read_response(&out, method) else {
             return Err(TestCaseError::fail(format!("refused: {shown:?}")));
@@ -409,7 +436,7 @@ proptest! {
             return Ok(());
         }
         let mut again = Vec::new();
-        let to = ResponseTo { version, keep_alive };
+        let to = ResponseTo { version, keep_alive, date: None };
         prop_assert_eq!(forward::response(&rules, &mut again, &went, &to), body);
         prop_assert_eq!(String::from_utf8_lossy(&again), shown);
     }

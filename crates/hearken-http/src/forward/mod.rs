@@ -36,7 +36,7 @@ mod trailer;
 
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
-pub use response::{ResponseTo, interim, response, switching};
+pub use response::{ResponseTo, interim, needs_date, response, switching};
 
 use crate::class::{self, TOKEN};
 use crate::version::Version;

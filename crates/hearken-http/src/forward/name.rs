@@ -20,6 +20,8 @@ pub(super) enum Name {
     XForwardedFor,
     XForwardedHost,
     XForwardedProto,
+    /// What nobody means and CGI makes `HTTP_PROXY` of, which programs obey.
+    Proxy,
     /// What a request and a response never have: one of those of one connection, or that frame a message,
     /// with `_` for `-`.
     Alias,
@@ -48,6 +50,7 @@ fn exactly(name: &[u8]) -> Name {
     match name.len() {
         2 if name.eq_ignore_ascii_case(b"te") => Name::Te,
         4 if same_name(name, b"host") => Name::Host,
+        5 if same_name(name, b"proxy") => Name::Proxy,
         6 if same_name(name, b"expect") => Name::Expect,
         7 if same_name(name, b"upgrade") => Name::Upgrade,
         9 if same_name(name, b"forwarded") => Name::Forwarded,

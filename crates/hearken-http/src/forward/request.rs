@@ -127,7 +127,7 @@ fn request_with_care(
         };
         match name {
             Name::Other => !is_nominated(),
-            Name::HopByHop | Name::Host | Name::Expect => false,
+            Name::HopByHop | Name::Host | Name::Expect | Name::Proxy => false,
             Name::Length if is_canonical_length(field.line) => true,
             Name::Length => {
                 found.length = Some(trim(field.value()));

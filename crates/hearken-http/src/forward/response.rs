@@ -5,6 +5,7 @@ use super::lines::{self, Nominated};
 use super::name::{Name, name};
 use super::request::{CHUNKED, CLOSE, content_length};
 use crate::class::trim;
+use crate::date::DateCache;
 use crate::framing::{ResponseBody, is_canonical_length};
 use crate::head;
 use crate::response::Response;
@@ -12,11 +13,20 @@ use crate::version::Version;
 
 /// Whom a response goes to.
 #[derive(Debug, Clone, Copy)]
-pub struct ResponseTo {
+pub struct ResponseTo<'a> {
     /// The version that the client speaks.
     pub version: Version,
     /// Whether the connection to the client is to be kept open.
     pub keep_alive: bool,
+    /// When the response came, if it [needs a Date field](needs_date).
+    pub date: Option<&'a DateCache>,
+}
+
+/// Whether a final response has no Date field to be passed on: an intermediary with a clock gives it one
+/// (RFC 9110 section 6.6.1).
+#[inline]
+pub fn needs_date(response: &Response<'_>) -> bool {
+    !response.is_dated || response.nominates && Nominated::of(response.fields()).has(b"date")
 }
 
 /// Appends the head of a final response as it is passed on; returns how its body is to be delimited.
@@ -28,7 +38,7 @@ pub fn response(
     rules: &Rules,
     out: &mut Vec<u8>,
     response: &Response<'_>,
-    to: &ResponseTo,
+    to: &ResponseTo<'_>,
 ) -> ResponseBody {
     let body = match (response.body, to.version) {
         (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http11) => {
@@ -53,6 +63,10 @@ pub fn response(
         lines::copy_rest(out, head, 0);
     } else {
         lines::copy_around(out, head, 0, span.within(response.bytes.len()));
+    }
+    if let Some(date) = to.date {
+        out.extend_from_slice(b"\r\nDate: ");
+        out.extend_from_slice(date.as_bytes());
     }
     if body == ResponseBody::Chunked {
         out.extend_from_slice(CHUNKED);

@@ -12,6 +12,7 @@ use super::connection::{Facts, Flags, Id, Route, Stage, Upload};
 use super::metrics::Error;
 use super::splice::take;
 use super::worker::Worker;
+use crate::clock::unix_seconds;
 
 /// How many interim responses there may be to a request.
 const INTERIMS: u16 = 100;
@@ -97,7 +98,11 @@ impl<I: Io> Worker<I> {
         // Where the request is not whole yet, what follows it on the connection may never come.
         let whole = matches!(exchange.upload, Upload::Done);
         let keep_alive = exchange.facts.contains(Facts::KEEP_CLIENT) && whole && !stopping;
-        let to = ResponseTo { version: exchange.version, keep_alive };
+        let date = forward::needs_date(response).then(|| {
+            self.date.update(unix_seconds());
+            &self.date
+        });
+        let to = ResponseTo { version: exchange.version, keep_alive, date };
         let framing = forward::response(&self.rules, &mut self.out, response, &to);
         let until_close = framing == ResponseBody::UntilClose;
         exchange.facts.set(Facts::UNTIL_CLOSE, until_close);

@@ -1,6 +1,9 @@
 //! What becomes of fields on their way.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use hearken_http::forward::Given;
+use hearken_http::parse_http_date;
 
 use super::{ask, get, request};
 use crate::harness::wire::Message;
@@ -43,6 +46,22 @@ pub(crate) fn of_one_connection(way: &Way) {
     assert_eq!(seen.field("x-passed").as_deref(), Some("1"));
     assert_eq!(seen.field("user-agent").as_deref(), Some("it"));
     assert!(!seen.names("x-mine") && !seen.names("x-passed-not"), "{seen:?}");
+}
+
+pub(crate) fn when_it_came(way: &Way) {
+    let (origin, _) = noting("");
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let date = ask(&mut proxy.connect(), get("/")).field("date").unwrap();
+    let told = parse_http_date(date.as_bytes()).unwrap();
+    assert!(told.abs_diff(now()) < 60, "{date}");
+    let (origin, _) = noting("Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let date = ask(&mut proxy.connect(), get("/")).field("date");
+    assert_eq!(date.as_deref(), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 const ABOUT: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\

@@ -65,6 +65,7 @@ tests! {
         left_out_after_failures;
     fields:
         of_one_connection
+        when_it_came
         about_the_client
         about_the_client_otherwise
         the_host
