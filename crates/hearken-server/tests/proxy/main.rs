@@ -61,7 +61,7 @@ fn of_way(way: &Way) -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         tests.into_iter().map(|(name, test)| trial(way, name, test)).collect();
     if way.is_usual() {
-        // Hours, on a small machine.
+        // 83,747 cases: minutes.
         let whole = trial(way, "matrix::whole", |way| matrix::run(way, matrix::Extent::Whole));
         trials.push(whole.with_ignored_flag(true));
     }
