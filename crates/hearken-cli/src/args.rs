@@ -86,7 +86,7 @@ pub(crate) struct ServeArgs {
     /// For the next request on a connection
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
     pub(crate) idle_timeout: Duration,
-    /// Bytes per second below which a client that is being sent to is cut off; 0 for no limit
+    /// Bytes per second below which a client that is being sent to is cut off; 0: who takes nothing is
     #[arg(long, value_name = "RATE", default_value = "256")]
     pub(crate) min_rate: u64,
     /// For requests in flight to end after SIGTERM

@@ -19,8 +19,8 @@ pub struct Config {
     pub loops: Loops,
     /// How long it waits for what.
     pub timeouts: Timeouts,
-    /// The rate, in bytes per second, below which a client that is being sent to is cut off; 0
-    /// for no such limit.
+    /// The rate, in bytes per second, below which a client that is being sent to is cut off: if 0,
+    /// one that takes nothing for [`Timeouts::send`].
     pub min_rate: u64,
     /// How large a request's head may be.
     pub limits: hearken_http::Limits,

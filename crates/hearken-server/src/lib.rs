@@ -23,6 +23,7 @@ mod door;
 pub mod limit;
 mod log;
 pub mod proxy;
+mod rate;
 pub mod server;
 mod share;
 pub mod site;

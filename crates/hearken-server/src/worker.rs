@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::door::Door;
 use crate::log::{AccessLog, Reopen};
+use crate::rate::is_too_slow;
 use crate::server::{self, Seat};
 use crate::site::Site;
 
@@ -523,15 +524,13 @@ impl<I: Io> Worker<I> {
             }
             Phase::Sending => {
                 let delivered = self.io.delivered(on);
-                let span = self.config.timeouts.send.as_millis();
-                let least = u128::from(self.config.min_rate) * span / 1000;
-                let before = connection.pending().delivered.replace(delivered);
-                if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least)
-                {
+                let span = self.config.timeouts.send;
+                let before = &mut connection.pending().delivered;
+                if is_too_slow(before, delivered, self.config.min_rate, span) {
                     self.io.abort(on);
                     self.close(on);
                 } else {
-                    self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.send));
+                    self.io.set_deadline(on, Some(self.io.now() + span));
                 }
             }
             Phase::Lingering => self.close(on),

@@ -156,7 +156,7 @@ pub(crate) struct BalanceArgs {
 #[derive(Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
-    /// Bytes per second below which a client that is being sent to is cut off; 0 for no limit
+    /// Bytes per second below which a client that is being sent to is cut off; 0: who takes nothing is
     #[arg(long, value_name = "RATE", default_value = "256", value_parser = size)]
     pub(crate) min_rate: u64,
     /// The head of a request or of a response, 1k to 1M (431, 502)

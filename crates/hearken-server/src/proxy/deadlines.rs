@@ -8,6 +8,7 @@ use hearken::io::Io;
 use super::connection::{Flags, Id, Role, Stage};
 use super::metrics::Error;
 use super::worker::Worker;
+use crate::rate::is_too_slow;
 
 impl<I: Io> Worker<I> {
     pub(super) fn on_deadline(&mut self, on: Token) {
@@ -198,10 +199,8 @@ impl<I: Io> Worker<I> {
     /// Looks at how fast a client takes what it is sent.
     fn judge_rate(&mut self, on: Token, id: Id) {
         let delivered = self.io.delivered(on);
-        let span = self.config.timeouts.send.as_millis();
-        let least = u128::from(self.config.min_rate) * span / 1000;
-        let before = self.exchanges[id].delivered.replace(delivered);
-        if before.is_some_and(|before| u128::from(delivered.saturating_sub(before)) < least) {
+        let before = &mut self.exchanges[id].delivered;
+        if is_too_slow(before, delivered, self.config.min_rate, self.config.timeouts.send) {
             self.figures().error(Error::ClientTimeout);
             self.io.abort(on);
             self.cancel(id, "client-late");

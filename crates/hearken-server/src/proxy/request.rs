@@ -214,16 +214,11 @@ impl<I: Io> Worker<I> {
             Ok(taken) => taken,
             Err(reject) => return self.reject(id, reject),
         };
-        exchange.uploaded += used as u64;
-        exchange.facts.insert(Facts::UPLOADED);
-        if relay.is_done() {
-            exchange.upload = Upload::Done;
-            exchange.received.extend_from_slice(&bytes[used..]);
-        }
+        // What follows the body is the next request's.
+        exchange.received.extend_from_slice(&bytes[used..]);
         let more = !exchange.received.is_empty();
-        let figures = self.figures();
-        figures.bytes_received_client.add(used as u64);
-        figures.bytes_sent_upstream.add(if plain { used } else { self.out.len() } as u64);
+        self.uploaded(id, used);
+        self.figures().bytes_sent_upstream.add(if plain { used } else { self.out.len() } as u64);
         let done = if plain { self.give(server, &bytes[..used]) } else { self.give_out(server) };
         if !self.splice_upload(id) {
             if done && !more { self.resume(on) } else { self.hold(on) }
@@ -243,12 +238,7 @@ impl<I: Io> Worker<I> {
         match relay.pass(&exchange.received, &mut self.out) {
             Ok(used) => {
                 exchange.received.drain(..used);
-                exchange.uploaded += used as u64;
-                exchange.facts.insert(Facts::UPLOADED);
-                if relay.is_done() {
-                    exchange.upload = Upload::Done;
-                }
-                self.figures().bytes_received_client.add(used as u64);
+                self.uploaded(id, used);
                 true
             }
             Err(reject) => {
@@ -257,5 +247,18 @@ impl<I: Io> Worker<I> {
                 false
             }
         }
+    }
+
+    /// So many bytes of a request's body are on their way.
+    fn uploaded(&mut self, id: Id, count: usize) {
+        let exchange = &mut self.exchanges[id];
+        exchange.uploaded += count as u64;
+        exchange.facts.insert(Facts::UPLOADED);
+        if let Upload::Flowing(relay) = &exchange.upload
+            && relay.is_done()
+        {
+            exchange.upload = Upload::Done;
+        }
+        self.figures().bytes_received_client.add(count as u64);
     }
 }

@@ -84,19 +84,21 @@ fn trickle(client: &mut Client, bytes: &[u8]) {
     panic!("never refused");
 }
 
-/// Both at a time, as both take theirs.
+/// All at a time, as each takes theirs.
 pub(crate) fn rates(way: &Way) {
     thread::scope(|scope| {
-        scope.spawn(|| who_does_not_read_is_cut(way));
+        for min_rate in [0, 100_000] {
+            scope.spawn(move || who_does_not_read_is_cut(way, min_rate));
+        }
         scope.spawn(|| who_reads_slowly_is_not(way));
     });
 }
 
-fn who_does_not_read_is_cut(way: &Way) {
+fn who_does_not_read_is_cut(way: &Way, min_rate: u64) {
     let site = Site::with_huge();
     let server = way.serve(&site, |config| {
         config.timeouts.send = PATIENCE;
-        config.min_rate = 100_000;
+        config.min_rate = min_rate;
     });
     let since = Instant::now();
     let mut client = server.connect();
