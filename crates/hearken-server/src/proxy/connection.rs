@@ -288,6 +288,8 @@ pub(super) struct Exchanges {
 
 /// Memory of an exchange that is kept for the next one, at most.
 const KEPT: usize = 4096;
+/// How much of what a client has sent is kept for later, but for what comes with the last receive.
+const AHEAD: usize = 16 * 1024;
 
 impl Exchanges {
     /// One for that client.
@@ -371,6 +373,13 @@ impl Exchange {
     /// Whether it is that one, and still in the queue.
     pub(super) fn waits_in_queue(&self, serial: u32) -> bool {
         self.serial == serial && self.stage == Stage::Queued
+    }
+
+    /// Whether enough is kept of what the client has sent for later. Up to here it is received from, as that
+    /// tells when it leaves.
+    #[inline]
+    pub(super) fn is_far_ahead(&self) -> bool {
+        self.received.len() >= AHEAD
     }
 
     /// Whether it can be asked again, which is done once: nobody can tell that it was asked before.

@@ -132,7 +132,7 @@ impl<I: Io> Worker<I> {
                     return self.reject(id, reject);
                 }
             }
-        } else if !exchange.received.is_empty() {
+        } else if exchange.is_far_ahead() {
             // The next request waits until this one is answered.
             self.hold(on);
         }
@@ -197,7 +197,9 @@ impl<I: Io> Worker<I> {
             // For later: the body of a request that is not asked yet, or the next request.
             _ => {
                 exchange.received.extend_from_slice(bytes);
-                self.hold(on);
+                if exchange.is_far_ahead() {
+                    self.hold(on);
+                }
             }
         }
     }
@@ -216,12 +218,12 @@ impl<I: Io> Worker<I> {
         };
         // What follows the body is the next request's.
         exchange.received.extend_from_slice(&bytes[used..]);
-        let more = !exchange.received.is_empty();
+        let far_ahead = exchange.is_far_ahead();
         self.uploaded(id, used);
         self.figures().bytes_sent_upstream.add(if plain { used } else { self.out.len() } as u64);
         let done = if plain { self.give(server, &bytes[..used]) } else { self.give_out(server) };
         if !self.splice_upload(id) {
-            if done && !more { self.resume(on) } else { self.hold(on) }
+            if done && !far_ahead { self.resume(on) } else { self.hold(on) }
         }
         self.arm(id);
     }

@@ -168,6 +168,32 @@ pub(crate) fn a_download_that_is_taken_too_slowly(way: &Way) {
     assert_eq!(link.drain().1, End::Reset);
 }
 
+pub(crate) fn clients_that_have_left_with_more_to_ask(way: &Way) {
+    const SOME: usize = 200_000;
+    let told = Notes::new();
+    let tells = told.clone();
+    let origin = Origin::new(move |mut peer| {
+        let Some(request) = peer.request() else { return };
+        if request.target() == "/some" {
+            peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+            peer.link.send(vec![b'x'; SOME]);
+        }
+        tells.add("asked");
+        peer.link.drain();
+        tells.add("left");
+    });
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    for (target, some) in [("/none", 0), ("/some", SOME)] {
+        let mut link = proxy.connect();
+        link.send(get(target).repeat(2));
+        eventually("it is asked", || told.len() == 1);
+        link.raw(some);
+        link.reset();
+        eventually("the server is told", || told.len() == 2);
+        told.take();
+    }
+}
+
 pub(crate) fn half_closed_clients_that_have_left(way: &Way) {
     let told = Notes::new();
     let tells = told.clone();
