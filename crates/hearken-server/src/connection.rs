@@ -58,8 +58,8 @@ pub(crate) struct Pending {
     pub(crate) parser: RequestParser,
     /// The body being discarded, and the length of the head before it.
     pub(crate) body: Option<(BodyReader, usize)>,
-    /// What was delivered when the rate was last looked at.
-    pub(crate) delivered: Option<u64>,
+    /// What is to be delivered when the rate is looked at next.
+    pub(crate) due: Option<u64>,
     /// Bytes discarded while lingering.
     pub(crate) discarded: usize,
 }

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::door::Door;
 use crate::log::{AccessLog, Reopen};
-use crate::rate::is_too_slow;
+use crate::rate::{is_too_slow, least};
 use crate::server::{self, Seat};
 use crate::site::Site;
 
@@ -216,8 +216,8 @@ impl<I: Io> Worker<I> {
     fn go_on(&mut self, on: Token, new: bool) {
         let connection = &mut self.connections[on.slot() as usize];
         let Some(mut pending) = connection.pending.take() else { return };
-        let Pending { bytes, parser, delivered, .. } = &mut *pending;
-        *delivered = None;
+        let Pending { bytes, parser, due, .. } = &mut *pending;
+        *due = None;
         let used = self.answer(on, bytes, parser);
         if used < bytes.len() {
             bytes.drain(..used);
@@ -525,8 +525,8 @@ impl<I: Io> Worker<I> {
             Phase::Sending => {
                 let delivered = self.io.delivered(on);
                 let span = self.config.timeouts.send;
-                let before = &mut connection.pending().delivered;
-                if is_too_slow(before, delivered, self.config.min_rate, span) {
+                let least = least(self.config.min_rate, span);
+                if is_too_slow(&mut connection.pending().due, delivered, least) {
                     self.io.abort(on);
                     self.close(on);
                 } else {

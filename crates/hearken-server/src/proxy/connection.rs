@@ -162,8 +162,8 @@ pub(super) struct Exchange {
     pub(super) downloaded: u64,
     /// How many bytes the kernel had moved when that was looked at.
     pub(super) moved: u64,
-    /// What the client had taken when its rate was last looked at.
-    pub(super) delivered: Option<u64>,
+    /// What the client is to have taken when its rate is looked at next.
+    pub(super) due: Option<u64>,
     /// How it ended, for the log.
     pub(super) how: &'static str,
     /// Where it may be connected to, for a forward proxy, the next one first.
@@ -271,7 +271,7 @@ impl Exchange {
             uploaded: 0,
             downloaded: 0,
             moved: 0,
-            delivered: None,
+            due: None,
             how: "done",
             addresses: Vec::new(),
             serial: 0,
@@ -418,7 +418,7 @@ impl Exchange {
         self.uploaded = 0;
         self.downloaded = 0;
         self.moved = 0;
-        self.delivered = None;
+        self.due = None;
         self.how = "done";
         self.addresses.clear();
     }

@@ -8,7 +8,7 @@ use hearken::io::Io;
 use super::connection::{Flags, Id, Role, Stage};
 use super::metrics::Error;
 use super::worker::Worker;
-use crate::rate::is_too_slow;
+use crate::rate::{is_too_slow, least};
 
 impl<I: Io> Worker<I> {
     pub(super) fn on_deadline(&mut self, on: Token) {
@@ -166,6 +166,9 @@ impl<I: Io> Worker<I> {
             _ => return false,
         };
         if excused {
+            if late_is_client {
+                self.exchanges[id].due = None;
+            }
             self.allow(on, id, span);
         }
         excused
@@ -199,8 +202,11 @@ impl<I: Io> Worker<I> {
     /// Looks at how fast a client takes what it is sent.
     fn judge_rate(&mut self, on: Token, id: Id) {
         let delivered = self.io.delivered(on);
-        let before = &mut self.exchanges[id].delivered;
-        if is_too_slow(before, delivered, self.config.min_rate, self.config.timeouts.send) {
+        // Where it has no backlog it may be the server that is slow, and what is on its way takes a while.
+        let has_backlog = self.is_behind(on) || self.io.relay_is_blocked(on);
+        let min_rate = if has_backlog { self.config.min_rate } else { 0 };
+        let least = least(min_rate, self.config.timeouts.send);
+        if is_too_slow(&mut self.exchanges[id].due, delivered, least) {
             self.figures().error(Error::ClientTimeout);
             self.io.abort(on);
             self.cancel(id, "client-late");

@@ -364,7 +364,7 @@ impl<I: Io> Worker<I> {
             (Stage::Delivering, _) => self.finish(id),
             (Stage::Tunnel, _) => self.tunnel_taken(on, id),
             (Stage::Asked | Stage::Answering, Role::Client) => {
-                self.exchanges[id].delivered = None;
+                self.exchanges[id].due = None;
                 self.resume_server(id);
                 self.arm(id);
             }

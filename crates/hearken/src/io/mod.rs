@@ -296,6 +296,12 @@ pub trait Io {
         0
     }
 
+    /// Whether the relay to `to` waits for its transport to have room.
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        let _ = to;
+        false
+    }
+
     /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that
     /// is not completed yet fails: to have it delivered, await its [`What::Sent`].
     fn shutdown(&mut self, on: Token);

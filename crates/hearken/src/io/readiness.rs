@@ -282,6 +282,11 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.registry.get(from).map_or(0, |_| self.relays.moved(from))
     }
 
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.registry.get(to).is_some()
+            && self.sockets[to.slot() as usize].state.contains(State::ROOM)
+    }
+
     fn shutdown(&mut self, on: Token) {
         sockets::shutdown(self.registry.get(on));
     }

@@ -421,6 +421,10 @@ impl Io for UringIo {
         self.sockets.fd(from).map_or(0, |_| self.relays.moved(from))
     }
 
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.sockets.is_fed_in_vain(to)
+    }
+
     fn shutdown(&mut self, on: Token) {
         sockets::shutdown(self.sockets.fd(on));
     }

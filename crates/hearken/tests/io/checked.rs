@@ -236,6 +236,10 @@ impl<I: Io> Io for Checked<I> {
         self.io.relayed(from)
     }
 
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.io.relay_is_blocked(to)
+    }
+
     fn shutdown(&mut self, on: Token) {
         self.io.shutdown(on);
     }

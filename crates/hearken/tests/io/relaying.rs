@@ -60,6 +60,7 @@ pub(crate) fn slow_sink<I: Io>(case: &Case<'_, I>) {
         hop.net.sleeps(case);
         assert_eq!(hop.net.io.relayed(hop.from), moved);
         assert!(hop.net.io.undelivered(hop.to) > 0, "it is not waited for?");
+        assert!(hop.net.io.relay_is_blocked(hop.to) && !hop.net.io.relay_is_blocked(hop.from));
         let mut pieces = Random(7);
         let began = Instant::now();
         while hop.outer.seen(hop.sink).received.len() < bytes.len() {
@@ -75,6 +76,7 @@ pub(crate) fn slow_sink<I: Io>(case: &Case<'_, I>) {
         assert!(hop.outer.seen(hop.sink).received == bytes);
         assert_eq!(hop.net.io.relayed(hop.from), 0);
         hop.run("all is acknowledged", |hop| hop.net.io.undelivered(hop.to) == 0);
+        assert!(!hop.net.io.relay_is_blocked(hop.to));
     }
 }
 

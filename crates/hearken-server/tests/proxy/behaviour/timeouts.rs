@@ -1,11 +1,12 @@
 //! What is waited for, and for how long.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 use hearken_server::proxy::config::HalfClose;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{ask, get, request};
 use crate::harness::proxy::of;
@@ -166,6 +167,33 @@ pub(crate) fn a_download_that_is_taken_too_slowly(way: &Way) {
     link.send(get("/"));
     // It takes some in every span, and too little.
     assert_eq!(link.drain().1, End::Reset);
+}
+
+pub(crate) fn a_download_that_comes_slowly(way: &Way) {
+    const SOME: usize = 100_000;
+    let (done, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let origin = Origin::new(move |mut peer| {
+        peer.request();
+        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        peer.link.send(vec![b'x'; SOME]);
+        let _ = ended.lock().unwrap().recv_timeout(HANG);
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        config.timeouts.send = ms(1000);
+        config.min_rate = 1 << 30;
+    });
+    let mut stream = TcpStream::connect(proxy.addr()).unwrap();
+    sockopt::set_socket_recv_buffer_size(&stream, 4096).unwrap();
+    stream.write_all(get("/").as_bytes()).unwrap();
+    // There is always some that it has not taken, and never so much that more has to wait.
+    let since = Instant::now();
+    while since.elapsed() < ms(2300) {
+        let read = stream.read(&mut [0; 1024]);
+        assert!(matches!(read, Ok(1..)), "{read:?} after {:?}", since.elapsed());
+        std::thread::sleep(ms(40));
+    }
+    drop(done);
 }
 
 pub(crate) fn clients_that_have_left_with_more_to_ask(way: &Way) {

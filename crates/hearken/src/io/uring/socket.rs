@@ -123,6 +123,12 @@ impl Sockets {
         socket.fd.as_ref().filter(|_| open).map(AsFd::as_fd)
     }
 
+    /// Whether a relay waits for room there.
+    pub(super) fn is_fed_in_vain(&self, on: Token) -> bool {
+        self.fd(on).is_some()
+            && self.slots[on.slot() as usize].state.contains(State::FED | State::ROOM)
+    }
+
     /// How much is known to have been taken for sending.
     pub(super) fn sent(&self, on: Token) -> u64 {
         self.slots.get(on.slot() as usize).map_or(0, |socket| socket.sent)
