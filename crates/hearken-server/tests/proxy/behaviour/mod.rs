@@ -54,6 +54,7 @@ tests! {
         a_download_that_nobody_takes
         a_download_that_is_taken_too_slowly
         a_download_that_comes_slowly
+        both_ways_at_once
         clients_that_have_left_with_more_to_ask
         half_closed_clients_that_have_left;
     policy:

@@ -196,6 +196,26 @@ pub(crate) fn a_download_that_comes_slowly(way: &Way) {
     drop(done);
 }
 
+pub(crate) fn both_ways_at_once(way: &Way) {
+    const SOME: usize = 200_000;
+    let origin = Origin::new(|mut peer| {
+        peer.head();
+        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        peer.link.send(vec![b'x'; SOME]);
+        peer.link.drain();
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| {
+        let timeouts = &mut config.timeouts;
+        (timeouts.send, timeouts.body) = (ms(300), ms(300));
+        (timeouts.server_send, timeouts.response_body) = (ms(300), ms(300));
+    });
+    let mut link = proxy.connect();
+    link.send(request("PUT", "/", "Content-Length: 1000000000\r\n\r\n"));
+    link.send(vec![b'x'; SOME]);
+    // Each has what there was, and owes the rest.
+    assert!(matches!(link.drain().1, End::Closed | End::Reset));
+}
+
 pub(crate) fn clients_that_have_left_with_more_to_ask(way: &Way) {
     const SOME: usize = 200_000;
     let told = Notes::new();
