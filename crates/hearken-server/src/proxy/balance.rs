@@ -255,6 +255,12 @@ impl Balancer {
         Pick::Server(server as usize)
     }
 
+    /// Whether a request may as well go to another of those that get some; by hash it belongs to one.
+    pub fn has_another(&self, server: usize) -> bool {
+        self.chooser.policy != Policy::Hash
+            && self.active.members.iter().any(|&other| other as usize != server)
+    }
+
     /// Whether it has room, and nothing is known against it.
     pub fn has_room(&self, server: usize) -> bool {
         let fit = |server| {

@@ -392,6 +392,13 @@ impl<I: Io> Worker<I> {
             if raced {
                 exchange.facts.insert(Facts::FRESH);
                 exchange.tries = exchange.tries.saturating_sub(1);
+                // Or it is ending, and would close the next connection, too: it may still accept some.
+                if let (Some(Route::Server(server)), Destination::Servers(to)) =
+                    (exchange.route, &self.to)
+                    && to.balancer.has_another(server)
+                {
+                    exchange.tried.insert(server);
+                }
                 self.release(id, false, Ended::Cancelled);
                 return self.try_again(id);
             }

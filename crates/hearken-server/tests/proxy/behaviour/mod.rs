@@ -37,6 +37,8 @@ tests! {
         refused_and_tried_elsewhere
         nobody_listens
         closed_and_tried_elsewhere
+        closed_by_a_server_that_is_ending
+        closed_and_tried_where_it_belongs
         at_a_socket_in_the_file_system;
     limits:
         requests_at_a_time

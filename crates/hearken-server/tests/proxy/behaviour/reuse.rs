@@ -1,11 +1,11 @@
 //! Connections to servers: kept, raced, and tried again.
 
 use std::net::TcpListener;
-use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
+use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstream, To, Upstreams};
 
 use super::{ask, get, post, request};
 use crate::harness::proxy::of;
@@ -237,6 +237,43 @@ pub(crate) fn closed_and_tried_elsewhere(way: &Way) {
     let failed = answers.iter().filter(|&&status| status == 502).count();
     assert_eq!(seen.take().len(), failed, "{answers:?}: each is asked once");
     assert_eq!(done.take().len(), answers.len() - failed, "{answers:?}: each is asked once");
+}
+
+/// A server that is ending may close its connections before it stops to accept.
+pub(crate) fn closed_by_a_server_that_is_ending(way: &Way) {
+    let ending = Arc::new(AtomicBool::new(false));
+    let ends = ending.clone();
+    let first = Origin::new(move |mut peer| {
+        while peer.request().is_some() && !ends.load(Ordering::SeqCst) {
+            peer.answer("first");
+        }
+    });
+    let second = Origin::answering(|_| "second".to_owned());
+    let proxy = way.proxy(&[first.addr(), second.addr()], |config| {
+        // So that it would be its turn again.
+        of(config).servers[0].weight = NonZeroU16::new(100).unwrap();
+        of(config).passive = None;
+    });
+    let mut link = proxy.connect();
+    assert_eq!(ask(&mut link, get("/")).text(), "first");
+    ending.store(true, Ordering::SeqCst);
+    assert_eq!(ask(&mut link, get("/")).text(), "second");
+}
+
+/// Where requests belong to a server, they are not taken to another for a connection that was closed.
+pub(crate) fn closed_and_tried_where_it_belongs(way: &Way) {
+    let origins = [(); 2].map(|()| {
+        let notes = Notes::new();
+        (closing_at_the_second(&notes), notes)
+    });
+    let addrs = [origins[0].0.addr(), origins[1].0.addr()];
+    let proxy = way.proxy(&addrs, |config| of(config).policy = Balance::Hash(HashKey::Target));
+    let mut link = proxy.connect();
+    for _ in 0..4 {
+        assert_eq!(ask(&mut link, get("/")).text(), "/");
+    }
+    let asked = origins.map(|(_, notes)| notes.len());
+    assert!(asked.contains(&0), "{asked:?}");
 }
 
 pub(crate) fn at_a_socket_in_the_file_system(way: &Way) {
