@@ -172,7 +172,7 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Has a request wait until another has ended, if not too many do.
+    /// Has a request wait until there is room, if not too many do.
     fn enqueue(&mut self, id: Id, why: &'static str) {
         let most = match &self.to {
             Destination::Servers(to) => to.queue,
@@ -184,9 +184,13 @@ impl<I: Io> Worker<I> {
         }
         if self.queue.len() < most {
             let exchange = &mut self.exchanges[id];
-            exchange.stage = Stage::Queued;
             self.queue.push_back((id, exchange.serial));
-            return self.arm(id);
+            // One that waits already has no more time than it had.
+            if exchange.stage != Stage::Queued {
+                exchange.stage = Stage::Queued;
+                self.arm(id);
+            }
+            return;
         }
         self.figures().error(Error::QueueFull);
         self.refuse(id, 503, why);

@@ -52,14 +52,15 @@ pub(crate) fn waiting_for_too_long(way: &Way) {
     let (origin, go, asked) = held();
     let proxy = way.proxy(&[origin.addr()], |config| {
         of(config).max_requests = NonZeroUsize::new(1);
-        config.timeouts.queue = ms(200);
+        // Longer than it takes until it is looked again whether there is room.
+        config.timeouts.queue = ms(600);
     });
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
     first.send(get("/1"));
     eventually("it is asked", || asked.len() == 1);
     let since = Instant::now();
     assert_eq!(ask(&mut second, post("/2", "body")).status(), 503);
-    assert!(since.elapsed() >= ms(150), "after {:?}", since.elapsed());
+    assert!(since.elapsed() >= ms(550), "after {:?}", since.elapsed());
     go.send(()).unwrap();
     assert_eq!(first.answer().text(), "/1");
     go.send(()).unwrap();
