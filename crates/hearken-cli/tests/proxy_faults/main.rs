@@ -54,6 +54,15 @@ fn serve_at(dir: &Path, addr: &str) -> Running {
     }
 }
 
+/// Kills the server at this address, and starts another there, while there is load.
+fn restart(server: &mut Running, dir: &Path, addr: &str, load: &Load) {
+    load.wait_for(100);
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    load.wait_for(100);
+    *server = serve_at(dir, addr);
+}
+
 /// A proxy to these servers.
 fn proxy(to: &[&str], more: &[&str]) -> (Running, String) {
     let mut args = vec!["proxy", "--listen", "127.0.0.1:0"];
@@ -80,11 +89,7 @@ fn one_of_two_servers_is_restarted() {
     let (_proxy, addr) = proxy(&[&to[0], &to[1]], &["--passive", "3/200ms"]);
     let load = Load::start(&addr, 8, Plan::Get);
     for _ in 0..4 {
-        load.wait_for(100);
-        first.child.kill().unwrap();
-        first.child.wait().unwrap();
-        load.wait_for(100);
-        first = serve_at(dir.path(), &to[0]);
+        restart(&mut first, dir.path(), &to[0], &load);
     }
     load.wait_for(100);
     let answers = load.end();
@@ -102,11 +107,7 @@ fn the_only_server_is_restarted() {
     let (_proxy, addr) = proxy(&[&to], &["--passive", "off"]);
     let load = Load::start(&addr, 8, Plan::Get);
     for _ in 0..3 {
-        load.wait_for(100);
-        server.child.kill().unwrap();
-        server.child.wait().unwrap();
-        load.wait_for(100);
-        server = serve_at(dir.path(), &to);
+        restart(&mut server, dir.path(), &to, &load);
     }
     // All that are asked from now on are answered.
     let recovered = Instant::now();

@@ -397,9 +397,9 @@ impl<I: Io> Worker<I> {
                 exchange.facts.insert(Facts::FRESH);
                 exchange.tries = exchange.tries.saturating_sub(1);
                 // Or it is ending, and would close the next connection, too: it may still accept some.
-                if let (Some(Route::Server(server)), Destination::Servers(to)) =
-                    (exchange.route, &self.to)
-                    && to.balancer.has_another(server)
+                if let (Some(Route::Server(server)), Some(balancer)) =
+                    (exchange.route, self.to.balancer())
+                    && balancer.has_another(server)
                 {
                     exchange.tried.insert(server);
                 }

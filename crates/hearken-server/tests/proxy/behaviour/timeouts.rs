@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{ask, get, request};
 use crate::harness::proxy::of;
-use crate::harness::{End, HANG, Notes, Origin, Way, eventually, ms};
+use crate::harness::{End, HANG, Notes, Origin, Peer, Way, eventually, ms};
 
 pub(crate) fn as_a_whole(way: &Way) {
     let origin = Origin::new(|mut peer| {
@@ -127,12 +127,18 @@ pub(crate) fn an_upload_that_nobody_takes(way: &Way) {
     drop(done);
 }
 
+/// Begins an answer that is very long, with `some` of it.
+fn begin_answer(peer: &mut Peer, some: usize) {
+    peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    peer.link.send(vec![b'x'; some]);
+}
+
 pub(crate) fn a_download_that_nobody_takes(way: &Way) {
     let told = Notes::new();
     let tells = told.clone();
     let origin = Origin::new(move |mut peer| {
         peer.request();
-        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        begin_answer(&mut peer, 0);
         let block = vec![b'x'; 1 << 16];
         while !peer.link.broken {
             peer.link.send(&block);
@@ -153,7 +159,7 @@ pub(crate) fn a_download_that_nobody_takes(way: &Way) {
 pub(crate) fn a_download_that_is_taken_too_slowly(way: &Way) {
     let origin = Origin::new(|mut peer| {
         peer.request();
-        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+        begin_answer(&mut peer, 0);
         let block = vec![b'x'; 1 << 16];
         while !peer.link.broken {
             peer.link.send(&block);
@@ -175,8 +181,7 @@ pub(crate) fn a_download_that_comes_slowly(way: &Way) {
     let ended = Mutex::new(ended);
     let origin = Origin::new(move |mut peer| {
         peer.request();
-        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
-        peer.link.send(vec![b'x'; SOME]);
+        begin_answer(&mut peer, SOME);
         let _ = ended.lock().unwrap().recv_timeout(HANG);
     });
     let proxy = way.proxy(&[origin.addr()], |config| {
@@ -200,8 +205,7 @@ pub(crate) fn both_ways_at_once(way: &Way) {
     const SOME: usize = 200_000;
     let origin = Origin::new(|mut peer| {
         peer.head();
-        peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
-        peer.link.send(vec![b'x'; SOME]);
+        begin_answer(&mut peer, SOME);
         peer.link.drain();
     });
     let proxy = way.proxy(&[origin.addr()], |config| {
@@ -223,8 +227,7 @@ pub(crate) fn clients_that_have_left_with_more_to_ask(way: &Way) {
     let origin = Origin::new(move |mut peer| {
         let Some(request) = peer.request() else { return };
         if request.target() == "/some" {
-            peer.link.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
-            peer.link.send(vec![b'x'; SOME]);
+            begin_answer(&mut peer, SOME);
         }
         tells.add("asked");
         peer.link.drain();
