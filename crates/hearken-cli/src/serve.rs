@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hearken::mechanism::bpf::{Programs, drop_privileges};
 use hearken::mechanism::{self, AUTO, SelectError};
-use hearken_server::proxy::metrics::Metrics;
-use hearken_server::site::SiteConfig;
+use hearken_server::runtime::metrics::Metrics;
+use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, Server, Timeouts};
 
 use crate::args::ServeArgs;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hearken::io::readiness::{InterestPolicy, Order, Policy};
 
-use crate::limit::LimitMet;
-use crate::site::SiteConfig;
+use crate::runtime::limit_reached::LimitMet;
+use crate::static_files::SiteConfig;
 
 /// A server's settings.
 #[derive(Clone, Debug)]

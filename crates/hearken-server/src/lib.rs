@@ -7,28 +7,23 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`config`] | what can be set, and its defaults |
-//! | [`server`] | starting, stopping, and the worker threads |
+//! | [`runtime::server`] | starting, stopping, and the worker threads |
 //! | `worker` | one event loop: accepting, deadlines, limits |
 //! | `connection` | what a connection is doing |
-//! | `door` | a worker's listening socket: who is let in, and when nobody is |
-//! | `share` | what a worker may have of what the process has |
-//! | [`limit`] | what keeps a worker from accepting |
-//! | `log` | the access log |
-//! | [`site`] | a directory turned into answers, without sockets |
+//! | `runtime::acceptor` | a worker's listening socket: who is let in, and when nobody is |
+//! | `runtime::limits` | what a worker may have of what the process has |
+//! | [`runtime::limit_reached`] | what keeps a worker from accepting |
+//! | `runtime::access_log` | the access log |
+//! | [`static_files`] | a directory turned into answers, without sockets |
 
-mod clock;
+pub mod admin;
 pub mod config;
 mod connection;
-mod door;
-pub mod limit;
-mod log;
 pub mod proxy;
-mod rate;
-pub mod server;
-mod share;
-pub mod site;
+pub mod runtime;
+pub mod static_files;
 mod worker;
 
 pub use config::{Config, Loops, Timeouts};
-pub use limit::LimitMet;
-pub use server::{Server, StartError, start};
+pub use runtime::limit_reached::LimitMet;
+pub use runtime::server::{Server, StartError, start};

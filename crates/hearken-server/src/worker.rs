@@ -11,14 +11,14 @@ use hearken::io::{Body, Buffer, Io, Last, Outgoing, What};
 use hearken::timer::Time;
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 
-use crate::clock::unix_seconds;
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
-use crate::door::Door;
-use crate::log::{AccessLog, Reopen};
-use crate::rate::{is_too_slow, least};
-use crate::server::{self, Seat};
-use crate::site::Site;
+use crate::runtime::acceptor::Door;
+use crate::runtime::access_log::{AccessLog, Reopen};
+use crate::runtime::clock::unix_seconds;
+use crate::runtime::rate::{is_too_slow, least};
+use crate::runtime::server::{self, Seat};
+use crate::static_files::Site;
 
 /// How long, and for how many bytes, a connection that was refused may go on sending.
 const LINGER: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use hearken_server::site::SiteConfig;
+use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, Loops, StartError, start};
 use tempfile::TempDir;
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hearken_server::proxy::admin::{self, Admin, NoSuch, What};
-use hearken_server::proxy::metrics::{Metrics, UpstreamFigures};
+use hearken_server::admin::{self, Admin, NoSuch, What};
 use hearken_server::proxy::servers::Order;
+use hearken_server::runtime::metrics::{Metrics, UpstreamFigures};
 use serde_json::{Value, json};
 
 type Orders = Arc<Mutex<Vec<(String, Order)>>>;

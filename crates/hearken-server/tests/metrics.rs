@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use hearken_server::proxy::metrics::{Error, Metrics, UpstreamFigures};
+use hearken_server::runtime::metrics::{Error, Metrics, UpstreamFigures};
 use proptest::prelude::*;
 
 /// A sample: its name, its labels, its value.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hearken_server::proxy::config::ProxyProtocol;
-use hearken_server::proxy::proxy_protocol::{MOST, Parsed, parse, write};
+use hearken_server::runtime::proxy_protocol::{MOST, Parsed, parse, write};
 use proptest::prelude::*;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";

@@ -6,10 +6,10 @@ use hearken::io::Io;
 use hearken_http::{Request, Target};
 
 use super::connection::{Id, Kind, Route, Stage};
-use super::metrics::Error;
 use super::resolver::Asked;
 use super::route::Destination;
 use super::worker::Worker;
+use crate::runtime::metrics::Error;
 
 /// How many addresses of a name are tried.
 const ADDRESSES: usize = 4;

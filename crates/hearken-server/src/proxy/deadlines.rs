@@ -6,9 +6,9 @@ use hearken::Token;
 use hearken::io::Io;
 
 use super::connection::{Flags, Id, Role, Stage};
-use super::metrics::Error;
 use super::worker::Worker;
-use crate::rate::{is_too_slow, least};
+use crate::runtime::metrics::Error;
+use crate::runtime::rate::{is_too_slow, least};
 
 impl<I: Io> Worker<I> {
     pub(super) fn on_deadline(&mut self, on: Token) {

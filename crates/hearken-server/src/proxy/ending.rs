@@ -8,8 +8,8 @@ use hearken_http::{RequestParser, ResponseHead, Version, reason};
 use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
 use super::worker::Worker;
-use crate::clock::unix_seconds;
-use crate::log::End;
+use crate::runtime::access_log::End;
+use crate::runtime::clock::unix_seconds;
 
 impl<I: Io> Worker<I> {
     /// The client has been sent all of the answer.

@@ -1,7 +1,6 @@
 //! The HTTP proxy.
 
 pub mod access;
-pub mod admin;
 mod anywhere;
 pub mod balance;
 pub mod config;
@@ -10,8 +9,6 @@ mod deadlines;
 mod ending;
 pub mod health;
 mod idle;
-pub mod metrics;
-pub mod proxy_protocol;
 mod request;
 pub mod resolver;
 mod response;

@@ -6,10 +6,10 @@ use hearken_http::forward::{self, Relay};
 use hearken_http::{Body, Method, Reject, Request, RequestParser, Target};
 
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
-use super::metrics::Error;
-use super::proxy_protocol::{self, Parsed};
 use super::splice::take;
 use super::worker::Worker;
+use crate::runtime::metrics::Error;
+use crate::runtime::proxy_protocol::{self, Parsed};
 
 impl<I: Io> Worker<I> {
     /// A client that was idle has sent something.

@@ -9,10 +9,10 @@ use hearken_http::{Response, ResponseBody, Version};
 
 use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Route, Stage, Upload};
-use super::metrics::Error;
 use super::splice::take;
 use super::worker::Worker;
-use crate::clock::unix_seconds;
+use crate::runtime::clock::unix_seconds;
+use crate::runtime::metrics::Error;
 
 /// How many interim responses there may be to a request.
 const INTERIMS: u16 = 100;

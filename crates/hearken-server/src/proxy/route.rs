@@ -14,12 +14,12 @@ use super::balance::{Balancer, Ended, Pick, Where};
 use super::config::{Balance, Config, HashKey, ProxyProtocol, To};
 use super::connection::{Exchange, Facts, Flags, Id, Kind, Role, Route, Stage, Upload};
 use super::idle::Idle;
-use super::metrics::Error;
-use super::proxy_protocol;
 use super::resolver::Lookups;
 use super::servers::Servers;
 use super::worker::Worker;
-use crate::server::Seat;
+use crate::runtime::metrics::Error;
+use crate::runtime::proxy_protocol;
+use crate::runtime::server::Seat;
 
 /// What is told of a server that closed a connection without an answer.
 const LEFT: &str = "it closed before it answered";

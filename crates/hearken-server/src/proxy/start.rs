@@ -10,16 +10,16 @@ use std::time::Duration;
 use hearken::io::Io;
 use hearken::timer::Time;
 
-use super::admin::{self, Admin, NoSuch};
 use super::config::{Config, To, Upstreams};
 use super::health::Checker;
-use super::metrics::{Metrics, UpstreamFigures};
 use super::resolver::{Lookups, Resolver};
 use super::route::Destination;
 use super::servers::{Servers, State};
 use super::worker;
-use crate::log::AccessLog;
-use crate::server::{self, Seat, Server, Service, StartError, launch};
+use crate::admin::{self, Admin, NoSuch};
+use crate::runtime::access_log::AccessLog;
+use crate::runtime::metrics::{Metrics, UpstreamFigures};
+use crate::runtime::server::{self, Seat, Server, Service, StartError, launch};
 
 /// For how long, at most, it waits for the servers' names before it starts.
 const FIRST_ROUND: Duration = Duration::from_secs(2);

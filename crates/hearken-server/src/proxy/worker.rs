@@ -17,12 +17,12 @@ use rustix::time::{ClockId, clock_gettime};
 use super::config::{Config, HalfClose};
 use super::connection::{Connection, Exchanges, Flags, Id, Role, Stage, Upload, packed};
 use super::idle::Idle;
-use super::metrics::{Error, Metrics};
 use super::route::Destination;
-use crate::clock::unix_seconds;
-use crate::door::Door;
-use crate::log::{AccessLog, Logged, Reopen};
-use crate::server::{self, Seat};
+use crate::runtime::acceptor::Door;
+use crate::runtime::access_log::{AccessLog, Logged, Reopen};
+use crate::runtime::clock::unix_seconds;
+use crate::runtime::metrics::{Error, Metrics};
+use crate::runtime::server::{self, Seat};
 
 /// How long a client that was told of the end may go on sending.
 const LINGER: Duration = Duration::from_secs(2);
@@ -260,7 +260,7 @@ impl<I: Io> Worker<I> {
         self.clients.get(on.slot() as usize).copied().and_then(super::connection::unpacked)
     }
 
-    pub(super) fn figures(&self) -> &super::metrics::Worker {
+    pub(super) fn figures(&self) -> &crate::runtime::metrics::Worker {
         &self.metrics.workers[self.index]
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use hearken::io::find;
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken::mechanism::Open;
-use hearken_server::site::SiteConfig;
+use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, Loops, Server, start};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;

@@ -12,7 +12,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::config::ProxyProtocol;
+use crate::proxy::config::ProxyProtocol;
 
 /// The longest header of version 2 that is taken, in bytes.
 pub const MOST: usize = 4096;
@@ -42,7 +42,7 @@ pub enum Parsed {
 /// Reads the header that `bytes` begins with, of either version.
 ///
 /// ```
-/// use hearken_server::proxy::proxy_protocol::{Parsed, parse};
+/// use hearken_server::runtime::proxy_protocol::{Parsed, parse};
 ///
 /// let bytes = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\nGET / HTTP/1.1\r\n";
 /// assert_eq!(parse(&bytes[..20]), Ok(Parsed::More));

@@ -16,11 +16,11 @@ use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::{Config, Loops};
-use crate::log::{AccessLog, Reopen};
 use crate::proxy::Beside;
-use crate::proxy::metrics::Metrics;
-use crate::share::Share;
-use crate::site::Site;
+use crate::runtime::access_log::{AccessLog, Reopen};
+use crate::runtime::limits::Share;
+use crate::runtime::metrics::Metrics;
+use crate::static_files::Site;
 use crate::worker;
 
 /// Why a server did not start.
@@ -424,7 +424,7 @@ struct Static(Config);
 impl Service for Static {
     fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError> {
         let Static(config) = self;
-        let site = crate::site::SiteConfig {
+        let site = crate::static_files::SiteConfig {
             open_files: seat.share.open_files.min(config.site.open_files),
             ..config.site.clone()
         };

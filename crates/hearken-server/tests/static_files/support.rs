@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hearken::io::Body;
 use hearken_http::{DateCache, Limits, RequestParser, ResponseParser};
-use hearken_server::site::{Site, SiteConfig};
+use hearken_server::static_files::{Site, SiteConfig};
 use tempfile::TempDir;
 
 pub(crate) const SECRET: &str = "the secret outside";

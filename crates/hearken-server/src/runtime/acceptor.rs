@@ -8,8 +8,8 @@ use hearken::Token;
 use hearken::io::{Io, ListenOptions};
 
 use crate::config::Loops;
-use crate::limit::Limits;
-use crate::server::Seat;
+use crate::runtime::limit_reached::Limits;
+use crate::runtime::server::Seat;
 
 /// How long after it ran out of descriptors it tries again, if none was freed before.
 const RETRY: Duration = Duration::from_millis(100);

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hearken_http::{Body, DateCache, Method, Reject, Request, ResponseHead};
 
 use super::What;
-use crate::log::json;
-use crate::proxy::metrics::{CONTENT_TYPE, UpstreamFigures};
 use crate::proxy::servers::Order;
+use crate::runtime::access_log::json;
+use crate::runtime::metrics::{CONTENT_TYPE, UpstreamFigures};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 
 use hearken::io::Body;
 use hearken_http::{DateCache, Limits, RequestParser};
-use hearken_server::site::{Answer, Site, SiteConfig};
+use hearken_server::static_files::{Answer, Site, SiteConfig};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn get(site: &mut Site, name: &str) -> (Answer<'static>, String) {

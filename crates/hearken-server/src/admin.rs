@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::metrics::UpstreamFigures;
-use super::servers::Order;
+use crate::proxy::servers::Order;
+use crate::runtime::metrics::UpstreamFigures;
 use connection::Connection;
 
 /// How many connections there may be at a time.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hearken_server::site::{Site, SiteConfig};
+use hearken_server::static_files::{Site, SiteConfig};
 
 use crate::support::Place;
 
