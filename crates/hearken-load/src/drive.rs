@@ -184,9 +184,9 @@ impl<I: Io> Drive<I> {
             }
         }
         while let Some(completion) = self.io.next() {
-            if self.active.owns(completion.on) {
+            if self.active.owns(completion.token) {
                 self.active.complete(&mut self.io, completion);
-            } else if self.idlers.owns(completion.on) {
+            } else if self.idlers.owns(completion.token) {
                 self.idlers.complete(&mut self.io, completion);
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Completion, Io, What};
+use hearken::io::{Completion, CompletionKind, Io};
 use hearken::timer::Time;
 
 use crate::channel::{Channel, Handshake, Scratch};
@@ -141,14 +141,14 @@ impl Idlers {
     }
 
     /// Something has happened to one of the connections.
-    pub(crate) fn complete(&mut self, io: &mut impl Io, what: Completion) {
-        let Completion { on, what } = what;
+    pub(crate) fn complete(&mut self, io: &mut impl Io, completion: Completion) {
+        let Completion { token: on, kind } = completion;
         let connection = &mut self.connections[on.slot() as usize];
-        match what {
-            What::Connected(Ok(())) if self.target.is_itself(io, on) => {
+        match kind {
+            CompletionKind::Connected(Ok(())) if self.target.is_itself(io, on) => {
                 self.lose(io, on, Why::Text("nobody listens at its port"));
             }
-            What::Connected(Ok(())) => {
+            CompletionKind::Connected(Ok(())) => {
                 io.start(on);
                 if connection.channel.is_tls() {
                     connection.channel.flush(io, on, &mut self.scratch);
@@ -156,7 +156,7 @@ impl Idlers {
                     self.is_made(io, on);
                 }
             }
-            What::Received(bytes) => {
+            CompletionKind::Received(bytes) => {
                 self.bytes.received += bytes.len() as u64;
                 if connection.channel.is_tls() {
                     self.under_tls(io, on, &bytes);
@@ -164,24 +164,20 @@ impl Idlers {
                     self.hear(io, on, &bytes);
                 }
             }
-            What::Connected(Err(error)) => self.lose(io, on, Why::Error(&error)),
-            What::Sent(Err(error)) | What::ReceiveFailed(error) => {
+            CompletionKind::Connected(Err(error)) => self.lose(io, on, Why::Error(&error)),
+            CompletionKind::Sent(Err(error)) | CompletionKind::ReceiveFailed(error) => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
                 self.lose(io, on, Why::Error(&error));
             }
-            What::End => {
+            CompletionKind::End => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
                 self.lose(io, on, Why::Text("the server closes it"));
             }
-            What::Deadline if connection.held.is_some() && connection.reply.is_none() => {
+            CompletionKind::Deadline if connection.held.is_some() && connection.reply.is_none() => {
                 self.ask(io, on);
             }
-            What::Deadline => self.lose(io, on, Why::Text("it took too long")),
-            What::Sent(Ok(()))
-            | What::Accepted(_)
-            | What::AcceptFailed(_)
-            | What::Relayed { .. }
-            | What::Woken => {}
+            CompletionKind::Deadline => self.lose(io, on, Why::Text("it took too long")),
+            _ => {}
         }
     }
 

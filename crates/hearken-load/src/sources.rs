@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::{Address, Io};
 
 use crate::failure::Failure;
 use crate::share::Share;
@@ -66,7 +66,8 @@ impl Sources {
 
     /// Begins to connect to `target`, from other addresses if no port is left.
     pub(crate) fn connect(&mut self, io: &mut impl Io, target: SocketAddr) -> io::Result<Token> {
-        let mut result = io.connect(target, self.next());
+        let target = Address::Inet(target);
+        let mut result = io.connect(&target, self.next());
         // Not all of them: the kernel looks long before it finds that none is left.
         for _ in 0..MOST_TRIED.min(self.all.len() - 1) {
             match &result {
@@ -74,7 +75,7 @@ impl Sources {
                 _ => break,
             }
             self.first = (self.first + self.used) % self.all.len();
-            result = io.connect(target, self.next());
+            result = io.connect(&target, self.next());
         }
         result
     }

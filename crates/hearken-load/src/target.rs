@@ -89,7 +89,7 @@ mod tests {
     use std::net::TcpListener;
 
     use hearken::io::readiness::{Policy, ReadinessIo};
-    use hearken::io::{Io, What};
+    use hearken::io::{CompletionKind, Io};
     use hearken::mechanism;
     use hearken::timer::Time;
 
@@ -106,11 +106,11 @@ mod tests {
         let mechanism = mechanism::find("poll").unwrap().open().unwrap();
         let mut io = ReadinessIo::new(mechanism, Policy::default()).unwrap();
         let mut connected = |source| {
-            let on = io.connect(addr, source).unwrap();
+            let on = io.connect(&addr.into(), source).unwrap();
             loop {
                 io.wait(Some(Time::now() + std::time::Duration::from_secs(10))).unwrap();
                 if let Some(completion) = io.next() {
-                    assert!(matches!(completion.what, What::Connected(Ok(()))));
+                    assert!(matches!(completion.kind, CompletionKind::Connected(Ok(()))));
                     let itself = target.is_itself(&io, on);
                     io.close(on);
                     return itself;

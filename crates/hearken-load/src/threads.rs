@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{Builder, JoinHandle};
 
 use hearken::descriptors::Table;
-use hearken::io::{self as events, Io, Visitor};
+use hearken::io::{self as events, Relay, Visitor};
 use hearken::mechanism::Unavailable;
 use hearken::timer::Time;
 use hearken::{Wakeups, io::readiness::Policy};
@@ -31,7 +31,9 @@ pub(crate) const SPARE: u64 = 16;
 
 /// Turns are kept short: what arrives within one is late by the rest of it.
 fn policy() -> Policy {
-    Policy { batch: 32, turn_bytes: 64 * 1024, ..Policy::default() }
+    let mut policy = Policy::default();
+    (policy.batch, policy.turn_bytes) = (32, 64 * 1024);
+    policy
 }
 
 /// How a load is divided among threads.
@@ -148,7 +150,7 @@ fn body(start: Start, wakeups: Wakeups) -> io::Result<Result<Ended, LoadError>> 
 impl Visitor for Start {
     type Output = Result<Ended, LoadError>;
 
-    fn visit<I: Io>(self, events: &'static str, io: I) -> Self::Output {
+    fn visit<I: Relay>(self, events: &'static str, io: I) -> Self::Output {
         let Start { load, index, makes_requests, idle, holding, tell, spares } = self;
         let Load { config, target, workload, model, seed, common, .. } = &*load;
         let share = config.share(index);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Body, Buffer, Io, Last, Outgoing, What};
+use hearken::io::{Body, Buffer, CompletionKind, Io, Outgoing, SendOutcome, Then};
 use hearken::timer::Time;
 use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 
@@ -71,26 +71,28 @@ impl<I: Io> server::Worker for Worker<I> {
         self.idle_until = self.io.now() + self.config.timeouts.idle;
         self.site.new_turn();
         while let Some(completion) = self.io.next() {
-            let on = completion.on;
+            let on = completion.token;
             any = true;
-            match completion.what {
-                What::Received(bytes) => self.on_received(on, bytes),
-                What::Sent(Ok(())) => self.on_sent(on),
-                What::Accepted(connection) => self.on_accepted(connection),
-                What::End => self.on_end(on),
-                What::Deadline => self.on_deadline(on),
-                What::AcceptFailed(error) | What::ReceiveFailed(error) if self.door.is(on) => {
+            match completion.kind {
+                CompletionKind::Received(bytes) => self.on_received(on, bytes),
+                CompletionKind::Sent(Ok(())) => self.on_sent(on),
+                CompletionKind::Accepted { token: connection, .. } => self.on_accepted(connection),
+                CompletionKind::End => self.on_end(on),
+                CompletionKind::Deadline => self.on_deadline(on),
+                CompletionKind::AcceptFailed(error) | CompletionKind::ReceiveFailed(error)
+                    if self.door.is(on) =>
+                {
                     self.door.failed(&mut self.io, &error);
                 }
                 // A truncated file is among these: the length was promised, so all that is left is
                 // to end before it.
-                What::Sent(Err(_)) | What::ReceiveFailed(_) => self.close(on),
-                What::Woken => {
+                CompletionKind::Sent(Err(_)) | CompletionKind::ReceiveFailed(_) => self.close(on),
+                CompletionKind::Woken => {
                     if let Some(log) = &mut self.log {
                         self.reopen.reopen(log);
                     }
                 }
-                What::AcceptFailed(_) | What::Connected(_) | What::Relayed { .. } => {}
+                _ => {}
             }
         }
         if let Some(log) = &mut self.log {
@@ -551,11 +553,11 @@ fn give<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> bool {
 #[inline(never)]
 fn give_last<I: Io>(io: &mut I, on: Token, bytes: &[u8], flags: &mut Flags) -> bool {
     if flags.contains(Flags::LINGER) {
-        return io.send_before_end(on, bytes);
+        return io.send_last(on, bytes, Then::Shutdown) == SendOutcome::Complete;
     }
-    let last = io.send_last(on, bytes);
-    flags.set(Flags::CLOSES, last == Last::Closes);
-    last == Last::Done
+    let last = io.send_last(on, bytes, Then::Close);
+    flags.set(Flags::CLOSES, last == SendOutcome::PendingClose);
+    last == SendOutcome::Complete
 }
 
 /// Appends the answer to what was no request.

@@ -2,44 +2,45 @@
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 
 use hearken::io::readiness::{Policy, ReadinessIo};
-use hearken::io::{Body, Io, ListenOptions, Outgoing, What};
+use hearken::io::{Address, Body, CompletionKind, Io, ListenOptions, Outgoing};
 use hearken::mechanism::{self, Open, Visitor};
 
-fn serve(mut io: impl Io, addr: SocketAddr) -> io::Result<()> {
-    let listener = io.listen(addr, &ListenOptions::default())?;
+fn serve(mut io: impl Io, address: &Address) -> io::Result<()> {
+    let listener = io.listen(address, &ListenOptions::default())?;
     writeln!(io::stdout(), "listening on {}", io.local_addr(listener)?)?;
     io.start(listener);
     loop {
         io.wait(None)?;
         while let Some(completion) = io.next() {
-            let on = completion.on;
-            match completion.what {
-                What::Accepted(connection) => io.start(connection),
+            let on = completion.token;
+            match completion.kind {
+                CompletionKind::Accepted { token: connection, .. } => io.start(connection),
                 // One message at a time, so that a peer who does not read cannot fill our memory.
-                What::Received(bytes) => {
+                CompletionKind::Received(bytes) => {
                     io.stop(on);
                     io.send(on, Outgoing { head: bytes, body: Body::None });
                 }
-                What::Sent(Ok(())) => io.start(on),
-                What::End | What::ReceiveFailed(_) | What::Sent(Err(_)) => io.close(on),
-                What::AcceptFailed(error) => return Err(error),
-                What::Connected(_) | What::Relayed { .. } | What::Deadline | What::Woken => {}
+                CompletionKind::Sent(Ok(())) => io.start(on),
+                CompletionKind::End
+                | CompletionKind::ReceiveFailed(_)
+                | CompletionKind::Sent(Err(_)) => io.close(on),
+                CompletionKind::AcceptFailed(error) => return Err(error),
+                _ => {}
             }
         }
     }
 }
 
 /// What is done with the mechanism once its type is known.
-struct Serve(SocketAddr);
+struct Serve(Address);
 
 impl Visitor for Serve {
     type Output = io::Result<()>;
 
     fn visit<M: Open>(self, mechanism: M) -> io::Result<()> {
-        serve(ReadinessIo::new(mechanism, Policy::default())?, self.0)
+        serve(ReadinessIo::new(mechanism, Policy::default())?, &self.0)
     }
 }
 

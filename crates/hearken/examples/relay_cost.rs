@@ -1,4 +1,4 @@
-//! What moving bytes from one connection to another costs: `Io::relay`, beside a receive and a send of
+//! What moving bytes from one connection to another costs: `Relay::relay`, beside a receive and a send of
 //! each buffer. Source and sink are threads of their own; counted is the CPU time of the one between.
 //!
 //!     cargo run --release -p hearken --example relay_cost -- [MECHANISM]
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::io::readiness::Policy;
-use hearken::io::{self as operations, Io, ListenOptions, Visitor, What};
+use hearken::io::{self as operations, Address, CompletionKind, ListenOptions, Relay, Visitor};
 use hearken::{Token, Wakeups};
 
 /// How a piece is moved.
@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let ways =
             [("relay", How::Relay, 16), ("16 KiB", How::Copy, 16), ("64 KiB", How::Copy, 64)];
         for (name, how, size) in ways {
-            let policy = Policy { buffer_size: size << 10, ..Policy::default() };
+            let mut policy = Policy::default();
+            policy.buffer_size = size << 10;
             let of_uring =
                 if spec == "uring" { format!(":size={}", size << 10) } else { String::new() };
             let measured = Measured { how, length, times };
@@ -57,13 +58,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 impl Visitor for Measured {
     type Output = io::Result<(Duration, Duration)>;
 
-    fn visit<I: Io>(self, _: &'static str, mut io: I) -> Self::Output {
+    fn visit<I: Relay>(self, _: &'static str, mut io: I) -> Self::Output {
         let Measured { how, length, times } = self;
-        let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default())?;
+        let listener =
+            io.listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default())?;
         io.start(listener);
         let mut source = TcpStream::connect(io.local_addr(listener)?)?;
         let sinks = TcpListener::bind(("127.0.0.1", 0))?;
-        let to = io.connect(sinks.local_addr()?, None)?;
+        let to = io.connect(&sinks.local_addr()?.into(), None)?;
         let mut sink = sinks.accept()?.0;
         let (taken, is_taken) = mpsc::channel();
         let warm_up = times / 10 + 1;
@@ -97,27 +99,27 @@ impl Visitor for Measured {
             }
             io.wait(None)?;
             while let Some(completion) = io.next() {
-                match completion.what {
-                    What::Accepted(on) => {
+                match completion.kind {
+                    CompletionKind::Accepted { token: on, .. } => {
                         from = Some(on);
                         go_on(&mut io, how, on, to, length as u64);
                     }
-                    What::Received(bytes) => {
+                    CompletionKind::Received(bytes) => {
                         moved += bytes.len();
                         if !io.send_now(to, &bytes) {
-                            io.stop(completion.on);
+                            io.stop(completion.token);
                         }
                         if moved >= length {
                             moved -= length;
                             done += 1;
                         }
                     }
-                    What::Sent(Ok(())) => from.into_iter().for_each(|on| io.start(on)),
-                    What::Relayed { .. } => {
+                    CompletionKind::Sent(Ok(())) => from.into_iter().for_each(|on| io.start(on)),
+                    CompletionKind::Relayed { .. } => {
                         done += 1;
-                        go_on(&mut io, how, completion.on, to, length as u64);
+                        go_on(&mut io, how, completion.token, to, length as u64);
                     }
-                    What::Connected(Ok(())) | What::End => {}
+                    CompletionKind::Connected(Ok(())) | CompletionKind::End => {}
                     other => return Err(io::Error::other(format!("{other:?}"))),
                 }
             }
@@ -129,7 +131,7 @@ impl Visitor for Measured {
     }
 }
 
-fn go_on(io: &mut impl Io, how: How, from: Token, to: Token, most: u64) {
+fn go_on(io: &mut impl Relay, how: How, from: Token, to: Token, most: u64) {
     match how {
         How::Relay if io.relay(from, to, most) => {}
         _ => io.start(from),

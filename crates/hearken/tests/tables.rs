@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hearken::descriptors::Table;
 use hearken::io::readiness::{Policy, ReadinessIo};
-use hearken::io::{Io, What};
+use hearken::io::{CompletionKind, Io};
 use hearken::mechanism;
 use hearken::{Waker, Wakeups};
 
@@ -65,7 +65,7 @@ fn it_is_woken_from_outside() {
                     // One that never rests comes back before it is woken, with nothing.
                     io.wait(None)?;
                     if let Some(done) = io.next() {
-                        return Ok(matches!(done.what, What::Woken));
+                        return Ok(matches!(done.kind, CompletionKind::Woken));
                     }
                 }
             };

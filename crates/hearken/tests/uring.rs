@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearken::io::uring::{Settings, UringIo};
-use hearken::io::{Body, Completion, Io, ListenOptions, Outgoing, What};
+use hearken::io::{Address, Body, Completion, CompletionKind, Io, ListenOptions, Outgoing};
 use hearken::mechanism::{Registry, Trigger, Unavailable, find};
 use hearken::{Interest, Mechanism, Readiness, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -460,11 +460,14 @@ fn refused_by_a_sandbox() {
 
 /// A connection to `io`, and its other side.
 fn accepted(io: &mut UringIo) -> (Token, TcpStream) {
-    let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default()).unwrap();
+    let listener =
+        io.listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default()).unwrap();
     io.start(listener);
     let peer = TcpStream::connect(io.local_addr(listener).unwrap()).unwrap();
     peer.set_read_timeout(PATIENCE).unwrap();
-    let What::Accepted(on) = completion(io).what else { panic!("not accepted") };
+    let CompletionKind::Accepted { token: on, .. } = completion(io).kind else {
+        panic!("not accepted")
+    };
     io.close(listener);
     (on, peer)
 }
@@ -487,7 +490,9 @@ fn what_was_received_outlives_the_ring() {
         let (on, mut peer) = accepted(&mut io);
         io.start(on);
         peer.write_all(b"kept").unwrap();
-        let What::Received(mut bytes) = completion(&mut io).what else { panic!("not received") };
+        let CompletionKind::Received(mut bytes) = completion(&mut io).kind else {
+            panic!("not received")
+        };
         let pool = io.pool().clone();
         drop(io);
         assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "its end is not told");
@@ -549,13 +554,15 @@ fn accepts_no_more_than_was_reserved() {
     let accepting = thread::spawn(|| {
         let mut io = UringIo::new(Settings::default()).ok()?;
         io.reserve(5);
-        let listener = io.listen(([127, 0, 0, 1], 0).into(), &ListenOptions::default()).unwrap();
+        let listener = io
+            .listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default())
+            .unwrap();
         let addr = io.local_addr(listener).unwrap();
         let peers: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
         io.start(listener);
         for _ in 0..5 {
             let accepted = completion(&mut io);
-            assert!(matches!(accepted.what, What::Accepted(_)), "{accepted:?}");
+            assert!(matches!(accepted.kind, CompletionKind::Accepted { .. }), "{accepted:?}");
         }
         io.stop(listener);
         for _ in 0..5 {
@@ -568,7 +575,7 @@ fn accepts_no_more_than_was_reserved() {
         assert_eq!(io.open(), 6);
         io.start(listener);
         for _ in 5..20 {
-            assert!(matches!(completion(&mut io).what, What::Accepted(_)));
+            assert!(matches!(completion(&mut io).kind, CompletionKind::Accepted { .. }));
         }
         drop(peers);
         Some(())

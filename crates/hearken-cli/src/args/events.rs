@@ -6,7 +6,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use hearken::io::UnknownName;
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken_server::Loops;
 
@@ -30,11 +32,13 @@ pub(crate) struct EventArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
     pub(crate) defer_accept: Duration,
     /// Whether a call is tried before it is waited for
-    #[arg(long, value_name = "ORDER", default_value = "try-first")]
-    pub(crate) io: IoOrder,
+    #[arg(long, value_name = "ORDER", default_value_t = Order::default(),
+        value_parser = named::<Order>(Order::ALL.iter().map(|order| order.name())))]
+    pub(crate) io: Order,
     /// When interest in a connection is changed
-    #[arg(long, value_name = "POLICY", default_value = "when-needed")]
-    pub(crate) interest: Interest,
+    #[arg(long, value_name = "POLICY", default_value_t = InterestPolicy::default(),
+        value_parser = named::<InterestPolicy>(InterestPolicy::ALL.iter().map(|policy| policy.name())))]
+    pub(crate) interest: InterestPolicy,
     /// Connections open at a time [default: what the limit of open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
@@ -49,8 +53,8 @@ impl EventArgs {
             workers: self.workers,
             accept_limit: self.accept_limit.0,
             defer_accept: self.defer_accept,
-            order: self.io.into(),
-            interest: self.interest.into(),
+            order: self.io,
+            interest: self.interest,
             max_connections: self.max_connections,
             on_limit: |met| {
                 // Nobody may be there to be told.
@@ -78,39 +82,9 @@ impl FromStr for AcceptLimit {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum IoOrder {
-    /// Call, and wait if it would block
-    TryFirst,
-    /// Wait, then call
-    WaitFirst,
-}
-
-impl From<IoOrder> for Order {
-    fn from(order: IoOrder) -> Order {
-        match order {
-            IoOrder::TryFirst => Order::TryFirst,
-            IoOrder::WaitFirst => Order::WaitFirst,
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Interest {
-    /// Changed to just what is waited for, at every change of state
-    EveryState,
-    /// Added when it is missing, taken back when it wakes in vain
-    WhenNeeded,
-    /// Declared once, for both directions
-    Once,
-}
-
-impl From<Interest> for InterestPolicy {
-    fn from(interest: Interest) -> InterestPolicy {
-        match interest {
-            Interest::EveryState => InterestPolicy::EveryState,
-            Interest::WhenNeeded => InterestPolicy::WhenNeeded,
-            Interest::Once => InterestPolicy::Once,
-        }
-    }
+/// Parses a setting by its name and lists the names in the help text.
+fn named<T: FromStr<Err = UnknownName> + Clone + Send + Sync + 'static>(
+    names: impl IntoIterator<Item = &'static str>,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Completion, Io, What};
+use hearken::io::{Completion, CompletionKind, Io};
 
 use super::Active;
 use crate::channel::Handshake;
@@ -18,10 +18,10 @@ const GRAIN: Duration = Duration::from_nanos(1 << 20);
 
 impl Active {
     /// Something has happened to one of the connections.
-    pub(crate) fn complete(&mut self, io: &mut impl Io, what: Completion) {
-        let Completion { on, what } = what;
-        match what {
-            What::Received(bytes) => {
+    pub(crate) fn complete(&mut self, io: &mut impl Io, completion: Completion) {
+        let Completion { token: on, kind } = completion;
+        match kind {
+            CompletionKind::Received(bytes) => {
                 self.tally.counts.bytes.received += bytes.len() as u64;
                 if self.connections[on.slot() as usize].channel.is_tls() {
                     self.under_tls(io, on, &bytes);
@@ -29,10 +29,10 @@ impl Active {
                     self.hear(io, on, &bytes);
                 }
             }
-            What::Connected(Ok(())) if self.target.is_itself(io, on) => {
+            CompletionKind::Connected(Ok(())) if self.target.is_itself(io, on) => {
                 self.broken(io, on, Failure::ConnRefused, &"");
             }
-            What::Connected(Ok(())) => {
+            CompletionKind::Connected(Ok(())) => {
                 io.start(on);
                 let connection = &mut self.connections[on.slot() as usize];
                 if connection.channel.is_tls() {
@@ -41,18 +41,16 @@ impl Active {
                     self.is_made(io, on);
                 }
             }
-            What::End => self.ended(io, on),
-            What::Connected(Err(error)) => self.broken(io, on, Failure::of(&error), &error),
-            What::ReceiveFailed(error) | What::Sent(Err(error)) => {
+            CompletionKind::End => self.ended(io, on),
+            CompletionKind::Connected(Err(error)) => {
+                self.broken(io, on, Failure::of(&error), &error)
+            }
+            CompletionKind::ReceiveFailed(error) | CompletionKind::Sent(Err(error)) => {
                 self.handshake_ends(on);
                 self.broken(io, on, Failure::of(&error), &error);
             }
-            What::Deadline => self.late(io, on),
-            What::Sent(Ok(()))
-            | What::Accepted(_)
-            | What::AcceptFailed(_)
-            | What::Relayed { .. }
-            | What::Woken => {}
+            CompletionKind::Deadline => self.late(io, on),
+            _ => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hearken::io::Io;
+use hearken::io::Relay;
 use hearken_http::{Request, Target};
 
 use super::connection::{Id, Kind, Route, Stage};
@@ -14,7 +14,7 @@ use crate::runtime::metrics::Error;
 /// How many addresses of a name are tried.
 const ADDRESSES: usize = 4;
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     /// Finds out where a request goes.
     pub(super) fn look_up(&mut self, id: Id, request: &Request<'_>) {
         let now = self.io.now();

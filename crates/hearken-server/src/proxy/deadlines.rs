@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::Relay;
 
 use super::connection::{Flags, Id, Role, Stage};
 use super::worker::Worker;
 use crate::runtime::metrics::Error;
 use crate::runtime::rate::{is_too_slow, least};
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     pub(super) fn on_deadline(&mut self, on: Token) {
         if self.door.is(on) {
             return self.door.retry(&mut self.io);

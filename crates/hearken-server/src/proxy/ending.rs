@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hearken::io::Io;
+use hearken::io::Relay;
 use hearken_http::{RequestParser, ResponseHead, Version, reason};
 
 use super::balance::Ended;
@@ -11,7 +11,7 @@ use super::worker::Worker;
 use crate::runtime::access_log::End;
 use crate::runtime::clock::unix_seconds;
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     /// The client has been sent all of the answer.
     pub(super) fn finish(&mut self, id: Id) {
         self.tell_of(id);

@@ -1,7 +1,6 @@
 //! From the client: reading requests, and passing their bodies on.
 
 use hearken::Token;
-use hearken::io::Io;
 use hearken_http::forward::{self, Relay};
 use hearken_http::{Body, Method, Reject, Request, RequestParser, Target};
 
@@ -11,7 +10,7 @@ use super::worker::Worker;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol::{self, Parsed};
 
-impl<I: Io> Worker<I> {
+impl<I: hearken::io::Relay> Worker<I> {
     /// A client that was idle has sent something.
     #[inline]
     pub(super) fn begin(&mut self, on: Token, bytes: &[u8]) {

@@ -3,7 +3,6 @@
 use std::io;
 
 use hearken::Token;
-use hearken::io::Io;
 use hearken_http::forward::{self, Relay, ResponseTo};
 use hearken_http::{Response, ResponseBody, Version};
 
@@ -17,7 +16,7 @@ use crate::runtime::metrics::Error;
 /// How many interim responses there may be to a request.
 const INTERIMS: u16 = 100;
 
-impl<I: Io> Worker<I> {
+impl<I: hearken::io::Relay> Worker<I> {
     /// A server has sent something.
     #[inline]
     pub(super) fn server_sent(&mut self, on: Token, id: Id, bytes: &[u8]) {

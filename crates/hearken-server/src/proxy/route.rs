@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::{Address, Relay};
 use hearken_http::forward::{self, RequestTo};
 use hearken_http::{Request, RequestParser};
 
@@ -138,7 +138,7 @@ impl Destination {
     }
 }
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     /// Finds a server for a request.
     #[inline]
     pub(super) fn route(&mut self, id: Id, request: &Request<'_>) {
@@ -258,13 +258,13 @@ impl<I: Io> Worker<I> {
                 match to.balancer.connected_to(server) {
                     Some(Where::Inet(addr)) => {
                         exchange.at = Some(addr);
-                        self.io.connect(addr, None)
+                        self.io.connect(&addr.into(), None)
                     }
-                    Some(Where::Unix(path)) => self.io.connect_unix(&path),
+                    Some(Where::Unix(path)) => self.io.connect(&Address::Unix(path), None),
                     None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
                 }
             }
-            (Route::Address(addr), _) => self.io.connect(addr, None),
+            (Route::Address(addr), _) => self.io.connect(&addr.into(), None),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
         match opened {

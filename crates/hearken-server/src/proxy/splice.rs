@@ -3,7 +3,7 @@
 //! While that does, nothing is told of what is moved: deadlines look at how far it has got.
 
 use hearken::Token;
-use hearken::io::{Io, RelayEnd};
+use hearken::io::{self as events, RelayEnd};
 use hearken_http::Reject;
 use hearken_http::forward::Relay;
 
@@ -35,7 +35,7 @@ pub(super) fn take(
     }
 }
 
-impl<I: Io> Worker<I> {
+impl<I: events::Relay> Worker<I> {
     /// Has the kernel move up to `most` bytes, and tells whether it does.
     pub(super) fn splice(&mut self, from: Token, to: Token, most: u64) -> bool {
         if most < LONG || !self.config.splice || !self.io.relay(from, to, most) {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hearken::io::Io;
+use hearken::io::Relay;
 use hearken::timer::Time;
 
 use super::config::{Config, To, Upstreams};
@@ -146,7 +146,7 @@ struct Proxy {
 }
 
 impl Service for Proxy {
-    fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl server::Worker, StartError> {
+    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl server::Worker, StartError> {
         let Proxy { config, servers, metrics, lookups } = self;
         let log = config.access_log.as_deref().map(|path| {
             AccessLog::open_as(path, config.log_format)

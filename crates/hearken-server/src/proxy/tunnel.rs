@@ -1,14 +1,14 @@
 //! Tunnels: bytes passed on both ways, after CONNECT or a change of protocol.
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::Relay;
 
 use super::connection::{Flags, Id, Stage};
 use super::worker::Worker;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     /// The server of a CONNECT request is connected to.
     pub(super) fn establish(&mut self, id: Id) {
         let exchange = &mut self.exchanges[id];

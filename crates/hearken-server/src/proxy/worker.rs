@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Io, What};
+use hearken::io::{CompletionKind, Relay};
 use hearken::timer::Time;
 use hearken_http::DateCache;
 use hearken_http::forward::Rules;
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How often the counters of the event mechanism are told, and waiting requests try again.
 const TELL: Duration = Duration::from_millis(250);
 
-pub(super) struct Worker<I: Io> {
+pub(super) struct Worker<I: Relay> {
     pub(super) io: I,
     pub(super) config: Arc<Config>,
     pub(super) rules: Rules,
@@ -71,7 +71,7 @@ pub(super) struct Worker<I: Io> {
     pub(super) grace_ends: Option<Time>,
 }
 
-impl<I: Io> server::Worker for Worker<I> {
+impl<I: Relay> server::Worker for Worker<I> {
     fn addr(&self) -> io::Result<SocketAddr> {
         self.door.addr(&self.io)
     }
@@ -103,23 +103,25 @@ impl<I: Io> server::Worker for Worker<I> {
             self.serve_queue();
         }
         while let Some(completion) = self.io.next() {
-            let on = completion.on;
+            let on = completion.token;
             self.busy = true;
-            match completion.what {
-                What::Received(bytes) => self.on_received(on, &bytes),
-                What::Sent(Ok(())) => self.on_sent(on),
-                What::Connected(result) => self.on_connected(on, result),
-                What::Accepted(connection) => self.on_accepted(connection),
-                What::End => self.on_end(on),
-                What::Deadline => self.on_deadline(on),
-                What::AcceptFailed(error) | What::ReceiveFailed(error) if self.door.is(on) => {
+            match completion.kind {
+                CompletionKind::Received(bytes) => self.on_received(on, &bytes),
+                CompletionKind::Sent(Ok(())) => self.on_sent(on),
+                CompletionKind::Connected(result) => self.on_connected(on, result),
+                CompletionKind::Accepted { token, peer } => self.on_accepted(token, peer),
+                CompletionKind::End => self.on_end(on),
+                CompletionKind::Deadline => self.on_deadline(on),
+                CompletionKind::AcceptFailed(error) | CompletionKind::ReceiveFailed(error)
+                    if self.door.is(on) =>
+                {
                     self.door.failed(&mut self.io, &error);
                 }
-                What::Sent(Err(_)) => self.on_send_failed(on),
-                What::ReceiveFailed(error) => self.on_receive_failed(on, &error),
-                What::Woken => self.on_woken(),
-                What::Relayed { moved, ended } => self.on_relayed(on, moved, ended),
-                What::AcceptFailed(_) => {}
+                CompletionKind::Sent(Err(_)) => self.on_send_failed(on),
+                CompletionKind::ReceiveFailed(error) => self.on_receive_failed(on, &error),
+                CompletionKind::Woken => self.on_woken(),
+                CompletionKind::Relayed { moved, ended } => self.on_relayed(on, moved, ended),
+                _ => {}
             }
             while let Some(client) = self.again.pop_front() {
                 self.next_request(client, true);
@@ -155,7 +157,7 @@ impl<I: Io> server::Worker for Worker<I> {
     }
 }
 
-impl<I: Io> Worker<I> {
+impl<I: Relay> Worker<I> {
     pub(super) fn new(
         mut io: I,
         config: Arc<Config>,
@@ -232,10 +234,10 @@ impl<I: Io> Worker<I> {
         self.connections[slot] = Connection::new(on, role);
     }
 
-    fn on_accepted(&mut self, on: Token) {
+    fn on_accepted(&mut self, on: Token, peer: Option<SocketAddr>) {
         self.adopt(on, Role::Client);
         if self.tells_clients {
-            self.set_client(on, self.io.accepted_from());
+            self.set_client(on, peer);
         }
         if self.config.accept_proxy_protocol {
             self.connection(on).flags.insert(Flags::HEADER);

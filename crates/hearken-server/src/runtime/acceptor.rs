@@ -35,13 +35,11 @@ impl Door {
         loops: &Loops,
         peers: bool,
     ) -> io::Result<Door> {
-        let options = ListenOptions {
-            reuse_port: seat.workers > 1,
-            defer: loops.defer_accept,
-            peers,
-            ..ListenOptions::default()
-        };
-        let listener = io.listen(seat.listen, &options)?;
+        let mut options = ListenOptions::default();
+        options.reuse_port = seat.workers > 1;
+        options.defer = loops.defer_accept;
+        options.peers = peers;
+        let listener = io.listen(&seat.listen.into(), &options)?;
         io.start(listener);
         let (max, limits) = (seat.share.connections, Limits::new(loops.on_limit));
         Ok(Door { listener, open: 0, max, full: false, shut: false, closed: false, limits })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hearken::descriptors::{self, Table};
 use hearken::io::readiness::Policy;
-use hearken::io::{self as events, Io};
+use hearken::io::{self as events, Relay};
 use hearken::mechanism::{self, SelectError, Unavailable};
 use hearken::timer::Time;
 use hearken::{Waker, Wakeups};
@@ -155,7 +155,7 @@ pub(crate) struct Seat {
 /// What makes the workers of a server.
 pub(crate) trait Service: Clone + Send + 'static {
     /// The worker that has this seat, over `io`; it accepts connections.
-    fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError>;
+    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError>;
 }
 
 /// One event loop.
@@ -237,12 +237,10 @@ pub(crate) fn launch(
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
     let auto = loops.events == mechanism::AUTO;
-    let policy = Policy {
-        order: loops.order,
-        accept_limit: loops.accept_limit,
-        interest: loops.interest,
-        ..Policy::default()
-    };
+    let mut policy = Policy::default();
+    policy.order = loops.order;
+    policy.accept_limit = loops.accept_limit;
+    policy.interest = loops.interest;
     for index in 0..workers.get() {
         let share =
             Share::of(loops, connects, workers.get(), descriptors, table == Table::Own, index);
@@ -400,7 +398,7 @@ struct StartWorker<S> {
 impl<S: Service> events::Visitor for StartWorker<S> {
     type Output = io::Result<()>;
 
-    fn visit<I: Io>(self, name: &'static str, io: I) -> io::Result<()> {
+    fn visit<I: Relay>(self, name: &'static str, io: I) -> io::Result<()> {
         let StartWorker { service, seat, ready } = self;
         let stop = seat.stop.clone();
         let started = service.worker(io, &seat).and_then(|worker| Ok((worker.addr()?, worker)));
@@ -422,7 +420,7 @@ impl<S: Service> events::Visitor for StartWorker<S> {
 struct Static(Config);
 
 impl Service for Static {
-    fn worker<I: Io>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError> {
+    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError> {
         let Static(config) = self;
         let site = crate::static_files::SiteConfig {
             open_files: seat.share.open_files.min(config.site.open_files),

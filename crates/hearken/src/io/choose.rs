@@ -2,8 +2,9 @@
 //! [`uring`](super::uring).
 
 use std::fmt;
+use std::str::FromStr;
 
-use super::Io;
+use super::Relay;
 use super::readiness::{Policy, ReadinessIo};
 use super::uring::{self, Settings, UringIo};
 use crate::Wakeups;
@@ -66,6 +67,15 @@ impl fmt::Display for Spec {
     }
 }
 
+impl FromStr for Spec {
+    type Err = SelectError;
+
+    /// Parses a specification like [`find`].
+    fn from_str(spec: &str) -> Result<Spec, SelectError> {
+        find(spec)
+    }
+}
+
 /// What `spec` says: `uring`, or a mechanism, or [`AUTO`](mechanism::AUTO), each with options after it.
 ///
 /// ```
@@ -106,7 +116,7 @@ pub trait Visitor {
     type Output;
 
     /// Does it; `name` says what was opened, without its options.
-    fn visit<I: Io>(self, name: &'static str, io: I) -> Self::Output;
+    fn visit<I: Relay>(self, name: &'static str, io: I) -> Self::Output;
 }
 
 /// Opens what `spec` says and hands it, with its type, to `visitor`: readiness by `policy`, or io_uring, to

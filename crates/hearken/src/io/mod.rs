@@ -1,14 +1,13 @@
-//! Operations and completions: what servers use.
+//! Operations and completions: the interface that servers use.
 //!
-//! A server written against [`Io`] asks for operations (accept, connect, receive, send, send a part
-//! of a file, close) and is told what became of them. It does not know whether that is done by
-//! waiting for readiness ([`readiness`]), by the kernel ([`uring`]), or in a simulation.
+//! A server written against [`Io`] starts operations (accept, connect, receive, send, send a file range,
+//! close) and takes their completions. It does not depend on how they are performed: by waiting for
+//! readiness ([`readiness`]), by the kernel ([`uring`]), or in a simulation.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,33 +18,40 @@ use crate::mechanism::Counters;
 use crate::timer::Time;
 use crate::waker::Waker;
 
+mod address;
 mod buffer;
 mod choose;
+mod named;
 pub mod readiness;
 mod relay;
+mod shared;
 mod sockets;
 pub mod uring;
 
+pub use address::{Address, AddressError};
 pub use buffer::{Buffer, Pool};
 pub use choose::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
+pub use named::UnknownName;
 
-/// How a listening socket is set up.
+/// Options of a listener.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ListenOptions {
-    /// How many connections may wait to be accepted; the kernel caps it at
+    /// Maximum number of connections that wait to be accepted. The kernel limits it to
     /// `net.core.somaxconn`.
     pub backlog: u32,
-    /// Whether several sockets may listen on the address, the kernel dealing connections out among
-    /// them (`SO_REUSEPORT`).
+    /// Lets several sockets listen on the address; the kernel distributes connections among them
+    /// (`SO_REUSEPORT`). Ignored for Unix sockets.
     pub reuse_port: bool,
-    /// For how long, at most, in whole seconds rounded up, the kernel keeps a connection back until
-    /// its first bytes have come (`TCP_DEFER_ACCEPT`): it is accepted once, with something to receive.
-    /// Until then it holds no descriptor and no memory of the application, but a place among the
-    /// half-open ones, of which there may be as many as the backlog: where many connect and say
-    /// nothing, others have to wait. Nothing is kept back for zero.
+    /// Maximum time for which the kernel withholds a connection until its first bytes arrive
+    /// (`TCP_DEFER_ACCEPT`), in whole seconds, rounded up. Zero turns it off. Ignored for Unix sockets.
+    ///
+    /// A withheld connection takes no descriptor and no memory of the application. It does take one of
+    /// the places for half-open connections, of which there are as many as the backlog: many silent
+    /// clients delay others.
     pub defer: Duration,
-    /// Whether [`Io::accepted_from`] is to tell who connects. It comes with the connection, but where
-    /// the kernel accepts by itself: [`uring`] makes a call for each.
+    /// Reports the peer's address in [`CompletionKind::Accepted`]. This costs nothing extra with
+    /// [`readiness`] and one call per connection with [`uring`]. Ignored for Unix sockets.
     pub peers: bool,
 }
 
@@ -55,34 +61,43 @@ impl Default for ListenOptions {
     }
 }
 
-/// What is to be sent.
+/// Bytes to send: a head and a body.
 pub struct Outgoing {
-    /// Sent first.
+    /// The bytes sent first.
     pub head: Buffer,
-    /// Sent after it.
+    /// The content sent after the head.
     pub body: Body,
 }
 
-/// What is sent after a head.
+impl Outgoing {
+    /// Creates one from a copy of `bytes`, without a body.
+    pub fn copy(pool: &Pool, bytes: &[u8]) -> Outgoing {
+        let mut head = pool.lend_beyond();
+        head.as_vec().extend_from_slice(bytes);
+        Outgoing { head, body: Body::None }
+    }
+}
+
+/// The content sent after a head.
 #[derive(Clone, Debug, Default)]
 pub enum Body {
     /// Nothing.
     #[default]
     None,
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(Bytes),
-    /// A part of a file.
+    /// A file range.
     File(FilePart),
 }
 
-/// A part of a file, to be sent without a copy through user space.
+/// A file range, sent without a copy through user space.
 #[derive(Clone, Debug)]
 pub struct FilePart {
     /// The file.
     pub file: Rc<OwnedFd>,
-    /// Where it begins, in bytes.
+    /// Start of the range, in bytes.
     pub offset: u64,
-    /// How many bytes it has. If the file turns out to have fewer, the send fails with
+    /// Length of the range, in bytes. If the file turns out to be shorter, the send fails with
     /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
     pub length: u64,
 }
@@ -93,273 +108,270 @@ impl fmt::Debug for Outgoing {
     }
 }
 
-/// What became of a [last send](Io::send_last).
+/// The operation that follows a [last send](Io::send_last).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Then {
+    /// [`Io::shutdown`].
+    Shutdown,
+    /// [`Io::close`].
+    Close,
+}
+
+/// The outcome of a [last send](Io::send_last).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Last {
-    /// All of it is sent, and no [`What::Sent`] comes: the caller closes.
-    Done,
-    /// It completes as other sends do, and then the caller closes.
-    Later,
-    /// It is closed behind what is sent: the [`What::Sent`] that is `Ok` is the last completion, with
-    /// which the token is no more; one that has failed leaves the closing to the caller.
-    Closes,
+pub enum SendOutcome {
+    /// All bytes are sent. No [`CompletionKind::Sent`] follows; the caller shuts down or closes.
+    Complete,
+    /// The send completes with [`CompletionKind::Sent`]. Then the caller shuts down or closes.
+    Pending,
+    /// The implementation closes the connection after the send. `Sent(Ok(()))` is then the last
+    /// completion and ends the token. After `Sent(Err(_))` the caller closes.
+    PendingClose,
 }
 
-/// What became of an operation.
+/// A completed operation or another event.
 #[derive(Debug)]
 pub struct Completion {
-    /// The listener or connection it is about.
-    pub on: Token,
-    /// What happened.
-    pub what: What,
+    /// The listener or connection that it concerns.
+    pub token: Token,
+    /// The event.
+    pub kind: CompletionKind,
 }
 
-/// What happened to a listener or connection.
+/// An event of a listener or connection.
 #[derive(Debug)]
-pub enum What {
-    /// The listener accepted this connection. It receives nothing until it is
-    /// [started](Io::start).
-    Accepted(Token),
-    /// The listener could not accept (out of descriptors or memory), and has stopped; to
-    /// [start](Io::start) it again is the caller's to time.
+#[non_exhaustive]
+pub enum CompletionKind {
+    /// The listener accepted a connection.
+    Accepted {
+        /// The token of the connection. It receives nothing until it is [started](Io::start).
+        token: Token,
+        /// The peer's address, if the listener [reports it](ListenOptions::peers).
+        peer: Option<SocketAddr>,
+    },
+    /// The listener could not accept (out of descriptors or memory) and stopped. The caller decides when
+    /// to [start](Io::start) it again.
     AcceptFailed(io::Error),
-    /// The connection is made, or could not be, which leaves nothing but to [close](Io::close) it.
+    /// The connection is established, or failed and can only be [closed](Io::close).
     Connected(io::Result<()>),
     /// The next bytes of the stream; never empty.
     Received(Buffer),
-    /// The peer has ended its side. Nothing more is received; sending is not touched by it.
+    /// The peer ended its side. Nothing more is received. Sending still works.
     End,
-    /// Receiving failed; the connection is of no more use.
+    /// Receiving failed. The connection is of no more use.
     ReceiveFailed(io::Error),
-    /// The oldest send that was not yet completed is done: all of it was given to the transport,
-    /// or it failed, and with it all later ones, which complete no more.
+    /// The oldest incomplete send is complete: the transport took all of it. Or it failed, and with it
+    /// all later sends, which have no completions of their own.
     Sent(io::Result<()>),
-    /// The [relay](Io::relay) that receives from the connection has ended.
+    /// The [relay](Relay::relay) that receives from the connection ended.
     Relayed {
-        /// How many bytes it has given to the transport of the other connection.
+        /// Number of bytes that the transport of the other connection took.
         moved: u64,
-        /// Why it has ended.
+        /// The reason.
         ended: RelayEnd,
     },
-    /// The deadline has passed, and is no longer set.
+    /// The deadline passed and is no longer set.
     Deadline,
-    /// A [`Waker`] was used. `on` names nothing that there is.
+    /// A [`Waker`] was used. The token is that of no socket.
     Woken,
 }
 
-/// Why a [relay](Io::relay) has ended.
+/// The reason why a [relay](Relay::relay) ended.
 #[derive(Debug)]
 pub enum RelayEnd {
-    /// As many bytes as were asked for are moved.
+    /// The requested number of bytes was moved.
     Most,
-    /// The peer has ended its side, and all before that is moved. It is what [`What::End`] tells
-    /// otherwise, which does not come.
+    /// The peer ended its side and all bytes before that were moved. This replaces
+    /// [`CompletionKind::End`].
     End,
-    /// Receiving failed, after what was moved: as by [`What::ReceiveFailed`].
+    /// Receiving failed after the moved bytes. This replaces [`CompletionKind::ReceiveFailed`].
     ReceiveFailed(io::Error),
-    /// Sending failed, or the connection that was sent to was closed (`NotConnected`). More may have been
-    /// received than was moved, and is lost.
+    /// Sending failed, or the receiving connection was closed (`NotConnected`). Bytes that were received
+    /// but not yet moved are lost.
     SendFailed(io::Error),
 }
 
-/// Operations in, completions out.
+/// Operations and their completions.
 ///
 /// # The contract
 ///
-/// **Tokens.** A listener or connection has a token from the operation that makes it until
-/// [`close`](Io::close) or [`abort`](Io::abort). No completion for a token comes out after it was
-/// closed, and its number may come back only with another generation. An operation on a token that
-/// is no more does nothing.
+/// **Tokens.** A listener or connection has a token from the operation that creates it until
+/// [`close`](Io::close) or [`abort`](Io::abort). A closed token has no more completions, and its number
+/// is reused only with another generation. An operation on a closed token does nothing.
 ///
-/// **Listeners** accept while they are started. Accepted sockets are non-blocking and
-/// close-on-exec, and send small messages at once (`TCP_NODELAY`).
+/// **Listeners** accept while they are started. Accepted sockets are non-blocking and close-on-exec, and
+/// send small messages immediately (`TCP_NODELAY`).
 ///
-/// **Unix sockets** are streams like the others, with what TCP alone has left out: they have no
-/// address of IP, and for want of a reset [`abort`](Io::abort) merely closes them.
+/// **Unix sockets** are stream sockets without the features of TCP: they have no IP address, and
+/// [`abort`](Io::abort) is the same as [`close`](Io::close).
 ///
-/// **Receiving** is a stream of [`What::Received`] while the connection is
-/// [started](Io::start). After [`stop`](Io::stop) at most what was under way still comes; what the
-/// peer sends then stays in its sockets. A buffer is lent only when there are bytes for it. If
-/// none can be lent, receiving goes on when one comes back.
+/// **Receiving** yields [`CompletionKind::Received`] while the connection is [started](Io::start). After
+/// [`stop`](Io::stop) at most the receive that is in progress completes; further bytes stay in the
+/// sockets. A buffer is lent only when there are bytes for it. If the pool is exhausted, receiving
+/// continues when a buffer returns.
 ///
-/// **Sending.** Each send makes one [`What::Sent`], in the order of the sends, but for one that
-/// [`send_now`](Io::send_now) said was done. A peer's half-close does not hinder it. What waits for
-/// its peer takes no place in the pool, so that who does not read keeps nobody else from being read.
-///
-/// **Relaying** moves bytes from one connection to another without showing them: [`relay`](Io::relay).
-/// While it goes on the connection that is received from is stopped, nothing else is to be sent to the
-/// other, and both have their deadlines. It makes one [`What::Relayed`], on the one that is received from;
-/// or instead, and having moved nothing, what was under way already: a [`What::Received`],
-/// [`What::End`] or [`What::ReceiveFailed`], with which the relay is none, and the connection stopped.
-/// Who has dealt with that asks again. Closing the one that is received from ends it without a word, and
-/// what it had received and not yet moved is lost; closing the other ends it as a failed send.
+/// **Sending.** Each send yields one [`CompletionKind::Sent`], in the order of the sends, unless
+/// [`send_now`](Io::send_now) reported it as done. It continues after the peer half-closes. Bytes that
+/// wait for their peer take no place in the pool, so a slow reader does not prevent other connections
+/// from receiving.
 ///
 /// **Fairness.** No connection is served without limit while others wait.
 ///
-/// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions, lazily:
-/// work is done as it is asked for, and an operation that can be performed at once may complete
-/// within the turn. A turn that is not taken to its end, which is `None`, goes on after the next
-/// `wait`, which does not wait then.
+/// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions lazily, doing
+/// the work as it is called. An operation that can be performed at once may complete within the turn. If
+/// the caller stops before `next` returns `None`, the turn continues after the next `wait`, which then
+/// does not wait.
 pub trait Io {
-    /// Listens on `addr` (port 0: any that is free), not yet started.
+    /// Creates a listener that is not yet started. Port 0 selects a free port. A Unix socket's file is
+    /// created here and remains after closing.
     ///
     /// # Errors
-    /// The kernel's: address in use or not available, no permission, out of descriptors.
-    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token>;
+    /// The kernel's: address in use (for a Unix socket: the path exists) or not available, permission
+    /// denied, out of descriptors. `InvalidInput` for a Unix socket's path that is empty, contains a zero
+    /// byte or is longer than 108 bytes.
+    fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token>;
 
-    /// Listens on a Unix socket, which it makes at `path`, not yet started. Closing leaves the file there.
+    /// Starts to connect, from `source` if given; completes with [`CompletionKind::Connected`].
     ///
     /// # Errors
-    /// The kernel's: there is something at `path` already (`AddrInUse`), no permission, out of
-    /// descriptors; `InvalidInput` for a path that is empty, or longer than the 108 bytes that there are.
-    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token>;
+    /// The kernel's, if it refuses at once: out of descriptors or ports, no such source address. A Unix
+    /// socket always fails at once: nobody listens (`ConnectionRefused`), no such path (`NotFound`), or
+    /// its backlog is full (`WouldBlock`; no readiness announces a change, so the caller decides when to
+    /// retry). `InvalidInput` for a path as in [`listen`](Io::listen), or a `source` with a Unix socket.
+    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token>;
 
-    /// Who has connected, of the [`What::Accepted`] that [`next`](Io::next) has returned last, if its
-    /// listener was [asked](ListenOptions::peers) to tell.
-    fn accepted_from(&self) -> Option<SocketAddr> {
-        None
+    /// Starts accepting or receiving. Does nothing if receiving has ended or failed.
+    fn start(&mut self, token: Token);
+
+    /// Stops accepting or receiving.
+    fn stop(&mut self, token: Token);
+
+    /// Sends `outgoing` after all previous sends.
+    fn send(&mut self, token: Token, outgoing: Outgoing);
+
+    /// Sends `bytes` after all previous sends. Returns whether that is done, in which case no
+    /// [`CompletionKind::Sent`] follows. Bytes that the transport does not take at once are copied and
+    /// complete like a [`send`](Io::send).
+    fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
+        let outgoing = Outgoing::copy(self.pool(), bytes);
+        self.send(token, outgoing);
+        false
     }
 
-    /// Makes room for so many connections, so that tables need not be moved, and copied, as they grow. It
-    /// takes memory only as that is used. One that accepts ahead of its caller takes care that there
-    /// are no more.
+    /// Sends `bytes` like [`send_now`](Io::send_now), as the last ones before a shutdown or close. The
+    /// transport may withhold the end of them, to announce the end of the stream in the same packet.
+    ///
+    /// After [`Complete`](SendOutcome::Complete) the caller must perform the announced operation at
+    /// once. With [`Then::Close`], only a deadline may be set until then, and [`close`](Io::close) or
+    /// [`abort`](Io::abort) give up the rest.
+    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
+        let _ = then;
+        if self.send_now(token, bytes) { SendOutcome::Complete } else { SendOutcome::Pending }
+    }
+
+    /// Shuts down the sending side at once: the peer reads the sent bytes, then the end of the stream.
+    /// Incomplete sends fail; wait for [`CompletionKind::Sent`] to have them delivered.
+    fn shutdown(&mut self, token: Token);
+
+    /// Closes a listener or connection at once. Bytes that the transport has taken are still delivered
+    /// if all received bytes were read; otherwise the peer may see a reset.
+    fn close(&mut self, token: Token);
+
+    /// Closes a connection with a reset.
+    fn abort(&mut self, token: Token);
+
+    /// Sets, moves or clears the deadline of a listener or connection. It completes with
+    /// [`CompletionKind::Deadline`], never early. O(1), cheapest when it moves to a later time.
+    fn set_deadline(&mut self, token: Token, deadline: Option<Time>);
+
+    /// Returns the number of sent bytes that the peer's host has acknowledged. For a Unix socket: at
+    /// least the number that the peer has received.
+    fn delivered(&self, token: Token) -> u64;
+
+    /// Returns the number of bytes that the transport has taken, from sends or a relay, and that the
+    /// peer's host has not acknowledged. For a Unix socket: the memory that they occupy.
+    fn undelivered(&self, token: Token) -> u64;
+
+    /// Returns the socket, to read or set its options. `None` for a closed token, and while an
+    /// implementation closes the socket after a [last send](Io::send_last).
+    ///
+    /// Do not read, write, shut down or close through it, and leave it non-blocking: the implementation
+    /// keeps its own record of the socket's state.
+    fn socket(&self, token: Token) -> Option<BorrowedFd<'_>>;
+
+    /// Returns the local address of a socket.
+    ///
+    /// # Errors
+    /// The kernel's; `NotConnected` for a closed token, `Unsupported` for a Unix socket.
+    fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        sockets::local_addr(self.socket(token))
+    }
+
+    /// Returns the address of a connection's peer.
+    ///
+    /// # Errors
+    /// As [`local_addr`](Io::local_addr).
+    fn peer_addr(&self, token: Token) -> io::Result<SocketAddr> {
+        sockets::peer_addr(self.socket(token))
+    }
+
+    /// Reserves table space for a number of connections, so that tables do not move as they grow. Memory
+    /// is taken only as it is used. An implementation that accepts ahead of its caller does not exceed
+    /// this number.
     fn reserve(&mut self, connections: usize) {
         let _ = connections;
     }
 
-    /// Begins to connect to `addr`, from `source` if given; ends in [`What::Connected`].
+    /// Starts a turn: waits for completions until `until`. It returns early only for signals, wake-ups
+    /// and internal checks of distant deadlines.
     ///
     /// # Errors
-    /// The kernel's, where it refuses at once: out of descriptors or ports, no such source address.
-    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token>;
-
-    /// Begins to connect to the Unix socket at `path`; ends in [`What::Connected`].
-    ///
-    /// # Errors
-    /// The kernel's, all of them at once: nobody listens (`ConnectionRefused`), or there is nothing
-    /// (`NotFound`), or too many wait to be accepted there (`WouldBlock`, of which no readiness tells:
-    /// to try again is the caller's to time); no permission, out of descriptors; `InvalidInput` for a
-    /// path as in [`listen_unix`](Io::listen_unix).
-    fn connect_unix(&mut self, path: &Path) -> io::Result<Token>;
-
-    /// Starts to accept, or to receive; nothing where receiving has ended or failed.
-    fn start(&mut self, on: Token);
-
-    /// Stops accepting, or receiving.
-    fn stop(&mut self, on: Token);
-
-    /// Sends `what`, after all that was to be sent before.
-    fn send(&mut self, on: Token, what: Outgoing);
-
-    /// Sends `bytes`, after all that was to be sent before, and tells whether that is done: then no
-    /// [`What::Sent`] comes of it. What the transport does not take at once is copied, and completes
-    /// as that of a [`send`](Io::send) does.
-    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let mut head = self.pool().lend_beyond();
-        head.as_vec().extend_from_slice(bytes);
-        self.send(on, Outgoing { head, body: Body::None });
-        false
-    }
-
-    /// As [`send_now`](Io::send_now), for what is followed at once by [`shutdown`](Io::shutdown) or
-    /// [`close`](Io::close) if it is done: the transport may keep the last of it back until then, and
-    /// tell of the end in the same packet.
-    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
-        self.send_now(on, bytes)
-    }
-
-    /// As [`send_before_end`](Io::send_before_end), for what is followed by a close and nothing else:
-    /// whoever performs it may close, too. Until then nothing is to be asked for but a deadline, and
-    /// [`close`](Io::close) or [`abort`](Io::abort), which give up waiting.
-    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
-        if self.send_before_end(on, bytes) { Last::Done } else { Last::Later }
-    }
-
-    /// Moves up to `most` bytes that `from` receives to `to`, behind all that was sent there before, and
-    /// tells of it with [`What::Relayed`] on `from`, which it stops: see [Relaying](Io#the-contract). What
-    /// is received after `most` bytes stays to be received when `from` is started again; until this has
-    /// ended, starting it does nothing.
-    ///
-    /// False if it cannot be: then nothing has changed, and the caller moves the bytes itself. So it is
-    /// where one of the two is no connection, or not yet made; where nothing more is received from `from`,
-    /// or sent to `to`; where either is relayed from, or to, already (but a connection may be relayed
-    /// from and to at the same time); and where both are one.
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let _ = (from, to, most);
-        false
-    }
-
-    /// How many bytes the relay that receives from `from` has moved so far.
-    fn relayed(&self, from: Token) -> u64 {
-        let _ = from;
-        0
-    }
-
-    /// Whether the relay to `to` waits for its transport to have room.
-    fn relay_is_blocked(&self, to: Token) -> bool {
-        let _ = to;
-        false
-    }
-
-    /// Ends the sending side, at once: the peer reads what was sent, and then the end. A send that
-    /// is not completed yet fails: to have it delivered, await its [`What::Sent`].
-    fn shutdown(&mut self, on: Token);
-
-    /// Closes it, at once. What the transport has taken is still delivered, if all that
-    /// was received has been read; else the peer may see a reset.
-    fn close(&mut self, on: Token);
-
-    /// Closes it with a reset.
-    fn abort(&mut self, on: Token);
-
-    /// Sets, moves or takes back the one deadline, which ends in [`What::Deadline`]: never
-    /// early. O(1), cheapest where it moves to a later time.
-    fn set_deadline(&mut self, on: Token, deadline: Option<Time>);
-
-    /// How many bytes of what was sent on the connection its peer's host has acknowledged; of a Unix
-    /// socket, at least how many its peer has received.
-    fn delivered(&self, on: Token) -> u64;
-
-    /// How many bytes of what its transport has taken, by sends or by a relay, its peer has not
-    /// acknowledged: none, if it is not the peer that is waited for. Of a Unix socket, the memory that
-    /// they take.
-    fn undelivered(&self, on: Token) -> u64;
-
-    /// The address of this side.
-    ///
-    /// # Errors
-    /// The kernel's; `NotConnected` if the token is no more, `Unsupported` if it is a Unix socket.
-    fn local_addr(&self, on: Token) -> io::Result<SocketAddr>;
-
-    /// The address of the other side.
-    ///
-    /// # Errors
-    /// As [`local_addr`](Io::local_addr).
-    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr>;
-
-    /// Begins a turn: waits until there is something to be done or `until` has come (never sooner,
-    /// but for signals, wake-ups, and deadlines that are far off and looked at on the way).
-    ///
-    /// # Errors
-    /// The mechanism's, which end its use.
+    /// The mechanism's. It cannot be used any more then.
     fn wait(&mut self, until: Option<Time>) -> io::Result<()>;
 
-    /// The next completion of this turn.
+    /// Returns the next completion of this turn.
     fn next(&mut self) -> Option<Completion>;
 
-    /// When this turn began: a clock that is not read for each event.
+    /// Returns the time at which this turn started. It does not read the clock.
     fn now(&self) -> Time;
 
-    /// The pool from which heads of [`Outgoing`] are lent.
+    /// Returns the pool that lends the heads of [`Outgoing`].
     fn pool(&self) -> &Pool;
 
-    /// A handle by which another thread ends the wait.
+    /// Returns a handle with which another thread ends the wait.
     fn waker(&self) -> Waker;
 
-    /// What was counted since the start.
+    /// Returns the counters since the start.
     fn counters(&self) -> Counters;
 
-    /// How many listeners and connections there are.
+    /// Returns the number of listeners and connections.
     fn open(&self) -> usize;
+}
+
+/// Relaying: moves bytes from one connection to another without handing them to the caller.
+///
+/// During a relay the receiving side (`from`) is stopped, nothing else may be sent to `to`, and both keep
+/// their deadlines. The relay yields one [`CompletionKind::Relayed`] on `from`. If a receive was already
+/// in progress, its [`Received`](CompletionKind::Received), [`End`](CompletionKind::End) or
+/// [`ReceiveFailed`](CompletionKind::ReceiveFailed) comes instead, before anything was moved; this cancels
+/// the relay and leaves `from` stopped. The caller handles it and starts the relay again.
+///
+/// Closing `from` ends the relay without a completion and loses bytes that were received but not yet
+/// moved. Closing `to` ends it like a failed send.
+pub trait Relay: Io {
+    /// Moves up to `most` bytes from `from` to `to`, after all previous sends there. Later bytes remain
+    /// to be received when `from` is started again; starting it has no effect before the relay ends.
+    ///
+    /// Returns whether the relay is possible. If not, nothing changes, and the caller moves the bytes
+    /// itself. It is not possible if one of the two is a listener or not yet connected, receiving from
+    /// `from` or sending to `to` has ended, `from` or `to` has the same role in another relay, or both
+    /// are the same connection.
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool;
+
+    /// Returns the number of bytes that the relay from `from` has moved so far.
+    fn relayed(&self, from: Token) -> u64;
+
+    /// Returns whether the relay to `to` waits for space in its transport.
+    fn relay_is_blocked(&self, to: Token) -> bool;
 }

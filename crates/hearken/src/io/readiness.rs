@@ -18,15 +18,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 
 use super::relay::Relays;
-use super::{Body, Completion, Io, ListenOptions, Outgoing, Pool, What, sockets};
+use super::shared::{self, Parts};
+use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
+use super::{SendOutcome, Then, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::timer::{Time, Wheel};
@@ -72,8 +72,6 @@ pub struct ReadinessIo<M: Mechanism> {
     undeclared: Vec<Token>,
     /// What waits for a buffer.
     starved: VecDeque<Token>,
-    /// Whose connection was accepted last, if that was asked for.
-    accepted_from: Option<SocketAddr>,
     relays: Relays,
 }
 
@@ -127,51 +125,52 @@ impl<M: Mechanism> ReadinessIo<M> {
             later: VecDeque::new(),
             undeclared: Vec::new(),
             starved: VecDeque::new(),
-            accepted_from: None,
             relays: Relays::default(),
             policy: Policy { turn_bytes: policy.turn_bytes.max(1), ..policy },
         })
     }
 }
 
-impl<M: Mechanism> ReadinessIo<M> {
-    /// Gives the socket what it takes of `bytes` at once, and tells whether that is all.
+impl<M: Mechanism> Parts for ReadinessIo<M> {
     #[inline]
-    fn send_at_once(&mut self, on: Token, bytes: &[u8], flags: SendFlags) -> bool {
-        let tries = self.tries_to_send(on);
+    fn attempt(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
+        let tries = self.tries_to_send(token);
         let share = self.policy.turn_bytes;
-        let Some((fd, socket)) = self.socket(on) else {
-            return false;
-        };
-        let mut taken = 0;
-        if tries && socket.sends.is_none() && (socket.used as usize) < share {
-            // What failed or would block is found to do so again below, where it is dealt with.
-            taken = net::send(fd, bytes, flags).unwrap_or(0);
-            socket.has_sent(taken);
-            if taken == bytes.len() {
-                return true;
-            }
+        let (fd, socket) = self.at(token).ok_or(0_usize)?;
+        if !tries || socket.sends.is_some() || socket.used as usize >= share {
+            return Err(0);
         }
-        let mut head = self.pool.lend_beyond();
-        head.as_vec().extend_from_slice(&bytes[taken..]);
-        self.send(on, Outgoing { head, body: Body::None });
-        false
+        let taken = net::send(fd, bytes, flags).unwrap_or(0);
+        socket.has_sent(taken);
+        if taken == bytes.len() { Ok(()) } else { Err(taken) }
+    }
+
+    fn can_relay_from(&self, token: Token) -> bool {
+        let not = State::LISTENER | State::CONNECTING | State::ENDED | State::RELAYS;
+        self.state(token).is_some_and(|state| !state.intersects(not))
+    }
+
+    fn can_relay_to(&self, token: Token) -> bool {
+        let not = State::LISTENER | State::CONNECTING | State::BROKEN | State::FED;
+        self.state(token).is_some_and(|state| !state.intersects(not))
+    }
+
+    fn begin_relay(&mut self, from: Token, to: Token, most: u64) {
+        let state = &mut self.sockets[from.slot() as usize].state;
+        state.remove(State::STARTED | State::STARVED);
+        state.insert(State::RELAYS | State::READABLE);
+        self.sockets[to.slot() as usize].state.insert(State::FED);
+        self.relays.begin(from, to, most);
+        self.go_on(from, false);
     }
 }
 
 impl<M: Mechanism> Io for ReadinessIo<M> {
-    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
-        let fd = sockets::listening(addr, options)?;
-        let peers = if options.peers { State::PEERS } else { State::empty() };
-        Ok(self.adopt(fd, State::LISTENER | peers))
-    }
-
-    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token> {
-        Ok(self.adopt(sockets::listening_at(path, backlog)?, State::LISTENER))
-    }
-
-    fn accepted_from(&self) -> Option<SocketAddr> {
-        self.accepted_from
+    fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
+        let fd = sockets::listen(address, options)?;
+        let mut state = State::LISTENER;
+        state.set(State::PEERS, options.peers && address.is_inet());
+        Ok(self.adopt(fd, state))
     }
 
     fn reserve(&mut self, connections: usize) {
@@ -180,25 +179,20 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.wheel.reserve(connections);
     }
 
-    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
-        let fd = sockets::connecting(addr, source)?;
-        match net::connect(&fd, &addr) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
+        let fd = sockets::connect(address, source)?;
+        if address.is_inet() {
+            let token = self.adopt(fd, State::CONNECTING | self.newborn);
+            self.declare_later(token);
+            return Ok(token);
         }
-        let token = self.adopt(fd, State::CONNECTING | self.newborn);
-        self.declare_later(token);
+        let token = self.adopt(fd, self.newborn);
+        self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
         Ok(token)
     }
 
-    fn connect_unix(&mut self, path: &Path) -> io::Result<Token> {
-        let on = self.adopt(sockets::connected_to(path)?, self.newborn);
-        self.done.push_back(Completion { on, what: What::Connected(Ok(())) });
-        Ok(on)
-    }
-
-    fn start(&mut self, on: Token) {
-        let Some((_, socket)) = self.socket(on) else {
+    fn start(&mut self, token: Token) {
+        let Some((_, socket)) = self.at(token) else {
             return;
         };
         if socket.state.intersects(State::ENDED | State::RELAYS) {
@@ -206,14 +200,14 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::READABLE) {
-            self.go_on(on, false);
+            self.go_on(token, false);
         } else {
-            self.declare_if_unheard(on);
+            self.declare_if_unheard(token);
         }
     }
 
-    fn stop(&mut self, on: Token) {
-        let Some((_, socket)) = self.socket(on) else {
+    fn stop(&mut self, token: Token) {
+        let Some((_, socket)) = self.at(token) else {
             return;
         };
         if socket.state.contains(State::RELAYS) {
@@ -222,27 +216,27 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         socket.state.remove(State::STARTED);
         let exact = socket.state.contains(State::LISTENER);
         if exact || self.policy.interest == InterestPolicy::EveryState {
-            self.declare_later(on);
+            self.declare_later(token);
         }
     }
 
     #[inline]
-    fn send(&mut self, on: Token, mut what: Outgoing) {
-        if what.head.is_empty() {
-            what.head.release();
+    fn send(&mut self, token: Token, mut outgoing: Outgoing) {
+        if outgoing.head.is_empty() {
+            outgoing.head.release();
         }
-        let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(on));
-        let Some((fd, socket)) = self.socket(on) else {
+        let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(token));
+        let Some((fd, socket)) = self.at(token) else {
             return;
         };
         if socket.state.contains(State::BROKEN) {
             return;
         }
         if socket.sends.is_some() {
-            return self.send_later(on, what);
+            return self.send_later(token, outgoing);
         }
         let progress =
-            if tries { transmit(fd, &mut what, socket, share) } else { Progress::WouldBlock };
+            if tries { transmit(fd, &mut outgoing, socket, share) } else { Progress::WouldBlock };
         let result = match progress {
             Progress::Complete => Ok(()),
             Progress::Failed(error) => {
@@ -251,85 +245,68 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             }
             Progress::WouldBlock => {
                 if tries {
-                    self.registry.would_block(on, Interest::WRITE);
+                    self.registry.would_block(token, Interest::WRITE);
                 }
-                self.declare_later(on);
-                return self.send_later(on, what);
+                self.declare_later(token);
+                return self.send_later(token, outgoing);
             }
             Progress::Yielded => {
-                self.go_on(on, true);
-                return self.send_later(on, what);
+                self.go_on(token, true);
+                return self.send_later(token, outgoing);
             }
         };
-        self.done.push_back(Completion { on, what: What::Sent(result) });
+        self.done.push_back(Completion { token, kind: CompletionKind::Sent(result) });
     }
 
     #[inline]
-    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        self.send_at_once(on, bytes, SendFlags::NOSIGNAL)
+    fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
+        shared::send_at_once(self, token, bytes, SendFlags::NOSIGNAL)
     }
 
     #[inline]
-    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
-        self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
+    fn send_last(&mut self, token: Token, bytes: &[u8], _: Then) -> SendOutcome {
+        shared::send_last_at_once(self, token, bytes)
     }
 
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        self.begin_relay(from, to, most)
+    fn shutdown(&mut self, token: Token) {
+        sockets::shutdown(self.registry.get(token));
     }
 
-    fn relayed(&self, from: Token) -> u64 {
-        self.registry.get(from).map_or(0, |_| self.relays.moved(from))
-    }
-
-    fn relay_is_blocked(&self, to: Token) -> bool {
-        self.registry.get(to).is_some()
-            && self.sockets[to.slot() as usize].state.contains(State::ROOM)
-    }
-
-    fn shutdown(&mut self, on: Token) {
-        sockets::shutdown(self.registry.get(on));
-    }
-
-    fn close(&mut self, on: Token) {
-        if let Some((_, socket)) = self.socket(on)
+    fn close(&mut self, token: Token) {
+        if let Some((_, socket)) = self.at(token)
             && socket.state.intersects(State::RELAYS | State::FED)
         {
-            self.leave_relays(on);
+            self.leave_relays(token);
         }
-        if self.registry.close(on) {
-            self.wheel.cancel(on.slot());
-            self.sockets[on.slot() as usize] = Socket::default();
+        if self.registry.close(token) {
+            self.wheel.cancel(token.slot());
+            self.sockets[token.slot() as usize] = Socket::default();
         }
     }
 
-    fn abort(&mut self, on: Token) {
-        sockets::reset(self.registry.get(on));
-        self.close(on);
+    fn abort(&mut self, token: Token) {
+        sockets::reset(self.registry.get(token));
+        self.close(token);
     }
 
     #[inline]
-    fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
-        if self.registry.get(on).is_some() {
-            self.wheel.set(on.slot(), deadline);
+    fn set_deadline(&mut self, token: Token, deadline: Option<Time>) {
+        if self.registry.get(token).is_some() {
+            self.wheel.set(token.slot(), deadline);
         }
     }
 
-    fn delivered(&self, on: Token) -> u64 {
-        let sent = self.sockets.get(on.slot() as usize).map_or(0, |socket| socket.sent);
-        sockets::delivered(self.registry.get(on), sent)
+    fn delivered(&self, token: Token) -> u64 {
+        let sent = self.sockets.get(token.slot() as usize).map_or(0, |socket| socket.sent);
+        sockets::delivered(self.registry.get(token), sent)
     }
 
-    fn undelivered(&self, on: Token) -> u64 {
-        sockets::undelivered(self.registry.get(on))
+    fn undelivered(&self, token: Token) -> u64 {
+        sockets::undelivered(self.registry.get(token))
     }
 
-    fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        sockets::local_addr(self.registry.get(on))
-    }
-
-    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        sockets::peer_addr(self.registry.get(on))
+    fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
+        self.registry.get(token).map(AsFd::as_fd)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -338,9 +315,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         }
         self.ended = false;
         self.declare();
-        for on in self.later.drain(..) {
-            self.sockets[on.slot() as usize].used = 0;
-            self.turn.push_back(on);
+        for token in self.later.drain(..) {
+            self.sockets[token.slot() as usize].used = 0;
+            self.turn.push_back(token);
         }
         let feeds = !self.starved.is_empty() && !self.pool.is_exhausted();
         let timeout = if self.turn.is_empty() && self.done.is_empty() && !feeds {
@@ -358,27 +335,27 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     fn next(&mut self) -> Option<Completion> {
         loop {
             while let Some(completion) = self.done.pop_front() {
-                if self.registry.get(completion.on).is_some() {
+                if self.registry.get(completion.token).is_some() {
                     return Some(completion);
                 }
             }
-            let completion = if let Some(on) = self.fed() {
-                self.receive(on)
+            let completion = if let Some(token) = self.fed() {
+                self.receive(token)
             } else if self.cursor < self.batch {
                 let index = self.cursor;
                 self.cursor += 1;
                 self.registry
                     .event(index)
                     .and_then(|event| self.on_event(event.who, event.readiness))
-            } else if let Some(on) = self.turn.pop_front() {
-                self.resume(on)
+            } else if let Some(token) = self.turn.pop_front() {
+                self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {
                     self.ended = true;
                     return None;
                 };
-                let on = self.registry.token_at(slot);
-                on.map(|on| Completion { on, what: What::Deadline })
+                let token = self.registry.token_at(slot);
+                token.map(|token| Completion { token, kind: CompletionKind::Deadline })
             };
             if completion.is_some() {
                 return completion;
@@ -404,5 +381,19 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     fn open(&self) -> usize {
         self.registry.len() - 1
+    }
+}
+
+impl<M: Mechanism> Relay for ReadinessIo<M> {
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        shared::relay(self, from, to, most)
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.registry.get(from).map_or(0, |_| self.relays.moved(from))
+    }
+
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.state(to).is_some_and(|state| state.contains(State::ROOM))
     }
 }

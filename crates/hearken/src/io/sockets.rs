@@ -1,4 +1,4 @@
-//! Making sockets, however they are used then.
+//! Creating sockets and asking about them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags};
 use rustix::net::{SocketType, sockopt};
 
-use super::ListenOptions;
+use super::{Address, ListenOptions};
 use crate::sys;
 
-/// A socket for a stream to or from `addr`.
+/// Creates a stream socket of the family of `addr`.
 fn stream(addr: SocketAddr) -> io::Result<OwnedFd> {
     of_family(if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })
 }
@@ -23,8 +23,23 @@ fn of_family(family: AddressFamily) -> io::Result<OwnedFd> {
     Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
-/// A socket that listens on `addr`.
-pub(super) fn listening(addr: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
+/// Creates a socket that listens on `address`.
+pub(super) fn listen(address: &Address, options: &ListenOptions) -> io::Result<OwnedFd> {
+    let fd = match address {
+        Address::Inet(addr) => bound(*addr, options)?,
+        Address::Unix(path) => {
+            let addr = at(path)?;
+            let fd = of_family(AddressFamily::UNIX)?;
+            net::bind(&fd, &addr)?;
+            fd
+        }
+    };
+    net::listen(&fd, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    Ok(fd)
+}
+
+/// Creates a socket bound to `addr`, to listen there.
+fn bound(addr: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
     let fd = stream(addr)?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
     if options.reuse_port {
@@ -36,12 +51,22 @@ pub(super) fn listening(addr: SocketAddr, options: &ListenOptions) -> io::Result
         sys::defer_accept(&fd, options.defer)?;
     }
     net::bind(&fd, &addr)?;
-    net::listen(&fd, i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
     Ok(fd)
 }
 
-/// A socket that is to connect to `addr`, from `source` if given.
-pub(super) fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+/// Creates a socket that connects to `address`, from `source` if given. An IP socket is still connecting
+/// when this returns; a Unix socket is connected.
+pub(super) fn connect(address: &Address, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+    match (address, source) {
+        (Address::Inet(addr), source) => connecting(*addr, source),
+        (Address::Unix(path), None) => connected(path),
+        (Address::Unix(_), Some(_)) => {
+            Err(invalid("a Unix socket does not connect from a source address"))
+        }
+    }
+}
+
+fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
     let fd = stream(addr)?;
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {
@@ -51,20 +76,13 @@ pub(super) fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Re
         }
         net::bind(&fd, &source)?;
     }
-    Ok(fd)
+    match net::connect(&fd, &addr) {
+        Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(fd),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
-/// A Unix socket that listens at `path`.
-pub(super) fn listening_at(path: &Path, backlog: u32) -> io::Result<OwnedFd> {
-    let addr = at(path)?;
-    let fd = of_family(AddressFamily::UNIX)?;
-    net::bind(&fd, &addr)?;
-    net::listen(&fd, i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(fd)
-}
-
-/// A Unix socket that is connected to the one at `path`: that never takes time.
-pub(super) fn connected_to(path: &Path) -> io::Result<OwnedFd> {
+fn connected(path: &Path) -> io::Result<OwnedFd> {
     let addr = at(path)?;
     let fd = of_family(AddressFamily::UNIX)?;
     loop {
@@ -72,7 +90,7 @@ pub(super) fn connected_to(path: &Path) -> io::Result<OwnedFd> {
             Ok(()) => return Ok(fd),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let full = "as many as may (its backlog) wait to be accepted there (EAGAIN)";
+                let full = "the backlog of the Unix socket is full (EAGAIN)";
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, full));
             }
             Err(errno) => return Err(errno.into()),
@@ -80,19 +98,22 @@ pub(super) fn connected_to(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// The address of the Unix socket at `path`.
+fn invalid(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, reason)
+}
+
+/// Returns the address of the Unix socket at `path`.
 fn at(path: &Path) -> io::Result<SocketAddrUnix> {
-    let invalid = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
     if path.as_os_str().is_empty() {
-        return Err(invalid("a Unix socket's path is empty"));
+        return Err(invalid("the path of a Unix socket is empty"));
     }
     SocketAddrUnix::new(path).map_err(|errno| match errno {
-        Errno::NAMETOOLONG => invalid("a Unix socket's path has at most 108 bytes"),
-        _ => invalid("a Unix socket's path has a zero byte"),
+        Errno::NAMETOOLONG => invalid("the path of a Unix socket is longer than 108 bytes"),
+        _ => invalid("the path of a Unix socket contains a zero byte"),
     })
 }
 
-/// Accepts a connection; its peer's address comes with it if that is wanted, and is one of IP.
+/// Accepts a connection. Returns its peer's address with it if requested and an IP address.
 #[inline]
 pub(super) fn accept(
     listener: impl AsFd,
@@ -106,48 +127,44 @@ pub(super) fn accept(
     Ok((fd, addr.and_then(|addr| addr.try_into().ok())))
 }
 
-/// Ends the sending side of a connection.
+/// Shuts down the sending side of a connection.
 pub(super) fn shutdown(fd: Option<impl AsFd>) {
     if let Some(fd) = fd {
-        // It fails only where the peer is gone, which receiving will tell.
+        // It fails only if the peer has disconnected, which receiving reports.
         let _ = net::shutdown(fd, net::Shutdown::Write);
     }
 }
 
-/// Has a connection end with a reset when it is closed.
+/// Makes closing the connection reset it.
 pub(super) fn reset(fd: Option<impl AsFd>) {
     if let Some(fd) = fd {
-        // Refused, it is an ordinary close.
+        // If refused, it is an ordinary close.
         let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
     }
 }
 
-/// How many of the `sent` bytes the peer's host has acknowledged.
+/// Returns how many of the `sent` bytes the peer's host has acknowledged.
 pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
     sent.saturating_sub(undelivered(fd))
 }
 
-/// How many bytes that it was given it has not yet been acknowledged.
+/// Returns the number of bytes that the socket has taken and the peer's host has not acknowledged.
 pub(super) fn undelivered(fd: Option<impl AsFd>) -> u64 {
     fd.map_or(0, |fd| sys::unacknowledged(fd).unwrap_or(0))
 }
 
-/// The address of this side.
+/// Returns the local address.
 pub(super) fn local_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
     of_ip(Some(net::getsockname(fd.ok_or(io::ErrorKind::NotConnected)?)?))
 }
 
-/// The address of the other side.
+/// Returns the address of the peer.
 pub(super) fn peer_addr(fd: Option<impl AsFd>) -> io::Result<SocketAddr> {
     of_ip(net::getpeername(fd.ok_or(io::ErrorKind::NotConnected)?)?)
 }
 
 fn of_ip(addr: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
     let addr = addr.ok_or(io::ErrorKind::NotConnected)?;
-    addr.try_into().map_err(|_| {
-        io::Error::new(
-            io::ErrorKind::Unsupported,
-            "it is a Unix socket, which has no address of IP",
-        )
-    })
+    addr.try_into()
+        .map_err(|_| io::Error::new(io::ErrorKind::Unsupported, "a Unix socket has no IP address"))
 }

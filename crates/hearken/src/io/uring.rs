@@ -38,18 +38,19 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 use rustix::net::{self, SendFlags};
 
+use super::named::named;
 use super::readiness::Policy;
 use super::relay::Relays;
-use super::{Body, Completion, Io, Last, ListenOptions, Outgoing, Pool, What, sockets};
+use super::shared::{self, Parts};
+use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
+use super::{SendOutcome, Then, sockets};
 use crate::event::Token;
 use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
 use crate::ring::{Cqe, Ring, Sqe, Work, op};
@@ -81,8 +82,11 @@ pub enum SendsBy {
     Ring,
 }
 
+named!(SendsBy, "way of sending", Calls => "calls", Ring => "ring");
+
 /// How a [`UringIo`] works.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Settings {
     /// How many buffers may be lent for received bytes, and how many for what is sent: 32,768 at most.
     pub buffers: usize,
@@ -127,7 +131,7 @@ pub(super) const OPTIONS: &[Choice] = &[
     Choice {
         name: "sends",
         help: "small answers by a call each, at once, or by the ring, in one call for all",
-        values: Values::OneOf(&["calls", "ring"]),
+        values: Values::OneOf(&[SendsBy::Calls.name(), SendsBy::Ring.name()]),
     },
     Choice {
         name: "buffers",
@@ -157,7 +161,7 @@ impl Settings {
             head_size: policy.buffer_size,
             turn_bytes: policy.turn_bytes,
             batch: policy.batch,
-            sends: if options.get("sends") == "ring" { SendsBy::Ring } else { SendsBy::Calls },
+            sends: options.get("sends").parse().unwrap_or_default(),
             submissions: defaults.submissions.min(completions),
             completions,
         }
@@ -206,8 +210,6 @@ pub struct UringIo {
     later: VecDeque<Token>,
     /// Accepted for listeners that had been stopped.
     kept: VecDeque<(Token, OwnedFd)>,
-    /// Whose connection was accepted last, if that was asked for.
-    accepted_from: Option<SocketAddr>,
     relays: Relays,
     counters: Counters,
     /// What ended its use.
@@ -288,7 +290,6 @@ impl UringIo {
             turn: VecDeque::new(),
             later: VecDeque::new(),
             kept: VecDeque::new(),
-            accepted_from: None,
             relays: Relays::default(),
             counters: Counters::default(),
             failed: None,
@@ -296,48 +297,60 @@ impl UringIo {
     }
 }
 
-impl UringIo {
-    /// Sends by a call, if that is how it is to be; what that does not take, by the ring.
+impl Parts for UringIo {
     #[inline]
-    fn send_at_once(&mut self, on: Token, bytes: &[u8], flags: SendFlags) -> bool {
-        let Some(socket) = self.sockets.get(on) else {
-            return false;
-        };
-        let mut taken = 0;
+    fn attempt(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
+        let socket = self.sockets.get(token).ok_or(0_usize)?;
         let hindered = State::CONNECTING | State::BROKEN | State::LAST;
         if self.settings.sends == SendsBy::Calls
             && socket.sends == socket::NONE
             && !socket.state.intersects(hindered)
             && let Some(fd) = &socket.fd
         {
-            // What failed or would block is found to do so again below, where it is dealt with.
-            taken = net::send(fd, bytes, flags).unwrap_or(0);
+            let taken = net::send(fd, bytes, flags).unwrap_or(0);
             socket.sent += taken as u64;
-            if taken == bytes.len() {
-                return true;
-            }
+            return if taken == bytes.len() { Ok(()) } else { Err(taken) };
         }
-        let mut head = self.pool.lend_beyond();
-        head.as_vec().extend_from_slice(&bytes[taken..]);
-        self.queue(on, Outgoing { head, body: Body::None }, false);
-        false
+        Err(0)
+    }
+
+    fn can_relay_from(&self, token: Token) -> bool {
+        let not = State::LISTENER | State::CONNECTING | State::LAST | State::ENDED | State::RELAYS;
+        self.sockets.state(token).is_some_and(|state| !state.intersects(not))
+    }
+
+    fn can_relay_to(&self, token: Token) -> bool {
+        let not = State::LISTENER | State::CONNECTING | State::LAST | State::BROKEN | State::FED;
+        self.sockets.state(token).is_some_and(|state| !state.intersects(not))
+    }
+
+    fn begin_relay(&mut self, from: Token, to: Token, most: u64) {
+        let holds = self.holds(from);
+        let Some(source) = self.sockets.get(from) else { return };
+        source.state.remove(State::STARTED);
+        if holds {
+            return; // The held completions come instead and cancel the relay.
+        }
+        source.state.insert(State::RELAYS);
+        let armed = source.state.contains(State::ARMED);
+        if let Some(target) = self.sockets.get(to) {
+            target.state.insert(State::FED);
+        }
+        self.relays.begin(from, to, most);
+        if armed {
+            self.change_later(from); // (a)
+        } else {
+            self.go_on(from, false);
+        }
     }
 }
 
 impl Io for UringIo {
-    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::listening(addr, options))?;
-        let peers = if options.peers { State::PEERS } else { State::empty() };
-        Ok(self.sockets.insert(fd, State::LISTENER | peers))
-    }
-
-    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::listening_at(path, backlog))?;
-        Ok(self.sockets.insert(fd, State::LISTENER))
-    }
-
-    fn accepted_from(&self) -> Option<SocketAddr> {
-        self.accepted_from
+    fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::listen(address, options))?;
+        let mut state = State::LISTENER;
+        state.set(State::PEERS, options.peers && address.is_inet());
+        Ok(self.sockets.insert(fd, state))
     }
 
     fn reserve(&mut self, connections: usize) {
@@ -346,30 +359,24 @@ impl Io for UringIo {
         self.wheel.reserve(connections);
     }
 
-    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::connecting(addr, source))?;
-        match net::connect(&fd, &addr) {
-            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {} // (h)
-            Err(errno) => return Err(errno.into()),
+    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
+        let fd = self.with_descriptor(|| sockets::connect(address, source))?; // (h)
+        if !address.is_inet() {
+            let token = self.sockets.insert(fd, State::empty());
+            self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
+            return Ok(token);
         }
         let raw = fd.as_raw_fd();
-        let on = self.sockets.insert(fd, State::CONNECTING | State::SENDING);
+        let token = self.sockets.insert(fd, State::CONNECTING | State::SENDING);
         self.begin(
-            sending::request(on.slot()),
+            sending::request(token.slot()),
             Sqe::poll(raw, PollFlags::OUT.bits().into(), false),
         );
-        Ok(on)
+        Ok(token)
     }
 
-    fn connect_unix(&mut self, path: &Path) -> io::Result<Token> {
-        let fd = self.with_descriptor(|| sockets::connected_to(path))?;
-        let on = self.sockets.insert(fd, State::empty());
-        self.done.push_back(Completion { on, what: What::Connected(Ok(())) });
-        Ok(on)
-    }
-
-    fn start(&mut self, on: Token) {
-        let Some(socket) = self.sockets.get(on) else {
+    fn start(&mut self, token: Token) {
+        let Some(socket) = self.sockets.get(token) else {
             return;
         };
         if socket.state.intersects(State::ENDED | State::RELAYS) {
@@ -377,91 +384,70 @@ impl Io for UringIo {
         }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::LISTENER) && !self.kept.is_empty() {
-            self.go_on(on, false); // (d)
+            self.go_on(token, false); // (d)
         }
-        self.change_later(on);
+        self.change_later(token);
     }
 
-    fn stop(&mut self, on: Token) {
-        if let Some(socket) = self.sockets.get(on) {
+    fn stop(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get(token) {
             socket.state.remove(State::STARTED);
-            self.change_later(on);
+            self.change_later(token);
         }
     }
 
-    fn send(&mut self, on: Token, what: Outgoing) {
-        self.queue(on, what, false);
+    fn send(&mut self, token: Token, outgoing: Outgoing) {
+        self.queue(token, outgoing, false);
     }
 
     #[inline]
-    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        self.send_at_once(on, bytes, SendFlags::NOSIGNAL)
+    fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
+        shared::send_at_once(self, token, bytes, SendFlags::NOSIGNAL)
     }
 
     #[inline]
-    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
-        self.send_at_once(on, bytes, SendFlags::NOSIGNAL | SendFlags::MORE)
-    }
-
-    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
-        if self.settings.sends == SendsBy::Calls {
-            return if self.send_before_end(on, bytes) { Last::Done } else { Last::Later };
+    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
+        if then == Then::Shutdown || self.settings.sends == SendsBy::Calls {
+            return shared::send_last_at_once(self, token, bytes);
         }
-        let mut head = self.pool.lend_beyond();
-        head.as_vec().extend_from_slice(bytes);
-        let closes = self.queue(on, Outgoing { head, body: Body::None }, true);
-        if closes { Last::Closes } else { Last::Later }
+        let outgoing = Outgoing::copy(&self.pool, bytes);
+        let closes = self.queue(token, outgoing, true);
+        if closes { SendOutcome::PendingClose } else { SendOutcome::Pending }
     }
 
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        self.begin_relay(from, to, most)
+    fn shutdown(&mut self, token: Token) {
+        sockets::shutdown(self.sockets.fd(token));
     }
 
-    fn relayed(&self, from: Token) -> u64 {
-        self.sockets.fd(from).map_or(0, |_| self.relays.moved(from))
-    }
-
-    fn relay_is_blocked(&self, to: Token) -> bool {
-        self.sockets.is_fed_in_vain(to)
-    }
-
-    fn shutdown(&mut self, on: Token) {
-        sockets::shutdown(self.sockets.fd(on));
-    }
-
-    fn close(&mut self, on: Token) {
-        if self.sockets.get(on).is_some() {
-            self.retire(on);
+    fn close(&mut self, token: Token) {
+        if self.sockets.get(token).is_some() {
+            self.retire(token);
         }
     }
 
-    fn abort(&mut self, on: Token) {
-        sockets::reset(self.sockets.fd(on));
-        self.close(on);
+    fn abort(&mut self, token: Token) {
+        sockets::reset(self.sockets.fd(token));
+        self.close(token);
     }
 
     #[inline]
-    fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
-        if self.sockets.get(on).is_some() {
-            self.wheel.set(on.slot(), deadline);
+    fn set_deadline(&mut self, token: Token, deadline: Option<Time>) {
+        if self.sockets.get(token).is_some() {
+            self.wheel.set(token.slot(), deadline);
         }
     }
 
-    fn delivered(&self, on: Token) -> u64 {
-        let sent = self.sockets.sent(on);
-        sockets::delivered(self.sockets.fd(on), sent)
+    fn delivered(&self, token: Token) -> u64 {
+        let sent = self.sockets.sent(token);
+        sockets::delivered(self.sockets.fd(token), sent)
     }
 
-    fn undelivered(&self, on: Token) -> u64 {
-        sockets::undelivered(self.sockets.fd(on))
+    fn undelivered(&self, token: Token) -> u64 {
+        sockets::undelivered(self.sockets.fd(token))
     }
 
-    fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        sockets::local_addr(self.sockets.fd(on))
-    }
-
-    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        sockets::peer_addr(self.sockets.fd(on))
+    fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
+        self.sockets.fd(token)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -499,7 +485,7 @@ impl Io for UringIo {
     fn next(&mut self) -> Option<Completion> {
         loop {
             while let Some(completion) = self.done.pop_front() {
-                if self.sockets.get(completion.on).is_some() {
+                if self.sockets.get(completion.token).is_some() {
                     self.again = 0;
                     return Some(completion);
                 }
@@ -510,8 +496,8 @@ impl Io for UringIo {
                 self.due -= 1;
                 let completion = self.spilled.pop_front().or_else(|| self.ring.next());
                 completion.and_then(|completion| self.complete(completion))
-            } else if let Some(on) = self.turn.pop_front() {
-                self.resume(on)
+            } else if let Some(token) = self.turn.pop_front() {
+                self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {
                     if self.again > 0 && self.goes_on() {
@@ -520,8 +506,8 @@ impl Io for UringIo {
                     self.ended = true;
                     return None;
                 };
-                let on = self.sockets.token_at(slot);
-                on.map(|on| Completion { on, what: What::Deadline })
+                let token = self.sockets.token_at(slot);
+                token.map(|token| Completion { token, kind: CompletionKind::Deadline })
             };
             if completion.is_some() {
                 self.again = 0;
@@ -549,5 +535,19 @@ impl Io for UringIo {
 
     fn open(&self) -> usize {
         self.sockets.open()
+    }
+}
+
+impl Relay for UringIo {
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        shared::relay(self, from, to, most)
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.sockets.fd(from).map_or(0, |_| self.relays.moved(from))
+    }
+
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.sockets.is_fed_in_vain(to)
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::os::fd::BorrowedFd;
 
 use hearken::Token;
-use hearken::io::{Completion, Io, Last, ListenOptions, Outgoing, Pool, RelayEnd, What};
+use hearken::io::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
+use hearken::io::{RelayEnd, SendOutcome, Then};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -67,8 +68,8 @@ impl<I: Io> Checked<I> {
         assert_eq!(self.io.open(), self.live.len(), "open() miscounts");
     }
 
-    fn check(&mut self, Completion { on, what }: &Completion) {
-        if matches!(what, What::Woken) {
+    fn check(&mut self, Completion { token: on, kind: what }: &Completion) {
+        if matches!(what, CompletionKind::Woken) {
             return;
         }
         let now = self.io.now();
@@ -77,19 +78,22 @@ impl<I: Io> Checked<I> {
         };
         if life.listener {
             match what {
-                What::Accepted(_) => assert!(life.started, "accepted while stopped"),
-                What::AcceptFailed(_) => assert!(std::mem::take(&mut life.started)),
-                What::Deadline => {}
+                CompletionKind::Accepted { .. } => assert!(life.started, "accepted while stopped"),
+                CompletionKind::AcceptFailed(_) => assert!(std::mem::take(&mut life.started)),
+                CompletionKind::Deadline => {}
                 _ => panic!("{what:?} on a listener"),
             }
-        } else if life.connecting && !matches!(what, What::Deadline) {
-            assert!(matches!(what, What::Connected(_)), "{what:?} before Connected");
+        } else if life.connecting && !matches!(what, CompletionKind::Deadline) {
+            assert!(matches!(what, CompletionKind::Connected(_)), "{what:?} before Connected");
         }
-        if matches!(what, What::Received(_) | What::End | What::ReceiveFailed(_)) {
+        if matches!(
+            what,
+            CompletionKind::Received(_) | CompletionKind::End | CompletionKind::ReceiveFailed(_)
+        ) {
             life.relays = None; // It came before.
         }
         match what {
-            What::Relayed { moved, ended } => {
+            CompletionKind::Relayed { moved, ended } => {
                 let (most, _) = life.relays.take().expect("there was no relay");
                 assert!(!life.ended, "relayed after the end");
                 match ended {
@@ -99,18 +103,20 @@ impl<I: Io> Checked<I> {
                 }
                 assert!(*moved <= most);
             }
-            What::Accepted(token) => self.born(*token, Life::default()),
-            What::Connected(_) => assert!(std::mem::take(&mut life.connecting), "{what:?}"),
-            What::Received(bytes) => {
+            CompletionKind::Accepted { token, .. } => self.born(*token, Life::default()),
+            CompletionKind::Connected(_) => {
+                assert!(std::mem::take(&mut life.connecting), "{what:?}")
+            }
+            CompletionKind::Received(bytes) => {
                 assert!(life.heard, "received before start");
                 assert!(!life.ended, "received after the end");
                 assert!(!bytes.is_empty(), "received nothing");
             }
-            What::End | What::ReceiveFailed(_) => {
+            CompletionKind::End | CompletionKind::ReceiveFailed(_) => {
                 assert!(life.heard, "{what:?} before start");
                 assert!(!std::mem::replace(&mut life.ended, true), "a second {what:?}");
             }
-            What::Sent(result) => {
+            CompletionKind::Sent(result) => {
                 assert!(!life.broken, "{what:?} after a failed send");
                 assert!(life.sends > 0, "{what:?}, but nothing was");
                 life.sends -= 1;
@@ -119,19 +125,19 @@ impl<I: Io> Checked<I> {
                     self.live.remove(on);
                 }
             }
-            What::Deadline => {
+            CompletionKind::Deadline => {
                 let deadline = life.deadline.take().expect("there was none");
                 assert!(now >= deadline, "{:?} early", deadline - now);
             }
-            What::AcceptFailed(_) | What::Woken => {}
+            _ => {}
         }
         self.count();
     }
 }
 
 impl<I: Io> Io for Checked<I> {
-    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<Token> {
-        let token = self.io.listen(addr, options);
+    fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
+        let token = self.io.listen(address, options);
         match token {
             Ok(token) => {
                 let listener = true;
@@ -142,38 +148,16 @@ impl<I: Io> Io for Checked<I> {
         token
     }
 
-    fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<Token> {
-        let token = self.io.listen_unix(path, backlog);
-        if let Ok(token) = token {
-            self.born(token, Life { listener: true, ..Life::default() });
-        }
-        self.count();
-        token
-    }
-
-    fn accepted_from(&self) -> Option<SocketAddr> {
-        self.io.accepted_from()
-    }
-
-    fn connect_unix(&mut self, path: &Path) -> io::Result<Token> {
-        let token = self.io.connect_unix(path);
-        if let Ok(token) = token {
-            self.born(token, Life { connecting: true, unix: true, ..Life::default() });
-        }
-        self.count();
-        token
-    }
-
     fn reserve(&mut self, connections: usize) {
         self.io.reserve(connections);
     }
 
-    fn connect(&mut self, addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<Token> {
-        let token = self.io.connect(addr, source);
+    fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
+        let token = self.io.connect(address, source);
         match token {
             Ok(token) => {
-                let connecting = true;
-                self.born(token, Life { connecting, ..Life::default() });
+                let (connecting, unix) = (true, matches!(address, Address::Unix(_)));
+                self.born(token, Life { connecting, unix, ..Life::default() });
             }
             Err(_) => self.count(),
         }
@@ -202,11 +186,11 @@ impl<I: Io> Io for Checked<I> {
         self.io.send(on, what);
     }
 
-    fn send_last(&mut self, on: Token, bytes: &[u8]) -> Last {
-        let last = self.io.send_last(on, bytes);
-        self.sent_now(on, last == Last::Done);
+    fn send_last(&mut self, on: Token, bytes: &[u8], then: Then) -> SendOutcome {
+        let last = self.io.send_last(on, bytes, then);
+        self.sent_now(on, last == SendOutcome::Complete);
         if let Some(life) = self.live.get_mut(&on) {
-            life.closes = last == Last::Closes;
+            life.closes = last == SendOutcome::PendingClose;
         }
         last
     }
@@ -214,30 +198,6 @@ impl<I: Io> Io for Checked<I> {
     fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
         let done = self.io.send_now(on, bytes);
         self.sent_now(on, done)
-    }
-
-    fn send_before_end(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let done = self.io.send_before_end(on, bytes);
-        self.sent_now(on, done)
-    }
-
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let relays = self.io.relay(from, to, most);
-        if relays {
-            assert!(self.live.contains_key(&to), "to nobody");
-            let life = self.live.get_mut(&from).expect("from nobody");
-            assert!(!life.ended, "what ended is relayed");
-            assert!(life.relays.replace((most, to)).is_none(), "it relays already");
-        }
-        relays
-    }
-
-    fn relayed(&self, from: Token) -> u64 {
-        self.io.relayed(from)
-    }
-
-    fn relay_is_blocked(&self, to: Token) -> bool {
-        self.io.relay_is_blocked(to)
     }
 
     fn shutdown(&mut self, on: Token) {
@@ -271,12 +231,8 @@ impl<I: Io> Io for Checked<I> {
         self.io.undelivered(on)
     }
 
-    fn local_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        self.io.local_addr(on)
-    }
-
-    fn peer_addr(&self, on: Token) -> io::Result<SocketAddr> {
-        self.io.peer_addr(on)
+    fn socket(&self, on: Token) -> Option<BorrowedFd<'_>> {
+        self.io.socket(on)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -307,5 +263,26 @@ impl<I: Io> Io for Checked<I> {
 
     fn open(&self) -> usize {
         self.io.open()
+    }
+}
+
+impl<I: Relay> Relay for Checked<I> {
+    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
+        let relays = self.io.relay(from, to, most);
+        if relays {
+            assert!(self.live.contains_key(&to), "to nobody");
+            let life = self.live.get_mut(&from).expect("from nobody");
+            assert!(!life.ended, "what ended is relayed");
+            assert!(life.relays.replace((most, to)).is_none(), "it relays already");
+        }
+        relays
+    }
+
+    fn relayed(&self, from: Token) -> u64 {
+        self.io.relayed(from)
+    }
+
+    fn relay_is_blocked(&self, to: Token) -> bool {
+        self.io.relay_is_blocked(to)
     }
 }

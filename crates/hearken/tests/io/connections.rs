@@ -17,6 +17,8 @@ pub(crate) fn both_addresses<I: Io>(case: &Case<'_, I>) {
     let near = net.io.local_addr(from).unwrap();
     assert_eq!(net.io.peer_addr(to).unwrap(), near);
     assert_eq!(net.io.peer_addr(from).unwrap(), net.addr);
+    let socket = net.io.socket(from).unwrap();
+    assert!(rustix::net::sockopt::tcp_nodelay(socket).unwrap());
     assert_eq!(net.io.local_addr(to).unwrap(), net.addr);
 }
 
@@ -24,7 +26,7 @@ pub(crate) fn both_addresses<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.close(net.listener);
-    match net.io.connect(net.addr, None) {
+    match net.io.connect(&net.addr.into(), None) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionRefused),
         Ok(from) => {
             net.io.start(from);
@@ -42,7 +44,7 @@ pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn from_a_source<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let source = SocketAddr::from(([127, 0, 0, 2], 0));
-    let from = net.io.connect(net.addr, Some(source)).unwrap();
+    let from = net.io.connect(&net.addr.into(), Some(source)).unwrap();
     net.run("it is accepted", |net| !net.accepted.is_empty());
     let peer = net.io.peer_addr(net.accepted[0]).unwrap();
     assert_eq!(peer.ip(), source.ip());
@@ -53,7 +55,7 @@ pub(crate) fn from_a_source<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn from_a_bad_source<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let source = SocketAddr::from(([192, 0, 2, 1], 0));
-    let error = net.io.connect(net.addr, Some(source)).unwrap_err();
+    let error = net.io.connect(&net.addr.into(), Some(source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
     assert_eq!(net.io.open(), 1);
 }
@@ -62,7 +64,7 @@ pub(crate) fn from_a_bad_source<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn started_before_connected<I: Io>(case: &Case<'_, I>) {
     let (mut a, mut b) = (Net::new(case), Net::new(case));
     for ended in [false, true] {
-        let from = a.io.connect(b.addr, None).unwrap();
+        let from = a.io.connect(&b.addr.into(), None).unwrap();
         a.io.start(from);
         b.accepted.clear();
         b.run("it is accepted", |b| !b.accepted.is_empty());
@@ -96,6 +98,7 @@ pub(crate) fn dead_tokens<I: Io>(case: &Case<'_, I>) {
         net.io.close(dead);
         net.io.abort(dead);
         assert_eq!(net.io.delivered(dead), 0);
+        assert!(net.io.socket(dead).is_none());
         let error = net.io.local_addr(dead).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotConnected);
         let error = net.io.peer_addr(dead).unwrap_err();
@@ -207,7 +210,7 @@ pub(crate) fn slots_return<I: Io>(case: &Case<'_, I>) {
             if received {
                 assert!(bytes.starts_with(&b.seen(on).received));
                 b.io.close(on);
-                made = Some(b.io.connect(a.addr, None).unwrap());
+                made = Some(b.io.connect(&a.addr.into(), None).unwrap());
                 b.io.start(made.unwrap());
                 b.send(made.unwrap(), &bytes);
             }
@@ -249,7 +252,7 @@ pub(crate) fn aborted<I: Io>(case: &Case<'_, I>) {
         assert_eq!(failed, Some(ErrorKind::ConnectionReset));
     }
     // One that is not yet made.
-    let from = net.io.connect(net.addr, None).unwrap();
+    let from = net.io.connect(&net.addr.into(), None).unwrap();
     net.io.abort(from);
     net.io.abort(net.listener);
     net.settle();

@@ -192,7 +192,7 @@ pub(crate) fn sleeps<I: Io>(case: &Case<'_, I>) {
     // Not made, and not closed.
     let listener = net.listener;
     net.io.close(listener);
-    if let Ok(from) = net.io.connect(net.addr, None) {
+    if let Ok(from) = net.io.connect(&net.addr.into(), None) {
         net.io.start(from);
         net.run("it is refused", |net| net.seen(from).connected.is_some());
         net.sleeps(case);

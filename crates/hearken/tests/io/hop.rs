@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::{Io, ListenOptions, Relay};
 
 use crate::Case;
 use crate::net::{Net, Relayed, between};
 
 /// Two connections, of which the one sends what the other is to receive.
-pub(crate) struct Hop<I: Io> {
+pub(crate) struct Hop<I: Relay> {
     pub(crate) outer: Net<I>,
     pub(crate) net: Net<I>,
     /// Of the outer one.
@@ -24,7 +24,7 @@ pub(crate) struct Hop<I: Io> {
     pub(crate) before: u64,
 }
 
-impl<I: Io> Hop<I> {
+impl<I: Relay> Hop<I> {
     pub(crate) fn new(case: &Case<'_, I>) -> Hop<I> {
         let (mut outer, mut net) = (Net::new(case), Net::new(case));
         let (source, from) = between(&mut outer, &mut net);
@@ -37,11 +37,12 @@ impl<I: Io> Hop<I> {
         let mut hop = Hop::new(case);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
-        let listener = hop.outer.io.listen_unix(&path, 10).unwrap();
+        let listener =
+            hop.outer.io.listen(&path.as_path().into(), &ListenOptions::default()).unwrap();
         hop.outer.io.start(listener);
         let pair = |hop: &mut Hop<I>, path: &Path| {
             let count = hop.outer.accepted.len();
-            let on = hop.net.io.connect_unix(path).unwrap();
+            let on = hop.net.io.connect(&path.into(), None).unwrap();
             hop.run("it is made", |hop| hop.outer.accepted.len() > count);
             (on, hop.outer.accepted[count])
         };

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hearken::io::Io;
+use hearken::io::{Io, Relay};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Case;
@@ -18,7 +18,7 @@ use crate::hop::Hop;
 use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, part, pattern};
 
 /// Wake-ups before a wait end it, and are one.
-pub(crate) fn woken_before_the_wait<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn woken_before_the_wait<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let waker = net.io.waker();
     let other = waker.clone();
@@ -45,7 +45,7 @@ pub(crate) fn woken_before_the_wait<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Another thread ends a wait.
-pub(crate) fn woken_in_the_wait<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn woken_in_the_wait<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for round in 1..4 {
         let waker = net.io.waker();
@@ -62,7 +62,7 @@ pub(crate) fn woken_in_the_wait<I: Io>(case: &Case<'_, I>) {
 }
 
 /// What a wake-up's completion is "on" is nothing that could be closed.
-pub(crate) fn woken_completion_names_nothing<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn woken_completion_names_nothing<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let waker = net.io.waker();
     for round in 1..4 {
@@ -86,7 +86,7 @@ pub(crate) fn woken_completion_names_nothing<I: Io>(case: &Case<'_, I>) {
 
 /// Of connections that were started while there was no buffer, one that is spoken to is heard once there
 /// is one, whatever the others do.
-pub(crate) fn heard_after_a_famine<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn heard_after_a_famine<I: Relay>(case: &Case<'_, I>) {
     const LONG: Duration = Duration::from_secs(10);
     let mut net = Net::new(case);
     let connect = |net: &mut Net<I>| {
@@ -122,7 +122,7 @@ pub(crate) fn heard_after_a_famine<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Clients that are not our own: echoed, ended, reset.
-pub(crate) fn peers_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn peers_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let addr = net.addr;
     let echoed = |seed: u64| {
@@ -246,12 +246,13 @@ fn limit_descriptors(limit: u64) {
 
 /// Out of descriptors a listener says so, once, and stops; started when there are some, it goes on
 /// where it was.
-pub(crate) fn descriptors_run_out<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn descriptors_run_out<I: Relay>(case: &Case<'_, I>) {
     alone(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
         let mut net = Net::new(case);
         net.io.stop(net.listener);
-        let from: Vec<_> = (0..10).map(|_| net.io.connect(net.addr, None).unwrap()).collect();
+        let from: Vec<_> =
+            (0..10).map(|_| net.io.connect(&net.addr.into(), None).unwrap()).collect();
         net.run("all are connected", |net| from.iter().all(|&on| net.seen(on).connected.is_some()));
         limit_descriptors(lowest_free_descriptor() + 3);
         for round in 1..3 {
@@ -264,8 +265,8 @@ pub(crate) fn descriptors_run_out<I: Io>(case: &Case<'_, I>) {
             assert_eq!(net.accept_failures.len(), round);
             net.sleeps(case);
         }
-        assert!(net.io.connect(net.addr, None).is_err());
-        assert!(net.io.listen(net.addr, &Default::default()).is_err());
+        assert!(net.io.connect(&net.addr.into(), None).is_err());
+        assert!(net.io.listen(&net.addr.into(), &Default::default()).is_err());
         // Those that there are go on.
         let (to, from) = (net.accepted[0], from[0]);
         net.io.start(to);
@@ -281,7 +282,7 @@ pub(crate) fn descriptors_run_out<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Whatever became of connections, their descriptors are closed with them, and all with the `Io`.
-pub(crate) fn descriptors_do_not_leak<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn descriptors_do_not_leak<I: Relay>(case: &Case<'_, I>) {
     alone(|| {
         let at_first = descriptors();
         let mut net = Net::new(case);
@@ -315,11 +316,11 @@ pub(crate) fn descriptors_do_not_leak<I: Io>(case: &Case<'_, I>) {
                 net.io.close(on);
             }
             // One that is refused, and one that is closed before it is made.
-            let from = net.io.connect(net.addr, None).unwrap();
+            let from = net.io.connect(&net.addr.into(), None).unwrap();
             net.io.close(from);
             let source = Some(([192, 0, 2, 1], 0).into());
-            net.io.connect(net.addr, source).unwrap_err();
-            net.io.listen(net.addr, &Default::default()).unwrap_err();
+            net.io.connect(&net.addr.into(), source).unwrap_err();
+            net.io.listen(&net.addr.into(), &Default::default()).unwrap_err();
             net.settle();
             net.run("all are closed", |net| {
                 for on in std::mem::take(&mut net.accepted) {
@@ -337,7 +338,7 @@ pub(crate) fn descriptors_do_not_leak<I: Io>(case: &Case<'_, I>) {
 }
 
 /// A descriptor whose number is beyond `FD_SETSIZE` is as good as another.
-pub(crate) fn descriptors_of_any_number<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn descriptors_of_any_number<I: Relay>(case: &Case<'_, I>) {
     alone(|| {
         let filler: Vec<_> = (0..1100).map(|_| File::open("/dev/null").unwrap()).collect();
         let mut net = Net::new(case);
@@ -356,7 +357,7 @@ pub(crate) fn descriptors_of_any_number<I: Io>(case: &Case<'_, I>) {
 
 /// A relay needs no descriptor: a pipe only makes it cheaper. Where it took some they are closed, or
 /// kept for the next, however it ended, and all closed with the `Io`.
-pub(crate) fn descriptors_of_relays<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn descriptors_of_relays<I: Relay>(case: &Case<'_, I>) {
     alone(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
         let at_first = descriptors();

@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use hearken::io::Io;
+use hearken::io::Relay;
 use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
 use hearken::mechanism::Trigger;
 
@@ -50,7 +50,7 @@ type Clause<I> = fn(&Case<'_, I>);
 /// The clauses, each with its name, for any implementation.
 macro_rules! clauses {
     ($($group:ident: $($clause:ident)*;)*) => {
-        fn clauses<I: Io>() -> Vec<(&'static str, Clause<I>)> {
+        fn clauses<I: Relay>() -> Vec<(&'static str, Clause<I>)> {
             vec![$($(
                 (concat!(stringify!($group), "::", stringify!($clause)), $group::$clause as Clause<I>),
             )*)*]
@@ -209,57 +209,37 @@ const MOST_TELLING: &[&str] = &["default", "tiny", "wait_first_every_state"];
 
 /// The policies.
 mod policy {
+    use std::num::NonZeroU32;
+
     use super::{InterestPolicy, Order, Policy};
 
     /// A policy with its name.
     type Named = (&'static str, fn() -> Policy);
 
     pub(crate) const ALL: &[Named] = &[
-        ("default", default),
-        ("wait_first", wait_first),
-        ("accept_one", accept_one),
-        ("accept_all", accept_all),
-        ("every_state", every_state),
-        ("once", once),
-        ("tiny", tiny),
-        ("batch_of_one", batch_of_one),
-        ("wait_first_every_state", wait_first_every_state),
+        ("default", Policy::default),
+        ("wait_first", || with(|policy| policy.order = Order::WaitFirst)),
+        ("accept_one", || with(|policy| policy.accept_limit = NonZeroU32::new(1))),
+        ("accept_all", || with(|policy| policy.accept_limit = None)),
+        ("every_state", || with(|policy| policy.interest = InterestPolicy::EveryState)),
+        ("once", || with(|policy| policy.interest = InterestPolicy::Once)),
+        ("tiny", || {
+            with(|policy| {
+                (policy.turn_bytes, policy.buffers, policy.buffer_size) = (1000, 2, 64);
+            })
+        }),
+        ("batch_of_one", || with(|policy| policy.batch = 1)),
+        ("wait_first_every_state", || {
+            with(|policy| {
+                (policy.order, policy.interest) = (Order::WaitFirst, InterestPolicy::EveryState);
+            })
+        }),
     ];
 
-    pub(crate) fn default() -> Policy {
-        Policy::default()
-    }
-
-    pub(crate) fn wait_first() -> Policy {
-        Policy { order: Order::WaitFirst, ..Policy::default() }
-    }
-
-    pub(crate) fn accept_one() -> Policy {
-        Policy { accept_limit: std::num::NonZeroU32::new(1), ..Policy::default() }
-    }
-
-    pub(crate) fn accept_all() -> Policy {
-        Policy { accept_limit: None, ..Policy::default() }
-    }
-
-    pub(crate) fn every_state() -> Policy {
-        Policy { interest: InterestPolicy::EveryState, ..Policy::default() }
-    }
-
-    pub(crate) fn once() -> Policy {
-        Policy { interest: InterestPolicy::Once, ..Policy::default() }
-    }
-
-    pub(crate) fn tiny() -> Policy {
-        Policy { turn_bytes: 1000, buffers: 2, buffer_size: 64, ..Policy::default() }
-    }
-
-    pub(crate) fn batch_of_one() -> Policy {
-        Policy { batch: 1, ..Policy::default() }
-    }
-
-    pub(crate) fn wait_first_every_state() -> Policy {
-        Policy { order: Order::WaitFirst, ..every_state() }
+    fn with(change: impl FnOnce(&mut Policy)) -> Policy {
+        let mut policy = Policy::default();
+        change(&mut policy);
+        policy
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hearken::Token;
-use hearken::io::{Body, Buffer, FilePart, Io, Last, ListenOptions, Outgoing, RelayEnd, What};
+use hearken::io::{Body, Buffer, CompletionKind, FilePart, Io, ListenOptions, Outgoing, RelayEnd};
+use hearken::io::{SendOutcome, Then};
 
 use crate::Case;
 use crate::checked::Checked;
@@ -28,6 +29,8 @@ pub(crate) struct Net<I: Io> {
     pub(crate) addr: SocketAddr,
     /// In the order in which they came.
     pub(crate) accepted: Vec<Token>,
+    /// The peer of the last of them, as it was reported.
+    pub(crate) last_peer: Option<SocketAddr>,
     pub(crate) accept_failures: Vec<std::io::Error>,
     pub(crate) woken: usize,
     /// Whether received buffers are kept, and those that were.
@@ -78,7 +81,7 @@ pub(crate) enum Kind {
 impl<I: Io> Net<I> {
     pub(crate) fn new(case: &Case<'_, I>) -> Net<I> {
         let mut io = Checked::new((case.io)());
-        let listener = io.listen(loopback(), &ListenOptions::default()).unwrap();
+        let listener = io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
         let addr = io.local_addr(listener).unwrap();
         io.start(listener);
         Net {
@@ -86,6 +89,7 @@ impl<I: Io> Net<I> {
             listener,
             addr,
             accepted: Vec::new(),
+            last_peer: None,
             accept_failures: Vec::new(),
             woken: 0,
             hold: false,
@@ -104,22 +108,23 @@ impl<I: Io> Net<I> {
     pub(crate) fn next(&mut self) -> Option<(Token, Kind)> {
         let completion = self.io.next()?;
         self.completions += 1;
-        let on = completion.on;
+        let on = completion.token;
         let seen = self.seen.entry(on).or_default();
-        let kind = match completion.what {
-            What::Accepted(token) => {
+        let kind = match completion.kind {
+            CompletionKind::Accepted { token, peer } => {
                 self.accepted.push(token);
+                self.last_peer = peer;
                 Kind::Accepted(token)
             }
-            What::AcceptFailed(error) => {
+            CompletionKind::AcceptFailed(error) => {
                 self.accept_failures.push(error);
                 Kind::AcceptFailed
             }
-            What::Connected(result) => {
+            CompletionKind::Connected(result) => {
                 seen.connected = Some(result.map_err(|error| error.kind()));
                 Kind::Connected
             }
-            What::Received(buffer) => {
+            CompletionKind::Received(buffer) => {
                 seen.received.extend_from_slice(&buffer);
                 seen.pieces += 1;
                 let length = buffer.len();
@@ -128,19 +133,19 @@ impl<I: Io> Net<I> {
                 }
                 Kind::Received(length)
             }
-            What::End => {
+            CompletionKind::End => {
                 seen.ended = true;
                 Kind::End
             }
-            What::ReceiveFailed(error) => {
+            CompletionKind::ReceiveFailed(error) => {
                 seen.failed = Some(error.kind());
                 Kind::ReceiveFailed
             }
-            What::Sent(result) => {
+            CompletionKind::Sent(result) => {
                 seen.sent.push(result.map_err(|error| error.kind()));
                 Kind::Sent
             }
-            What::Relayed { moved, ended } => {
+            CompletionKind::Relayed { moved, ended } => {
                 let how = match ended {
                     RelayEnd::Most => Relayed::Most,
                     RelayEnd::End => Relayed::End,
@@ -150,14 +155,15 @@ impl<I: Io> Net<I> {
                 seen.relayed.push((moved, how));
                 Kind::Relayed(moved)
             }
-            What::Deadline => {
+            CompletionKind::Deadline => {
                 seen.deadlines += 1;
                 Kind::Deadline
             }
-            What::Woken => {
+            CompletionKind::Woken => {
                 self.woken += 1;
                 Kind::Woken
             }
+            other => panic!("unknown completion {other:?}"),
         };
         Some((on, kind))
     }
@@ -238,7 +244,7 @@ impl<I: Io> Net<I> {
 
     /// A connection to itself: the side that connected, and the side that accepted, neither started.
     pub(crate) fn pair(&mut self) -> (Token, Token) {
-        let from = self.io.connect(self.addr, None).unwrap();
+        let from = self.io.connect(&self.addr.into(), None).unwrap();
         self.run("a connection is made", |net| {
             net.seen(from).connected.is_some() && net.peer(from).is_some()
         });
@@ -282,11 +288,11 @@ impl<I: Io> Net<I> {
 
     /// Sends `bytes` as the last, and says whether it will be closed behind.
     pub(crate) fn send_last(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let last = self.io.send_last(on, bytes);
-        if last == Last::Done {
+        let last = self.io.send_last(on, bytes, Then::Close);
+        if last == SendOutcome::Complete {
             self.seen(on).sent.push(Ok(()));
         }
-        last == Last::Closes
+        last == SendOutcome::PendingClose
     }
 
     /// Sends `bytes` as a body.
@@ -333,7 +339,7 @@ pub(crate) fn both<I: Io>(
 
 /// A connection of `a` to `b`: the token of each.
 pub(crate) fn between<I: Io>(a: &mut Net<I>, b: &mut Net<I>) -> (Token, Token) {
-    let from = a.io.connect(b.addr, None).unwrap();
+    let from = a.io.connect(&b.addr.into(), None).unwrap();
     let before = b.accepted.len();
     both(a, b, "a connection is made", |a, b| {
         a.seen(from).connected.is_some() && b.accepted.len() > before

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearken::io::{Io, ListenOptions};
+use hearken::io::{Io, ListenOptions, Relay};
 use rustix::net::{SendFlags, send};
 
 use crate::Case;
@@ -13,7 +13,7 @@ use crate::hop::{ALL, Hop};
 use crate::net::{Kind, LONG, Relayed, between, both, loopback, pattern};
 
 /// An end, with the last bytes or later, is told when all before it is moved, and is the last.
-pub(crate) fn end<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn end<I: Relay>(case: &Case<'_, I>) {
     for length in [0, 1, 70_000, LONG] {
         for (later, begun) in [(true, true), (false, true), (false, false)] {
             let mut hop = Hop::new(case);
@@ -55,7 +55,7 @@ pub(crate) fn end<I: Io>(case: &Case<'_, I>) {
 }
 
 /// A relay that was asked for just now; that waits; that has moved something; whose sink does not read.
-fn at_stage<I: Io>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
+fn at_stage<I: Relay>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
     let mut hop = Hop::new(case);
     if stage < 3 {
         hop.outer.io.start(hop.sink);
@@ -80,7 +80,7 @@ fn at_stage<I: Io>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
 }
 
 /// A reset of either side ends it, at any point.
-pub(crate) fn reset<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn reset<I: Relay>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for of_the_source in [true, false] {
             let mut hop = at_stage(case, stage);
@@ -117,7 +117,7 @@ pub(crate) fn reset<I: Io>(case: &Case<'_, I>) {
 
 /// Closing either side ends it: without a word, or as a failed send; and the other one is as good as
 /// before.
-pub(crate) fn closed<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn closed<I: Relay>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for (the_source, abort) in [(true, false), (true, true), (false, false), (false, true)] {
             let mut hop = at_stage(case, stage);
@@ -177,12 +177,12 @@ pub(crate) fn closed<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Where there can be no relay it says so, and nothing has changed.
-pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn refused<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     let (from, to) = (hop.from, hop.to);
-    let connecting = hop.net.io.connect(hop.outer.addr, None).unwrap();
+    let connecting = hop.net.io.connect(&hop.outer.addr.into(), None).unwrap();
     let listener = hop.net.listener;
-    let dead = hop.net.io.connect(hop.outer.addr, None).unwrap();
+    let dead = hop.net.io.connect(&hop.outer.addr.into(), None).unwrap();
     hop.net.io.close(dead);
     hop.net.io.start(from);
     for other in [connecting, listener, dead] {
@@ -204,7 +204,7 @@ pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Deadlines of both go on, and tell whether anything was moved meanwhile.
-pub(crate) fn deadlines<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn deadlines<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     hop.relay(ALL);
@@ -246,10 +246,10 @@ pub(crate) fn deadlines<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Urgent data, which splice(2) does not come past, is left out, as it is of what is received.
-pub(crate) fn urgent<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn urgent<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
-    let listener = hop.net.io.listen(loopback(), &ListenOptions::default()).unwrap();
+    let listener = hop.net.io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
     hop.net.io.start(listener);
     let mut client = TcpStream::connect(hop.net.io.local_addr(listener).unwrap()).unwrap();
     let count = hop.net.accepted.len();

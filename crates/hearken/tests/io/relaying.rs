@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hearken::io::Io;
+use hearken::io::{Io, Relay};
 
 use crate::Case;
 use crate::hop::{ALL, Hop};
 use crate::net::{LONG, Random, Relayed, between, both, pattern};
 
 /// As many as were asked for, of any number; what follows is received, and sent, as ever.
-pub(crate) fn most<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn most<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     let mut sent = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) fn most<I: Io>(case: &Case<'_, I>) {
 }
 
 /// To a sink that does not read: it rests, and loses nothing.
-pub(crate) fn slow_sink<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn slow_sink<I: Relay>(case: &Case<'_, I>) {
     // A small share takes its time.
     let (kinds, times) = if case.share.is_some() { (1, 1) } else { (3, 3) };
     type Make<I> = fn(&Case<'_, I>) -> Hop<I>;
@@ -81,7 +81,7 @@ pub(crate) fn slow_sink<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Small messages, each of which arrives though no other follows; it sleeps in between.
-pub(crate) fn messages<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn messages<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     hop.relay(ALL);
@@ -109,7 +109,7 @@ pub(crate) fn messages<I: Io>(case: &Case<'_, I>) {
 }
 
 /// A tunnel: both ways at once between two connections, each with its own pace, and ends.
-pub(crate) fn tunnel<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn tunnel<I: Relay>(case: &Case<'_, I>) {
     let Hop { mut outer, mut net, source, from, sink, to, .. } = Hop::new(case);
     let (outer, net) = (&mut outer, &mut net);
     let ends = [(source, from), (sink, to)];
@@ -166,7 +166,7 @@ pub(crate) fn tunnel<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Behind all that was sent before, of which some may wait.
-pub(crate) fn behind_sends<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn behind_sends<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     let (first, second) = (pattern(1, LONG), pattern(2, 200_000));
     hop.net.send_body(hop.to, Bytes::from(first.clone()));
@@ -193,7 +193,7 @@ pub(crate) fn behind_sends<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Who relays without end keeps nobody else from being served.
-pub(crate) fn fair<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn fair<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     let (asker, other) = between(&mut hop.outer, &mut hop.net);
     hop.net.io.start(other);
@@ -213,7 +213,7 @@ pub(crate) fn fair<I: Io>(case: &Case<'_, I>) {
 
 /// What was under way when it was asked for comes before it, and is none of it; whatever was received,
 /// started and stopped before.
-pub(crate) fn after_receiving<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn after_receiving<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     let (mut sent, mut random) = (Vec::new(), Random(3));
@@ -243,7 +243,7 @@ pub(crate) fn after_receiving<I: Io>(case: &Case<'_, I>) {
 }
 
 /// Nothing is lost where each turn is left after one completion, and others are there.
-pub(crate) fn one_at_a_time<I: Io>(case: &Case<'_, I>) {
+pub(crate) fn one_at_a_time<I: Relay>(case: &Case<'_, I>) {
     let mut hops: Vec<_> = Vec::new();
     let mut hop = Hop::new(case);
     for seed in 0..5 {

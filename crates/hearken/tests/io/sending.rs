@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearken::io::{Body, Io};
+use hearken::io::{Body, Io, SendOutcome, Then};
 
 use crate::Case;
 use crate::net::{LONG, Net, file, part, pattern};
@@ -53,7 +53,7 @@ pub(crate) fn before_the_end<I: Io>(case: &Case<'_, I>) {
         let mut net = Net::new(case);
         let (from, to) = net.started_pair();
         let bytes = pattern(12, length);
-        if !net.io.send_before_end(to, &bytes) {
+        if net.io.send_last(to, &bytes, Then::Shutdown) != SendOutcome::Complete {
             net.sends(to, 1);
         }
         if closes {
@@ -191,7 +191,7 @@ pub(crate) fn queued_to_a_reset_peer<I: Io>(case: &Case<'_, I>) {
 /// What is sent before the connection is made is sent when it is.
 pub(crate) fn before_connected<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
-    let from = net.io.connect(net.addr, None).unwrap();
+    let from = net.io.connect(&net.addr.into(), None).unwrap();
     net.send(from, b"one");
     net.send_with(from, b"two", Body::Bytes(Bytes::from_static(b"three")));
     net.run("it is accepted", |net| !net.accepted.is_empty());

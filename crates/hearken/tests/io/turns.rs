@@ -167,7 +167,7 @@ pub(crate) fn one_completion_at_a_time<I: Io>(case: &Case<'_, I>) {
     // Nor are connections.
     net.accepted.clear();
     for _ in 0..6 {
-        net.io.connect(net.addr, None).unwrap();
+        net.io.connect(&net.addr.into(), None).unwrap();
     }
     while net.accepted.len() < 6 {
         assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");

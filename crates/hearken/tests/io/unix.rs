@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearken::Token;
-use hearken::io::Io;
+use hearken::io::{Address, Io, ListenOptions};
 use tempfile::TempDir;
 
 use crate::Case;
 use crate::net::{LONG, Net, pattern};
 
+fn unix(path: &Path) -> Address {
+    path.into()
+}
+
 /// A directory with a started listener at a path in it.
 fn listening<I: Io>(net: &mut Net<I>) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let listener = net.io.listen_unix(&path, 10).unwrap();
+    let listener = net.io.listen(&unix(&path), &ListenOptions::default()).unwrap();
     net.io.start(listener);
     (dir, path)
 }
@@ -26,7 +30,7 @@ fn listening<I: Io>(net: &mut Net<I>) -> (TempDir, PathBuf) {
 /// A connection: the side that connected, and the side that accepted, neither started.
 fn pair<I: Io>(net: &mut Net<I>, path: &Path) -> (Token, Token) {
     let count = net.accepted.len();
-    let from = net.io.connect_unix(path).unwrap();
+    let from = net.io.connect(&unix(path), None).unwrap();
     net.run("a connection is made", |net| {
         net.seen(from).connected.is_some() && net.accepted.len() > count
     });
@@ -40,7 +44,7 @@ pub(crate) fn streams<I: Io>(case: &Case<'_, I>) {
     let (_dir, path) = listening(&mut net);
     for round in 0..3 {
         let (from, to) = pair(&mut net, &path);
-        assert_eq!(net.io.accepted_from(), None);
+        assert_eq!(net.last_peer, None);
         for on in [from, to] {
             assert_eq!(net.io.local_addr(on).unwrap_err().kind(), ErrorKind::Unsupported);
             assert_eq!(net.io.peer_addr(on).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -111,15 +115,15 @@ pub(crate) fn half_closed<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn nothing_there<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (dir, path) = listening(&mut net);
-    let absent = net.io.connect_unix(&dir.path().join("absent"));
+    let absent = net.io.connect(&unix(&dir.path().join("absent")), None);
     assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
-    let taken = net.io.listen_unix(&path, 10);
+    let taken = net.io.listen(&unix(&path), &ListenOptions::default());
     assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse);
     let left = dir.path().join("left");
-    let listener = net.io.listen_unix(&left, 10).unwrap();
+    let listener = net.io.listen(&unix(&left), &ListenOptions::default()).unwrap();
     net.io.close(listener);
     assert!(left.exists());
-    let refused = net.io.connect_unix(&left);
+    let refused = net.io.connect(&unix(&left), None);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(net.io.open(), 2);
 }
@@ -129,10 +133,15 @@ pub(crate) fn bad_paths<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let long = "x".repeat(109);
     for path in ["", "a\0b", &long] {
-        for made in [net.io.connect_unix(path.as_ref()), net.io.listen_unix(path.as_ref(), 1)] {
+        let address = unix(Path::new(path));
+        let listened = net.io.listen(&address, &ListenOptions::default());
+        for made in [net.io.connect(&address, None), listened] {
             assert_eq!(made.unwrap_err().kind(), ErrorKind::InvalidInput, "{path}");
         }
     }
+    let (_dir, path) = listening(&mut net);
+    let from_ip = net.io.connect(&unix(&path), Some(net.addr));
+    assert_eq!(from_ip.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 /// When too many wait to be accepted the next is told so, and none of them is lost.
@@ -140,10 +149,12 @@ pub(crate) fn full_backlog<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let listener = net.io.listen_unix(&path, 2).unwrap();
+    let mut options = ListenOptions::default();
+    options.backlog = 2;
+    let listener = net.io.listen(&unix(&path), &options).unwrap();
     let mut made = Vec::new();
     let error = loop {
-        match net.io.connect_unix(&path) {
+        match net.io.connect(&unix(&path), None) {
             Ok(on) => made.push(on),
             Err(error) => break error,
         }
@@ -160,7 +171,7 @@ pub(crate) fn full_backlog<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn used_before_it_is_told<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
-    let from = net.io.connect_unix(&path).unwrap();
+    let from = net.io.connect(&unix(&path), None).unwrap();
     net.io.start(from);
     net.send_now(from, b"one");
     net.send(from, b"two");
@@ -188,7 +199,7 @@ pub(crate) fn aborted<I: Io>(case: &Case<'_, I>) {
         net.seen(from).sent.contains(&Err(ErrorKind::BrokenPipe))
     });
     // One whose connection was not told yet.
-    let from = net.io.connect_unix(&path).unwrap();
+    let from = net.io.connect(&unix(&path), None).unwrap();
     net.io.abort(from);
     net.settle();
     net.sleeps(case);

@@ -26,24 +26,25 @@ pub(crate) const ALL: &[Setting] = &[
 
 /// Few buffers that hold little.
 fn tiny() -> Settings {
-    let (buffers, buffer_size, head_size, turn_bytes) = (2, 64, 64, 1000);
-    Settings { buffers, buffer_size, head_size, turn_bytes, ..Settings::default() }
+    let mut settings = Settings::default();
+    (settings.buffers, settings.buffer_size) = (2, 64);
+    (settings.head_size, settings.turn_bytes) = (64, 1000);
+    settings
 }
 
 /// Queues that run full.
 fn narrow() -> Settings {
-    Settings {
-        submissions: 8,
-        completions: 16,
-        buffers: 100,
-        sends: SendsBy::Ring,
-        ..Settings::default()
-    }
+    let mut settings = ring();
+    (settings.submissions, settings.completions) = (8, 16);
+    settings.buffers = 100;
+    settings
 }
 
 /// Sends by the ring only.
 fn ring() -> Settings {
-    Settings { sends: SendsBy::Ring, ..Settings::default() }
+    let mut settings = Settings::default();
+    settings.sends = SendsBy::Ring;
+    settings
 }
 
 /// Hands `clause` a case of io_uring.

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::io::named::named;
+
 /// Whether a call is tried before it is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
@@ -25,8 +27,18 @@ pub enum InterestPolicy {
     Once,
 }
 
+named!(Order, "order of calls", TryFirst => "try-first", WaitFirst => "wait-first");
+named!(
+    InterestPolicy,
+    "interest policy",
+    EveryState => "every-state",
+    WhenNeeded => "when-needed",
+    Once => "once"
+);
+
 /// How a [`ReadinessIo`](super::ReadinessIo) works.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Policy {
     /// Try first, or wait first.
     pub order: Order,

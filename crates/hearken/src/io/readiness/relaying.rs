@@ -11,32 +11,10 @@ use super::socket::State;
 use super::{InterestPolicy, ReadinessIo};
 use crate::event::{Interest, Token};
 use crate::io::relay::{Now, Step, was_closed};
-use crate::io::{Completion, RelayEnd, What};
+use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::mechanism::Mechanism;
 
 impl<M: Mechanism> ReadinessIo<M> {
-    /// Begins a relay, if there can be one.
-    pub(super) fn begin_relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let never = State::LISTENER | State::CONNECTING;
-        let state = |on| self.registry.get(on).map(|_| self.sockets[on.slot() as usize].state);
-        let (Some(source), Some(target)) = (state(from), state(to)) else {
-            return false;
-        };
-        if from == to
-            || source.intersects(never | State::ENDED | State::RELAYS)
-            || target.intersects(never | State::BROKEN | State::FED)
-        {
-            return false;
-        }
-        let state = &mut self.sockets[from.slot() as usize].state;
-        state.remove(State::STARTED | State::STARVED);
-        state.insert(State::RELAYS | State::READABLE);
-        self.sockets[to.slot() as usize].state.insert(State::FED);
-        self.relays.begin(from, to, most);
-        self.go_on(from, false);
-        true
-    }
-
     /// Goes on with the relay from `from`, unless it waits for room.
     pub(super) fn relay_on(&mut self, from: Token) -> Option<Completion> {
         let to = self.relays.get(from)?.to;
@@ -125,17 +103,20 @@ impl<M: Mechanism> ReadinessIo<M> {
         if self.policy.interest == InterestPolicy::EveryState {
             self.declare_later(from);
         }
-        Some(Completion { on: from, what: What::Relayed { moved: relay.moved, ended } })
+        Some(Completion {
+            token: from,
+            kind: CompletionKind::Relayed { moved: relay.moved, ended },
+        })
     }
 
     /// Ends the relays of what is about to be closed.
-    pub(super) fn leave_relays(&mut self, on: Token) {
-        let state = self.sockets[on.slot() as usize].state;
+    pub(super) fn leave_relays(&mut self, token: Token) {
+        let state = self.sockets[token.slot() as usize].state;
         if state.contains(State::RELAYS) {
-            let _ = self.end_relay(on, was_closed());
+            let _ = self.end_relay(token, was_closed());
         }
         if state.contains(State::FED)
-            && let Some(from) = self.relays.source(on)
+            && let Some(from) = self.relays.source(token)
         {
             let ended = self.end_relay(from, was_closed());
             self.done.extend(ended);

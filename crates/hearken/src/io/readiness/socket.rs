@@ -73,7 +73,7 @@ pub(super) enum Progress {
 /// Gives the transport what it takes of `what`, if it has some of its share left.
 pub(super) fn transmit(
     fd: BorrowedFd<'_>,
-    what: &mut Outgoing,
+    outgoing: &mut Outgoing,
     socket: &mut Socket,
     share: usize,
 ) -> Progress {
@@ -81,23 +81,23 @@ pub(super) fn transmit(
         return Progress::Yielded;
     }
     loop {
-        let taken = match (&mut what.body, what.head.is_empty()) {
+        let taken = match (&mut outgoing.body, outgoing.head.is_empty()) {
             (Body::None, true) => return Progress::Complete,
-            (Body::None, false) => net::send(fd, &what.head, SendFlags::NOSIGNAL),
+            (Body::None, false) => net::send(fd, &outgoing.head, SendFlags::NOSIGNAL),
             (Body::Bytes(bytes), true) if bytes.is_empty() => return Progress::Complete,
             (Body::Bytes(bytes), true) => net::send(fd, bytes, SendFlags::NOSIGNAL),
             (Body::Bytes(bytes), false) => {
-                let parts = [IoSlice::new(&what.head), IoSlice::new(bytes)];
+                let parts = [IoSlice::new(&outgoing.head), IoSlice::new(bytes)];
                 let mut nothing = net::SendAncillaryBuffer::default();
                 net::sendmsg(fd, &parts, &mut nothing, SendFlags::NOSIGNAL)
             }
-            (Body::File(part), _) if part.length == 0 && what.head.is_empty() => {
+            (Body::File(part), _) if part.length == 0 && outgoing.head.is_empty() => {
                 return Progress::Complete;
             }
             (Body::File(part), false) => {
                 let mut flags = SendFlags::NOSIGNAL;
                 flags.set(SendFlags::MORE, part.length > 0);
-                net::send(fd, &what.head, flags)
+                net::send(fd, &outgoing.head, flags)
             }
             (Body::File(part), true) => {
                 let left = share.saturating_sub(socket.used as usize);
@@ -119,12 +119,12 @@ pub(super) fn transmit(
         match taken {
             Ok(taken) => {
                 socket.has_sent(taken);
-                let of_head = taken.min(what.head.len());
-                what.head.consume(of_head);
-                if what.head.is_empty() {
-                    what.head.release(); // The body may take long.
+                let of_head = taken.min(outgoing.head.len());
+                outgoing.head.consume(of_head);
+                if outgoing.head.is_empty() {
+                    outgoing.head.release(); // The body may take long.
                 }
-                if let Body::Bytes(bytes) = &mut what.body {
+                if let Body::Bytes(bytes) = &mut outgoing.body {
                     bytes.advance(taken - of_head);
                 }
             }

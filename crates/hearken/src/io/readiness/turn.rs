@@ -12,12 +12,10 @@ use rustix::net::{self, RecvFlags, sockopt};
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
-use crate::io::{Completion, Outgoing, RelayEnd, What, sockets};
+use crate::io::shared::{NO_TOKEN, is_transient};
+use crate::io::{Completion, CompletionKind, Outgoing, RelayEnd, sockets};
 use crate::mechanism::Mechanism;
 use crate::waker::Wakeups;
-
-/// What a wake-up is "on": no token is ever this.
-const NOBODY: Token = Token::from_bits(u64::MAX);
 
 impl<M: Mechanism> ReadinessIo<M> {
     pub(super) fn adopt(&mut self, fd: OwnedFd, state: State) -> Token {
@@ -30,17 +28,22 @@ impl<M: Mechanism> ReadinessIo<M> {
         token
     }
 
-    /// The descriptor and the state of what is still open.
+    /// Returns the descriptor and the record of an open socket.
     #[inline]
-    pub(super) fn socket(&mut self, on: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
-        let fd = self.registry.get(on)?.as_fd();
-        Some((fd, &mut self.sockets[on.slot() as usize]))
+    pub(super) fn at(&mut self, token: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
+        let fd = self.registry.get(token)?.as_fd();
+        Some((fd, &mut self.sockets[token.slot() as usize]))
+    }
+
+    /// Returns the state of an open socket.
+    pub(super) fn state(&self, token: Token) -> Option<State> {
+        self.registry.get(token).map(|_| self.sockets[token.slot() as usize].state)
     }
 
     /// Whether a send is tried before it is waited for.
     #[inline]
-    pub(super) fn tries_to_send(&self, on: Token) -> bool {
-        let state = self.sockets.get(on.slot() as usize).map_or(State::empty(), |of| of.state);
+    pub(super) fn tries_to_send(&self, token: Token) -> bool {
+        let state = self.sockets.get(token.slot() as usize).map_or(State::empty(), |of| of.state);
         let told = self.edge && state.contains(State::WRITABLE);
         (self.policy.order == Order::TryFirst || told)
             && !state.intersects(State::CONNECTING | State::BROKEN)
@@ -48,14 +51,14 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     /// Keeps a send, or what is left of it, for later.
     #[cold]
-    pub(super) fn send_later(&mut self, on: Token, mut what: Outgoing) {
-        what.head.keep();
-        self.sockets[on.slot() as usize].sends.get_or_insert_default().push_back(what);
+    pub(super) fn send_later(&mut self, token: Token, mut outgoing: Outgoing) {
+        outgoing.head.keep();
+        self.sockets[token.slot() as usize].sends.get_or_insert_default().push_back(outgoing);
     }
 
     /// What is waited for.
-    fn awaited(&self, on: Token) -> Interest {
-        let socket = &self.sockets[on.slot() as usize];
+    fn awaited(&self, token: Token) -> Interest {
+        let socket = &self.sockets[token.slot() as usize];
         let mut awaited = Interest::empty();
         let reads = socket.state & (State::STARTED | State::STARVED) == State::STARTED;
         awaited.set(Interest::READ, reads);
@@ -66,91 +69,91 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     /// Has the mechanism told before the next wait.
-    pub(super) fn declare_later(&mut self, on: Token) {
-        let state = &mut self.sockets[on.slot() as usize].state;
+    pub(super) fn declare_later(&mut self, token: Token) {
+        let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::UNDECLARED) {
             state.insert(State::UNDECLARED);
-            self.undeclared.push(on);
+            self.undeclared.push(token);
         }
     }
 
     /// Tells the mechanism of what has changed in this turn and still holds.
     pub(super) fn declare(&mut self) {
-        while let Some(on) = self.undeclared.pop() {
-            if self.registry.get(on).is_none() {
+        while let Some(token) = self.undeclared.pop() {
+            if self.registry.get(token).is_none() {
                 continue;
             }
-            let awaited = self.awaited(on);
-            let state = &mut self.sockets[on.slot() as usize].state;
+            let awaited = self.awaited(token);
+            let state = &mut self.sockets[token.slot() as usize].state;
             state.remove(State::UNDECLARED);
             let interest = match self.policy.interest {
                 _ if state.contains(State::LISTENER) => awaited,
                 InterestPolicy::EveryState => awaited,
                 // An edge that nobody waits for costs nothing; a level does, and can always be written.
-                InterestPolicy::WhenNeeded if self.edge => awaited | self.registry.interest(on),
+                InterestPolicy::WhenNeeded if self.edge => awaited | self.registry.interest(token),
                 InterestPolicy::WhenNeeded => {
-                    awaited | self.registry.interest(on).difference(Interest::WRITE)
+                    awaited | self.registry.interest(token).difference(Interest::WRITE)
                 }
                 InterestPolicy::Once => Interest::READ | Interest::WRITE,
             };
-            if let Err(error) = self.registry.declare(on, interest) {
-                self.undeclarable(on, error);
+            if let Err(error) = self.registry.declare(token, interest) {
+                self.undeclarable(token, error);
             }
         }
     }
 
     /// What cannot be waited for fails.
-    fn undeclarable(&mut self, on: Token, error: io::Error) {
-        let socket = &mut self.sockets[on.slot() as usize];
-        let what = if socket.state.contains(State::LISTENER) {
+    fn undeclarable(&mut self, token: Token, error: io::Error) {
+        let socket = &mut self.sockets[token.slot() as usize];
+        let kind = if socket.state.contains(State::LISTENER) {
             socket.state.remove(State::STARTED);
-            What::AcceptFailed(error)
+            CompletionKind::AcceptFailed(error)
         } else if socket.state.contains(State::CONNECTING) {
             socket.state.remove(State::CONNECTING);
-            What::Connected(Err(error))
+            CompletionKind::Connected(Err(error))
         } else if socket.sends.take().is_some() {
             socket.state.insert(State::BROKEN);
-            self.feed_on(on);
-            What::Sent(Err(error))
+            self.feed_on(token);
+            CompletionKind::Sent(Err(error))
         } else if socket.state.contains(State::ROOM) {
-            let from = self.relays.source(on);
-            let failed = from.and_then(|on| self.end_relay(on, RelayEnd::SendFailed(error)));
+            let from = self.relays.source(token);
+            let failed = from.and_then(|token| self.end_relay(token, RelayEnd::SendFailed(error)));
             return self.done.extend(failed);
         } else if socket.state.contains(State::RELAYS | State::STARTED) {
-            let failed = self.end_relay(on, RelayEnd::ReceiveFailed(error));
+            let failed = self.end_relay(token, RelayEnd::ReceiveFailed(error));
             return self.done.extend(failed);
         } else if socket.state.contains(State::STARTED) {
             socket.state.remove(State::STARTED);
             socket.state.insert(State::ENDED);
-            What::ReceiveFailed(error)
+            CompletionKind::ReceiveFailed(error)
         } else {
             return;
         };
-        self.done.push_back(Completion { on, what });
+        self.done.push_back(Completion { token, kind });
     }
 
     /// Queues what can go on without an event.
-    pub(super) fn go_on(&mut self, on: Token, in_next_turn: bool) {
-        let state = &mut self.sockets[on.slot() as usize].state;
+    pub(super) fn go_on(&mut self, token: Token, in_next_turn: bool) {
+        let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::QUEUED) {
             state.insert(State::QUEUED);
-            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(on);
+            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(token);
         }
     }
 
     /// Looks at one event of the batch.
-    pub(super) fn on_event(&mut self, on: Token, readiness: Readiness) -> Option<Completion> {
+    pub(super) fn on_event(&mut self, token: Token, readiness: Readiness) -> Option<Completion> {
         if self.one_shot {
-            self.declare_later(on);
+            self.declare_later(token);
         }
-        if on == self.wakeups {
-            if let Some(wakeups) = self.registry.get(on) {
+        if token == self.wakeups {
+            if let Some(wakeups) = self.registry.get(token) {
                 Wakeups::drain(wakeups);
             }
-            self.registry.would_block(on, Interest::READ);
-            return Some(Completion { on: NOBODY, what: What::Woken });
+            self.registry.would_block(token, Interest::READ);
+            return Some(Completion { token: NO_TOKEN, kind: CompletionKind::Woken });
         }
-        let socket = &mut self.sockets[on.slot() as usize];
+        let socket = &mut self.sockets[token.slot() as usize];
         socket.used = 0;
         if readiness.is_readable() {
             socket.state.insert(State::READABLE);
@@ -161,35 +164,35 @@ impl<M: Mechanism> ReadinessIo<M> {
         if readiness.is_writable() {
             socket.state.insert(State::WRITABLE);
             if socket.state.contains(State::CONNECTING) {
-                return self.on_connected(on);
+                return self.on_connected(token);
             }
-            self.go_on_sending(on);
-            self.feed_on(on);
+            self.go_on_sending(token);
+            self.feed_on(token);
         }
         if readiness.is_readable() {
-            let state = self.sockets[on.slot() as usize].state;
+            let state = self.sockets[token.slot() as usize].state;
             if !state.contains(State::STARTED) {
-                self.silence(on);
+                self.silence(token);
             } else if state.contains(State::LISTENER) {
-                self.go_on(on, false);
+                self.go_on(token, false);
             } else {
-                return self.receive(on);
+                return self.receive(token);
             }
         }
         None
     }
 
     /// Takes back the interest in what nobody waits for, or a level-triggered mechanism repeats it.
-    fn silence(&mut self, on: Token) {
+    fn silence(&mut self, token: Token) {
         if !self.edge && self.policy.interest != InterestPolicy::Once {
-            let awaited = self.awaited(on);
+            let awaited = self.awaited(token);
             // Refused, it would merely be repeated.
-            let _ = self.registry.declare(on, awaited);
+            let _ = self.registry.declare(token, awaited);
         }
     }
 
-    fn on_connected(&mut self, on: Token) -> Option<Completion> {
-        let (fd, socket) = self.socket(on)?;
+    fn on_connected(&mut self, token: Token) -> Option<Completion> {
+        let (fd, socket) = self.at(token)?;
         let result = match sockopt::socket_error(fd) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(errno)) | Err(errno) => Err(errno.into()),
@@ -197,77 +200,65 @@ impl<M: Mechanism> ReadinessIo<M> {
         socket.state.remove(State::CONNECTING);
         // The first bytes may have come in the same event.
         let hears = socket.state.contains(State::STARTED | State::READABLE);
-        self.declare_later(on);
+        self.declare_later(token);
         if result.is_ok() {
-            self.go_on_sending(on);
+            self.go_on_sending(token);
         }
         if hears {
-            self.go_on(on, false);
+            self.go_on(token, false);
         }
-        Some(Completion { on, what: What::Connected(result) })
+        Some(Completion { token, kind: CompletionKind::Connected(result) })
     }
 
-    fn accept(&mut self, on: Token) -> Option<Completion> {
+    fn accept(&mut self, token: Token) -> Option<Completion> {
         let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
-        let (fd, socket) = self.socket(on)?;
-        let what = loop {
+        let (fd, socket) = self.at(token)?;
+        let kind = loop {
             match sockets::accept(fd, socket.state.contains(State::PEERS)) {
-                Ok((accepted, from)) => {
+                Ok((accepted, peer)) => {
                     socket.used += 1;
                     let spent = socket.used >= limit;
                     // More may be waiting; in front, so that what was accepted comes after.
                     if spent {
-                        self.go_on(on, true);
+                        self.go_on(token, true);
                     } else {
                         socket.state.insert(State::QUEUED);
-                        self.turn.push_front(on);
+                        self.turn.push_front(token);
                     }
-                    self.accepted_from = from;
                     let state = match self.policy.order {
                         Order::TryFirst => State::READABLE,
                         Order::WaitFirst => State::empty(),
                     };
-                    break What::Accepted(self.adopt(accepted, state | self.newborn));
+                    let token = self.adopt(accepted, state | self.newborn);
+                    break CompletionKind::Accepted { token, peer };
                 }
                 Err(Errno::AGAIN) => {
                     socket.state.remove(State::READABLE);
-                    self.registry.would_block(on, Interest::READ);
-                    self.declare_later(on);
+                    self.registry.would_block(token, Interest::READ);
+                    self.declare_later(token);
                     return None;
                 }
-                // What became of a connection before it was accepted is no failure of the listener:
-                // accept(2), "Error handling".
-                Err(
-                    Errno::INTR
-                    | Errno::CONNABORTED
-                    | Errno::NETDOWN
-                    | Errno::PROTO
-                    | Errno::NOPROTOOPT
-                    | Errno::HOSTDOWN
-                    | Errno::NONET
-                    | Errno::HOSTUNREACH
-                    | Errno::NETUNREACH,
-                ) => {}
+                Err(errno) if is_transient(errno) => {}
                 Err(errno) => {
                     socket.state.remove(State::STARTED);
-                    self.declare_later(on);
-                    break What::AcceptFailed(errno.into());
+                    self.declare_later(token);
+                    break CompletionKind::AcceptFailed(errno.into());
                 }
             }
         };
-        Some(Completion { on, what })
+        Some(Completion { token, kind })
     }
 
-    pub(super) fn receive(&mut self, on: Token) -> Option<Completion> {
-        if self.sockets[on.slot() as usize].state.contains(State::RELAYS) {
-            return self.relay_on(on);
+    pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
+        if self.sockets[token.slot() as usize].state.contains(State::RELAYS) {
+            return self.relay_on(token);
         }
         let Some(mut buffer) = self.pool.lend() else {
-            self.starve(on);
+            self.starve(token);
             return None;
         };
         let share = self.policy.turn_bytes;
-        let (fd, socket) = self.socket(on)?;
+        let (fd, socket) = self.at(token)?;
         let room = buffer.room();
         let received = loop {
             match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
@@ -276,50 +267,50 @@ impl<M: Mechanism> ReadinessIo<M> {
                 other => break other.map(|(count, _)| count),
             }
         };
-        let what = match received {
+        let kind = match received {
             Ok(0) => {
                 socket.state.remove(State::STARTED | State::READABLE);
                 socket.state.insert(State::ENDED);
-                What::End
+                CompletionKind::End
             }
             Ok(count) => {
                 if count == room || socket.state.contains(State::ENDING) {
                     socket.used = socket.used.saturating_add(count as u32);
                     let spent = socket.used as usize >= share;
-                    self.go_on(on, spent);
+                    self.go_on(token, spent);
                 } else {
                     socket.state.remove(State::READABLE);
                     if self.tells_end {
-                        self.registry.would_block(on, Interest::READ);
+                        self.registry.would_block(token, Interest::READ);
                     }
-                    self.declare_if_unheard(on);
+                    self.declare_if_unheard(token);
                 }
-                What::Received(buffer)
+                CompletionKind::Received(buffer)
             }
             Err(Errno::AGAIN) => {
                 socket.state.remove(State::READABLE);
-                self.registry.would_block(on, Interest::READ);
-                self.declare_if_unheard(on);
+                self.registry.would_block(token, Interest::READ);
+                self.declare_if_unheard(token);
                 return None;
             }
             Err(errno) => {
                 socket.state.remove(State::STARTED | State::READABLE);
                 socket.state.insert(State::ENDED);
-                What::ReceiveFailed(errno.into())
+                CompletionKind::ReceiveFailed(errno.into())
             }
         };
-        Some(Completion { on, what })
+        Some(Completion { token, kind })
     }
 
     /// Has it wait for a buffer, and not be told meanwhile that there are bytes.
-    fn starve(&mut self, on: Token) {
-        let state = &mut self.sockets[on.slot() as usize].state;
+    fn starve(&mut self, token: Token) {
+        let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::STARVED) {
             state.insert(State::STARVED);
-            self.starved.push_back(on);
+            self.starved.push_back(token);
         }
-        if self.registry.interest(on).contains(Interest::READ) {
-            self.silence(on);
+        if self.registry.interest(token).contains(Interest::READ) {
+            self.silence(token);
         }
     }
 
@@ -327,11 +318,11 @@ impl<M: Mechanism> ReadinessIo<M> {
     #[inline]
     pub(super) fn fed(&mut self) -> Option<Token> {
         while !self.starved.is_empty() && !self.pool.is_exhausted() {
-            let on = self.starved.pop_front()?;
-            if let Some((_, socket)) = self.socket(on) {
+            let token = self.starved.pop_front()?;
+            if let Some((_, socket)) = self.at(token) {
                 socket.state.remove(State::STARVED);
                 if socket.state.contains(State::STARTED) {
-                    return Some(on);
+                    return Some(token);
                 }
             }
         }
@@ -339,18 +330,18 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     #[inline]
-    pub(super) fn declare_if_unheard(&mut self, on: Token) {
-        if !self.registry.interest(on).contains(Interest::READ)
+    pub(super) fn declare_if_unheard(&mut self, token: Token) {
+        if !self.registry.interest(token).contains(Interest::READ)
             || self.policy.interest == InterestPolicy::EveryState
         {
-            self.declare_later(on);
+            self.declare_later(token);
         }
     }
 
     /// Sends what is waiting to be sent, as far as it goes.
-    fn go_on_sending(&mut self, on: Token) {
+    fn go_on_sending(&mut self, token: Token) {
         let share = self.policy.turn_bytes;
-        let Some((fd, socket)) = self.socket(on) else {
+        let Some((fd, socket)) = self.at(token) else {
             return;
         };
         let Some(mut sends) = socket.sends.take() else {
@@ -370,43 +361,43 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
         };
         for _ in 0..completed {
-            self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
+            self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
         }
-        let socket = &mut self.sockets[on.slot() as usize];
+        let socket = &mut self.sockets[token.slot() as usize];
         match progress {
             Progress::Yielded => {
                 socket.sends = Some(sends);
-                return self.go_on(on, true);
+                return self.go_on(token, true);
             }
             Progress::WouldBlock => {
                 socket.sends = Some(sends);
-                self.registry.would_block(on, Interest::WRITE);
+                self.registry.would_block(token, Interest::WRITE);
             }
             Progress::Complete => {}
             Progress::Failed(error) => {
                 socket.state.insert(State::BROKEN);
-                self.done.push_back(Completion { on, what: What::Sent(Err(error)) });
+                self.done.push_back(Completion { token, kind: CompletionKind::Sent(Err(error)) });
             }
         }
-        self.declare_later(on);
+        self.declare_later(token);
     }
 
     /// Goes on with what was queued.
-    pub(super) fn resume(&mut self, on: Token) -> Option<Completion> {
-        self.registry.get(on)?;
-        let socket = &mut self.sockets[on.slot() as usize];
+    pub(super) fn resume(&mut self, token: Token) -> Option<Completion> {
+        self.registry.get(token)?;
+        let socket = &mut self.sockets[token.slot() as usize];
         socket.state.remove(State::QUEUED);
         if socket.state.contains(State::LISTENER) {
-            return if socket.state.contains(State::STARTED) { self.accept(on) } else { None };
+            return if socket.state.contains(State::STARTED) { self.accept(token) } else { None };
         }
         if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
-            self.go_on_sending(on);
-            self.feed_on(on);
+            self.go_on_sending(token);
+            self.feed_on(token);
         }
-        let state = self.sockets[on.slot() as usize].state;
+        let state = self.sockets[token.slot() as usize].state;
         if state.contains(State::RELAYS) {
-            return self.relay_on(on);
+            return self.relay_on(token);
         }
-        if state.contains(State::STARTED | State::READABLE) { self.receive(on) } else { None }
+        if state.contains(State::STARTED | State::READABLE) { self.receive(token) } else { None }
     }
 }

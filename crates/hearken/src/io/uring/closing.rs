@@ -12,16 +12,16 @@ use crate::ring::Sqe;
 
 impl UringIo {
     /// Ends a token: its socket is closed, and the slot goes to another when the kernel has let go.
-    pub(super) fn retire(&mut self, on: Token) {
-        let slot = on.slot();
-        let Some(socket) = self.sockets.get(on) else {
+    pub(super) fn retire(&mut self, token: Token) {
+        let slot = token.slot();
+        let Some(socket) = self.sockets.get(token) else {
             return;
         };
         if socket.state.intersects(State::RELAYS | State::FED) {
             let state = socket.state;
-            self.leave_relays(on, state);
+            self.leave_relays(token, state);
         }
-        let Some(socket) = self.sockets.get(on) else {
+        let Some(socket) = self.sockets.get(token) else {
             return;
         };
         let (state, first) = (socket.state, socket.sends);
@@ -37,10 +37,10 @@ impl UringIo {
         self.sockets.retire(slot);
         if state.contains(State::LISTENER) {
             self.kept.retain(|(of, accepted)| {
-                if *of == on {
+                if *of == token {
                     sockets::reset(Some(accepted));
                 }
-                *of != on
+                *of != token
             });
         }
         let kind = if state.contains(State::LISTENER) { of::ACCEPT } else { of::RECEIVE };
@@ -84,8 +84,8 @@ impl Drop for UringIo {
     /// The kernel closes a ring when it finds the time: what it does is ended before (f).
     fn drop(&mut self) {
         for slot in self.sockets.slots() {
-            if let Some(on) = self.sockets.token_at(slot) {
-                self.retire(on);
+            if let Some(token) = self.sockets.token_at(slot) {
+                self.retire(token);
             }
         }
         self.order(Sqe::cancel_all());

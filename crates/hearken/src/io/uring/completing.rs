@@ -11,17 +11,15 @@ use super::buffers::Provided;
 use super::socket::{NONE, State};
 use super::submitting::of;
 use crate::event::Token;
-use crate::io::{Completion, What, sockets};
+use crate::io::shared::{NO_TOKEN, is_transient};
+use crate::io::{Completion, CompletionKind, sockets};
 use crate::ring::{Cqe, Sqe};
 use crate::waker::Wakeups;
 
-/// What a wake-up is "on": no token is ever this.
-const NOBODY: Token = Token::from_bits(u64::MAX);
-
 /// What a connection has received and waits for the pool, and what comes behind it; never empty.
 pub(super) struct Held {
-    on: Token,
-    what: VecDeque<Received>,
+    token: Token,
+    received: VecDeque<Received>,
 }
 
 enum Received {
@@ -67,11 +65,11 @@ impl UringIo {
             self.sockets.vacate(slot);
             return None; // The buffer goes back.
         }
-        let on = Token::new(slot, socket.generation);
+        let token = Token::new(slot, socket.generation);
         if socket.state.contains(State::POLLS) {
-            return self.on_polled(on, result);
+            return self.on_polled(token, result);
         }
-        let what = match (result, bytes) {
+        let received = match (result, bytes) {
             (1.., Some(bytes)) => {
                 socket.state.insert(State::HEARD);
                 Received::Bytes(bytes)
@@ -83,11 +81,11 @@ impl UringIo {
             }
             (error, _) => match Errno::from_raw_os_error(-error) {
                 Errno::NOBUFS if !socket.state.contains(State::RELAYS) => {
-                    self.starve(on);
+                    self.starve(token);
                     return None;
                 }
                 Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN => {
-                    self.is_quiet(on);
+                    self.is_quiet(token);
                     return None;
                 }
                 errno => {
@@ -99,62 +97,62 @@ impl UringIo {
         };
         let state = socket.state;
         if ended && state.contains(State::STARTED) {
-            self.change_later(on);
+            self.change_later(token);
         }
         if state.contains(State::RELAYS) {
-            self.forget_relay(on);
+            self.forget_relay(token);
         }
         if self.pool.is_exhausted() || !self.held.is_empty() {
-            self.hold(on, what);
+            self.hold(token, received);
             return None;
         }
-        Some(self.give(on, what))
+        Some(self.give(token, received))
     }
 
     #[inline]
-    fn give(&self, on: Token, what: Received) -> Completion {
-        let what = match what {
-            Received::Bytes(bytes) => What::Received(self.pool.lend_provided(bytes)),
-            Received::End => What::End,
-            Received::Failure(errno) => What::ReceiveFailed(errno.into()),
+    fn give(&self, token: Token, received: Received) -> Completion {
+        let kind = match received {
+            Received::Bytes(bytes) => CompletionKind::Received(self.pool.lend_provided(bytes)),
+            Received::End => CompletionKind::End,
+            Received::Failure(errno) => CompletionKind::ReceiveFailed(errno.into()),
         };
-        Completion { on, what }
+        Completion { token, kind }
     }
 
     /// Holds back what comes while the pool does not lend (d).
     #[cold]
-    fn hold(&mut self, on: Token, what: Received) {
-        match self.held.iter_mut().rev().find(|held| held.on == on) {
-            Some(held) => held.what.push_back(what),
-            None => self.held.push_back(Held { on, what: VecDeque::from([what]) }),
+    fn hold(&mut self, token: Token, received: Received) {
+        match self.held.iter_mut().rev().find(|held| held.token == token) {
+            Some(held) => held.received.push_back(received),
+            None => self.held.push_back(Held { token, received: VecDeque::from([received]) }),
         }
     }
 
     /// True if something of `on` is held back.
-    pub(super) fn holds(&self, on: Token) -> bool {
-        self.held.iter().any(|held| held.on == on)
+    pub(super) fn holds(&self, token: Token) -> bool {
+        self.held.iter().any(|held| held.token == token)
     }
 
     /// Gives out the first of what was held back; then it is another connection's turn.
     pub(super) fn let_go(&mut self) -> Option<Completion> {
-        let Held { on, mut what } = self.held.pop_front()?;
-        self.sockets.get(on)?;
+        let Held { token, mut received } = self.held.pop_front()?;
+        self.sockets.get(token)?;
         self.counters.events += 1;
-        let first = what.pop_front()?;
-        if !what.is_empty() {
-            self.held.push_back(Held { on, what });
+        let first = received.pop_front()?;
+        if !received.is_empty() {
+            self.held.push_back(Held { token, received });
         }
-        Some(self.give(on, first))
+        Some(self.give(token, first))
     }
 
     /// Has it wait for a buffer (c).
     #[cold]
-    fn starve(&mut self, on: Token) {
-        if let Some(socket) = self.sockets.get(on)
+    fn starve(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::STARVED)
         {
             socket.state.insert(State::STARVED);
-            self.starved.push_back(on);
+            self.starved.push_back(token);
         }
     }
 
@@ -170,7 +168,7 @@ impl UringIo {
         if ended {
             socket.state.remove(State::ARMED | State::CANCELLED);
         }
-        let on = Token::new(slot, socket.generation);
+        let token = Token::new(slot, socket.generation);
         let state = socket.state;
         if !state.contains(State::OPEN) {
             self.sockets.vacate(slot);
@@ -180,23 +178,23 @@ impl UringIo {
             return None;
         }
         if ended {
-            self.change_later(on);
+            self.change_later(token);
             if accepted.is_some() && state.contains(State::STARTED) {
-                self.go_on(on, false);
+                self.go_on(token, false);
             }
         } else if !state.contains(State::CANCELLED) && self.is_careful() {
-            if let Some(socket) = self.sockets.get(on) {
+            if let Some(socket) = self.sockets.get(token) {
                 socket.state.insert(State::CANCELLED);
             }
             self.order(Sqe::cancel(completion.user_data()));
         }
         match accepted {
-            Some(accepted) if state.contains(State::STARTED) => Some(self.welcome(on, accepted)),
+            Some(accepted) if state.contains(State::STARTED) => Some(self.welcome(token, accepted)),
             Some(accepted) => {
-                self.kept.push_back((on, accepted)); // (d)
+                self.kept.push_back((token, accepted)); // (d)
                 None
             }
-            None => self.on_accept_failed(on, Errno::from_raw_os_error(-result)),
+            None => self.on_accept_failed(token, Errno::from_raw_os_error(-result)),
         }
     }
 
@@ -207,71 +205,57 @@ impl UringIo {
         self.reserved.saturating_sub(there) <= self.settings.completions as usize
     }
 
-    fn welcome(&mut self, on: Token, accepted: OwnedFd) -> Completion {
-        let peers = self.sockets.get(on).is_some_and(|on| on.state.contains(State::PEERS));
-        self.accepted_from = peers.then(|| sockets::peer_addr(Some(&accepted)).ok()).flatten();
+    fn welcome(&mut self, token: Token, accepted: OwnedFd) -> Completion {
+        let peers = self.sockets.get(token).is_some_and(|of| of.state.contains(State::PEERS));
+        let peer = peers.then(|| sockets::peer_addr(Some(&accepted)).ok()).flatten();
         let connection = self.sockets.insert(accepted, State::empty());
-        Completion { on, what: What::Accepted(connection) }
+        Completion { token, kind: CompletionKind::Accepted { token: connection, peer } }
     }
 
-    fn on_accept_failed(&mut self, on: Token, errno: Errno) -> Option<Completion> {
-        match errno {
-            // What became of a connection before it was accepted is no failure of the listener:
-            // accept(2), "Error handling".
-            Errno::CANCELED
-            | Errno::INTR
-            | Errno::AGAIN
-            | Errno::CONNABORTED
-            | Errno::NETDOWN
-            | Errno::PROTO
-            | Errno::NOPROTOOPT
-            | Errno::HOSTDOWN
-            | Errno::NONET
-            | Errno::HOSTUNREACH
-            | Errno::NETUNREACH => None,
-            errno => {
-                let socket = self.sockets.get(on)?;
-                let started = socket.state.contains(State::STARTED);
-                socket.state.remove(State::STARTED);
-                started.then(|| Completion { on, what: What::AcceptFailed(errno.into()) })
-            }
+    fn on_accept_failed(&mut self, token: Token, errno: Errno) -> Option<Completion> {
+        if matches!(errno, Errno::CANCELED | Errno::AGAIN) || is_transient(errno) {
+            return None;
         }
+        let socket = self.sockets.get(token)?;
+        let started = socket.state.contains(State::STARTED);
+        socket.state.remove(State::STARTED);
+        started.then(|| Completion { token, kind: CompletionKind::AcceptFailed(errno.into()) })
     }
 
     /// Gives out what a listener accepted while it was stopped; or accepts, where the kernel is not to
     /// do that by itself. One at a time.
-    fn accept(&mut self, on: Token) -> Option<Completion> {
-        let socket = self.sockets.get(on)?;
+    fn accept(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
         if !socket.state.contains(State::STARTED) {
             return None;
         }
         let armed = socket.state.contains(State::ARMED);
-        let accepted = match self.kept.iter().position(|(of, _)| *of == on) {
+        let accepted = match self.kept.iter().position(|(of, _)| *of == token) {
             Some(at) => self.kept.remove(at).map(|(_, accepted)| accepted)?,
             None if armed || !self.is_careful() => return None,
-            None => match sockets::accept(self.sockets.fd(on)?, false) {
+            None => match sockets::accept(self.sockets.fd(token)?, false) {
                 Ok((accepted, _)) => accepted,
-                Err(errno) => return self.on_accept_failed(on, errno),
+                Err(errno) => return self.on_accept_failed(token, errno),
             },
         };
         self.accepts = self.accepts.saturating_sub(1);
-        self.go_on(on, self.accepts == 0);
-        Some(self.welcome(on, accepted))
+        self.go_on(token, self.accepts == 0);
+        Some(self.welcome(token, accepted))
     }
 
     /// Goes on with what was queued.
-    pub(super) fn resume(&mut self, on: Token) -> Option<Completion> {
-        let socket = self.sockets.get(on)?;
+    pub(super) fn resume(&mut self, token: Token) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
         socket.state.remove(State::QUEUED);
         if socket.state.contains(State::LISTENER) {
-            return self.accept(on);
+            return self.accept(token);
         }
         let relays = socket.state.contains(State::RELAYS);
         if socket.sends != NONE {
-            self.go_on_sending(on);
-            self.feed_on(on.slot());
+            self.go_on_sending(token);
+            self.feed_on(token.slot());
         }
-        if relays { self.relay_on(on) } else { None }
+        if relays { self.relay_on(token) } else { None }
     }
 
     fn on_woken(&mut self, completion: Cqe) -> Option<Completion> {
@@ -281,7 +265,7 @@ impl UringIo {
         }
         // Several polls may have told of one.
         let any = Wakeups::drain(self.wakeups.as_fd());
-        any.then_some(Completion { on: NOBODY, what: What::Woken })
+        any.then_some(Completion { token: NO_TOKEN, kind: CompletionKind::Woken })
     }
 }
 

@@ -1,8 +1,8 @@
 //! Relaying: poll requests for whichever side has nothing, or no room, and calls that do not wait.
 //!
 //! A relay moves nothing before the kernel has let go of the receive that it had of the connection. What
-//! comes of that till then came before: it is given out, and the relay is none (the contract at
-//! [`Io::relay`](crate::io::Io::relay)). The poll request for bytes is in the place of the receive, and
+//! comes of that till then came before: it is given out, and the relay is none (the contract of
+//! [`Relay`](crate::io::Relay)). The poll request for bytes is in the place of the receive, and
 //! that for room in the place of a send.
 
 use rustix::event::PollFlags;
@@ -15,44 +15,10 @@ use super::socket::{NONE, State};
 use super::submitting::{name, of};
 use crate::event::Token;
 use crate::io::relay::{Now, Step, was_closed};
-use crate::io::{Completion, RelayEnd, What};
+use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::ring::Sqe;
 
 impl UringIo {
-    /// Begins a relay, if there can be one.
-    pub(super) fn begin_relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let never = State::LISTENER | State::CONNECTING | State::LAST;
-        let source = self.sockets.get(from).map(|socket| socket.state);
-        let target = self.sockets.get(to).map(|socket| socket.state);
-        let (Some(source), Some(target)) = (source, target) else {
-            return false;
-        };
-        if from == to
-            || source.intersects(never | State::ENDED | State::RELAYS)
-            || target.intersects(never | State::BROKEN | State::FED)
-        {
-            return false;
-        }
-        let holds = self.holds(from);
-        if let Some(socket) = self.sockets.get(from) {
-            socket.state.remove(State::STARTED);
-            if holds {
-                return true; // It comes, and there is no relay.
-            }
-            socket.state.insert(State::RELAYS);
-        }
-        if let Some(socket) = self.sockets.get(to) {
-            socket.state.insert(State::FED);
-        }
-        self.relays.begin(from, to, most);
-        if source.contains(State::ARMED) {
-            self.change_later(from); // (a)
-        } else {
-            self.go_on(from, false);
-        }
-        true
-    }
-
     /// Goes on with the relay from `from`, unless it waits.
     pub(super) fn relay_on(&mut self, from: Token) -> Option<Completion> {
         let socket = self.sockets.get(from)?;
@@ -95,26 +61,26 @@ impl UringIo {
     }
 
     /// A poll request for bytes has ended.
-    pub(super) fn on_polled(&mut self, on: Token, result: i32) -> Option<Completion> {
-        let socket = self.sockets.get(on)?;
+    pub(super) fn on_polled(&mut self, token: Token, result: i32) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
         socket.state.remove(State::POLLS);
         if socket.state.contains(State::MOVES) {
             if let Some(error) = failure(result) {
-                return self.end_relay(on, RelayEnd::ReceiveFailed(error));
+                return self.end_relay(token, RelayEnd::ReceiveFailed(error));
             }
-            self.relays.get(on)?.readable = true;
-            return self.relay_on(on);
+            self.relays.get(token)?.readable = true;
+            return self.relay_on(token);
         }
         // Of a relay that is no more.
-        self.is_quiet(on);
+        self.is_quiet(token);
         None
     }
 
     /// The kernel has no receive of `on` any more: what was to be done instead can be.
-    pub(super) fn is_quiet(&mut self, on: Token) {
-        match self.sockets.get(on) {
-            Some(socket) if socket.state.contains(State::RELAYS) => self.go_on(on, false),
-            Some(_) => self.change_later(on),
+    pub(super) fn is_quiet(&mut self, token: Token) {
+        match self.sockets.get(token) {
+            Some(socket) if socket.state.contains(State::RELAYS) => self.go_on(token, false),
+            Some(_) => self.change_later(token),
             None => {}
         }
     }
@@ -132,11 +98,11 @@ impl UringIo {
     }
 
     /// A poll request for room has ended.
-    pub(super) fn on_room(&mut self, on: Token, result: i32) -> Option<Completion> {
-        self.sockets.get(on)?.state.remove(State::ROOM);
-        self.go_on_sending(on);
+    pub(super) fn on_room(&mut self, token: Token, result: i32) -> Option<Completion> {
+        self.sockets.get(token)?.state.remove(State::ROOM);
+        self.go_on_sending(token);
         let error = failure(result)?;
-        let from = self.relays.source(on)?;
+        let from = self.relays.source(token)?;
         self.end_relay(from, RelayEnd::SendFailed(error))
     }
 
@@ -164,16 +130,16 @@ impl UringIo {
         {
             source.state.insert(State::ENDED);
         }
-        Some(Completion { on: from, what: What::Relayed { moved, ended } })
+        Some(Completion { token: from, kind: CompletionKind::Relayed { moved, ended } })
     }
 
     /// Ends the relays of what is about to be closed.
-    pub(super) fn leave_relays(&mut self, on: Token, state: State) {
+    pub(super) fn leave_relays(&mut self, token: Token, state: State) {
         if state.contains(State::RELAYS) {
-            self.forget_relay(on);
+            self.forget_relay(token);
         }
         if state.contains(State::FED)
-            && let Some(from) = self.relays.source(on)
+            && let Some(from) = self.relays.source(token)
         {
             let ended = self.end_relay(from, was_closed());
             self.done.extend(ended);

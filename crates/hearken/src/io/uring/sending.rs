@@ -14,7 +14,7 @@ use super::completing::failure;
 use super::socket::{NONE, State};
 use super::submitting::{name, of};
 use crate::event::Token;
-use crate::io::{Body, Completion, Outgoing, What};
+use crate::io::{Body, Completion, CompletionKind, Outgoing};
 use crate::ring::Sqe;
 
 /// What a socket takes at once, unless it is full already: one that is linked to a close is no longer.
@@ -36,7 +36,7 @@ impl Message {
 
 /// A send that is not completed.
 struct Send {
-    what: Outgoing,
+    outgoing: Outgoing,
     /// The next on the same socket; and, of the first, the last.
     next: u32,
     last: u32,
@@ -60,7 +60,7 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    fn insert(&mut self, what: Outgoing, closes: bool) -> u32 {
+    fn insert(&mut self, outgoing: Outgoing, closes: bool) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
             self.all.len() as u32 - 1
@@ -68,7 +68,7 @@ impl Sends {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         self.all[index as usize] =
-            Some(Send { what, next: NONE, last: index, used: 0, closes, serial });
+            Some(Send { outgoing, next: NONE, last: index, used: 0, closes, serial });
         index
     }
 
@@ -92,7 +92,7 @@ impl Sends {
             if let Some(send) = self.get(index)
                 && send.serial == serial
             {
-                send.what.head.keep();
+                send.outgoing.head.keep();
             }
         }
         std::mem::swap(&mut self.begun, &mut self.handed_over);
@@ -129,7 +129,7 @@ impl Sends {
 
     /// How much of the head of `first` is to be sent.
     pub(super) fn head_length(&mut self, first: u32) -> usize {
-        self.get(first).map_or(0, |send| send.what.head.len())
+        self.get(first).map_or(0, |send| send.outgoing.head.len())
     }
 
     /// Leaves what is sent to whoever may still read it.
@@ -161,27 +161,28 @@ pub(super) const fn request(slot: u32) -> u64 {
 
 impl UringIo {
     /// Sends `what` when it is its turn, and says whether it will be closed behind, if that is wanted.
-    pub(super) fn queue(&mut self, on: Token, mut what: Outgoing, last: bool) -> bool {
-        let Some(socket) = self.sockets.get(on) else {
+    pub(super) fn queue(&mut self, token: Token, mut outgoing: Outgoing, last: bool) -> bool {
+        let Some(socket) = self.sockets.get(token) else {
             return false;
         };
         if socket.state.intersects(State::BROKEN | State::LAST) {
             return false;
         }
-        let closes =
-            last && matches!(what.body, Body::None) && (1..=SHORT).contains(&what.head.len());
-        if what.head.is_empty() {
-            what.head.release();
+        let closes = last
+            && matches!(outgoing.body, Body::None)
+            && (1..=SHORT).contains(&outgoing.head.len());
+        if outgoing.head.is_empty() {
+            outgoing.head.release();
         }
-        what.head.own();
+        outgoing.head.own();
         if socket.sends != NONE || socket.state.contains(State::CONNECTING) {
-            what.head.keep();
+            outgoing.head.keep();
         }
-        let index = self.sends.insert(what, closes);
+        let index = self.sends.insert(outgoing, closes);
         if socket.sends == NONE {
             socket.sends = index;
             if !socket.state.contains(State::CONNECTING) {
-                self.go_on_sending(on);
+                self.go_on_sending(token);
             }
         } else {
             self.sends.append(socket.sends, index);
@@ -190,11 +191,11 @@ impl UringIo {
     }
 
     /// Goes on with the first of the sends, unless it is with the kernel.
-    pub(super) fn go_on_sending(&mut self, on: Token) {
+    pub(super) fn go_on_sending(&mut self, token: Token) {
         // A chain of three at most is not to be cut by an enter.
         self.make_room(3);
         loop {
-            let Some(socket) = self.sockets.get(on) else {
+            let Some(socket) = self.sockets.get(token) else {
                 return;
             };
             if socket.sends == NONE || socket.state.intersects(State::SENDING | State::CONNECTING) {
@@ -210,37 +211,40 @@ impl UringIo {
             }) {
                 Step::Complete => {
                     socket.sends = self.sends.remove(first);
-                    self.done.push_back(Completion { on, what: What::Sent(Ok(())) });
+                    self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
                     continue;
                 }
                 Step::Failed(error) => {
-                    let failed = self.fail_sends(on, error);
+                    let failed = self.fail_sends(token, error);
                     self.done.extend(failed);
                     return;
                 }
                 Step::Yield => {
                     send.used = 0;
-                    return self.go_on(on, true);
+                    return self.go_on(token, true);
                 }
                 Step::Wait => {
                     send.used = 0;
                     Sqe::poll(fd, PollFlags::OUT.bits().into(), false)
                 }
-                Step::Head { closes: false } => Sqe::send(fd, &raw const *send.what.head, flags),
+                Step::Head { closes: false } => {
+                    Sqe::send(fd, &raw const *send.outgoing.head, flags)
+                }
                 Step::Head { closes: true } => {
                     // The end goes in the packet of the last bytes.
                     let flags = flags | (libc::MSG_WAITALL | libc::MSG_MORE) as u32;
-                    Sqe::send(fd, &raw const *send.what.head, flags).link()
+                    Sqe::send(fd, &raw const *send.outgoing.head, flags).link()
                 }
-                Step::Body => match &send.what.body {
+                Step::Body => match &send.outgoing.body {
                     Body::Bytes(bytes) => Sqe::send(fd, &raw const **bytes, flags),
                     _ => return,
                 },
                 Step::Both => {
-                    let Body::Bytes(bytes) = &send.what.body else { return };
+                    let Body::Bytes(bytes) = &send.outgoing.body else { return };
                     self.message = (self.message + 1) % self.messages.len();
                     let message = &mut self.messages[self.message];
-                    for (part, bytes) in message.parts.iter_mut().zip([&send.what.head[..], bytes])
+                    for (part, bytes) in
+                        message.parts.iter_mut().zip([&send.outgoing.head[..], bytes])
                     {
                         part.iov_base = bytes.as_ptr().cast_mut().cast();
                         part.iov_len = bytes.len();
@@ -255,10 +259,10 @@ impl UringIo {
             socket.state.insert(State::SENDING);
             socket.state.set(State::LAST, closes);
             self.sends.begun.push((first, serial));
-            self.begin(request(on.slot()), entry);
+            self.begin(request(token.slot()), entry);
             if closes {
                 if armed {
-                    self.order(Sqe::cancel(name(of::RECEIVE, on.slot())).hard_link()); // (a)
+                    self.order(Sqe::cancel(name(of::RECEIVE, token.slot())).hard_link()); // (a)
                 }
                 self.order(Sqe::close(fd));
             }
@@ -267,12 +271,12 @@ impl UringIo {
     }
 
     /// Breaks off: nothing more is sent.
-    fn fail_sends(&mut self, on: Token, error: io::Error) -> Option<Completion> {
-        let socket = self.sockets.get(on)?;
+    fn fail_sends(&mut self, token: Token, error: io::Error) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
         socket.state.insert(State::BROKEN);
         let first = std::mem::replace(&mut socket.sends, NONE);
         self.sends.remove_all(first);
-        Some(Completion { on, what: What::Sent(Err(error)) })
+        Some(Completion { token, kind: CompletionKind::Sent(Err(error)) })
     }
 
     /// A send, or a wait for room or for being connected, has ended.
@@ -295,19 +299,19 @@ impl UringIo {
             self.counters.spurious += 1;
             return None;
         }
-        let on = Token::new(slot, socket.generation);
+        let token = Token::new(slot, socket.generation);
         if socket.state.contains(State::CONNECTING) {
-            return self.on_connected(on, failure(result));
+            return self.on_connected(token, failure(result));
         }
         if socket.state.contains(State::ROOM) {
-            return self.on_room(on, result);
+            return self.on_room(token, result);
         }
         let send = self.sends.get(first)?;
-        let sends_file = matches!(send.what.body, Body::File(_));
+        let sends_file = matches!(send.outgoing.body, Body::File(_));
         if result < 0 && !sends_file {
             let errno = Errno::from_raw_os_error(-result);
             if !matches!(errno, Errno::INTR | Errno::AGAIN) {
-                return self.fail_sends(on, errno.into());
+                return self.fail_sends(token, errno.into());
             }
         } else if !sends_file {
             socket.sent += result as u64;
@@ -316,28 +320,28 @@ impl UringIo {
         if closed {
             let state = socket.state;
             if state.intersects(State::RELAYS | State::FED) {
-                self.leave_relays(on, state);
+                self.leave_relays(token, state);
             }
-            self.sockets.get(on)?.sends = NONE;
+            self.sockets.get(token)?.sends = NONE;
             self.sends.remove_all(first);
             self.wheel.cancel(slot);
             self.sockets.retire(slot);
             self.sockets.vacate(slot);
-            return Some(Completion { on, what: What::Sent(Ok(())) });
+            return Some(Completion { token, kind: CompletionKind::Sent(Ok(())) });
         }
         let complete = !sends_file && send.is_empty();
         if complete {
             socket.sends = self.sends.remove(first);
             if socket.sends == NONE {
-                return Some(Completion { on, what: What::Sent(Ok(())) });
+                return Some(Completion { token, kind: CompletionKind::Sent(Ok(())) });
             }
         }
-        self.go_on_sending(on);
-        complete.then_some(Completion { on, what: What::Sent(Ok(())) })
+        self.go_on_sending(token);
+        complete.then_some(Completion { token, kind: CompletionKind::Sent(Ok(())) })
     }
 
-    fn on_connected(&mut self, on: Token, failed: Option<io::Error>) -> Option<Completion> {
-        let socket = self.sockets.get(on)?;
+    fn on_connected(&mut self, token: Token, failed: Option<io::Error>) -> Option<Completion> {
+        let socket = self.sockets.get(token)?;
         socket.state.remove(State::CONNECTING);
         let result = match (failed, socket.fd.as_ref().map(sockopt::socket_error)) {
             (Some(error), _) => Err(error),
@@ -350,31 +354,31 @@ impl UringIo {
             let first = std::mem::replace(&mut socket.sends, NONE);
             self.sends.remove_all(first);
         } else {
-            self.change_later(on);
-            self.go_on_sending(on);
+            self.change_later(token);
+            self.go_on_sending(token);
         }
-        Some(Completion { on, what: What::Connected(result) })
+        Some(Completion { token, kind: CompletionKind::Connected(result) })
     }
 }
 
 impl Send {
     fn is_empty(&self) -> bool {
-        let body = match &self.what.body {
+        let body = match &self.outgoing.body {
             Body::None => true,
             Body::Bytes(bytes) => bytes.is_empty(),
             Body::File(part) => part.length == 0,
         };
-        body && self.what.head.is_empty()
+        body && self.outgoing.head.is_empty()
     }
 
     /// So many bytes were sent.
     fn take(&mut self, sent: usize) {
-        let of_head = sent.min(self.what.head.len());
-        self.what.head.consume(of_head);
-        if self.what.head.is_empty() {
-            self.what.head.release(); // The body may take long.
+        let of_head = sent.min(self.outgoing.head.len());
+        self.outgoing.head.consume(of_head);
+        if self.outgoing.head.is_empty() {
+            self.outgoing.head.release(); // The body may take long.
         }
-        if let Body::Bytes(bytes) = &mut self.what.body {
+        if let Body::Bytes(bytes) = &mut self.outgoing.body {
             bytes.advance((sent - of_head).min(bytes.len()));
         }
     }
@@ -384,7 +388,7 @@ impl Send {
         if self.is_empty() {
             return Step::Complete;
         }
-        let Outgoing { head, body } = &mut self.what;
+        let Outgoing { head, body } = &mut self.outgoing;
         let part = match body {
             Body::None => return Step::Head { closes: self.closes },
             Body::Bytes(bytes) if bytes.is_empty() => return Step::Head { closes: false },

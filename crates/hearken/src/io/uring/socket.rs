@@ -108,30 +108,37 @@ impl Sockets {
 
     /// That which is open under a token.
     #[inline]
-    pub(super) fn get(&mut self, on: Token) -> Option<&mut Socket> {
-        let socket = self.slots.get_mut(on.slot() as usize)?;
-        (socket.generation == on.generation() && socket.state.contains(State::OPEN))
+    pub(super) fn get(&mut self, token: Token) -> Option<&mut Socket> {
+        let socket = self.slots.get_mut(token.slot() as usize)?;
+        (socket.generation == token.generation() && socket.state.contains(State::OPEN))
             .then_some(socket)
     }
 
+    /// Returns the state of an open socket.
+    pub(super) fn state(&self, token: Token) -> Option<State> {
+        let socket = self.slots.get(token.slot() as usize)?;
+        (socket.generation == token.generation() && socket.state.contains(State::OPEN))
+            .then_some(socket.state)
+    }
+
     /// Its descriptor, unless the kernel may have closed it.
-    pub(super) fn fd(&self, on: Token) -> Option<BorrowedFd<'_>> {
+    pub(super) fn fd(&self, token: Token) -> Option<BorrowedFd<'_>> {
         use std::os::fd::AsFd;
-        let socket = self.slots.get(on.slot() as usize)?;
-        let open = socket.generation == on.generation()
+        let socket = self.slots.get(token.slot() as usize)?;
+        let open = socket.generation == token.generation()
             && socket.state & (State::OPEN | State::LAST) == State::OPEN;
         socket.fd.as_ref().filter(|_| open).map(AsFd::as_fd)
     }
 
     /// Whether a relay waits for room there.
-    pub(super) fn is_fed_in_vain(&self, on: Token) -> bool {
-        self.fd(on).is_some()
-            && self.slots[on.slot() as usize].state.contains(State::FED | State::ROOM)
+    pub(super) fn is_fed_in_vain(&self, token: Token) -> bool {
+        self.fd(token).is_some()
+            && self.slots[token.slot() as usize].state.contains(State::FED | State::ROOM)
     }
 
     /// How much is known to have been taken for sending.
-    pub(super) fn sent(&self, on: Token) -> u64 {
-        self.slots.get(on.slot() as usize).map_or(0, |socket| socket.sent)
+    pub(super) fn sent(&self, token: Token) -> u64 {
+        self.slots.get(token.slot() as usize).map_or(0, |socket| socket.sent)
     }
 
     /// What is in a slot that a completion names, open or not.

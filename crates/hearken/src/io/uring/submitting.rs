@@ -119,22 +119,22 @@ impl UringIo {
 
     /// Has the kernel told, before the wait, of what is wanted then.
     #[inline]
-    pub(super) fn change_later(&mut self, on: Token) {
-        if let Some(socket) = self.sockets.get(on)
+    pub(super) fn change_later(&mut self, token: Token) {
+        if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::CHANGED)
         {
             socket.state.insert(State::CHANGED);
-            self.changed.push(on);
+            self.changed.push(token);
         }
     }
 
     /// Queues what can go on without a completion.
-    pub(super) fn go_on(&mut self, on: Token, in_next_turn: bool) {
-        if let Some(socket) = self.sockets.get(on)
+    pub(super) fn go_on(&mut self, token: Token, in_next_turn: bool) {
+        if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::QUEUED)
         {
             socket.state.insert(State::QUEUED);
-            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(on);
+            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(token);
         }
     }
 
@@ -145,8 +145,8 @@ impl UringIo {
         if !self.starved.is_empty() {
             self.feed();
         }
-        while let Some(on) = self.changed.pop() {
-            self.settle(on);
+        while let Some(token) = self.changed.pop() {
+            self.settle(token);
         }
         self.turn.append(&mut self.later);
         if !self.hears_wakeups {
@@ -183,19 +183,19 @@ impl UringIo {
     fn feed(&mut self) {
         let mut left = self.buffers.provided();
         while left > 0
-            && let Some(on) = self.starved.pop_front()
+            && let Some(token) = self.starved.pop_front()
         {
-            if let Some(socket) = self.sockets.get(on) {
+            if let Some(socket) = self.sockets.get(token) {
                 socket.state.remove(State::STARVED);
                 left -= u32::from(socket.state.contains(State::STARTED));
-                self.change_later(on);
+                self.change_later(token);
             }
         }
     }
 
     /// Tells the kernel what is wanted of a socket, if that is not what it has.
-    fn settle(&mut self, on: Token) {
-        let Some(socket) = self.sockets.get(on) else {
+    fn settle(&mut self, token: Token) {
+        let Some(socket) = self.sockets.get(token) else {
             return;
         };
         socket.state.remove(State::CHANGED);
@@ -211,7 +211,7 @@ impl UringIo {
         }
         self.counters.changes += 1;
         let kind = if state.contains(State::LISTENER) { of::ACCEPT } else { of::RECEIVE };
-        let name = name(kind, on.slot());
+        let name = name(kind, token.slot());
         if !wanted {
             socket.state.insert(State::CANCELLED);
             return self.order(Sqe::cancel(name));
