@@ -43,7 +43,7 @@ impl Active {
             }
             CompletionKind::End => self.ended(io, on),
             CompletionKind::Connected(Err(error)) => {
-                self.broken(io, on, Failure::of(&error), &error)
+                self.broken(io, on, Failure::of(&error), &error);
             }
             CompletionKind::ReceiveFailed(error) | CompletionKind::Sent(Err(error)) => {
                 self.handshake_ends(on);

@@ -105,7 +105,7 @@ impl<I: Io> Checked<I> {
             }
             CompletionKind::Accepted { token, .. } => self.born(*token, Life::default()),
             CompletionKind::Connected(_) => {
-                assert!(std::mem::take(&mut life.connecting), "{what:?}")
+                assert!(std::mem::take(&mut life.connecting), "{what:?}");
             }
             CompletionKind::Received(bytes) => {
                 assert!(life.heard, "received before start");
