@@ -20,6 +20,7 @@ use crate::waker::Waker;
 
 mod address;
 mod buffer;
+mod bulk;
 mod choose;
 mod named;
 pub mod readiness;
@@ -216,7 +217,8 @@ pub enum RelayEnd {
 /// wait for their peer take no place in the pool, so a slow reader does not prevent other connections
 /// from receiving.
 ///
-/// **Fairness.** No connection is served without limit while others wait.
+/// **Fairness.** No connection is served without limit while others wait. Large transfers have a limited time
+/// in each turn; those that have had none continue in a later turn, in order.
 ///
 /// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions lazily, doing
 /// the work as it is called. An operation that can be performed at once may complete within the turn. If

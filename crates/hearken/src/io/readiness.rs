@@ -10,6 +10,7 @@
 //! * *Interest.* Changed at every state, changed when an unwanted event shows the need, or declared
 //!   once for both directions.
 //! * *Bytes per turn.* After how many bytes it is another connection's turn.
+//! * *Time per turn.* For how long large transfers continue before new events are handled.
 //!
 //! A relay tries first whatever the policy, and has its share of bytes per turn.
 //!
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use rustix::net::{self, SendFlags};
 
+use super::bulk::{Bulk, LARGE, Queue};
 use super::relay::Relays;
 use super::shared::{self, Parts};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
@@ -65,8 +67,10 @@ pub struct ReadinessIo<M: Mechanism> {
     cursor: usize,
     /// All of this turn was taken.
     ended: bool,
-    /// What can go on without waiting: in this turn, and, having had its share, in the next.
+    /// What can continue in this turn without waiting: first that, then large transfers.
     turn: VecDeque<Token>,
+    bulk: Bulk,
+    /// What has had its share of this turn and continues in the next.
     later: VecDeque<Token>,
     /// What the mechanism has to be told of before it waits.
     undeclared: Vec<Token>,
@@ -122,6 +126,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             cursor: 0,
             ended: true,
             turn: VecDeque::new(),
+            bulk: Bulk::new(policy.turn_time),
             later: VecDeque::new(),
             undeclared: Vec::new(),
             starved: VecDeque::new(),
@@ -161,7 +166,7 @@ impl<M: Mechanism> Parts for ReadinessIo<M> {
         state.insert(State::RELAYS | State::READABLE);
         self.sockets[to.slot() as usize].state.insert(State::FED);
         self.relays.begin(from, to, most);
-        self.go_on(from, false);
+        self.go_on(from, Queue::Turn);
     }
 }
 
@@ -200,7 +205,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::READABLE) {
-            self.go_on(token, false);
+            self.go_on(token, Queue::Turn);
         } else {
             self.declare_if_unheard(token);
         }
@@ -226,6 +231,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             outgoing.head.release();
         }
         let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(token));
+        let put_off = self.bulk.is_over();
         let Some((fd, socket)) = self.at(token) else {
             return;
         };
@@ -235,12 +241,22 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         if socket.sends.is_some() {
             return self.send_later(token, outgoing);
         }
-        let progress =
-            if tries { transmit(fd, &mut outgoing, socket, share) } else { Progress::WouldBlock };
+        let large = outgoing.body.is_large();
+        let progress = if !tries {
+            Progress::WouldBlock
+        } else if large && put_off {
+            self.go_on(token, Queue::Bulk);
+            return self.send_later(token, outgoing);
+        } else {
+            transmit(fd, &mut outgoing, socket, share)
+        };
+        if large {
+            self.bulk.count(LARGE);
+        }
         let result = match progress {
             Progress::Complete => Ok(()),
             Progress::Failed(error) => {
-                socket.state.insert(State::BROKEN);
+                self.sockets[token.slot() as usize].state.insert(State::BROKEN);
                 Err(error)
             }
             Progress::WouldBlock => {
@@ -251,7 +267,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 return self.send_later(token, outgoing);
             }
             Progress::Yielded => {
-                self.go_on(token, true);
+                self.go_on(token, Queue::Later);
                 return self.send_later(token, outgoing);
             }
         };
@@ -316,11 +332,17 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.ended = false;
         self.declare();
         for token in self.later.drain(..) {
-            self.sockets[token.slot() as usize].used = 0;
-            self.turn.push_back(token);
+            let socket = &mut self.sockets[token.slot() as usize];
+            socket.used = 0;
+            if socket.state.contains(State::LISTENER) {
+                self.turn.push_back(token);
+            } else {
+                self.bulk.push(token);
+            }
         }
         let feeds = !self.starved.is_empty() && !self.pool.is_exhausted();
-        let timeout = if self.turn.is_empty() && self.done.is_empty() && !feeds {
+        let goes_on = !self.turn.is_empty() || !self.bulk.is_empty() || !self.done.is_empty();
+        let timeout = if !goes_on && !feeds {
             let until = [self.wheel.next(), until].into_iter().flatten().min();
             until.map(|until| until.since(Time::now()))
         } else {
@@ -329,6 +351,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.batch = self.registry.wait(self.policy.batch, timeout)?;
         self.cursor = 0;
         self.now = Time::now();
+        self.bulk.start_turn(self.now);
         Ok(())
     }
 
@@ -347,7 +370,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 self.registry
                     .event(index)
                     .and_then(|event| self.on_event(event.who, event.readiness))
-            } else if let Some(token) = self.turn.pop_front() {
+            } else if let Some(token) = self.turn.pop_front().or_else(|| self.bulk.next()) {
                 self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {

@@ -45,6 +45,7 @@ use std::{fmt, io};
 use rustix::event::PollFlags;
 use rustix::net::{self, SendFlags};
 
+use super::bulk::{Bulk, Queue};
 use super::named::named;
 use super::readiness::Policy;
 use super::relay::Relays;
@@ -96,6 +97,9 @@ pub struct Settings {
     pub head_size: usize,
     /// After how many bytes of a file it is another connection's turn.
     pub turn_bytes: usize,
+    /// Time that a turn has for the files that it sends and the connections that it accepts by calls, as
+    /// [`Policy::turn_time`]. Zero means no limit.
+    pub turn_time: Duration,
     /// How many of the kernel's completions a turn takes at most.
     pub batch: usize,
     /// How [`send_now`](Io::send_now) sends.
@@ -113,6 +117,7 @@ impl Default for Settings {
             buffer_size: 16 * 1024,
             head_size: 16 * 1024,
             turn_bytes: 256 * 1024,
+            turn_time: Policy::default().turn_time,
             batch: 512,
             sends: SendsBy::default(),
             submissions: 256,
@@ -160,6 +165,7 @@ impl Settings {
             buffer_size: options.number("size") as usize,
             head_size: policy.buffer_size,
             turn_bytes: policy.turn_bytes,
+            turn_time: policy.turn_time,
             batch: policy.batch,
             sends: options.get("sends").parse().unwrap_or_default(),
             submissions: defaults.submissions.min(completions),
@@ -205,8 +211,10 @@ pub struct UringIo {
     changed: Vec<Token>,
     /// What waits for a buffer.
     starved: VecDeque<Token>,
-    /// What can go on without a completion: in this turn, and, having had its share, in the next.
+    /// What can continue in this turn without a completion: first that, then large transfers.
     turn: VecDeque<Token>,
+    bulk: Bulk,
+    /// What has had its share of this turn and continues in the next.
     later: VecDeque<Token>,
     /// Accepted for listeners that had been stopped.
     kept: VecDeque<(Token, OwnedFd)>,
@@ -288,6 +296,7 @@ impl UringIo {
             changed: Vec::new(),
             starved: VecDeque::new(),
             turn: VecDeque::new(),
+            bulk: Bulk::new(settings.turn_time),
             later: VecDeque::new(),
             kept: VecDeque::new(),
             relays: Relays::default(),
@@ -340,7 +349,7 @@ impl Parts for UringIo {
         if armed {
             self.change_later(from); // (a)
         } else {
-            self.go_on(from, false);
+            self.go_on(from, Queue::Turn);
         }
     }
 }
@@ -384,7 +393,7 @@ impl Io for UringIo {
         }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::LISTENER) && !self.kept.is_empty() {
-            self.go_on(token, false); // (d)
+            self.go_on(token, Queue::Turn); // (d)
         }
         self.change_later(token);
     }
@@ -461,7 +470,8 @@ impl Io for UringIo {
         // Who was refused a buffer may have had no use for it: the others are to have theirs.
         let starves = !self.starved.is_empty() && self.buffers.provided() > 0;
         let feeds = starves || (!self.held.is_empty() && !self.pool.is_exhausted());
-        if there || feeds || !self.turn.is_empty() || !self.done.is_empty() {
+        let goes_on = !self.turn.is_empty() || !self.bulk.is_empty() || !self.done.is_empty();
+        if there || feeds || goes_on {
             if self.ring.stirs() {
                 self.enter(0, None);
             }
@@ -478,6 +488,7 @@ impl Io for UringIo {
         self.deal();
         self.counters.empty_waits += u64::from(self.due == 0);
         self.now = Time::now();
+        self.bulk.start_turn(self.now);
         Ok(())
     }
 
@@ -496,7 +507,7 @@ impl Io for UringIo {
                 self.due -= 1;
                 let completion = self.spilled.pop_front().or_else(|| self.ring.next());
                 completion.and_then(|completion| self.complete(completion))
-            } else if let Some(token) = self.turn.pop_front() {
+            } else if let Some(token) = self.turn.pop_front().or_else(|| self.bulk.next()) {
                 self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {

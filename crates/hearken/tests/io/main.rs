@@ -38,6 +38,8 @@ struct Case<'a, I> {
     spins: bool,
     /// How many bytes a connection may receive or send before it is another's turn, if that is few.
     share: Option<usize>,
+    /// The same, if the time that a turn has for large transfers is up after one of them.
+    hurry: Option<usize>,
     /// How many connections a listener accepts in a turn, if that is limited.
     accepts: Option<u32>,
     /// True if an exchange on a connection that has seen one changes no interest.
@@ -157,6 +159,8 @@ clauses! {
         flood_answered
         flood_sent
         flood_of_a_file
+        requests_before_downloads
+        downloads_take_turns
         one_completion_at_a_time
         one_at_a_time_amid_a_flood
         counters_grow
@@ -205,11 +209,12 @@ fn main() -> ExitCode {
 /// A level-triggered and an edge-triggered mechanism are put through every policy; the others through
 /// those that have found most; and what differs from those by an option or an adapter, through one.
 const EVERY_POLICY: &[&str] = &["poll", "epoll-edge"];
-const MOST_TELLING: &[&str] = &["default", "tiny", "wait_first_every_state"];
+const MOST_TELLING: &[&str] = &["default", "tiny", "hurried", "wait_first_every_state"];
 
 /// The policies.
 mod policy {
     use std::num::NonZeroU32;
+    use std::time::Duration;
 
     use super::{InterestPolicy, Order, Policy};
 
@@ -226,6 +231,11 @@ mod policy {
         ("tiny", || {
             with(|policy| {
                 (policy.turn_bytes, policy.buffers, policy.buffer_size) = (1000, 2, 64);
+            })
+        }),
+        ("hurried", || {
+            with(|policy| {
+                (policy.turn_bytes, policy.turn_time) = (64 * 1024, Duration::from_nanos(1));
             })
         }),
         ("batch_of_one", || with(|policy| policy.batch = 1)),
@@ -252,6 +262,7 @@ fn over(spec: &suite::Subject, policy: Policy, clause: Clause<ReadinessIo<suite:
         io: &|| ReadinessIo::new(suite::open(spec), policy).unwrap(),
         spins: semantics.registers_both || (policy.interest == InterestPolicy::Once && !edge),
         share: (policy.turn_bytes < 10_000).then_some(policy.turn_bytes),
+        hurry: (policy.turn_time.as_nanos() == 1).then_some(policy.turn_bytes),
         accepts: policy.accept_limit.map(std::num::NonZeroU32::get),
         steady: policy.order == Order::TryFirst
             && policy.interest != InterestPolicy::EveryState

@@ -7,7 +7,7 @@ use hearken::Token;
 use hearken::io::Io;
 
 use crate::Case;
-use crate::net::{Kind, LONG, Net, between, file, part, pattern};
+use crate::net::{Kind, LONG, Net, between, both, file, part, pattern};
 
 /// Who floods, and the other, each with the side that connected first.
 struct Flood<I: Io> {
@@ -134,6 +134,103 @@ pub(crate) fn flood_of_a_file<I: Io>(case: &Case<'_, I>) {
     let body = part(&on_disk, 0, LONG as u64);
     flood.server.send_with(to, b"head", body);
     flood.run(|_, _, _| {}, |server, on| server.seen(on).sent.is_empty());
+}
+
+/// Clients that download one file, and another that sends requests.
+struct Downloads<I: Io> {
+    client: Net<I>,
+    server: Net<I>,
+    /// Each with the side of the client first.
+    downloads: Vec<(Token, Token)>,
+    other: (Token, Token),
+}
+
+impl<I: Io> Downloads<I> {
+    const COUNT: usize = 20;
+    const LENGTH: usize = 1 << 20;
+
+    fn new(case: &Case<'_, I>) -> Downloads<I> {
+        let (mut client, mut server) = (Net::new(case), Net::new(case));
+        let other = between(&mut client, &mut server);
+        let pairs = (0..Self::COUNT).map(|_| between(&mut client, &mut server));
+        let downloads = pairs.collect();
+        client.io.start(other.0);
+        server.io.start(other.1);
+        client.settle();
+        server.settle();
+        Downloads { client, server, downloads, other }
+    }
+
+    /// Starts to send the file to all.
+    fn send(&mut self) {
+        let on_disk = file(&pattern(11, Self::LENGTH));
+        for &(_, to) in &self.downloads {
+            self.server.send_with(to, b"head", part(&on_disk, 0, Self::LENGTH as u64));
+        }
+    }
+
+    /// Returns the number of bytes that were sent on a connection.
+    fn sent_on(&self, on: Token) -> u64 {
+        self.server.io.delivered(on) + self.server.io.undelivered(on)
+    }
+
+    fn sent(&self) -> u64 {
+        self.downloads.iter().map(|&(_, to)| self.sent_on(to)).sum()
+    }
+}
+
+/// A request that arrives amid many downloads waits for one turn's large transfers, not for a share of each
+/// download; neither does it wait for the start of all.
+pub(crate) fn requests_before_downloads<I: Io>(case: &Case<'_, I>) {
+    let Some(share) = case.hurry else {
+        return;
+    };
+    let mut all = Downloads::new(case);
+    all.send();
+    let began = all.sent();
+    assert!(began <= 3 * share as u64, "{began} bytes were sent at once");
+    for round in 0..5 {
+        let before = all.sent();
+        // The turn begins without the request.
+        all.server.wait(Duration::ZERO);
+        all.client.send(all.other.0, b"request");
+        all.client.turn(Duration::ZERO);
+        let mut served = false;
+        while !served {
+            match all.server.next() {
+                Some((on, kind)) => served = on == all.other.1 && kind == Kind::Received(7),
+                None => all.server.wait(Duration::ZERO),
+            }
+        }
+        let sent = all.sent() - before;
+        assert!(sent <= 3 * share as u64, "{sent} bytes were sent first, in round {round}");
+    }
+}
+
+/// Downloads that have no time in a turn continue in a later one, in turn.
+pub(crate) fn downloads_take_turns<I: Io>(case: &Case<'_, I>) {
+    if case.hurry.is_none() {
+        return;
+    }
+    let mut all = Downloads::new(case);
+    all.send();
+    for &(from, _) in &all.downloads {
+        all.client.io.start(from);
+    }
+    let Downloads { client, server, downloads, .. } = &mut all;
+    both(client, server, "one download ends", |_, server| {
+        downloads.iter().any(|&(_, to)| !server.seen(to).sent.is_empty())
+    });
+    for &(_, to) in &all.downloads {
+        assert!(all.sent_on(to) > 0, "one download ended before another began");
+    }
+    let Downloads { client, server, downloads, .. } = &mut all;
+    both(client, server, "all downloads end", |client, server| {
+        downloads.iter().all(|&(from, to)| {
+            client.seen(from).received.len() == 4 + Downloads::<I>::LENGTH
+                && server.seen(to).sent == [Ok(())]
+        })
+    });
 }
 
 /// Nothing is lost where each turn is left after one completion.

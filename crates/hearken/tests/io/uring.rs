@@ -1,6 +1,7 @@
 //! io_uring as one more implementation, under the settings that matter.
 
 use std::fmt;
+use std::time::Duration;
 
 use hearken::io::uring::{SendsBy, Settings, UringIo};
 use hearken::mechanism::Unavailable;
@@ -15,13 +16,15 @@ pub(crate) struct Setting {
     make: fn() -> Settings,
     /// As in [`Case`].
     share: Option<usize>,
+    hurry: Option<usize>,
 }
 
 pub(crate) const ALL: &[Setting] = &[
-    Setting { name: "default", make: Settings::default, share: None },
-    Setting { name: "tiny", make: tiny, share: Some(1000) },
-    Setting { name: "narrow", make: narrow, share: None },
-    Setting { name: "ring", make: ring, share: None },
+    Setting { name: "default", make: Settings::default, share: None, hurry: None },
+    Setting { name: "tiny", make: tiny, share: Some(1000), hurry: None },
+    Setting { name: "hurried", make: hurried, share: None, hurry: Some(64 * 1024) },
+    Setting { name: "narrow", make: narrow, share: None, hurry: None },
+    Setting { name: "ring", make: ring, share: None, hurry: None },
 ];
 
 /// Few buffers that hold little.
@@ -29,6 +32,13 @@ fn tiny() -> Settings {
     let mut settings = Settings::default();
     (settings.buffers, settings.buffer_size) = (2, 64);
     (settings.head_size, settings.turn_bytes) = (64, 1000);
+    settings
+}
+
+/// A turn has time for one large transfer.
+fn hurried() -> Settings {
+    let mut settings = Settings::default();
+    (settings.turn_bytes, settings.turn_time) = (64 * 1024, Duration::from_nanos(1));
     settings
 }
 
@@ -53,6 +63,7 @@ pub(crate) fn over(setting: &Setting, clause: Clause<UringIo>) {
         io: &|| UringIo::new((setting.make)()).unwrap(),
         spins: false,
         share: setting.share,
+        hurry: setting.hurry,
         accepts: None,
         steady: true,
     });

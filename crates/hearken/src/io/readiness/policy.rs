@@ -1,6 +1,7 @@
 //! The choices of how to wait.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use crate::io::named::named;
 
@@ -49,6 +50,10 @@ pub struct Policy {
     pub interest: InterestPolicy,
     /// After how many bytes, received and sent, it is another connection's turn.
     pub turn_bytes: usize,
+    /// Time that a turn has for accepting and for the transfers that exceed 64 KiB. The rest continues in
+    /// later turns, in order, after the events that have come meanwhile. At least one large transfer
+    /// continues in each turn. Zero means no limit.
+    pub turn_time: Duration,
     /// How many events a wait takes at most.
     pub batch: usize,
     /// How many buffers may be lent for received bytes.
@@ -64,6 +69,7 @@ impl Default for Policy {
             accept_limit: NonZeroU32::new(64),
             interest: InterestPolicy::default(),
             turn_bytes: 2 * 1024 * 1024,
+            turn_time: Duration::from_millis(1),
             batch: 512,
             buffers: 4096,
             buffer_size: 16 * 1024,

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::socket::State;
 use super::{InterestPolicy, ReadinessIo};
 use crate::event::{Interest, Token};
+use crate::io::bulk::{LARGE, Queue};
 use crate::io::relay::{Now, Step, was_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::mechanism::Mechanism;
@@ -30,7 +31,8 @@ impl<M: Mechanism> ReadinessIo<M> {
             return self.end_relay(from, RelayEnd::SendFailed(Errno::PIPE.into()));
         }
         let socket = &mut self.sockets[slot];
-        let share = self.policy.turn_bytes.saturating_sub(socket.used as usize);
+        let most = if self.bulk.is_over() { LARGE } else { usize::MAX };
+        let share = self.policy.turn_bytes.saturating_sub(socket.used as usize).min(most);
         let tried = socket.state.contains(State::READABLE);
         let ending = socket.state.contains(State::ENDING);
         let (source, sink) = (self.registry.get(from)?, self.registry.get(to)?);
@@ -41,6 +43,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         let step = self.relays.go_on(from, &mut now)?;
         let used = share - now.share;
         socket.used = socket.used.saturating_add(used as u32);
+        self.bulk.count(used);
         let relay = self.relays.get(from)?;
         let (moved, readable, blocks) = (relay.moved - before, relay.readable, relay.blocks);
         self.sockets[target].sent += moved;
@@ -61,7 +64,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                 self.await_room(from, to);
                 self.declare_later(to);
             }
-            Step::Share => self.go_on(from, true),
+            Step::Share => self.go_on(from, Queue::Later),
             Step::Ended(end) => return self.end_relay(from, end),
         }
         None
@@ -85,7 +88,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         self.declare_later(to);
         if let Some(from) = self.relays.source(to) {
             self.sockets[from.slot() as usize].used = 0;
-            self.go_on(from, false);
+            self.go_on(from, Queue::Bulk);
         }
     }
 

@@ -12,6 +12,7 @@ use rustix::net::{self, RecvFlags, sockopt};
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
+use crate::io::bulk::{ACCEPTED, Queue};
 use crate::io::shared::{NO_TOKEN, is_transient};
 use crate::io::{Completion, CompletionKind, Outgoing, RelayEnd, sockets};
 use crate::mechanism::Mechanism;
@@ -133,11 +134,15 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     /// Queues what can go on without an event.
-    pub(super) fn go_on(&mut self, token: Token, in_next_turn: bool) {
+    pub(super) fn go_on(&mut self, token: Token, queue: Queue) {
         let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::QUEUED) {
             state.insert(State::QUEUED);
-            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(token);
+            match queue {
+                Queue::Turn => self.turn.push_back(token),
+                Queue::Bulk => self.bulk.push(token),
+                Queue::Later => self.later.push_back(token),
+            }
         }
     }
 
@@ -166,15 +171,20 @@ impl<M: Mechanism> ReadinessIo<M> {
             if socket.state.contains(State::CONNECTING) {
                 return self.on_connected(token);
             }
-            self.go_on_sending(token);
-            self.feed_on(token);
+            let first = socket.sends.as_ref().and_then(|sends| sends.front());
+            if first.is_some_and(|first| first.body.is_large()) {
+                self.go_on(token, Queue::Bulk);
+            } else {
+                self.go_on_sending(token);
+                self.feed_on(token);
+            }
         }
         if readiness.is_readable() {
             let state = self.sockets[token.slot() as usize].state;
             if !state.contains(State::STARTED) {
                 self.silence(token);
             } else if state.contains(State::LISTENER) {
-                self.go_on(token, false);
+                self.go_on(token, Queue::Turn);
             } else {
                 return self.receive(token);
             }
@@ -205,7 +215,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             self.go_on_sending(token);
         }
         if hears {
-            self.go_on(token, false);
+            self.go_on(token, Queue::Turn);
         }
         Some(Completion { token, kind: CompletionKind::Connected(result) })
     }
@@ -218,11 +228,12 @@ impl<M: Mechanism> ReadinessIo<M> {
                 Ok((accepted, peer)) => {
                     socket.used += 1;
                     let spent = socket.used >= limit;
+                    self.bulk.count(ACCEPTED);
                     // More may be waiting; in front, so that what was accepted comes after.
-                    if spent {
-                        self.go_on(token, true);
+                    if spent || self.bulk.is_over() {
+                        self.go_on(token, Queue::Later);
                     } else {
-                        socket.state.insert(State::QUEUED);
+                        self.sockets[token.slot() as usize].state.insert(State::QUEUED);
                         self.turn.push_front(token);
                     }
                     let state = match self.policy.order {
@@ -277,7 +288,8 @@ impl<M: Mechanism> ReadinessIo<M> {
                 if count == room || socket.state.contains(State::ENDING) {
                     socket.used = socket.used.saturating_add(count as u32);
                     let spent = socket.used as usize >= share;
-                    self.go_on(token, spent);
+                    self.bulk.count(count);
+                    self.go_on(token, if spent { Queue::Later } else { Queue::Bulk });
                 } else {
                     socket.state.remove(State::READABLE);
                     if self.tells_end {
@@ -348,6 +360,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             return;
         };
         let mut completed = 0;
+        let before = socket.sent;
         let progress = loop {
             let Some(first) = sends.front_mut() else {
                 break Progress::Complete;
@@ -360,6 +373,8 @@ impl<M: Mechanism> ReadinessIo<M> {
                 other => break other,
             }
         };
+        let sent = socket.sent - before;
+        self.bulk.count(sent as usize);
         for _ in 0..completed {
             self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
         }
@@ -367,7 +382,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         match progress {
             Progress::Yielded => {
                 socket.sends = Some(sends);
-                return self.go_on(token, true);
+                return self.go_on(token, Queue::Later);
             }
             Progress::WouldBlock => {
                 socket.sends = Some(sends);

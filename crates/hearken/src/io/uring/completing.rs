@@ -11,6 +11,7 @@ use super::buffers::Provided;
 use super::socket::{NONE, State};
 use super::submitting::of;
 use crate::event::Token;
+use crate::io::bulk::{ACCEPTED, Queue};
 use crate::io::shared::{NO_TOKEN, is_transient};
 use crate::io::{Completion, CompletionKind, sockets};
 use crate::ring::{Cqe, Sqe};
@@ -180,7 +181,7 @@ impl UringIo {
         if ended {
             self.change_later(token);
             if accepted.is_some() && state.contains(State::STARTED) {
-                self.go_on(token, false);
+                self.go_on(token, Queue::Turn);
             }
         } else if !state.contains(State::CANCELLED) && self.is_careful() {
             if let Some(socket) = self.sockets.get(token) {
@@ -239,7 +240,9 @@ impl UringIo {
             },
         };
         self.accepts = self.accepts.saturating_sub(1);
-        self.go_on(token, self.accepts == 0);
+        self.bulk.count(ACCEPTED);
+        let spent = self.accepts == 0 || self.bulk.is_over();
+        self.go_on(token, if spent { Queue::Later } else { Queue::Turn });
         Some(self.welcome(token, accepted))
     }
 

@@ -14,6 +14,7 @@ use super::sending::request;
 use super::socket::{NONE, State};
 use super::submitting::{name, of};
 use crate::event::Token;
+use crate::io::bulk::{LARGE, Queue};
 use crate::io::relay::{Now, Step, was_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::ring::Sqe;
@@ -35,10 +36,12 @@ impl UringIo {
         if target.sends != NONE || target.state.contains(State::SENDING) {
             return None; // After all that was sent before.
         }
-        let share = self.settings.turn_bytes;
+        let most = if self.bulk.is_over() { LARGE } else { usize::MAX };
+        let share = self.settings.turn_bytes.min(most);
         let (source, sink) = (self.sockets.fd(from)?, self.sockets.fd(to)?);
         let mut now = Now { from: source, to: sink, share, ending: false };
         let step = self.relays.go_on(from, &mut now)?;
+        self.bulk.count(share - now.share);
         let moved = self.relays.moved(from) - before;
         let target = self.sockets.get(to)?;
         target.sent += moved;
@@ -54,7 +57,7 @@ impl UringIo {
                 let poll = Sqe::poll(target.raw(), PollFlags::OUT.bits().into(), false);
                 self.begin(request(to.slot()), poll);
             }
-            Step::Share => self.go_on(from, true),
+            Step::Share => self.go_on(from, Queue::Later),
             Step::Ended(end) => return self.end_relay(from, end),
         }
         None
@@ -79,7 +82,7 @@ impl UringIo {
     /// The kernel has no receive of `on` any more: what was to be done instead can be.
     pub(super) fn is_quiet(&mut self, token: Token) {
         match self.sockets.get(token) {
-            Some(socket) if socket.state.contains(State::RELAYS) => self.go_on(token, false),
+            Some(socket) if socket.state.contains(State::RELAYS) => self.go_on(token, Queue::Turn),
             Some(_) => self.change_later(token),
             None => {}
         }
@@ -93,7 +96,7 @@ impl UringIo {
             && let Some(from) = self.relays.source(Token::new(slot, socket.generation))
             && self.sockets.get(from).is_some_and(|from| from.state.contains(State::MOVES))
         {
-            self.go_on(from, false);
+            self.go_on(from, Queue::Bulk);
         }
     }
 

@@ -14,6 +14,7 @@ use super::completing::failure;
 use super::socket::{NONE, State};
 use super::submitting::{name, of};
 use crate::event::Token;
+use crate::io::bulk::Queue;
 use crate::io::{Body, Completion, CompletionKind, Outgoing};
 use crate::ring::Sqe;
 
@@ -205,10 +206,17 @@ impl UringIo {
             let Some(send) = self.sends.get(first) else {
                 return;
             };
-            let flags = SendFlags::NOSIGNAL.bits();
-            let entry = match socket.fd.as_ref().map_or(Step::Complete, |fd| {
+            let body = &send.outgoing.body;
+            if self.bulk.is_over() && matches!(body, Body::File(_)) && body.is_large() {
+                return self.go_on(token, Queue::Bulk);
+            }
+            let before = socket.sent;
+            let step = socket.fd.as_ref().map_or(Step::Complete, |fd| {
                 send.step(fd.as_fd(), self.settings.turn_bytes, &mut socket.sent)
-            }) {
+            });
+            self.bulk.count((socket.sent - before) as usize);
+            let flags = SendFlags::NOSIGNAL.bits();
+            let entry = match step {
                 Step::Complete => {
                     socket.sends = self.sends.remove(first);
                     self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
@@ -221,7 +229,7 @@ impl UringIo {
                 }
                 Step::Yield => {
                     send.used = 0;
-                    return self.go_on(token, true);
+                    return self.go_on(token, Queue::Later);
                 }
                 Step::Wait => {
                     send.used = 0;
@@ -308,6 +316,10 @@ impl UringIo {
         }
         let send = self.sends.get(first)?;
         let sends_file = matches!(send.outgoing.body, Body::File(_));
+        if sends_file && send.outgoing.body.is_large() {
+            self.go_on(token, Queue::Bulk); // A poll request for room has ended.
+            return None;
+        }
         if result < 0 && !sends_file {
             let errno = Errno::from_raw_os_error(-result);
             if !matches!(errno, Errno::INTR | Errno::AGAIN) {

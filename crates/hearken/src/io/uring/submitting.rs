@@ -12,6 +12,7 @@ use super::UringIo;
 use super::buffers::GROUP;
 use super::socket::State;
 use crate::event::Token;
+use crate::io::bulk::Queue;
 use crate::ring::Sqe;
 
 /// What a completion is of, with the slot of its socket below.
@@ -129,12 +130,16 @@ impl UringIo {
     }
 
     /// Queues what can go on without a completion.
-    pub(super) fn go_on(&mut self, token: Token, in_next_turn: bool) {
+    pub(super) fn go_on(&mut self, token: Token, queue: Queue) {
         if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::QUEUED)
         {
             socket.state.insert(State::QUEUED);
-            if in_next_turn { &mut self.later } else { &mut self.turn }.push_back(token);
+            match queue {
+                Queue::Turn => self.turn.push_back(token),
+                Queue::Bulk => self.bulk.push(token),
+                Queue::Later => self.later.push_back(token),
+            }
         }
     }
 
@@ -148,7 +153,14 @@ impl UringIo {
         while let Some(token) = self.changed.pop() {
             self.settle(token);
         }
-        self.turn.append(&mut self.later);
+        while let Some(token) = self.later.pop_front() {
+            let state = self.sockets.state(token);
+            if state.is_some_and(|state| state.contains(State::LISTENER)) {
+                self.turn.push_back(token);
+            } else {
+                self.bulk.push(token);
+            }
+        }
         if !self.hears_wakeups {
             self.hears_wakeups = true;
             let poll =
