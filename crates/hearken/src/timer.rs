@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// A point on the monotonic clock, in nanoseconds.
 ///
-/// Setting the wall clock does not touch it. A simulated network has a clock of its own.
+/// Setting the wall clock does not touch it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

@@ -2,7 +2,7 @@
 //!
 //! A server written against [`Io`] starts operations (accept, connect, receive, send, send a file range,
 //! close) and takes their completions. It does not depend on how they are performed: by waiting for
-//! readiness ([`readiness`]), by the kernel ([`uring`]), or in a simulation.
+//! readiness ([`readiness`]) or by the kernel ([`uring`]).
 
 use std::fmt;
 use std::io;
