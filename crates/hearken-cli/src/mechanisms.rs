@@ -88,7 +88,6 @@ fn as_json() -> String {
                     "overflows": entry.semantics.overflows,
                     "watches": watches(entry),
                     "sharing": sharing(entry),
-                    "needs_told": entry.semantics.needs_told,
                     "privileged": entry.semantics.privileged,
                 },
             })

@@ -67,6 +67,11 @@ const WIDE: usize = 1024;
 /// An event is never given for a registration that was dropped meanwhile, also not from a batch that
 /// was taken before.
 ///
+/// # Threads
+/// The queue is not `Send`. It and its registrations share one table without a lock, which each
+/// declaration and each wait uses; a lock there would cost every event. Each thread creates a queue of its
+/// own. A [`Waker`] and a [`Shared`] source cross threads.
+///
 /// # Soundness
 /// The queue holds a share of every source it watches, and gives it up only with the
 /// registration ([`Registry`] says why that is enough). Dropping a [`Registration`] revokes
@@ -714,9 +719,8 @@ impl<S: AsFd + 'static> Registration<S> {
     }
 
     /// Tells the mechanism that an operation in the directions of `interest` met `WouldBlock` since
-    /// the last wait. Where [`Semantics::needs_told`] is set, nothing more is reported of a direction
-    /// before; elsewhere it may save a system call. It must be true: see
-    /// [`Mechanism::would_block`]. O(1).
+    /// the last wait. This may save a system call. It must be true: see [`Mechanism::would_block`].
+    /// O(1).
     pub fn would_block(&self, interest: Interest) {
         self.queue.would_block(self.token, interest);
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hearken::mechanism::{Registry, Trigger};
-use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Semantics, Token};
+use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Token};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -149,8 +149,6 @@ struct Watched {
     seen: Readiness,
     /// Something has happened since the last event.
     stirred: bool,
-    /// Directions that were reported, and of which nothing is due until their use is told.
-    held: Readiness,
 }
 
 struct World<M: Mechanism> {
@@ -177,7 +175,6 @@ impl<M: Mechanism> World<M> {
                 if !same || self.registry.semantics().trigger == Trigger::OneShot {
                     socket.due = ready;
                     socket.stirred = true;
-                    socket.held = Readiness::empty();
                 }
             }
             Step::Revoke(at) => {
@@ -198,7 +195,6 @@ impl<M: Mechanism> World<M> {
                 socket.due &= socket.peer.ready();
                 if more {
                     self.registry.would_block(socket.token, Interest::READ);
-                    socket.held.remove(Readiness::READABLE);
                 }
             }
             Step::Fills(at) => {
@@ -208,7 +204,6 @@ impl<M: Mechanism> World<M> {
                 socket.due &= socket.peer.ready();
                 if blocked {
                     self.registry.would_block(socket.token, Interest::WRITE);
-                    socket.held.remove(Readiness::WRITABLE);
                 }
             }
             Step::PeerWrites(at)
@@ -224,7 +219,7 @@ impl<M: Mechanism> World<M> {
                     // More of what was there already is an arrival too.
                     let reads = !matches!(step, Step::PeerReads(_));
                     arrived.set(Readiness::READABLE, reads && after.is_readable());
-                    socket.due |= (arrived - socket.held) & directions(socket.interest);
+                    socket.due |= arrived & directions(socket.interest);
                 }
             }
             Step::Take(max) => self.take(max)?,
@@ -255,7 +250,7 @@ impl<M: Mechanism> World<M> {
 
     fn take(&mut self, max: usize) -> Result<(), TestCaseError> {
         let semantics = *self.registry.semantics();
-        let Semantics { trigger, needs_told, .. } = semantics;
+        let trigger = semantics.trigger;
         for (at, readiness) in self.wait(max)? {
             let socket = &mut self.sockets[at];
             let now = socket.peer.ready() & directions(socket.interest);
@@ -284,9 +279,6 @@ impl<M: Mechanism> World<M> {
             socket.due = still_due;
             socket.seen = Readiness::empty();
             socket.stirred = false;
-            if needs_told {
-                socket.held |= readiness;
-            }
             if trigger == Trigger::OneShot {
                 self.registry.declare(socket.token, socket.interest).unwrap();
                 socket.due = now;
@@ -346,7 +338,6 @@ impl Watched {
             due: Readiness::empty(),
             seen: Readiness::empty(),
             stirred: false,
-            held: Readiness::empty(),
         }
     }
 
@@ -354,7 +345,6 @@ impl Watched {
         self.declared = false;
         self.interest = Interest::empty();
         self.due = Readiness::empty();
-        self.held = Readiness::empty();
     }
 }
 
@@ -414,12 +404,7 @@ fn queue_against_the_model(spec: &suite::Subject) {
                 };
                 let ready = event.readiness & directions(Interest::all());
                 let now = peer.ready() & directions(*interest);
-                if queue.semantics().needs_told {
-                    // What was told before, and is still so, may be left out.
-                    prop_assert!(now.contains(ready) && !ready.is_empty());
-                } else {
-                    prop_assert_eq!(ready, now);
-                }
+                prop_assert_eq!(ready, now);
                 if event.readiness.is_readable() {
                     reads(registration, peer)?;
                 }

@@ -128,9 +128,6 @@ pub struct Semantics {
     pub watches: Watches,
     /// What becomes of an event where several instances watch the same open file.
     pub sharing: Sharing,
-    /// True if it is edge-triggered only with its caller's help: a direction that it reported is
-    /// silent until [`Mechanism::would_block`] or [`Mechanism::change`] is called for it.
-    pub needs_told: bool,
     /// True if it needs privileges, which [`AUTO`] never asks for.
     pub privileged: bool,
 }
@@ -152,19 +149,15 @@ impl Semantics {
         overflows: false,
         watches: Watches::Any,
         sharing: Sharing::Each,
-        needs_told: false,
         privileged: false,
     };
 
     /// True if an event tells all that its descriptor is ready for, as it is when the wait returns.
     ///
-    /// False if it tells what has arrived, as signals do: not that there is room besides, and
-    /// what has arrived may have been dealt with since by a caller who did not wait for the event.
-    /// An arrival may then also be told twice, if it is still so. `READ_CLOSED` is set where the
-    /// end of the stream came together with data; an end that came alone may be READABLE, and no more.
-    /// False if it tells what has arrived, as signals and a queue that can overflow do: not that
-    /// there is room besides, and what has arrived may have been dealt with since by a caller who
-    /// did not wait for the event. An arrival may then also be told twice, if it is still so.
+    /// False if it tells what has arrived, as signals and a queue that can overflow do: not that there
+    /// is room besides. The caller may have dealt with the arrival since, without waiting for the event.
+    /// An arrival may also be reported twice, if it is still so. `READ_CLOSED` is set where the end of
+    /// the stream came together with data. An end that came alone may be `READABLE` only.
     pub const fn tells_state(&self) -> bool {
         matches!(self.watches, Watches::Any) && !self.overflows
     }
@@ -200,9 +193,8 @@ impl Semantics {
 /// write, of the end of the stream), and after `declare` and `change` if it is ready then; a
 /// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
 /// was not set, before it relies on the next event, and says so by
-/// [`would_block`](Mechanism::would_block). Where [`Semantics::needs_told`] is set, an arrival in a
-/// direction that was reported is held back until it was said, and is there then. *One-shot*: as
-/// level, but once; `change` arms it again and answers for what is ready then.
+/// [`would_block`](Mechanism::would_block). *One-shot*: as level, but once; `change` arms it again and
+/// answers for what is ready then.
 ///
 /// **Interest.** An event answers the interest: `READABLE` only where `READ` was asked for,
 /// `WRITABLE` only where `WRITE` was, and nothing at all, a hang-up included, where nothing was; the
@@ -297,8 +289,7 @@ pub trait Mechanism: fmt::Debug {
     /// Hears that in the directions of `interest` what was reported is used up: since the last wait
     /// an operation met `EAGAIN`, or, where the mechanism
     /// [`reports`](Semantics::reports) `READ_CLOSED` and no event had it, a read came back short.
-    /// To be said before the next wait, and only if it is true: a mechanism that
-    /// [`needs_told`](Semantics::needs_told) does not go on without, and others spare themselves a
+    /// To be said before the next wait, and only if it is true: some mechanisms then spare themselves a
     /// look. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
 

@@ -1,23 +1,13 @@
-//! Adapters: edge semantics over a level-triggered or one-shot mechanism, and level semantics over
-//! an edge-triggered or one-shot one.
+//! An adapter: level semantics over an edge-triggered or one-shot mechanism.
 //!
-//! | from | to | how |
-//! |---|---|---|
-//! | level, one-shot | edge | [`AsEdge`]: a direction that was reported is silenced until it is said to be used up |
-//! | edge, one-shot | level | [`AsLevel`]: what was reported is looked at again until it is found not ready |
-//!
-//! Neither direction is free, and one is not whole: whoever is shown the level only cannot see that
-//! more arrived on top of what is there. [`AsEdge`] must therefore be told by
-//! [`would_block`](super::Mechanism::would_block), which [`Semantics::needs_told`] says.
+//! [`AsLevel`] looks again at each descriptor that was reported until it is not ready.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::Semantics;
 
-mod edge;
 mod level;
 
-pub use edge::AsEdge;
 pub use level::AsLevel;
 
 /// The semantics of an adapter, which are made when it is, for as long as anyone may ask. There are

@@ -55,14 +55,10 @@ impl Watch {
         self.0.declare(token, interest).expect("change");
     }
 
-    /// As after an event has been dealt with: one-shot mechanisms are armed again, and who needs
-    /// to be told that it was is told.
+    /// As after an event has been dealt with: one-shot mechanisms are armed again.
     pub(crate) fn arm(&mut self, token: Token) {
         let interest = self.0.interest(token);
         self.change(token, interest);
-        if self.0.semantics().needs_told {
-            self.0.would_block(token, interest);
-        }
     }
 
     pub(crate) fn fd(&self, token: Token) -> &OwnedFd {
@@ -116,7 +112,7 @@ impl Watch {
             for event in events.iter().filter(|event| event.who == token) {
                 seen = event.readiness;
             }
-            if self.trigger() == Trigger::OneShot || self.0.semantics().needs_told {
+            if self.trigger() == Trigger::OneShot {
                 self.arm(token);
             }
         }

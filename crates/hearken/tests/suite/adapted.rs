@@ -1,9 +1,8 @@
 //! The adapters, each over a mechanism that needs it.
 
 use hearken::mechanism::epoll::{Edge, Epoll, Mode};
-use hearken::mechanism::poll::Poll;
 use hearken::mechanism::rt_signal::RtSignal;
-use hearken::mechanism::trigger::{AsEdge, AsLevel};
+use hearken::mechanism::trigger::AsLevel;
 use hearken::mechanism::{Open, Trigger, Unavailable};
 
 use super::Any;
@@ -13,8 +12,6 @@ pub(crate) type Opens = fn() -> Result<Any, Unavailable>;
 
 /// Each with its name. Level over epoll that is believed is `dev-poll`, which the table has.
 pub(crate) const ALL: &[(&str, Opens)] = &[
-    ("edge-over-poll", || Ok(Box::new(AsEdge::new(Poll::open()?)))),
-    ("edge-over-one-shot", || Ok(Box::new(AsEdge::new(one_shot()?)))),
     ("level-over-edge", || Ok(Box::new(AsLevel::new(Epoll::<Edge>::open()?)))),
     ("level-over-signals", || Ok(Box::new(AsLevel::new(RtSignal::open()?)))),
     ("level-over-one-shot", || Ok(Box::new(AsLevel::new(one_shot()?)))),

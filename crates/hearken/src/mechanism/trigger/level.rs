@@ -50,7 +50,7 @@ impl<M: Mechanism> AsLevel<M> {
 
     fn with(inner: M, semantics: Semantics, believes: bool) -> AsLevel<M> {
         let one_shot = inner.semantics().trigger == Trigger::OneShot;
-        let semantics = Semantics { trigger: Trigger::Level, needs_told: false, ..semantics };
+        let semantics = Semantics { trigger: Trigger::Level, ..semantics };
         let semantics = lasting(semantics);
         AsLevel { inner, cache: Cache::default(), semantics, believes, one_shot }
     }
