@@ -88,6 +88,13 @@ impl Bulk {
         self.is_over
     }
 
+    /// Returns the number of bytes that a relay may move, of the `share` of its connection: little when the
+    /// time is up.
+    #[inline]
+    pub(super) fn relay_share(&self, share: usize) -> usize {
+        if self.is_over { share.min(LARGE) } else { share }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

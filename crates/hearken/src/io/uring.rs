@@ -74,6 +74,7 @@ use socket::{Sockets, State};
 
 /// How small answers are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum SendsBy {
     /// By send(2), at once; what that does not take, by the ring. What was taken needs no completion,
     /// no copy and no buffer, and who closes behind it can do so at once.

@@ -106,7 +106,22 @@ pub enum Sharing {
 }
 
 /// What differs between mechanisms, as data for those who must know.
+///
+/// More fields may follow. A mechanism outside this crate starts from [`COMMON`](Semantics::COMMON):
+///
+/// ```
+/// use hearken::Semantics;
+/// use hearken::mechanism::Trigger;
+///
+/// const EDGE: Semantics = {
+///     let mut semantics = Semantics::COMMON;
+///     semantics.trigger = Trigger::Edge;
+///     semantics
+/// };
+/// assert!(EDGE.tells_state());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Semantics {
     /// When a ready descriptor is reported again.
     pub trigger: Trigger,
@@ -133,9 +148,8 @@ pub struct Semantics {
 }
 
 impl Semantics {
-    /// What most mechanisms have in common, each of which says what is different: level-triggered, it
-    /// tells all that poll(2) does.
-    pub(crate) const COMMON: Semantics = Semantics {
+    /// The semantics that most mechanisms have in common: level-triggered, with all flags of poll(2).
+    pub const COMMON: Semantics = Semantics {
         trigger: Trigger::Level,
         change: ChangeCost::Memory,
         wait: WaitCost::Ready,

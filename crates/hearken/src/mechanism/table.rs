@@ -40,6 +40,7 @@ macro_rules! for_each_mechanism {
 
 /// One row of the table of mechanisms.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Entry {
     /// The name on every command line.
     pub name: &'static str,
@@ -177,6 +178,7 @@ pub trait Visitor {
 
 /// A mechanism could not be chosen.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SelectError {
     /// There is none of that name.
     #[error("unknown mechanism \"{name}\"; known are: {known}")]

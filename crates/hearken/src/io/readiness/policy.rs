@@ -7,6 +7,7 @@ use crate::io::named::named;
 
 /// Whether a call is tried before it is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Order {
     /// Call, and wait if it would block.
     #[default]
@@ -17,6 +18,7 @@ pub enum Order {
 
 /// When interest is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum InterestPolicy {
     /// To just what is waited for, at every change of state.
     EveryState,

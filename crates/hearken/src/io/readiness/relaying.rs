@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::socket::State;
 use super::{InterestPolicy, ReadinessIo};
 use crate::event::{Interest, Token};
-use crate::io::bulk::{LARGE, Queue};
+use crate::io::bulk::Queue;
 use crate::io::relay::{Now, Step, was_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::mechanism::Mechanism;
@@ -31,8 +31,8 @@ impl<M: Mechanism> ReadinessIo<M> {
             return self.end_relay(from, RelayEnd::SendFailed(Errno::PIPE.into()));
         }
         let socket = &mut self.sockets[slot];
-        let most = if self.bulk.is_over() { LARGE } else { usize::MAX };
-        let share = self.policy.turn_bytes.saturating_sub(socket.used as usize).min(most);
+        let share = self.policy.turn_bytes.saturating_sub(socket.used as usize);
+        let share = self.bulk.relay_share(share);
         let tried = socket.state.contains(State::READABLE);
         let ending = socket.state.contains(State::ENDING);
         let (source, sink) = (self.registry.get(from)?, self.registry.get(to)?);

@@ -14,7 +14,7 @@ use super::sending::request;
 use super::socket::{NONE, State};
 use super::submitting::{name, of};
 use crate::event::Token;
-use crate::io::bulk::{LARGE, Queue};
+use crate::io::bulk::Queue;
 use crate::io::relay::{Now, Step, was_closed};
 use crate::io::{Completion, CompletionKind, RelayEnd};
 use crate::ring::Sqe;
@@ -36,8 +36,7 @@ impl UringIo {
         if target.sends != NONE || target.state.contains(State::SENDING) {
             return None; // After all that was sent before.
         }
-        let most = if self.bulk.is_over() { LARGE } else { usize::MAX };
-        let share = self.settings.turn_bytes.min(most);
+        let share = self.bulk.relay_share(self.settings.turn_bytes);
         let (source, sink) = (self.sockets.fd(from)?, self.sockets.fd(to)?);
         let mut now = Now { from: source, to: sink, share, ending: false };
         let step = self.relays.go_on(from, &mut now)?;
