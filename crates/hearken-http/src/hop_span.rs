@@ -49,6 +49,14 @@ impl HopSpan {
         len.saturating_sub(self.from as usize)..len.saturating_sub(self.to as usize)
     }
 
+    /// Returns the same span of bytes without the last `tail`, which are behind it.
+    #[inline]
+    pub(crate) fn before(self, tail: usize) -> Self {
+        let tail = tail as u32;
+        let (from, to) = (self.from.saturating_sub(tail), self.to.saturating_sub(tail));
+        Self { from, to, ..self }
+    }
+
     /// Whether nothing in it is passed on.
     #[inline(always)]
     pub(crate) fn is_dropped(&self) -> bool {

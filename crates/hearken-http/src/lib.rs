@@ -8,6 +8,7 @@
 //! | to do this | use |
 //! |---|---|
 //! | read requests | [`RequestParser`], then [`BodyReader`] |
+//! | use a request again later | [`RequestParts`] with a copy of the head |
 //! | read responses | [`ResponseParser`], then [`BodyReader`] |
 //! | write heads | [`head`], [`ResponseHead`] with a [`DateCache`] |
 //! | pass messages on | [`forward`] |
@@ -53,6 +54,7 @@ mod limits;
 mod line;
 mod method;
 mod parser;
+mod parts;
 pub mod path;
 pub mod range;
 mod request;
@@ -72,6 +74,7 @@ pub use head::{ResponseHead, reason};
 pub use limits::Limits;
 pub use method::Method;
 pub use parser::RequestParser;
+pub use parts::RequestParts;
 pub use request::Request;
 pub use response::{Response, ResponseParser};
 pub use target::Target;

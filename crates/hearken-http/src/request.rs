@@ -7,6 +7,7 @@ use crate::framing::Body;
 use crate::hop_span::HopSpan;
 use crate::known::Known;
 use crate::method::Method;
+use crate::parts::RequestParts;
 use crate::target::Target;
 use crate::version::Version;
 
@@ -47,6 +48,12 @@ pub struct Request<'b> {
 }
 
 impl<'b> Request<'b> {
+    /// Returns the request as offsets into its head, to be used again with a copy of the head.
+    #[inline]
+    pub fn parts(&self) -> RequestParts {
+        RequestParts::of(self)
+    }
+
     /// What to do it to.
     #[inline]
     pub fn target(&self) -> Target<'b> {

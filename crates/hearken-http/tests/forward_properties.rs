@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use hearken_http::conditional::Conditions;
 use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
 use hearken_http::{
     Body, DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody,
@@ -229,7 +230,50 @@ fn told(given: Given, came: Vec<String>, ours: Option<String>, joins: bool) -> V
     }
 }
 
+/// Everything that a request says, as text.
+fn shown(request: &Request<'_>, setting: &Setting) -> Vec<String> {
+    let fields = owned(request.fields());
+    let named = ["host", "cookie", "X-A", "upgrade", "via"];
+    let values = named.map(|name| owned(request.field_values(name).map(|value| (&[][..], value))));
+    vec![
+        format!("{request:?} {:?} {:?}", request.raw_target, request.is_plain()),
+        format!("{fields:?} {values:?} {:?}", request.field("range")),
+        format!("{:?} {:?}", request.if_match(), request.if_none_match()),
+        format!("{:?} {:?}", request.if_modified_since(), request.if_unmodified_since()),
+        format!("{:?} {:?} {:?}", request.if_range(), request.range(), request.upgrade()),
+        format!("{:?} {:?}", forward::max_forwards(request), Conditions::from(request)),
+        String::from_utf8_lossy(&setting.passed(request)).into_owned(),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn a_kept_request_equals_the_original(
+        bytes in request_head(),
+        setting in setting(),
+        behind in "[ -~]{0,9}",
+        other in prop_oneof![Just(String::new()), request_head(), "[ -~\r\n]{0,90}"],
+    ) {
+        let bytes = [bytes, behind].concat().into_bytes();
+        let Some(request) = read(&bytes) else {
+            return Ok(());
+        };
+        let parts = request.parts();
+        let copy = bytes[..parts.head_len()].to_vec();
+        let kept = parts.request(&copy);
+        prop_assert_eq!(shown(&kept, &setting), shown(&request, &setting));
+        let again = kept.parts().request(&bytes);
+        prop_assert_eq!(shown(&again, &setting), shown(&request, &setting));
+
+        // With other bytes it says anything, but does not panic.
+        for len in [0, other.len() / 2, other.len()] {
+            shown(&parts.request(&other.as_bytes()[..len]), &setting);
+        }
+        for len in 0..copy.len() {
+            shown(&parts.request(&copy[..len]), &setting);
+        }
+    }
+
     #[test]
     fn a_request_means_the_same(bytes in request_head(), setting in setting()) {
         let mut bytes = bytes.into_bytes();
