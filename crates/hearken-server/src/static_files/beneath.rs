@@ -10,12 +10,15 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+use super::location::{Directories, Location};
 use super::stamp::{Stamp, Status};
 
 /// Neither FIFO nor device makes the open wait, and no terminal becomes ours.
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
+/// Opens nothing, but finds it.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = LOOK.union(OFlags::DIRECTORY);
 
 /// How often a lookup that raced with a rename is tried again.
 const TRIES: usize = 8;
@@ -28,6 +31,7 @@ pub(super) struct Root {
     path: PathBuf,
     directory: OwnedFd,
     stamp: Stamp,
+    directories: Directories,
 }
 
 impl Root {
@@ -37,17 +41,13 @@ impl Root {
         }
         let path = std::path::absolute(path)?;
         let (directory, stamp) = open_directory(&path)?;
-        Ok(Root { path, directory, stamp })
+        Ok(Root { path, directory, stamp, directories: Directories::default() })
     }
 
-    /// Looks whether the path now leads to another directory, and says whether it is that from
-    /// now on. If it leads nowhere, the directory that is open stays.
+    /// Opens the directory that the path now leads to, if it is another. If there is none, the
+    /// directory that is open stays.
     pub(super) fn refresh(&mut self) -> bool {
-        let same = match c_path(self.path.as_os_str().as_bytes()).map(|path| Status::at(&path)) {
-            Some(Ok(now)) => now.stamp.same_file(&self.stamp),
-            _ => true,
-        };
-        if same {
+        if self.named().is_none_or(|now| now.same_file(&self.stamp)) {
             return false;
         }
         match open_directory(&self.path) {
@@ -60,35 +60,69 @@ impl Root {
         }
     }
 
-    /// Opens a file for reading: `relative` is its normalised path, without a slash before it.
-    pub(super) fn file(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    /// Whether the path leads to the directory that is open.
+    pub(super) fn is_current(&self) -> bool {
+        self.named().is_some_and(|now| now.same_file(&self.stamp))
+    }
+
+    /// Returns the stamp of what the path leads to.
+    fn named(&self) -> Option<Stamp> {
+        let path = CString::new(self.path.as_os_str().as_bytes()).ok()?;
+        Status::at(&path).ok().map(|status| status.stamp)
+    }
+
+    /// Opens a file for reading: `relative` is its normalised path, without a slash before it. Returns
+    /// whether there may be a symbolic link on the way, too.
+    pub(super) fn file(&self, relative: &[u8]) -> Result<(OwnedFd, bool), Errno> {
+        match self.resolve(relative, FILE, ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => {
+                self.resolve(relative, FILE, ResolveFlags::empty()).map(|file| (file, true))
+            }
+            opened => opened.map(|file| (file, false)),
+        }
+    }
+
+    /// Opens a file only to look at it.
+    pub(super) fn look(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
+        self.resolve(relative, LOOK, ResolveFlags::empty())
+    }
+
+    fn resolve(
+        &self,
+        relative: &[u8],
+        flags: OFlags,
+        resolve: ResolveFlags,
+    ) -> Result<OwnedFd, Errno> {
+        let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..TRIES {
-            match openat2(&self.directory, relative, FILE, Mode::empty(), resolve) {
+            match openat2(&self.directory, relative, flags, Mode::empty(), resolve) {
                 // A `..` in a symbolic link, and a rename at the same time: is it still beneath?
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // Not in this kernel, or not for us: a seccomp filter that does not know it.
-                Err(Errno::NOSYS | Errno::PERM) => return walk(self.directory.as_fd(), relative),
+                Err(Errno::NOSYS | Errno::PERM) => {
+                    return walk(self.directory.as_fd(), relative, flags);
+                }
                 opened => return opened,
             }
         }
         Err(Errno::AGAIN)
     }
 
-    /// The absolute path of such a file.
-    pub(super) fn path_of(&self, relative: &[u8]) -> Option<CString> {
+    /// Returns the location of a file that was opened in this turn.
+    pub(super) fn location(
+        &mut self,
+        relative: &[u8],
+        has_links: bool,
+        turn: u64,
+    ) -> Option<Location> {
         let root = self.path.as_os_str().as_bytes();
-        c_path(&[root, b"/", relative].concat())
+        self.directories.location(root, relative, has_links, turn)
     }
 
     /// A descriptor to hold in reserve.
     pub(super) fn spare(&self) -> Option<OwnedFd> {
         self.directory.try_clone().ok()
     }
-}
-
-fn c_path(bytes: &[u8]) -> Option<CString> {
-    CString::new(bytes).ok()
 }
 
 fn open_directory(path: &Path) -> io::Result<(OwnedFd, Stamp)> {
@@ -101,7 +135,7 @@ fn open_directory(path: &Path) -> io::Result<(OwnedFd, Stamp)> {
 
 /// Opens it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
 /// escape.
-fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+fn walk(root: BorrowedFd<'_>, relative: &[u8], last: OFlags) -> Result<OwnedFd, Errno> {
     let mut names = relative.split(|&byte| byte == b'/').peekable();
     let mut parent: Option<OwnedFd> = None;
     while let Some(name) = names.next() {
@@ -109,7 +143,7 @@ fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
             return Err(Errno::NOENT);
         }
         let at = parent.as_ref().map_or(root, AsFd::as_fd);
-        let flags = if names.peek().is_some() { DIRECTORY } else { FILE };
+        let flags = if names.peek().is_some() { DIRECTORY } else { last };
         let opened = retry(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()))?;
         if names.peek().is_none() {
             return Ok(opened);
@@ -147,7 +181,7 @@ mod tests {
         symlink("b/file", inner.join("a/file")).unwrap();
         symlink("/", inner.join("slash")).unwrap();
         let root = Root::open(&inner).unwrap();
-        let open = |path: &str| walk(root.directory.as_fd(), path.as_bytes());
+        let open = |path: &str| walk(root.directory.as_fd(), path.as_bytes(), FILE);
         let opened = open("a/b/file").unwrap();
         let named = fs::metadata(inner.join("a/b/file")).unwrap();
         assert_eq!(Status::of(&opened).unwrap().stamp.size, named.len());

@@ -1,6 +1,5 @@
 //! A file with its prepared head, and the answers that are made of it.
 
-use std::ffi::CString;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -13,7 +12,9 @@ use hearken_http::{
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pread};
 
-use super::stamp::{Stamp, Status};
+use super::beneath::Root;
+use super::location::Location;
+use super::stamp::Stamp;
 use super::{Answer, Exchange};
 
 /// Up to what size a body is kept behind its head, to be sent with it as one.
@@ -60,7 +61,7 @@ pub(super) struct Entry {
 /// Where an entry's file was last seen unchanged.
 #[derive(Debug)]
 pub(super) struct Seen {
-    pub(super) path: CString,
+    pub(super) location: Location,
     pub(super) stamp: Stamp,
     pub(super) turn: u64,
 }
@@ -118,11 +119,12 @@ impl Entry {
     /// Whether its path leads to the same file, unchanged, or did when it was last looked at in
     /// this turn.
     #[inline]
-    pub(super) fn is_current(&mut self, turn: u64) -> bool {
+    pub(super) fn is_current(&mut self, turn: u64, root: &Root) -> bool {
         match &mut self.seen {
             Some(seen) if seen.turn == turn => true,
             Some(seen) => {
-                let same = Status::at(&seen.path).is_ok_and(|now| now.stamp == seen.stamp);
+                let same =
+                    seen.location.status(turn, root).is_ok_and(|now| now.stamp == seen.stamp);
                 if same {
                     seen.turn = turn;
                 }
@@ -150,7 +152,7 @@ impl Entry {
             Some(Content::Memory(bytes)) => bytes.len(),
             _ => 0,
         };
-        let path = self.seen.as_ref().map_or(0, |seen| seen.path.as_bytes().len());
+        let path = self.seen.as_ref().map_or(0, |seen| seen.location.weight());
         let forms = if self.answer.len() <= TWICE { 2 } else { 1 };
         OVERHEAD + bytes + forms * self.answer.len() + path
     }

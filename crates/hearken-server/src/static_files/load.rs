@@ -39,7 +39,7 @@ impl Site {
 
     fn serve(
         &mut self,
-        File { content, stamp, settled }: File,
+        File { content, stamp, settled, has_links }: File,
         path: &[u8],
         key: &[u8],
         exchange: &Exchange<'_, '_>,
@@ -54,8 +54,9 @@ impl Site {
         // An answer does not tell of a change that is later than itself.
         let date = parse_http_date(exchange.date.as_bytes());
         let modified = stamp.modified().map(|modified| modified.min(date.unwrap_or(modified)));
-        let seen = settled.then(|| self.root.path_of(path)).flatten();
-        let seen = seen.map(|path| Seen { path, stamp, turn: self.turn });
+        let turn = self.turn;
+        let location = settled.then(|| self.root.location(path, has_links, turn)).flatten();
+        let seen = location.map(|location| Seen { location, stamp, turn });
         let keep = seen.is_some();
         let etag = stamp.fingerprint(salt);
         let mut entry = Entry::new(content, &types::content_type(path), etag, modified, seen);
@@ -71,7 +72,7 @@ impl Site {
 
     /// Opens a file and, if it is small, reads it.
     fn read(&mut self, path: &[u8]) -> Result<Found, Errno> {
-        let file = match self.root.file(path) {
+        let (file, has_links) = match self.root.file(path) {
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.large.drop_if(Entry::is_idle);
                 self.spare = None;
@@ -92,12 +93,12 @@ impl Site {
             }
             if stamp.size > self.small_bytes {
                 let content = Content::Open { file: Rc::new(file), length: stamp.size };
-                return Ok(Found::File(File { content, stamp, settled }));
+                return Ok(Found::File(File { content, stamp, settled, has_links }));
             }
             let bytes = entry::read(&file, stamp.size as usize)?;
             let steady = bytes.len() as u64 == stamp.size && Status::of(&file)?.stamp == stamp;
-            let file =
-                File { content: Content::Memory(bytes.into()), stamp, settled: settled && steady };
+            let (content, settled) = (Content::Memory(bytes.into()), settled && steady);
+            let file = File { content, stamp, settled, has_links };
             if steady {
                 return Ok(Found::File(file));
             }
@@ -120,4 +121,6 @@ struct File {
     stamp: Stamp,
     /// Whether the stamp stands for these bytes, and no others later.
     settled: bool,
+    /// Whether there may be a symbolic link on the way to it.
+    has_links: bool,
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `name` | from a request's path to a file's, and back |
 //! | `beneath` | opening files beneath a directory, and nowhere else |
+//! | `location` | whether the path of a cached file still leads to it, beneath the root |
 //! | `stamp` | by what a file is known to be unchanged |
 //! | `entry` | a file with its prepared head: 200, 206, 304, 412, 416 |
 //! | `load` | answering with a file that is in no cache, and keeping it in one |
@@ -18,8 +19,8 @@
 //! # What is cached, and how stale it may be
 //! Small files are kept in memory, of larger ones the descriptor, both within bounds. An entry is
 //! used in a turn of the event loop only after the file's path was looked at in that turn, and
-//! leads to the same file with the same size, times of modification and of change. So an answer
-//! is never older than the turn it is made in. A file that has changed within the last 20 ms may
+//! leads, beneath the root, to the same file with the same size, times of modification and of change.
+//! So an answer is never older than the turn it is made in. A file that has changed within the last 20 ms may
 //! change again without its times telling (they come from a clock that ticks): it is served, with
 //! an ETag that is never used again, but not kept.
 
@@ -36,6 +37,7 @@ mod beneath;
 mod clock;
 mod entry;
 mod load;
+mod location;
 mod name;
 mod plain;
 mod stamp;
@@ -196,7 +198,7 @@ impl Site {
         // As sent, in nearly all requests, a path is what it is kept under.
         if let Some(at) = self.small.find(path)
             && let Some(entry) = self.small.at(at)
-            && entry.is_current(self.turn)
+            && entry.is_current(self.turn, &self.root)
         {
             return match self.small.at(at) {
                 Some(entry) => entry.answer(&exchange, out),
@@ -217,7 +219,7 @@ impl Site {
     ) -> Option<Answer<'static>> {
         for cache in [&mut self.small, &mut self.large] {
             if let Some(entry) = cache.get(key) {
-                if entry.is_current(self.turn) {
+                if entry.is_current(self.turn, &self.root) {
                     return Some(entry.answer(exchange, out).append_to(out));
                 }
                 cache.remove(key);

@@ -1,8 +1,9 @@
 //! By what a file is known to be the same, and unchanged.
 
+use std::ffi::CStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, StatxTimestamp};
 use rustix::{fd::AsFd, io};
 
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
@@ -38,9 +39,14 @@ impl Status {
     }
 
     /// Of what an absolute path leads to.
+    pub(super) fn at(path: &CStr) -> io::Result<Status> {
+        rustix::fs::statx(CWD, path, AtFlags::empty(), WANTED).map(|found| Status::new(&found))
+    }
+
+    /// Of what an absolute path names, even if that is a symbolic link.
     #[inline]
-    pub(super) fn at(path: &std::ffi::CStr) -> io::Result<Status> {
-        rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), WANTED)
+    pub(super) fn without_following(path: &CStr) -> io::Result<Status> {
+        rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, WANTED)
             .map(|found| Status::new(&found))
     }
 

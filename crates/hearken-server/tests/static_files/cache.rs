@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -114,6 +115,76 @@ fn a_directory_that_moves_takes_its_files_along() {
     fs::rename(place.path("b"), place.path("a")).unwrap();
     assert_eq!(place.get("/a/f").text(), "b");
     assert_eq!((place.get("/a/").status, place.get("/c/").text()), (404, "ia".into()));
+}
+
+/// A directory on the way to a cached file, or a link that leads to it, becomes a link out of the root.
+#[test]
+fn a_directory_replaced_by_a_link_out_of_the_root() {
+    for moved in ["a", "a/b", "a/b/c"] {
+        let mut place = Place::with(|config| config.cache_file_bytes = 10);
+        place.write("a/b/c/small", "small");
+        place.write("a/b/c/large", "large 000000000");
+        place.write("a/b/c/index.html", "index");
+        let link = |target: &str, name: &str| symlink(target, place.path(name)).unwrap();
+        link("a/b/c", "link");
+        link("a/b/c/small", "small");
+        link("../a/b/c/large", "a/large");
+        settle();
+        let targets =
+            ["/a/b/c/small", "/a/b/c/large", "/a/b/c/", "/link/large", "/small", "/a/large"];
+        for _ in 0..2 {
+            for target in targets {
+                assert_eq!(place.get(target).status, 200, "{target}");
+            }
+        }
+        place.site.new_turn();
+        assert_eq!(place.ask_again("GET", "/a/b/c/small", "").status, 200);
+        let aside = place.outer.path().join("aside");
+        fs::rename(place.path(moved), &aside).unwrap();
+        symlink(&aside, place.path(moved)).unwrap();
+        // It was found in this turn.
+        assert_eq!(place.ask_again("GET", "/a/b/c/small", "").status, 200);
+        for _ in 0..2 {
+            for target in targets {
+                assert_eq!(place.get(target).status, 404, "{target} {moved}");
+            }
+        }
+        fs::remove_file(place.path(moved)).unwrap();
+        fs::rename(&aside, place.path(moved)).unwrap();
+        for _ in 0..2 {
+            for target in targets {
+                assert_eq!(place.get(target).status, 200, "{target} {moved}");
+            }
+        }
+    }
+}
+
+/// A link within the root is followed, and what it leads to is fresh in each turn.
+#[test]
+fn a_link_within_the_root_is_turned() {
+    let mut place = Place::with(|config| config.cache_file_bytes = 10);
+    for directory in ["one", "two"] {
+        place.write(format!("{directory}/small"), directory);
+        place.write(format!("{directory}/large"), format!("{directory} 000000000"));
+    }
+    settle();
+    for directory in ["one", "two", "one"] {
+        symlink(directory, place.path("new")).unwrap();
+        fs::rename(place.path("new"), place.path("current")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(place.get("/current/small").text(), directory);
+            assert_eq!(place.get("/current/large").text(), format!("{directory} 000000000"));
+        }
+    }
+    // The links of a root that is no more do not count.
+    let (root, old) = (place.outer.path().join("root"), place.outer.path().join("old"));
+    fs::rename(&root, &old).unwrap();
+    fs::create_dir(&root).unwrap();
+    symlink("../old/one", root.join("one")).unwrap();
+    symlink("../old/one", root.join("current")).unwrap();
+    for target in ["/current/small", "/current/large", "/one/small", "/one/large"] {
+        assert_eq!(place.get(target).status, 404, "{target}");
+    }
 }
 
 /// A deployment that turns a link, and one that renames the directory.

@@ -1,0 +1,134 @@
+//! The location of a cached file: whether its path still leads to it, beneath the root.
+//!
+//! The kernel resolves a path beneath a directory only to open it, and opening costs three system
+//! calls. So a file whose path has no symbolic link is looked at by its path, without following a link
+//! in the last place, after each directory on the way was found not to be a link. A path without links
+//! leads nowhere but beneath the root. Files in the same directory share the look at it, once per turn,
+//! and a file in the root itself needs none. Nothing is concluded from times of directories, which a
+//! file system may take from a coarse clock.
+//!
+//! A file behind a link or many directories is opened again, beneath the root and with `O_PATH`.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::rc::{Rc, Weak};
+
+use rustix::fs::{CWD, readlinkat_raw};
+use rustix::io::Errno;
+
+use super::beneath::Root;
+use super::stamp::Status;
+
+/// Maximum number of directories that are looked at one by one: more cost more than an open.
+const MOST_DIRECTORIES: usize = 4;
+
+/// The location of a file that was found beneath the root.
+#[derive(Debug)]
+pub(super) enum Location {
+    /// A path without symbolic links, and the directory of the file if that is not the root.
+    Plain { path: CString, parent: Option<Rc<Directory>> },
+    /// Any path, relative to the root.
+    Linked(Box<[u8]>),
+}
+
+impl Location {
+    /// Returns what is there in this turn, beneath the root.
+    #[inline]
+    pub(super) fn status(&self, turn: u64, root: &Root) -> Result<Status, Errno> {
+        match self {
+            Self::Plain { path, parent } => {
+                if parent.as_ref().is_some_and(|parent| !parent.is_there(turn)) {
+                    return Err(Errno::XDEV);
+                }
+                Status::without_following(path)
+            }
+            Self::Linked(path) if root.is_current() => Status::of(root.look(path)?),
+            Self::Linked(_) => Err(Errno::XDEV),
+        }
+    }
+
+    /// Returns the memory that it takes, in bytes. The directories are shared.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Plain { path, .. } => path.as_bytes().len(),
+            Self::Linked(path) => path.len(),
+        }
+    }
+}
+
+/// A directory beneath the root whose path has no symbolic link.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: CString,
+    parent: Option<Rc<Directory>>,
+    /// The turn in which the path was last found to be without links.
+    turn: Cell<u64>,
+}
+
+impl Directory {
+    /// Whether there is no link on the path in this turn.
+    #[inline]
+    fn is_there(&self, turn: u64) -> bool {
+        self.turn.get() == turn || self.look(turn)
+    }
+
+    fn look(&self, turn: u64) -> bool {
+        let is_there = self.parent.as_ref().is_none_or(|parent| parent.is_there(turn))
+            // Cheaper than `statx`: what is no link is an invalid argument.
+            && readlinkat_raw(CWD, &self.path, &mut [MaybeUninit::uninit(); 1]).err() == Some(Errno::INVAL);
+        if is_there {
+            self.turn.set(turn);
+        }
+        is_there
+    }
+}
+
+/// The directories of cached files by path, relative to the root.
+#[derive(Debug, Default)]
+pub(super) struct Directories {
+    by_path: HashMap<Box<[u8]>, Weak<Directory>>,
+    /// The number of directories at which those without files are removed.
+    tidy_at: usize,
+}
+
+impl Directories {
+    /// Returns the location of a file that was opened beneath the root by this path, in this turn.
+    pub(super) fn location(
+        &mut self,
+        root: &[u8],
+        relative: &[u8],
+        has_links: bool,
+        turn: u64,
+    ) -> Option<Location> {
+        let slashes = (0..relative.len()).filter(|&at| relative[at] == b'/');
+        if has_links || slashes.clone().count() > MOST_DIRECTORIES {
+            return Some(Location::Linked(relative.into()));
+        }
+        let absolute = |path: &[u8]| CString::new([root, b"/", path].concat()).ok();
+        let mut parent = None;
+        for slash in slashes {
+            let path = relative.get(..slash)?;
+            let known = self.by_path.get(path).and_then(Weak::upgrade);
+            parent = Some(match known {
+                Some(directory) => directory,
+                None => {
+                    let turn = Cell::new(turn);
+                    let directory = Rc::new(Directory { path: absolute(path)?, parent, turn });
+                    self.insert(path, &directory);
+                    directory
+                }
+            });
+        }
+        Some(Location::Plain { path: absolute(relative)?, parent })
+    }
+
+    fn insert(&mut self, path: &[u8], directory: &Rc<Directory>) {
+        if self.by_path.len() >= self.tidy_at {
+            self.by_path.retain(|_, directory| directory.strong_count() > 0);
+            self.tidy_at = 2 * self.by_path.len() + 64;
+        }
+        self.by_path.insert(path.into(), Rc::downgrade(directory));
+    }
+}
