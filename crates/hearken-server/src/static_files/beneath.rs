@@ -3,20 +3,20 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 use super::location::{Directories, Location};
 use super::stamp::{Stamp, Status};
 
-/// Neither FIFO nor device makes the open wait, and no terminal becomes ours.
-const FILE: OFlags =
-    OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-/// Opens nothing, but finds it.
+/// Does not wait for the holder of a lease on the file.
+const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+/// Finds a file without opening it: to open a FIFO or a device has effects.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = LOOK.union(OFlags::DIRECTORY);
 
@@ -71,36 +71,31 @@ impl Root {
         Status::at(&path).ok().map(|status| status.stamp)
     }
 
-    /// Opens a file for reading: `relative` is its normalised path, without a slash before it. Returns
-    /// whether there may be a symbolic link on the way, too.
-    pub(super) fn file(&self, relative: &[u8]) -> Result<(OwnedFd, bool), Errno> {
-        match self.resolve(relative, FILE, ResolveFlags::NO_SYMLINKS) {
-            Err(Errno::LOOP) => {
-                self.resolve(relative, FILE, ResolveFlags::empty()).map(|file| (file, true))
-            }
-            opened => opened.map(|file| (file, false)),
+    /// Finds a file: `relative` is its normalised path, without a slash before it. Returns whether there
+    /// may be a symbolic link on the way, too.
+    ///
+    /// The descriptor is good only to look at the file, and for [`open_regular`].
+    pub(super) fn find(&self, relative: &[u8]) -> Result<(OwnedFd, bool), Errno> {
+        match self.resolve(relative, ResolveFlags::NO_SYMLINKS) {
+            Err(Errno::LOOP) => self.look(relative).map(|found| (found, true)),
+            found => found.map(|found| (found, false)),
         }
     }
 
-    /// Opens a file only to look at it.
+    /// Finds a file, whatever links there are on the way.
     pub(super) fn look(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
-        self.resolve(relative, LOOK, ResolveFlags::empty())
+        self.resolve(relative, ResolveFlags::empty())
     }
 
-    fn resolve(
-        &self,
-        relative: &[u8],
-        flags: OFlags,
-        resolve: ResolveFlags,
-    ) -> Result<OwnedFd, Errno> {
+    fn resolve(&self, relative: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
         let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..TRIES {
-            match openat2(&self.directory, relative, flags, Mode::empty(), resolve) {
+            match openat2(&self.directory, relative, LOOK, Mode::empty(), resolve) {
                 // A `..` in a symbolic link, and a rename at the same time: is it still beneath?
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // Not in this kernel, or not for us: a seccomp filter that does not know it.
                 Err(Errno::NOSYS | Errno::PERM) => {
-                    return walk(self.directory.as_fd(), relative, flags);
+                    return walk(self.directory.as_fd(), relative);
                 }
                 opened => return opened,
             }
@@ -119,23 +114,39 @@ impl Root {
         self.directories.location(root, relative, has_links, turn)
     }
 
-    /// A descriptor to hold in reserve.
-    pub(super) fn spare(&self) -> Option<OwnedFd> {
-        self.directory.try_clone().ok()
+    /// Returns descriptors to hold in reserve: as many as are needed to open a file.
+    pub(super) fn spare(&self) -> Option<[OwnedFd; 2]> {
+        Some([self.directory.try_clone().ok()?, self.directory.try_clone().ok()?])
     }
 }
 
 fn open_directory(path: &Path) -> io::Result<(OwnedFd, Stamp)> {
-    let directory = openat(rustix::fs::CWD, path, DIRECTORY, Mode::empty())?;
+    let directory = openat(CWD, path, DIRECTORY, Mode::empty())?;
     // May we search it?
     openat(&directory, c".", DIRECTORY, Mode::empty())?;
+    reopen(&directory, DIRECTORY).map_err(|failed| {
+        let reason = format!("cannot open files through /proc/thread-self/fd: {failed}");
+        io::Error::new(failed.kind(), reason)
+    })?;
     let stamp = Status::of(&directory)?.stamp;
     Ok((directory, stamp))
 }
 
-/// Opens it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
+/// Opens a file for reading that was found and is a regular file: the same, whatever its path leads to now.
+pub(super) fn open_regular(found: &OwnedFd) -> Result<OwnedFd, Errno> {
+    reopen(found, FILE)
+}
+
+/// Opens what a descriptor refers to. The kernel has no other way to open just that.
+/// A thread may have descriptors of its own.
+fn reopen(found: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    retry(|| openat(CWD, &*path, flags, Mode::empty()))
+}
+
+/// Finds it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
 /// escape.
-fn walk(root: BorrowedFd<'_>, relative: &[u8], last: OFlags) -> Result<OwnedFd, Errno> {
+fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let mut names = relative.split(|&byte| byte == b'/').peekable();
     let mut parent: Option<OwnedFd> = None;
     while let Some(name) = names.next() {
@@ -143,7 +154,7 @@ fn walk(root: BorrowedFd<'_>, relative: &[u8], last: OFlags) -> Result<OwnedFd, 
             return Err(Errno::NOENT);
         }
         let at = parent.as_ref().map_or(root, AsFd::as_fd);
-        let flags = if names.peek().is_some() { DIRECTORY } else { last };
+        let flags = if names.peek().is_some() { DIRECTORY } else { LOOK };
         let opened = retry(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()))?;
         if names.peek().is_none() {
             return Ok(opened);
@@ -181,7 +192,9 @@ mod tests {
         symlink("b/file", inner.join("a/file")).unwrap();
         symlink("/", inner.join("slash")).unwrap();
         let root = Root::open(&inner).unwrap();
-        let open = |path: &str| walk(root.directory.as_fd(), path.as_bytes(), FILE);
+        let open = |path: &str| {
+            walk(root.directory.as_fd(), path.as_bytes()).and_then(|found| open_regular(&found))
+        };
         let opened = open("a/b/file").unwrap();
         let named = fs::metadata(inner.join("a/b/file")).unwrap();
         assert_eq!(Status::of(&opened).unwrap().stamp.size, named.len());
@@ -226,11 +239,11 @@ mod tests {
         }
         symlink("one", at("current")).unwrap();
         let mut root = Root::open(&at("current")).unwrap();
-        assert!(root.file(b"one").is_ok() && !root.refresh());
+        assert!(root.find(b"one").is_ok() && !root.refresh());
         symlink("two", at("next")).unwrap();
         fs::rename(at("next"), at("current")).unwrap();
-        assert!(root.refresh() && root.file(b"two").is_ok() && root.file(b"one").is_err());
+        assert!(root.refresh() && root.find(b"two").is_ok() && root.find(b"one").is_err());
         fs::remove_file(at("current")).unwrap();
-        assert!(!root.refresh() && root.file(b"two").is_ok());
+        assert!(!root.refresh() && root.find(b"two").is_ok());
     }
 }

@@ -7,6 +7,7 @@ use hearken_http::parse_http_date;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::beneath::open_regular;
 use super::entry::{self, Content, Entry, Seen};
 use super::stamp::{Stamp, Status};
 use super::{Answer, Exchange, Site, plain, types};
@@ -72,25 +73,30 @@ impl Site {
 
     /// Opens a file and, if it is small, reads it.
     fn read(&mut self, path: &[u8]) -> Result<Found, Errno> {
-        let (file, has_links) = match self.root.file(path) {
+        match self.try_read(path) {
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.large.drop_if(Entry::is_idle);
                 self.spare = None;
-                self.root.file(path)?
+                self.try_read(path)
             }
-            opened => opened?,
+            read => read,
+        }
+    }
+
+    fn try_read(&self, path: &[u8]) -> Result<Found, Errno> {
+        let (found, has_links) = self.root.find(path)?;
+        let file = match Status::of(&found)?.kind {
+            FileType::RegularFile => open_regular(&found)?,
+            FileType::Directory => return Ok(Found::Directory),
+            _ => return Ok(Found::Other),
         };
+        drop(found);
         let mut unsteady = None;
         for _ in 0..TRIES {
             // Taken before the stamp: what is settled then was so when it was looked at.
             let now = SystemTime::now();
-            let Status { kind, stamp } = Status::of(&file)?;
+            let Status { stamp, .. } = Status::of(&file)?;
             let settled = stamp.settled(now);
-            match kind {
-                FileType::RegularFile => {}
-                FileType::Directory => return Ok(Found::Directory),
-                _ => return Ok(Found::Other),
-            }
             if stamp.size > self.small_bytes {
                 let content = Content::Open { file: Rc::new(file), length: stamp.size };
                 return Ok(Found::File(File { content, stamp, settled, has_links }));

@@ -2,7 +2,8 @@
 //!
 //! A [`Site`] is asked with a parsed request, appends the head of the answer to a buffer, and says
 //! what is to be sent after it. Nothing outside its directory is ever opened: the kernel resolves
-//! each path beneath it (`RESOLVE_BENEATH`), symbolic links included.
+//! each path beneath it (`RESOLVE_BENEATH`), symbolic links included. Only regular files are opened:
+//! a file is found with `O_PATH`, and then opened through `/proc/thread-self/fd`.
 //!
 //! | part | what is in it |
 //! |---|---|
@@ -109,8 +110,8 @@ pub struct Site {
     small: Clock<Entry>,
     large: Clock<Entry>,
     turn: u64,
-    /// Given up to open a file when there is no other descriptor.
-    spare: Option<OwnedFd>,
+    /// Closed to open a file when there is no other descriptor.
+    spare: Option<[OwnedFd; 2]>,
     /// Makes the ETag of a file that may yet change one of a kind.
     salt: u64,
     path: Vec<u8>,

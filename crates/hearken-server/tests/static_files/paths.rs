@@ -2,12 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::time::Instant;
 
 use proptest::prelude::*;
+use rustix::fs::{FileType, inotify};
 
 use crate::support::{Place, SECRET, settle};
 
@@ -359,6 +361,26 @@ fn only_regular_files_and_no_waiting() {
         }
     }
     assert!(began.elapsed().as_secs() < 1);
+}
+
+/// To open a FIFO would release its writer, and to close it would kill the writer with `SIGPIPE`.
+#[test]
+fn fifos_are_not_opened() {
+    let mut place = Place::new();
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    let fifo = place.path("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+    symlink("fifo", place.path("link")).unwrap();
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, &fifo, inotify::WatchFlags::OPEN).unwrap();
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    let mut opened = || inotify::Reader::new(&watch, &mut buffer).next().is_ok();
+    for target in ["/fifo", "/link"] {
+        assert_eq!(place.get(target).status, 404, "{target}");
+        assert!(!opened(), "{target}");
+    }
+    let options = fs::File::options().read(true).write(true).open(&fifo);
+    assert!(options.is_ok() && opened(), "the watch sees an open");
 }
 
 #[test]
