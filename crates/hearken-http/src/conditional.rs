@@ -1,7 +1,10 @@
 //! Conditional requests, RFC 9110 section 13.
 
+use std::fmt;
+
 use crate::class;
 use crate::date::parse_http_date;
+use crate::fields::FieldValues;
 use crate::method::Method;
 use crate::request::Request;
 
@@ -68,15 +71,97 @@ pub struct Validators<'v> {
     pub last_modified: Option<u64>,
 }
 
+/// A list of entity tags, or `*`: the value of a field, which may be split over several lines (RFC 9110
+/// section 5.3).
+///
+/// ```
+/// use hearken_http::conditional::TagList;
+///
+/// assert_eq!(TagList::from(b"\"a,b\" , W/\"c\",").tags().count(), 2);
+/// assert_eq!(TagList::from(b"\"a\" \"b\"").tags().count(), 1);
+/// ```
+#[derive(Clone, Copy)]
+pub struct TagList<'b> {
+    first: &'b [u8],
+    others: Option<FieldValues<'b, 'static>>,
+}
+
+impl<'b> TagList<'b> {
+    /// Returns the list of the fields with these values, if there are any.
+    pub(crate) fn of(mut values: FieldValues<'b, 'static>) -> Option<Self> {
+        Some(Self { first: values.next()?, others: Some(values) })
+    }
+
+    /// Returns the values of the lines.
+    pub fn values(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        std::iter::once(self.first).chain(self.others.into_iter().flatten())
+    }
+
+    /// Returns the entity tags, up to the first byte that does not belong there.
+    pub fn tags(&self) -> impl Iterator<Item = EntityTag<'b>> + use<'b> {
+        let mut lines = self.values();
+        // None after a syntax error.
+        let mut rest = lines.next();
+        std::iter::from_fn(move || {
+            let list = loop {
+                match class::trim(rest?) {
+                    [b',', after @ ..] => rest = Some(after),
+                    [] => rest = lines.next(),
+                    list => break list,
+                }
+            };
+            rest = None;
+            let (tag, after) = EntityTag::split(list)?;
+            // A tag is followed by a comma or by nothing.
+            rest = match class::trim(after) {
+                [] => Some(&[]),
+                after => after.strip_prefix(b","),
+            };
+            Some(tag)
+        })
+    }
+
+    /// Whether the list names the current representation.
+    fn names(
+        &self,
+        exists: bool,
+        etag: Option<EntityTag<'_>>,
+        same: fn(&EntityTag<'b>, &EntityTag<'_>) -> bool,
+    ) -> bool {
+        if self.values().eq([b"*"]) {
+            return exists;
+        }
+        etag.is_some_and(|etag| self.tags().take(TAGS).any(|tag| same(&tag, &etag)))
+    }
+}
+
+impl<'b> From<&'b [u8]> for TagList<'b> {
+    fn from(value: &'b [u8]) -> Self {
+        Self { first: value, others: None }
+    }
+}
+
+impl<'b, const N: usize> From<&'b [u8; N]> for TagList<'b> {
+    fn from(value: &'b [u8; N]) -> Self {
+        Self::from(value.as_slice())
+    }
+}
+
+impl fmt::Debug for TagList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.values()).finish()
+    }
+}
+
 /// The preconditions of a request: the values of the fields of these names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Conditions<'b> {
     /// If-Match
-    pub if_match: Option<&'b [u8]>,
+    pub if_match: Option<TagList<'b>>,
     /// If-Unmodified-Since
     pub if_unmodified_since: Option<&'b [u8]>,
     /// If-None-Match
-    pub if_none_match: Option<&'b [u8]>,
+    pub if_none_match: Option<TagList<'b>>,
     /// If-Modified-Since
     pub if_modified_since: Option<&'b [u8]>,
 }
@@ -113,7 +198,8 @@ pub enum Outcome {
 /// use hearken_http::Method;
 /// use hearken_http::conditional::{Conditions, EntityTag, Outcome, Validators, evaluate};
 ///
-/// let conditions = Conditions { if_none_match: Some(b"\"v1\", \"v2\""), ..Default::default() };
+/// let list = Some(b"\"v1\", \"v2\"".into());
+/// let conditions = Conditions { if_none_match: list, ..Default::default() };
 /// let current = Validators { etag: EntityTag::parse(b"\"v2\""), last_modified: None };
 /// assert_eq!(evaluate(Method::Get, &conditions, Some(&current)), Outcome::NotModified);
 /// assert_eq!(evaluate(Method::Put, &conditions, Some(&current)), Outcome::PreconditionFailed);
@@ -130,7 +216,7 @@ pub fn evaluate(
     let changed_since = |field: Option<&[u8]>| Some(last_modified? > parse_http_date(field?)?);
 
     if let Some(list) = conditions.if_match {
-        if !names(list, current.is_some(), etag, EntityTag::strong_eq) {
+        if !list.names(current.is_some(), etag, EntityTag::strong_eq) {
             return Outcome::PreconditionFailed;
         }
     } else if changed_since(conditions.if_unmodified_since) == Some(true) {
@@ -138,7 +224,7 @@ pub fn evaluate(
     }
 
     if let Some(list) = conditions.if_none_match {
-        match names(list, current.is_some(), etag, EntityTag::weak_eq) {
+        match list.names(current.is_some(), etag, EntityTag::weak_eq) {
             true if reads => Outcome::NotModified,
             true => Outcome::PreconditionFailed,
             false => Outcome::Proceed,
@@ -170,39 +256,4 @@ pub fn if_range(value: &[u8], current: &Validators<'_>, now: u64) -> bool {
         (None, _, Some(modified)) => modified < now && parse_http_date(value) == Some(modified),
         _ => false,
     }
-}
-
-/// Whether a list of tags, or `*`, names the current representation.
-fn names<'b>(
-    list: &'b [u8],
-    exists: bool,
-    etag: Option<EntityTag<'b>>,
-    same: fn(&EntityTag<'b>, &EntityTag<'_>) -> bool,
-) -> bool {
-    if list == b"*" {
-        return exists;
-    }
-    etag.is_some_and(|etag| tags(list).take(TAGS).any(|tag| same(&tag, &etag)))
-}
-
-/// The entity tags of a comma-separated list, up to the first byte that does not belong there.
-///
-/// ```
-/// use hearken_http::conditional::tags;
-///
-/// assert_eq!(tags(b"\"a,b\" , W/\"c\",").count(), 2);
-/// assert_eq!(tags(b"\"a\" \"b\"").count(), 1);
-/// ```
-pub fn tags(list: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
-    let mut rest = Some(list);
-    std::iter::from_fn(move || {
-        let mut list = class::trim(rest?);
-        while let [b',', after @ ..] = list {
-            list = class::trim(after);
-        }
-        let (tag, after) = EntityTag::split(list)?;
-        // A tag is followed by a comma or by nothing; after anything else the list is over.
-        rest = class::trim(after).strip_prefix(b",");
-        Some(tag)
-    })
 }

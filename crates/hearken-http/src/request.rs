@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::conditional::TagList;
 use crate::fields::{FieldValues, Fields};
 use crate::framing::Body;
 use crate::hop_span::HopSpan;
@@ -69,40 +70,40 @@ impl<'b> Request<'b> {
         !self.known.has(Known::SELECTING)
     }
 
-    /// If-Match
+    /// Returns the value of If-Match, on however many lines.
     #[inline]
-    pub fn if_match(&self) -> Option<&'b [u8]> {
-        self.known(Known::IF_MATCH, "If-Match")
+    pub fn if_match(&self) -> Option<TagList<'b>> {
+        self.tags(Known::IF_MATCH, "If-Match")
     }
 
-    /// If-Modified-Since
+    /// Returns the value of If-Modified-Since; empty, and so malformed, if there are several lines.
     #[inline]
     pub fn if_modified_since(&self) -> Option<&'b [u8]> {
-        self.known(Known::IF_MODIFIED_SINCE, "If-Modified-Since")
+        self.single(Known::IF_MODIFIED_SINCE, "If-Modified-Since")
     }
 
-    /// If-None-Match
+    /// Returns the value of If-None-Match, on however many lines.
     #[inline]
-    pub fn if_none_match(&self) -> Option<&'b [u8]> {
-        self.known(Known::IF_NONE_MATCH, "If-None-Match")
+    pub fn if_none_match(&self) -> Option<TagList<'b>> {
+        self.tags(Known::IF_NONE_MATCH, "If-None-Match")
     }
 
-    /// If-Range
+    /// Returns the value of If-Range; empty, and so malformed, if there are several lines.
     #[inline]
     pub fn if_range(&self) -> Option<&'b [u8]> {
-        self.known(Known::IF_RANGE, "If-Range")
+        self.single(Known::IF_RANGE, "If-Range")
     }
 
-    /// If-Unmodified-Since
+    /// Returns the value of If-Unmodified-Since; empty, and so malformed, if there are several lines.
     #[inline]
     pub fn if_unmodified_since(&self) -> Option<&'b [u8]> {
-        self.known(Known::IF_UNMODIFIED_SINCE, "If-Unmodified-Since")
+        self.single(Known::IF_UNMODIFIED_SINCE, "If-Unmodified-Since")
     }
 
-    /// Range
+    /// Returns the value of Range; empty, and so malformed, if there are several lines.
     #[inline]
     pub fn range(&self) -> Option<&'b [u8]> {
-        self.known(Known::RANGE, "Range")
+        self.single(Known::RANGE, "Range")
     }
 
     /// The Upgrade field, when the Connection field names it and the version is 1.1.
@@ -114,6 +115,21 @@ impl<'b> Request<'b> {
     #[inline]
     fn known(&self, which: Known, name: &str) -> Option<&'b [u8]> {
         if self.known.has(which) { self.field(name) } else { None }
+    }
+
+    #[inline]
+    fn tags(&self, which: Known, name: &'static str) -> Option<TagList<'b>> {
+        if self.known.has(which) { TagList::of(self.field_values(name)) } else { None }
+    }
+
+    /// Returns the value of a field that is no list. Lines that are joined are malformed.
+    #[inline]
+    fn single(&self, which: Known, name: &str) -> Option<&'b [u8]> {
+        if !self.known.has(which) {
+            return None;
+        }
+        let mut values = self.field_values(name);
+        values.next().map(|value| if values.next().is_none() { value } else { b"" })
     }
 
     /// The value of the first field of this name, in any case.

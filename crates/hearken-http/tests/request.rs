@@ -30,8 +30,8 @@ fn every_part_is_found() {
     assert_eq!(request.host, Some(&b"B:80"[..]), "the target overrules the Host field");
     assert_eq!(request.range(), Some(&b"bytes=0-1"[..]));
     assert_eq!(request.if_range(), Some(&b"\"t\""[..]));
-    assert_eq!(request.if_match(), Some(&b"*"[..]));
-    assert_eq!(request.if_none_match(), Some(&b"\"u\""[..]));
+    assert_eq!(format!("{:?}", request.if_match()), format!("Some([{:?}])", b"*"));
+    assert_eq!(request.if_none_match().unwrap().tags().count(), 2);
     assert_eq!(request.if_modified_since(), Some(&b"m"[..]));
     assert_eq!(request.if_unmodified_since(), Some(&b"n"[..]));
     assert_eq!(request.field("referer"), Some(&b"r"[..]));

@@ -1,7 +1,7 @@
 //! Ranges and preconditions.
 
 use hearken_http::conditional::{
-    Conditions, EntityTag, Outcome, Validators, evaluate, if_range, tags,
+    Conditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
 };
 use hearken_http::range::{RangeOutcome, parse};
 use hearken_http::{Limits, Method, RequestParser, format_http_date};
@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn arbitrary_conditions_do_no_harm(list in prop::collection::vec(any::<u8>(), 0..40)) {
-        let _ = tags(&list).count();
+        let _ = TagList::from(&*list).tags().count();
         let current = Validators { etag: EntityTag::parse(b"\"\""), last_modified: Some(0) };
         let _ = if_range(&list, &current, 5);
     }
@@ -99,7 +99,7 @@ fn tag_lists() {
         ("\"a\";\"b\"", &["a"]),
         ("", &[]),
     ] {
-        let found: Vec<_> = tags(list.as_bytes()).map(|tag| tag.opaque).collect();
+        let found: Vec<_> = TagList::from(list.as_bytes()).tags().map(|tag| tag.opaque).collect();
         let want: Vec<_> = want.iter().map(|tag| tag.as_bytes()).collect();
         assert_eq!(found, want, "{list:?}");
     }
@@ -111,8 +111,9 @@ fn preconditions() {
     let (before, at, after) = (format_http_date(99), format_http_date(100), format_http_date(101));
     let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
     let none = Conditions::default();
-    let if_match = |list| Conditions { if_match: Some(list), ..none };
-    let if_none_match = |list| Conditions { if_none_match: Some(list), ..none };
+    let if_match = |list: &'static [u8]| Conditions { if_match: Some(TagList::from(list)), ..none };
+    let if_none_match =
+        |list: &'static [u8]| Conditions { if_none_match: Some(TagList::from(list)), ..none };
     let since = |date| Conditions { if_modified_since: Some(date), ..none };
     let unmodified = |date| Conditions { if_unmodified_since: Some(date), ..none };
     for (conditions, get, put, absent) in [
@@ -150,13 +151,13 @@ fn preconditions() {
         ),
         // If-Match comes first, then If-None-Match.
         (
-            Conditions { if_match: Some(b"\"u\""), ..if_none_match(b"\"v\"") },
+            Conditions { if_match: Some(b"\"u\"".into()), ..if_none_match(b"\"v\"") },
             PreconditionFailed,
             PreconditionFailed,
             PreconditionFailed,
         ),
         (
-            Conditions { if_match: Some(b"\"v\""), ..if_none_match(b"\"v\"") },
+            Conditions { if_match: Some(b"\"v\"".into()), ..if_none_match(b"\"v\"") },
             NotModified,
             PreconditionFailed,
             PreconditionFailed,
@@ -186,12 +187,32 @@ fn if_range_needs_a_strong_validator() {
 
 #[test]
 fn conditions_come_from_a_request() {
-    let bytes = b"GET / HTTP/1.0\r\nIf-Match: 1\r\nIf-None-Match: 2\r\n\
-        If-Modified-Since: 3\r\nIf-Unmodified-Since: 4\r\n\r\n";
+    let bytes = b"GET / HTTP/1.0\r\nIf-Match: \"1\"\r\nIf-None-Match: \"2\"\r\nif-none-match:\r\n\
+        IF-NONE-MATCH: W/\"3\",\"4\" , \r\nIf-None-Match: ,\"5\"\r\nIf-None-Match: x\r\n\
+        If-None-Match: \"6\"\r\nIf-Modified-Since: 3\r\nIf-Unmodified-Since: 4\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
     let conditions = Conditions::from(&request);
-    assert_eq!(conditions.if_match, Some(&b"1"[..]));
-    assert_eq!(conditions.if_none_match, Some(&b"2"[..]));
+    let tags = |list: Option<TagList<'_>>| {
+        let tags = list.unwrap().tags().map(|tag| String::from_utf8_lossy(tag.opaque).into_owned());
+        tags.collect::<Vec<_>>()
+    };
+    assert_eq!(tags(conditions.if_match), ["1"]);
+    assert_eq!(tags(conditions.if_none_match), ["2", "3", "4", "5"]);
     assert_eq!(conditions.if_modified_since, Some(&b"3"[..]));
     assert_eq!(conditions.if_unmodified_since, Some(&b"4"[..]));
+}
+
+/// A field that is no list has one line, or is malformed.
+#[test]
+fn fields_that_are_no_lists() {
+    let names = ["Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since"];
+    for (value, lines) in [(&b"x"[..], 1), (b"", 2)] {
+        let fields = names.map(|name| format!("{name}: x\r\n").repeat(lines)).concat();
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes();
+        let request = RequestParser::new().parse(&bytes, &Limits::default()).unwrap().unwrap();
+        assert_eq!(request.range(), Some(value));
+        assert_eq!(request.if_range(), Some(value));
+        assert_eq!(request.if_modified_since(), Some(value));
+        assert_eq!(request.if_unmodified_since(), Some(value));
+    }
 }

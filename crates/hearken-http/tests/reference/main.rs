@@ -1,5 +1,6 @@
 //! The parser answers as a slow and simple one does, whatever it is given and in whatever pieces.
 
+use hearken_http::conditional::TagList;
 use hearken_http::{Limits, Reject, Request, RequestParser};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -10,6 +11,9 @@ use slow::{No, Seen};
 
 fn seen(request: &Request<'_>) -> Seen {
     let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+    let list = |list: Option<TagList<'_>>| {
+        list.map(|list| list.values().collect::<Vec<_>>().join(&b","[..]))
+    };
     Seen {
         method: request.method.as_bytes().to_vec(),
         target: request.raw_target.to_vec(),
@@ -22,14 +26,13 @@ fn seen(request: &Request<'_>) -> Seen {
         upgrade: owned(request.upgrade()),
         is_plain: request.is_plain(),
         asked: [
-            request.range(),
-            request.if_match(),
-            request.if_modified_since(),
-            request.if_none_match(),
-            request.if_unmodified_since(),
-            request.if_range(),
+            owned(request.range()),
+            list(request.if_match()),
+            owned(request.if_modified_since()),
+            list(request.if_none_match()),
+            owned(request.if_unmodified_since()),
+            owned(request.if_range()),
         ]
-        .map(owned)
         .to_vec(),
         fields: request.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect(),
         head_len: request.head_len,

@@ -17,7 +17,7 @@ pub(crate) struct Seen {
     pub(crate) expect_continue: bool,
     pub(crate) upgrade: Option<Vec<u8>>,
     pub(crate) is_plain: bool,
-    /// Of the fields of [`ASKED`], the first of each.
+    /// The values of the fields of [`ASKED`]: a list joined, and of others none if there are several.
     pub(crate) asked: Vec<Option<Vec<u8>>>,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) head_len: usize,
@@ -241,7 +241,15 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
     let connection = all("connection").join(&b","[..]).to_ascii_lowercase();
     let says =
         |option: &[u8]| connection.split(|&byte| byte == b',').any(|other| trim(other) == option);
-    let asked: Vec<_> = ASKED.into_iter().map(first).collect();
+    let asked: Vec<_> = ASKED
+        .into_iter()
+        .map(|name| match all(name)[..] {
+            [] => None,
+            [value] => Some(value.to_vec()),
+            ref several if name.ends_with("match") => Some(several.join(&b","[..])),
+            _ => Some(Vec::new()),
+        })
+        .collect();
     Ok(Seen {
         method: method.to_vec(),
         target: target.to_vec(),

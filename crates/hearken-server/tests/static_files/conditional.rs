@@ -39,6 +39,17 @@ fn conditions() {
             (format!("If-None-Match: W/{etag}\r\n"), 304),
             (format!("If-None-Match: \"x\", {etag}\r\n"), 304),
             ("If-None-Match: *\r\n".to_owned(), 304),
+            // Several lines are one list.
+            (format!("If-None-Match: \"x\"\r\nA: b\r\nif-none-match: {etag}\r\n"), 304),
+            (format!("If-None-Match: \"x\",\r\nIf-None-Match:\r\nIf-None-Match: {etag}\r\n"), 304),
+            (format!("If-None-Match: \"x\r\nIf-None-Match: {etag}\r\n"), 200),
+            (format!("If-Match: \"x\"\r\nIf-Match: {etag}\r\n"), 200),
+            ("If-Match: \"x\"\r\nIf-Match: \"y\"\r\n".to_owned(), 412),
+            // Several lines are malformed together.
+            (format!("If-Modified-Since: {newer}\r\nIf-Modified-Since: {older}\r\n"), 200),
+            (format!("If-Unmodified-Since: {older}\r\nIf-Unmodified-Since: {newer}\r\n"), 200),
+            ("Range: bytes=0-0\r\nRange: bytes=2-2\r\n".to_owned(), 200),
+            (format!("Range: bytes=0-0\r\nIf-Range: {etag}\r\nIf-Range: \"x\"\r\n"), 200),
             ("If-None-Match: \"x\"\r\n".to_owned(), 200),
             ("If-None-Match: x\r\n".to_owned(), 200),
             (format!("If-Modified-Since: {old}\r\n"), 304),
