@@ -3,12 +3,17 @@
 use hearken_http::conditional::{
     Conditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
 };
-use hearken_http::range::{RangeOutcome, parse};
+use hearken_http::range::{ByteRange, MOST_RANGES, RangeOutcome, parse};
 use hearken_http::{Limits, Method, RequestParser, format_http_date};
 use proptest::prelude::*;
 
 fn part(first: u64, last: u64) -> RangeOutcome {
-    RangeOutcome::Part { first, last }
+    RangeOutcome::Part(ByteRange { first, last })
+}
+
+fn parts(parts: &[(u64, u64)]) -> RangeOutcome {
+    let parts = parts.iter().map(|&(first, last)| ByteRange { first, last });
+    RangeOutcome::Parts(parts.collect())
 }
 
 #[test]
@@ -31,8 +36,25 @@ fn ranges() {
         ("bytes=0-", 0, Unsatisfiable),
         ("bytes=-5", 0, Whole),
         ("bytes=5-4", 10, Whole),
-        ("bytes=0-1,3-4", 10, Whole),
-        ("bytes=0-1,", 10, Whole),
+        ("bytes=0-1,3-4", 10, parts(&[(0, 1), (3, 4)])),
+        ("bytes=3-4 ,\t0-1, , -2", 10, parts(&[(3, 4), (0, 1), (8, 9)])),
+        ("bytes=0-1,", 10, part(0, 1)),
+        ("bytes=,, 0-1", 10, part(0, 1)),
+        ("bytes=,", 10, Whole),
+        ("bytes=0-1,2-3", 10, part(0, 3)),
+        ("bytes=2-3,0-1", 10, part(0, 3)),
+        ("bytes=0-,-1,5-5", 10, part(0, 9)),
+        ("bytes=7-8,0-1,3-4,2-2", 10, parts(&[(7, 8), (0, 4)])),
+        ("bytes=0-1,8-9,1-8", 10, part(0, 9)),
+        ("bytes=0-1,10-", 10, part(0, 1)),
+        ("bytes=0-1,-0,3-3", 10, parts(&[(0, 1), (3, 3)])),
+        ("bytes=10-,20-30,-0", 10, Unsatisfiable),
+        ("bytes=0-1,x", 10, Whole),
+        ("bytes=0-1,5-4", 10, Whole),
+        ("bytes=0-1;3-4", 10, Whole),
+        ("bytes=0-1 3-4", 10, Whole),
+        ("bytes=0-1,bytes=3-4", 10, Whole),
+        ("bytes=0-,-5", 0, Whole),
         ("bytes=", 10, Whole),
         ("bytes=-", 10, Whole),
         ("bytes=--1", 10, Whole),
@@ -48,6 +70,10 @@ fn ranges() {
         assert_eq!(parse(value.as_bytes(), len), want, "{value:?} of {len}");
     }
     assert_eq!(parse(b"bytes=0-", u64::MAX), part(0, u64::MAX - 1));
+    let several = |count| parse(format!("bytes=0-0{}", ",2-2".repeat(count - 1)).as_bytes(), 10);
+    assert_eq!(several(MOST_RANGES), parts(&[(0, 0), (2, 2)]));
+    assert_eq!(several(MOST_RANGES + 1), Whole);
+    assert_eq!(parse(b"bytes=,,,,,,,,,,,,,,,,,,,,,,,,0-0", 10), Whole);
 }
 
 proptest! {
@@ -60,9 +86,36 @@ proptest! {
         ],
         len in prop_oneof![0u64..50, any::<u64>()],
     ) {
-        if let RangeOutcome::Part { first, last } = parse(value.as_bytes(), len) {
+        if let RangeOutcome::Part(ByteRange { first, last }) = parse(value.as_bytes(), len) {
             prop_assert!(first <= last && last < len);
         }
+    }
+
+    /// Each byte that is asked for is sent, and once; no other is.
+    #[test]
+    fn parts_are_what_was_asked_for(
+        asked in prop::collection::vec((0u64..70, 0u64..20), 1..=MOST_RANGES),
+        len in 1u64..60,
+    ) {
+        let specs: Vec<_> =
+            asked.iter().map(|(first, more)| format!("{first}-{}", first + more)).collect();
+        let wanted: Vec<u64> = (0..len)
+            .filter(|byte| asked.iter().any(|(first, more)| (*first..=first + more).contains(byte)))
+            .collect();
+        let parts = match parse(format!("bytes={}", specs.join(",")).as_bytes(), len) {
+            RangeOutcome::Whole => return Err(TestCaseError::fail("whole")),
+            RangeOutcome::Unsatisfiable => vec![],
+            RangeOutcome::Part(part) => vec![part],
+            RangeOutcome::Parts(parts) => {
+                prop_assert!(parts.len() > 1);
+                parts
+            }
+        };
+        let mut sent: Vec<u64> = parts.iter().flat_map(|part| part.first..=part.last).collect();
+        sent.sort_unstable();
+        prop_assert_eq!(sent, wanted);
+        // Not even adjacent.
+        prop_assert!(parts.iter().all(|part| parts.iter().all(|other| part.last + 1 != other.first)));
     }
 
     #[test]

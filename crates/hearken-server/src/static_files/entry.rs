@@ -1,11 +1,12 @@
 //! A file with its prepared head, and the answers that are made of it.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 
 use bytes::Bytes;
 use hearken::io::{Body, FilePart};
 use hearken_http::conditional::{Conditions, EntityTag, Outcome, Validators, evaluate, if_range};
-use hearken_http::range::{self, RangeOutcome};
+use hearken_http::range::{self, ByteRange, RangeOutcome};
 use hearken_http::{
     DateCache, Method, ResponseHead, Version, format_http_date, head, parse_http_date,
 };
@@ -22,6 +23,10 @@ const INLINE: usize = 16 * 1024;
 
 /// Up to what size an answer is kept in two forms, the other for a connection that it ends.
 const TWICE: usize = 2048;
+
+/// Maximum number of bytes of a file that are put together for several ranges. Of a larger sum, the whole
+/// file is sent: it needs no memory.
+const MULTIPART: u64 = 1024 * 1024;
 
 /// How long a date is, in bytes.
 const DATE: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
@@ -234,16 +239,98 @@ impl Entry {
         });
         let length = self.length;
         match range::parse(range, length) {
-            RangeOutcome::Part { first, last } if applies => {
-                let part = last - first + 1;
-                ResponseHead::new(out, 206).content_range(first, last, length).content_length(part);
+            RangeOutcome::Part(part) if applies => {
+                let ByteRange { first, last } = part;
+                ResponseHead::new(out, 206)
+                    .content_range(first, last, length)
+                    .content_length(part.length());
                 out.extend_from_slice(&self.answer[self.described..self.dated]);
                 exchange.end_head(out);
-                self.body(206, first, part, exchange, out)
+                self.body(206, first, part.length(), exchange, out)
             }
+            RangeOutcome::Parts(parts) if applies => match self.multipart(&parts) {
+                Some((boundary, body)) => self.parts(&boundary, body, exchange, out),
+                None => self.whole(exchange, out),
+            },
             RangeOutcome::Unsatisfiable if applies => exchange.unsatisfiable(length, out),
             _ => self.whole(exchange, out),
         }
+    }
+
+    /// Answers with a body of several parts.
+    #[cold]
+    fn parts(
+        &self,
+        boundary: &str,
+        body: Vec<u8>,
+        exchange: &Exchange<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Answer<'static> {
+        let length = body.len() as u64;
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        ResponseHead::new(out, 206).content_length(length).field("Content-Type", content_type);
+        let (_, others) = self.content_type();
+        out.extend_from_slice(others);
+        exchange.end_head(out);
+        let body = if body.len() <= INLINE {
+            out.extend_from_slice(&body);
+            Body::None
+        } else {
+            Body::Bytes(body.into())
+        };
+        Answer { ready: &[], body, status: 206, length }
+    }
+
+    /// Returns the boundary and the body of a multipart answer (RFC 9110 section 14.6); `None` if it is
+    /// too long to be put together in memory, or the file cannot be read any more.
+    #[cold]
+    fn multipart(&self, parts: &[ByteRange]) -> Option<(String, Vec<u8>)> {
+        let total = parts.iter().try_fold(0u64, |total, part| total.checked_add(part.length()))?;
+        if total > MULTIPART {
+            return None;
+        }
+        // Random, so that no file can be made to hold it.
+        let boundary = format!("{:016x}", RandomState::new().build_hasher().finish());
+        let (content_type, _) = self.content_type();
+        let mut body = Vec::with_capacity(total as usize + parts.len() * 192);
+        for part in parts {
+            let ByteRange { first, last } = *part;
+            let content_range =
+                format!("Content-Range: bytes {first}-{last}/{}\r\n\r\n", self.length);
+            for bytes in
+                [b"--", boundary.as_bytes(), b"\r\n", content_type, content_range.as_bytes()]
+            {
+                body.extend_from_slice(bytes);
+            }
+            match &self.content {
+                None => {
+                    let whole = &self.answer[self.answer.len() - self.length as usize..];
+                    body.extend_from_slice(&whole[first as usize..=last as usize]);
+                }
+                Some(Content::Memory(whole)) => {
+                    body.extend_from_slice(&whole[first as usize..=last as usize]);
+                }
+                Some(Content::Open { file, .. }) => {
+                    let start = body.len();
+                    body.resize(start + part.length() as usize, 0);
+                    if read_at(file, &mut body[start..], first).ok()? < part.length() as usize {
+                        return None;
+                    }
+                }
+            }
+            body.extend_from_slice(b"\r\n");
+        }
+        for bytes in [b"--", boundary.as_bytes(), b"--\r\n"] {
+            body.extend_from_slice(bytes);
+        }
+        Some((boundary, body))
+    }
+
+    /// Returns the Content-Type line, and the lines that follow it up to the date.
+    fn content_type(&self) -> (&[u8], &[u8]) {
+        let lines = &self.answer[self.described..self.dated];
+        let end = lines.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        lines.split_at(end)
     }
 
     /// Adds a part of the file, or says what is to follow.
@@ -282,15 +369,21 @@ impl Entry {
 /// Reads up to `length` bytes from the beginning of a file; fewer if it has fewer.
 pub(super) fn read(file: &OwnedFd, length: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; length];
-    let mut at = 0;
-    while at < length {
-        match pread(file, &mut bytes[at..], at as u64) {
+    let count = read_at(file, &mut bytes, 0)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// Fills `bytes` from `offset` on. Returns how many bytes there were.
+fn read_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut count = 0;
+    while count < bytes.len() {
+        match pread(file, &mut bytes[count..], offset + count as u64) {
             Ok(0) => break,
-            Ok(more) => at += more,
+            Ok(more) => count += more,
             Err(Errno::INTR) => {}
             Err(failed) => return Err(failed),
         }
     }
-    bytes.truncate(at);
-    Ok(bytes)
+    Ok(count)
 }

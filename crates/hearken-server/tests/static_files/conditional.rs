@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hearken_http::{format_http_date, parse_http_date};
+use hearken_http::{Limits, RequestParser, format_http_date, parse_http_date};
 
-use crate::support::{Place, settle};
+use crate::support::{Got, Place, settle, today};
 
 const OLD: u64 = 1_700_000_000;
 
@@ -99,9 +99,10 @@ fn ranges() {
             ("bytes=0-99999999999999999999999999", Some((0, last))),
             ("bytes=5-5", Some((5, 5))),
             ("Bytes=5-5", Some((5, 5))),
+            ("bytes=2-3,0-1", Some((0, 3))),
+            ("bytes=5-5,99-", Some((5, 5))),
             ("bytes=5-4", None),
-            ("bytes=0-1,3-4", None),
-            ("bytes=0-1, 3-4", None),
+            ("bytes=0-1,3", None),
             ("bytes=-", None),
             ("bytes=", None),
             ("bytes=a-b", None),
@@ -123,7 +124,13 @@ fn ranges() {
                 assert_eq!(got.field(name), whole.field(name));
             }
         }
-        for range in ["bytes=99-", "bytes=99-100", "bytes=-0", "bytes=99999999999999999999999-"] {
+        for range in [
+            "bytes=99-",
+            "bytes=99-100",
+            "bytes=98-,99-100",
+            "bytes=-0",
+            "bytes=99999999999999999999999-",
+        ] {
             let got = place.ask("GET", target, &format!("Range: {range}\r\n"));
             let tells = format!("bytes */{length}");
             assert_eq!((got.status, got.field("Content-Range")), (416, Some(&*tells)), "{range}");
@@ -133,6 +140,97 @@ fn ranges() {
         let got = place.ask("GET", target, &format!("Range: bytes={bomb}0-\r\n"));
         assert_eq!((got.status, got.body.len() as u64), (200, length));
     }
+}
+
+/// The parts of a multipart answer, as `(first, last, length, type, bytes)`.
+fn parts(got: &Got) -> Vec<(usize, usize, usize, String, Vec<u8>)> {
+    assert_eq!((got.status, got.field("Content-Range")), (206, None), "{got:?}");
+    let boundary = got.field("Content-Type").unwrap();
+    let boundary = boundary.strip_prefix("multipart/byteranges; boundary=").unwrap();
+    let (delimiter, mut rest) = (format!("--{boundary}"), &*got.body);
+    let mut parts = Vec::new();
+    loop {
+        rest = rest.strip_prefix(delimiter.as_bytes()).unwrap();
+        if rest == b"--\r\n" {
+            return parts;
+        }
+        let end = rest.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+        let head = std::str::from_utf8(&rest[..end]).unwrap();
+        let head = head.strip_prefix("\r\nContent-Type: ").unwrap();
+        let (kind, range) = head.split_once("\r\nContent-Range: bytes ").unwrap();
+        let (range, length) = range.split_once('/').unwrap();
+        let (first, last) = range.split_once('-').unwrap();
+        let [first, last, length] = [first, last, length].map(|number| number.parse().unwrap());
+        let (bytes, after) = rest[end + 4..].split_at(last + 1 - first);
+        parts.push((first, last, length, kind.to_owned(), bytes.to_vec()));
+        rest = after.strip_prefix(b"\r\n").unwrap();
+    }
+}
+
+#[test]
+fn several_ranges() {
+    let mut place = Place::with(|config| config.cache_file_bytes = 50_000);
+    let sizes = [("a.html", 20), ("middle", 40_000), ("large", 3_000_000)];
+    for (name, size) in sizes {
+        place.write(name, (0..size).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+    }
+    settle();
+    for (name, length) in sizes {
+        let target = format!("/{name}");
+        let whole = place.get(&target);
+        let kind = whole.field("Content-Type").unwrap();
+        let mut boundaries = Vec::new();
+        for (range, wanted) in [
+            ("0-0,2-2", vec![(0, 0), (2, 2)]),
+            ("7-9, ,0-1,-2,999999999-", vec![(7, 9), (0, 1), (length - 2, length - 1)]),
+            ("7-9,3-5,0-1,2-2,8-12", vec![(7, 12), (0, 5)]),
+        ] {
+            let got = place.ask("GET", &target, &format!("Range: bytes={range}\r\n"));
+            let wanted: Vec<_> = wanted
+                .into_iter()
+                .map(|(first, last)| {
+                    let bytes = whole.body[first..=last].to_vec();
+                    (first, last, length, kind.to_owned(), bytes)
+                })
+                .collect();
+            assert_eq!(parts(&got), wanted, "{range}");
+            assert!(!got.from_file);
+            for field in ["ETag", "Last-Modified", "Accept-Ranges", "X-Content-Type-Options"] {
+                assert_eq!(got.field(field), whole.field(field));
+            }
+            boundaries.push(got.field("Content-Type").unwrap().to_owned());
+            let head = place.ask("HEAD", &target, &format!("Range: bytes={range}\r\n"));
+            assert_eq!((head.status, head.field("Content-Type")), (200, Some(kind)));
+            let fields = format!("Range: bytes={range}\r\nIf-Range: \"x\"\r\n");
+            assert_eq!(place.ask("GET", &target, &fields).body, whole.body);
+        }
+        boundaries.dedup();
+        assert_eq!(boundaries.len(), 3, "a file could hold a boundary that is known before");
+        let many = "0-0,2-2,".repeat(9);
+        let got = place.ask("GET", &target, &format!("Range: bytes={many}\r\n"));
+        assert_eq!((got.status, got.body.len()), (200, length));
+        // One byte less than all, in two parts: as long as it is not too much for memory.
+        let got = place.ask("GET", &target, "Range: bytes=0-0,2-\r\n");
+        match name {
+            "large" => assert_eq!((got.status, got.body.len()), (200, length)),
+            _ => assert_eq!(parts(&got)[1].4, whole.body[2..]),
+        }
+    }
+}
+
+/// A file that is shorter than when it was opened is not sent in parts with bytes that it has not.
+#[test]
+fn parts_of_a_truncated_file() {
+    let mut place = place();
+    let etag = place.get("/large").field("ETag").unwrap().to_owned();
+    File::options().write(true).open(place.path("large")).unwrap().set_len(5).unwrap();
+    // In the same turn, it is still taken for what it was.
+    let got = place.ask_again("HEAD", "/large", "Range: bytes=0-0,10-10\r\n");
+    assert_eq!((got.status, got.field("ETag")), (200, Some(&*etag)));
+    let bytes = b"GET /large HTTP/1.1\r\nHost: a\r\nRange: bytes=0-0,10-10\r\n\r\n";
+    let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
+    let answer = place.site.answer(&request, &today(), true, &mut Vec::new()).status;
+    assert_eq!(answer, 200);
 }
 
 #[test]
