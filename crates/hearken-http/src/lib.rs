@@ -63,6 +63,7 @@ mod response;
 mod scan;
 mod status_line;
 mod target;
+mod upgrade;
 mod version;
 
 pub use body::{BodyReader, Piece};

@@ -10,6 +10,7 @@ use crate::known::Known;
 use crate::method::Method;
 use crate::parts::RequestParts;
 use crate::target::Target;
+use crate::upgrade;
 use crate::version::Version;
 
 /// A parsed request head. Borrows everything from the bytes it was parsed from.
@@ -106,10 +107,17 @@ impl<'b> Request<'b> {
         self.single(Known::RANGE, "Range")
     }
 
-    /// The Upgrade field, when the Connection field names it and the version is 1.1.
+    /// The first Upgrade field, when the Connection field names it and the version is 1.1.
     #[inline]
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         self.known(Known::UPGRADE, "Upgrade")
+    }
+
+    /// Returns the protocols of the Upgrade fields, `name` or `name/version`, when the Connection field
+    /// names `upgrade` and the version is 1.1.
+    pub fn upgrade_protocols(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        let is_there = self.known.has(Known::UPGRADE);
+        upgrade::protocols(is_there.then(|| self.field_values("Upgrade")))
     }
 
     #[inline]

@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::line::{Field, Line, Progress, field_line};
 use crate::method::Method;
 use crate::status_line::{StatusLine, status_line};
+use crate::upgrade;
 use crate::version::Version;
 
 /// A parsed response head. Borrows everything from the bytes it was parsed from.
@@ -48,6 +49,12 @@ impl<'b> Response<'b> {
     /// The value of every field of this name, in any case.
     pub fn field_values<'n>(&self, name: &'n str) -> FieldValues<'b, 'n> {
         FieldValues::new(self.fields(), name)
+    }
+
+    /// Returns the protocols of the Upgrade fields, `name` or `name/version`: in a 101, those that the
+    /// connection switches to.
+    pub fn upgrade_protocols(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        upgrade::protocols(Some(self.field_values("Upgrade")))
     }
 }
 

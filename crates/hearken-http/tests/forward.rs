@@ -193,7 +193,21 @@ fn an_upgrade_is_passed_on_where_it_is_one() {
     );
     check_fields("Connection: Upgrade", "");
     check_fields("Connection: Upgrade, HTTP2-Settings|Upgrade: h2c|HTTP2-Settings: A", "");
-    check_fields("Connection: Upgrade|Upgrade: websocket, H2C", "");
+    // To another version of HTTP or to TLS none is: they are for one connection only.
+    for withheld in
+        ["H2C", "HTTP/2.0", "http/3", "TLS/1.0", "tls/1.2", "h2", "a b", "h2c;q=1", "x/"]
+    {
+        check_fields(&format!("Connection: Upgrade|Upgrade: {withheld}|A: b"), "A: b");
+        check_fields(
+            &format!("Connection: Upgrade|Upgrade: websocket ,{withheld}|A: b|upgrade: c/1"),
+            "A: b|Upgrade: websocket, c/1|Connection: upgrade",
+        );
+    }
+    check_fields("Connection: Upgrade|Upgrade:|Upgrade: ,", "");
+    check_fields(
+        "Connection: Upgrade|Upgrade: h2cx, x/h2c|Upgrade: https",
+        "Upgrade: h2cx, x/h2c|Upgrade: https|Connection: upgrade",
+    );
     check(
         "GET / HTTP/1.0",
         "Host: a|Connection: Upgrade|Upgrade: websocket",
@@ -312,6 +326,70 @@ fn via_has_the_version_it_came_in() {
         let got = sent_by(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None));
         assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 {want}\r\n\r\n"));
     }
+}
+
+#[test]
+fn protocols_that_may_be_switched_to() {
+    for (asked, offered, may) in [
+        ("websocket", "websocket", true),
+        ("websocket", "WebSocket", true),
+        ("websocket, a/1|Upgrade: b", "b", true),
+        ("websocket, a/1|Upgrade: b", "A/1|Upgrade: B", true),
+        ("websocket, a/1", " , a/1,", true),
+        // Another, or another version.
+        ("websocket", "h2c", false),
+        ("websocket", "websocket, h2c", false),
+        ("websocket", "websocket|Upgrade: b", false),
+        ("websocket", "web", false),
+        ("a/1", "a", false),
+        ("a/1", "a/2", false),
+        ("a/x", "a/X", false),
+        ("a", "a/1", false),
+        // None.
+        ("websocket", "", false),
+        ("", "", false),
+        ("", "websocket", false),
+        // Was not passed on.
+        ("websocket, h2c", "h2c", false),
+        ("HTTP/2.0", "HTTP/2.0", false),
+        ("tls/1.0", "TLS/1.0", false),
+    ] {
+        let lines = |list: &str| format!("Upgrade: {}\r\n", list.replace('|', "\r\n"));
+        let status = "101 Switching Protocols\r\nConnection: upgrade";
+        let response = format!("HTTP/1.1 {status}\r\n{}\r\n", lines(offered));
+        let response = answered(response.as_bytes(), Method::Get);
+        for (version, connection, possible) in
+            [("1.1", "upgrade", true), ("1.1", "close", false), ("1.0", "upgrade", false)]
+        {
+            let fields = format!("Host: a\r\nConnection: {connection}\r\n{}", lines(asked));
+            let head = format!("GET / HTTP/{version}\r\n{fields}\r\n");
+            let request = parsed(head.as_bytes());
+            let want = may && possible;
+            assert_eq!(
+                forward::may_switch(&request, &response),
+                want,
+                "{asked} {offered} {version}"
+            );
+            let passed = sent_by(&plain(), &head, &to(None));
+            assert_eq!(passed.contains("\r\nUpgrade:"), forward::passes_upgrade(&request));
+        }
+    }
+    let request = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n");
+    for head in ["HTTP/1.1 101 \r\n\r\n", "HTTP/1.1 200 \r\nUpgrade: a\r\n\r\n"] {
+        assert!(!forward::may_switch(&request, &answered(head.as_bytes(), Method::Get)));
+    }
+    // Lists without end.
+    let many = "a,".repeat(5_000);
+    let request =
+        format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {many}b\r\n\r\n");
+    let response = format!("HTTP/1.1 101 \r\nUpgrade: {many}\r\n\r\n");
+    let (request, response) =
+        (parsed(request.as_bytes()), answered(response.as_bytes(), Method::Get));
+    assert_eq!(
+        (request.upgrade_protocols().count(), response.upgrade_protocols().count()),
+        (5_001, 5_000)
+    );
+    assert!(!forward::may_switch(&request, &response));
 }
 
 /// What the fields about the client are that come out, each with a `|` behind it.

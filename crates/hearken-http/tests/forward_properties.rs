@@ -230,6 +230,24 @@ fn told(given: Given, came: Vec<String>, ours: Option<String>, joins: bool) -> V
     }
 }
 
+/// Whether a protocol is named as it should be, and is another than HTTP and TLS.
+fn may_pass(protocol: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(protocol).to_lowercase();
+    let mut parts = text.split('/');
+    let is_token = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let name = parts.next().unwrap();
+    let version = parts.next().is_none_or(is_token);
+    is_token(name)
+        && version
+        && parts.next().is_none()
+        && !["h2", "h2c", "http", "tls"].contains(&name)
+}
+
 /// Everything that a request says, as text.
 fn shown(request: &Request<'_>, setting: &Setting) -> Vec<String> {
     let fields = owned(request.fields());
@@ -301,10 +319,10 @@ proptest! {
         let (before, after) = (owned(came.fields()), owned(went.fields()));
         let nominated: Vec<_> = options(&before);
 
-        let upgrade = came.upgrade().filter(|_| {
-            !values(&before, "upgrade").join(",").split(',').any(|one| one.trim_matches([' ', '\t']) .eq_ignore_ascii_case("h2c"))
-        });
-        prop_assert_eq!(went.upgrade(), upgrade);
+        let wanted: Vec<_> = came.upgrade_protocols().filter(|one| may_pass(one)).collect();
+        let upgrade = (!wanted.is_empty()).then_some(());
+        prop_assert!(went.upgrade_protocols().eq(wanted));
+        prop_assert_eq!(forward::passes_upgrade(&came), upgrade.is_some());
         prop_assert_eq!(went.keep_alive, setting.keep_alive || upgrade.is_some());
 
         prop_assert_eq!(variable(&after[0].0), "host");

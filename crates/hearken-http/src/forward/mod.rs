@@ -33,10 +33,12 @@ mod relay;
 mod request;
 mod response;
 mod trailer;
+mod upgrade;
 
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
 pub use response::{ResponseTo, interim, needs_date, response, switching};
+pub use upgrade::{may_switch, passes_upgrade};
 
 use crate::class::{self, TOKEN};
 use crate::version::Version;

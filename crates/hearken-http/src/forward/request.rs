@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::given::Told;
 use super::lines::{self, Nominated};
 use super::name::{Name, name};
+use super::upgrade::{self, Upgrade};
 use super::{Given, Rules};
 use crate::class::trim;
 use crate::framing::{Body, decimal, is_canonical_length};
@@ -106,7 +107,7 @@ fn request_with_care(
     let from = if keeps_start { 0 } else { first_lines(rules, out, request, to) };
 
     let mut found = Found::default();
-    let upgrades = passes_upgrade(request);
+    let upgrade = Upgrade::of(request);
     let nominated = known.has(Known::NOMINATES).then(|| Nominated::of(request.fields()));
     let span = match request.hop_span.within(request.bytes.len()) {
         _ if nominated.is_some() => from..head.len(),
@@ -137,7 +138,7 @@ fn request_with_care(
                 found.trailers |= names_trailers(field.value());
                 false
             }
-            Name::Upgrade => upgrades,
+            Name::Upgrade => upgrade == Upgrade::AsTheyCame,
             Name::MaxForwards => {
                 let is_counted = max_forwards(request).is_some();
                 found.max_forwards |= is_counted;
@@ -167,7 +168,10 @@ fn request_with_care(
         head::decimal(out, left.saturating_sub(1));
     }
     told.write(rules, out, request, &found);
-    out.extend_from_slice(match (upgrades, found.trailers, to.keep_alive) {
+    if upgrade == Upgrade::Rewritten {
+        upgrade::write(out, request);
+    }
+    out.extend_from_slice(match (upgrade != Upgrade::Dropped, found.trailers, to.keep_alive) {
         (false, false, true) => b"",
         (false, false, false) => CLOSE,
         (false, true, true) => b"\r\nTE: trailers\r\nConnection: TE",
@@ -227,23 +231,6 @@ pub(super) fn content_length(out: &mut Vec<u8>, digits: &[u8]) {
         Some(digits @ [_, ..]) => digits,
         _ => b"0",
     });
-}
-
-/// Whether an Upgrade field is passed on. To HTTP/2 none is: that is for the one connection only, and
-/// messages in it would be nobody's.
-#[inline]
-fn passes_upgrade(request: &Request<'_>) -> bool {
-    request.known.has(Known::UPGRADE) && !names_http2(request)
-}
-
-#[cold]
-fn names_http2(request: &Request<'_>) -> bool {
-    let mut protocols =
-        request.field_values("Upgrade").flat_map(|value| value.split(|&byte| byte == b','));
-    protocols.any(|protocol| {
-        let name = protocol.split(|&byte| byte == b'/').next().unwrap_or_default();
-        trim(name).eq_ignore_ascii_case(b"h2c")
-    })
 }
 
 fn names_trailers(codings: &[u8]) -> bool {
