@@ -92,6 +92,7 @@ statuses! {
     504 "Gateway Timeout"
     505 "HTTP Version Not Supported"
     507 "Insufficient Storage"
+    508 "Loop Detected"
     511 "Network Authentication Required"
 }
 

@@ -3,6 +3,7 @@
 use crate::authority;
 use crate::class::{same_name, trim};
 use crate::error::Reject;
+use crate::forward;
 use crate::framing::{Body, Framing, Options, is_canonical_length};
 use crate::hop_span::HopSpan;
 use crate::lengths::Lengths;
@@ -33,6 +34,8 @@ impl Known {
     pub(crate) const NOMINATES: Known = Known(1 << 13);
     /// It has more options than are looked at.
     const TOO_MANY_OPTIONS: Known = Known(1 << 14);
+    /// Via, X-Forwarded-For, Forwarded or CDN-Loop, which intermediaries add to.
+    pub(crate) const HOPS: Known = Known(1 << 15);
 
     /// The fields that ask for something else than a whole representation whatever its state.
     pub(crate) const SELECTING: Known = Known::all(&[
@@ -127,9 +130,11 @@ impl<'b> Gathered<'b> {
             return;
         };
         let found = match name_len {
+            3 if name.eq_ignore_ascii_case(b"via") => Known::HOPS,
             5 if same_name(name, b"range") => Known::RANGE,
             8 if same_name(name, b"if-match") => Known::IF_MATCH,
             8 if same_name(name, b"if-range") => Known::IF_RANGE,
+            8 if same_name(name, b"cdn-loop") => Known::HOPS,
             10 if same_name(name, b"connection") => {
                 if self.options.add(value) {
                     self.known.insert(Known::NOMINATES);
@@ -155,7 +160,7 @@ impl<'b> Gathered<'b> {
         let is_coding = name.len() == 17 && same_name(name, b"transfer-encoding");
         if is_coding {
             self.hop_span.add_dropped(line.len(), after);
-        } else if !(is_length && is_canonical_length(line)) {
+        } else if !(is_length && is_canonical_length(line)) && forward::is_looked_at(name) {
             self.hop_span.add(line.len(), after);
         }
         let found = match name.len() {
@@ -172,6 +177,8 @@ impl<'b> Gathered<'b> {
                 false => Known::EXPECT_OTHER,
             },
             7 if same_name(name, b"upgrade") => Known::UPGRADE,
+            9 if same_name(name, b"forwarded") => Known::HOPS,
+            15 if same_name(name, b"x-forwarded-for") => Known::HOPS,
             _ if is_length => {
                 self.framing.content_length(value);
                 Known::FRAMING
@@ -254,4 +261,13 @@ pub(crate) static NAMES: Lengths = Lengths::of(&[
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-proto",
+    "x-forwarded-port",
+    "x-forwarded-scheme",
+    "x-forwarded-ssl",
+    "x-forwarded-prefix",
+    "x-forwarded-server",
+    "x-real-ip",
+    "true-client-ip",
+    "via",
+    "cdn-loop",
 ]);

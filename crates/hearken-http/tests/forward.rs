@@ -392,6 +392,74 @@ fn protocols_that_may_be_switched_to() {
     assert!(!forward::may_switch(&request, &response));
 }
 
+#[test]
+fn loops_are_found_by_name() {
+    let rules = |via: &str| Rules::new(via, Given::Keep, Given::Keep, true);
+    for (fields, via, names) in [
+        ("", "me", false),
+        ("Via: 1.1 me", "me", true),
+        ("Via: 1.1 ME:80", "me:80", true),
+        ("Via: 1.1 me:80", "me", false),
+        ("Via: HTTP/1.1 me (some comment), 1.0 you", "me", true),
+        ("Via: 1.0 you,1.1\tme(x)", "me", true),
+        ("Via: 1.1 you|A: b|via: |vIA: 2 them, 1.1  me", "me", true),
+        ("Via: 1.1 you|A: me", "me", false),
+        ("Via: 1.1 you (me)", "me", false),
+        ("Via: me", "me", false),
+        ("Via: 1.1 menu, 1.1 me2", "me", false),
+        ("Viaduct: 1.1 me|vib: 1.1 me|X-Forwarded-For: 1.1 me", "me", false),
+        ("Via: 1.1 a_b", "a b", true),
+        ("Via: 1.1 ", "", false),
+        ("Via: 1.1", "", false),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n\r\n", fields.replace('|', "\r\n"));
+        let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
+        let found = forward::names_this_proxy(&rules(via), &parsed(head.as_bytes()));
+        assert_eq!(found, names, "{fields} {via}");
+    }
+}
+
+#[test]
+fn hops_are_counted() {
+    for (fields, hops) in [
+        ("A: b", 0),
+        ("Via: 1.1 a", 1),
+        ("Via: 1.1 a, , 1.1 b|VIA: 1.1 c|via:", 3),
+        ("X-Forwarded-For: ::1, 1.1.1.1", 2),
+        ("Forwarded: for=a;by=b, for=c", 2),
+        ("CDN-Loop: a, b; x=y|cdn-loop: a", 3),
+        ("Via: 1.1 a|X-Forwarded-For: a, b|Forwarded: for=a|CDN-Loop: x, y", 2),
+        ("X-Forwarded-Host: a, b|Vib: a, b|If-Range: a, b", 0),
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n\r\n", fields.replace('|', "\r\n"));
+        assert_eq!(forward::hops(&parsed(head.as_bytes())), hops, "{fields}");
+    }
+}
+
+/// Without a name in Via, and with nothing else that grows, there is a field that does.
+#[test]
+fn hops_are_counted_without_via() {
+    let uncounted = Rules::new("", Given::Replace, Given::Remove, true);
+    let rules = uncounted.clone().counting_hops();
+    let head = "GET / HTTP/1.1\r\nHost: a\r\nCDN-Loop: x\r\n\r\n";
+    let passed = sent_by(&rules, head, &to(None));
+    assert_eq!(forward::hops(&parsed(passed.as_bytes())), 2, "{passed}");
+    assert!(passed.contains("\r\nCDN-Loop: hearken\r\n"));
+    for rules in [
+        uncounted,
+        Rules::new("me", Given::Keep, Given::Keep, true).counting_hops(),
+        Rules::new("", Given::Keep, Given::Append, true).counting_hops(),
+    ] {
+        assert!(!sent_by(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None)).contains("CDN"));
+    }
+    // It is of requests only.
+    let response = answered(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Method::Get);
+    let to = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
+    let mut out = Vec::new();
+    forward::response(&rules, &mut out, &response, &to);
+    assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+}
+
 /// What the fields about the client are that come out, each with a `|` behind it.
 fn told(x: Given, forwarded: Given, host: &str, fields: &str, client: Option<IpAddr>) -> String {
     let rules = Rules::new("", x, forwarded, true);
@@ -446,6 +514,26 @@ fn x_forwarded() {
     ] {
         assert_eq!(told(given, Keep, "a", fields, None), want, "{given:?} {fields}");
     }
+    // Others that tell of the client are believed in the same cases.
+    let others = "X-Real-IP: 6.6.6.6|A: b|true-client-ip: 6.6.6.6|X-Forwarded-Port: 1|X-FORWARDED-SCHEME: https|\
+        X-Forwarded-Ssl: on|X-Forwarded-Prefix: /x|X-Forwarded-Server: s|";
+    let ours = "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|";
+    for (given, want) in [
+        (Replace, format!("A: b|{ours}")),
+        (Remove, "A: b|".to_owned()),
+        (Append, format!("{others}{ours}")),
+        (Keep, others.to_owned()),
+    ] {
+        assert_eq!(told(given, Keep, "a", others, client()), want, "{given:?}");
+        let aliases = others.replace("-", "_");
+        let want = want.replace(others, "A: b|");
+        assert_eq!(told(given, Keep, "a", &aliases, client()), want, "{given:?}");
+        let nominated = format!("Connection: x-real-ip, X-Forwarded-Port|{others}");
+        let got = told(given, Keep, "a", &nominated, client());
+        assert!(!got.contains("X-Real-IP") && !got.contains("X-Forwarded-Port"), "{got}");
+    }
+    let alike = "X-Api-Key: 1|X-Requested-With: 2|X-Forwarded-Other: 3|";
+    assert_eq!(told(Remove, Remove, "a", alike, client()), alike);
     let v6 = "2001:db8::1".parse().ok();
     assert_eq!(
         told(Replace, Keep, "", "", v6),

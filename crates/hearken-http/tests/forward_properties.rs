@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use hearken_http::conditional::Conditions;
-use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
+use hearken_http::forward::{self, Given, MOST_HOPS, RequestTo, ResponseTo, Rules};
 use hearken_http::{
     Body, DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody,
     ResponseParser, Target, Version,
@@ -26,7 +26,7 @@ const HOP_BY_HOP: [&str; 11] = [
     "http2-settings",
     "content-length",
 ];
-const OF_REQUESTS: [&str; 7] = [
+const OF_REQUESTS: [&str; 14] = [
     "host",
     "expect",
     "proxy",
@@ -34,6 +34,13 @@ const OF_REQUESTS: [&str; 7] = [
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-proto",
+    "x-real-ip",
+    "true-client-ip",
+    "x-forwarded-port",
+    "x-forwarded-scheme",
+    "x-forwarded-ssl",
+    "x-forwarded-prefix",
+    "x-forwarded-server",
 ];
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
@@ -89,6 +96,11 @@ fn name() -> impl Strategy<Value = String> {
             "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
             "Proxy-Authentication-Info", "TE", "Upgrade", "HTTP2-Settings", "X-Forwarded-For",
             "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "Max-Forwards", "Connection",
+            "Upgrade",
+        ]),
+        1 => spelled(&[
+            "X-Real-IP", "True-Client-IP", "X-Forwarded-Port", "X-Forwarded-Scheme", "X-Forwarded-Ssl",
+            "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Api-Key", "X-Requested-With", "CDN-Loop",
         ]),
         1 => "[a-zA-Z0-9!#$%&'*+.^_`|~-]{1,40}",
     ]
@@ -260,6 +272,12 @@ fn shown(request: &Request<'_>, setting: &Setting) -> Vec<String> {
         format!("{:?} {:?}", request.if_modified_since(), request.if_unmodified_since()),
         format!("{:?} {:?} {:?}", request.if_range(), request.range(), request.upgrade()),
         format!("{:?} {:?}", forward::max_forwards(request), Conditions::from(request)),
+        format!(
+            "{} {}",
+            forward::hops(request),
+            forward::names_this_proxy(&setting.rules(), request)
+        ),
+        format!("{:?}", request.upgrade_protocols().collect::<Vec<_>>()),
         String::from_utf8_lossy(&setting.passed(request)).into_owned(),
     ]
 }
@@ -384,6 +402,11 @@ proptest! {
             prop_assert_eq!(values(&after, name), told(x, came(name), ours, joins), "{}", name);
             prop_assert_eq!(count(name), values(&after, name).len());
         }
+        for name in &OF_REQUESTS[7..] {
+            let kept = matches!(x, Given::Keep | Given::Append);
+            prop_assert_eq!(values(&after, name), if kept { came(name) } else { Vec::new() }, "{}", name);
+            prop_assert_eq!(count(name), values(&after, name).len());
+        }
         let by = match client {
             None => "unknown".to_owned(),
             Some(IpAddr::V4(client)) => client.to_string(),
@@ -399,6 +422,29 @@ proptest! {
             elements.retain(|value| is_whole(value));
         }
         prop_assert_eq!(values(&after, "forwarded"), told(setting.forwarded, elements, Some(ours), true));
+    }
+
+    /// However the fields are set, a request that goes in a circle is found out.
+    #[test]
+    fn loops_end(bytes in request_head(), setting in setting()) {
+        let rules = setting.rules().counting_hops();
+        let mut bytes = bytes.into_bytes();
+        for passes in 0.. {
+            let Some(request) = read(&bytes) else {
+                return Ok(());
+            };
+            if forward::hops(&request) > MOST_HOPS {
+                return Ok(());
+            }
+            if passes > 0 && !setting.via.is_empty() {
+                prop_assert!(forward::names_this_proxy(&rules, &request));
+            }
+            prop_assert!(passes <= MOST_HOPS);
+            let to = RequestTo { authority: b"o:9", client: setting.client, keep_alive: true };
+            let mut out = Vec::new();
+            forward::request(&rules, &mut out, &request, &to);
+            bytes = out;
+        }
     }
 
     #[test]

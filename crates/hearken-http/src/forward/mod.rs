@@ -27,6 +27,7 @@
 
 mod address;
 mod given;
+mod hops;
 mod lines;
 mod name;
 mod relay;
@@ -35,6 +36,7 @@ mod response;
 mod trailer;
 mod upgrade;
 
+pub use hops::{MOST_HOPS, hops, names_this_proxy};
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
 pub use response::{ResponseTo, interim, needs_date, response, switching};
@@ -62,6 +64,10 @@ pub struct Rules {
     x_forwarded: Given,
     forwarded: Given,
     keep_host: bool,
+    /// The name in Via; empty if there is none.
+    received_by: Box<[u8]>,
+    /// Whether a request gets a field that only serves to count hops.
+    counts_hops: bool,
     /// The end of the line before, the Via line for a message that came in HTTP/1.1, and in 1.0, and the
     /// blank line.
     end_11: Box<[u8]>,
@@ -73,18 +79,24 @@ impl Rules {
     /// cannot stand in a name is written as `_`. `keep_host` says whether a server is told the host
     /// that the client named, or its own.
     pub fn new(via: &str, x_forwarded: Given, forwarded: Given, keep_host: bool) -> Rules {
-        let end = |version| {
-            let mut end = Vec::new();
-            if !via.is_empty() {
-                end.extend_from_slice(b"\r\nVia: ");
-                end.extend_from_slice(version);
-                end.push(b' ');
-                received_by(&mut end, via.as_bytes());
+        let received_by = received_by(via.as_bytes());
+        let end = |version: &[u8]| -> Box<[u8]> {
+            match &*received_by {
+                [] => (*b"\r\n\r\n").into(),
+                name => [b"\r\nVia: ", version, b" ", name, b"\r\n\r\n"].concat().into(),
             }
-            end.extend_from_slice(b"\r\n\r\n");
-            end.into_boxed_slice()
         };
-        Rules { x_forwarded, forwarded, keep_host, end_11: end(b"1.1"), end_10: end(b"1.0") }
+        let (end_11, end_10) = (end(b"1.1"), end(b"1.0"));
+        let counts_hops = false;
+        Rules { x_forwarded, forwarded, keep_host, received_by, counts_hops, end_11, end_10 }
+    }
+
+    /// Returns the same rules, by which each request that is passed on has more [`hops`] than it came with.
+    ///
+    /// Adds `CDN-Loop: hearken` (RFC 8586) if neither Via nor Forwarded grows.
+    pub fn counting_hops(self) -> Rules {
+        let grows = !self.received_by.is_empty() || self.forwarded == Given::Append;
+        Rules { counts_hops: !grows, ..self }
     }
 
     /// What ends a head that came in this version.
@@ -97,15 +109,21 @@ impl Rules {
     }
 }
 
-/// Writes `pseudonym [":" port]`, RFC 9110 section 7.6.3.
-fn received_by(out: &mut Vec<u8>, via: &[u8]) {
+/// Returns `pseudonym [":" port]`, RFC 9110 section 7.6.3.
+fn received_by(via: &[u8]) -> Box<[u8]> {
     let colon = via.iter().rposition(|&byte| byte == b':').filter(|&colon| {
         let port = via.get(colon + 1..).unwrap_or_default();
         colon > 0 && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
     });
-    out.extend(
-        via.iter().enumerate().map(|(at, &byte)| {
-            if class::is(byte, TOKEN) || Some(at) == colon { byte } else { b'_' }
-        }),
-    );
+    let bytes = via
+        .iter()
+        .enumerate()
+        .map(|(at, &byte)| if class::is(byte, TOKEN) || Some(at) == colon { byte } else { b'_' });
+    bytes.collect()
+}
+
+/// Whether a field of a request may be other than passed on as it is, even if the Connection field does
+/// not name it.
+pub(crate) fn is_looked_at(name: &[u8]) -> bool {
+    name::name(name) != name::Name::Other
 }

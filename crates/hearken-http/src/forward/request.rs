@@ -29,6 +29,7 @@ pub struct RequestTo<'a> {
 }
 
 pub(super) const CHUNKED: &[u8] = b"\r\nTransfer-Encoding: chunked";
+const HOP: &[u8] = b"\r\nCDN-Loop: hearken";
 pub(super) const CLOSE: &[u8] = b"\r\nConnection: close";
 
 /// What was found in the lines that were looked at.
@@ -75,6 +76,9 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
         out.extend_from_slice(CHUNKED);
     }
     told.write(rules, out, request, &Found::default());
+    if rules.counts_hops {
+        out.extend_from_slice(HOP);
+    }
     if !to.keep_alive {
         out.extend_from_slice(CLOSE);
     }
@@ -148,10 +152,16 @@ fn request_with_care(
             Name::XForwardedFor => told(rules.x_forwarded, &mut found.x_forwarded_for, true),
             Name::XForwardedHost => told(rules.x_forwarded, &mut found.x_forwarded_host, false),
             Name::XForwardedProto => told(rules.x_forwarded, &mut found.x_forwarded_proto, false),
+            Name::AboutClient => {
+                matches!(rules.x_forwarded, Given::Keep | Given::Append) && !is_nominated()
+            }
             Name::Alias | Name::RequestAlias => false,
         }
     });
 
+    if upgrade == Upgrade::Rewritten {
+        upgrade::write(out, request);
+    }
     if let Some(length) = found.length {
         content_length(out, length);
     }
@@ -168,8 +178,8 @@ fn request_with_care(
         head::decimal(out, left.saturating_sub(1));
     }
     told.write(rules, out, request, &found);
-    if upgrade == Upgrade::Rewritten {
-        upgrade::write(out, request);
+    if rules.counts_hops {
+        out.extend_from_slice(HOP);
     }
     out.extend_from_slice(match (upgrade != Upgrade::Dropped, found.trailers, to.keep_alive) {
         (false, false, true) => b"",

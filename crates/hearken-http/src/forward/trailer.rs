@@ -21,7 +21,7 @@ fn is_same(name: &[u8], lower: &[u8]) -> bool {
 /// Whole families of names.
 const PREFIXES: [&str; 4] = ["x-forwarded-", "proxy-", "if-", "access-control-"];
 
-const KEPT_BACK: [&str; 36] = [
+const KEPT_BACK: [&str; 38] = [
     // Framing.
     "content-length",
     "transfer-encoding",
@@ -36,6 +36,8 @@ const KEPT_BACK: [&str; 36] = [
     "forwarded",
     "via",
     "x-real-ip",
+    "true-client-ip",
+    "cdn-loop",
     "max-forwards",
     "location",
     // Authentication.
