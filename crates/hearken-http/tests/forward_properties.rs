@@ -433,11 +433,13 @@ proptest! {
             let Some(request) = read(&bytes) else {
                 return Ok(());
             };
-            if forward::hops(&request) > MOST_HOPS {
+            let (hops, named) = (forward::hops(&request), forward::names_this_proxy(&rules, &request));
+            prop_assert_eq!(forward::is_loop(&rules, &request), named || hops > MOST_HOPS);
+            if hops > MOST_HOPS {
                 return Ok(());
             }
             if passes > 0 && !setting.via.is_empty() {
-                prop_assert!(forward::names_this_proxy(&rules, &request));
+                prop_assert!(named);
             }
             prop_assert!(passes <= MOST_HOPS);
             let to = RequestTo { authority: b"o:9", client: setting.client, keep_alive: true };

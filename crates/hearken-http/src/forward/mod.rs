@@ -36,7 +36,7 @@ mod response;
 mod trailer;
 mod upgrade;
 
-pub use hops::{MOST_HOPS, hops, names_this_proxy};
+pub use hops::{MOST_HOPS, hops, is_loop, names_this_proxy};
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
 pub use response::{ResponseTo, interim, needs_date, response, switching};
