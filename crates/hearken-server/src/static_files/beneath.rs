@@ -114,9 +114,13 @@ impl Root {
         self.directories.location(root, relative, has_links, turn)
     }
 
-    /// Returns descriptors to hold in reserve: as many as are needed to open a file.
-    pub(super) fn spare(&self) -> Option<[OwnedFd; 2]> {
-        Some([self.directory.try_clone().ok()?, self.directory.try_clone().ok()?])
+    /// Fills a reserve of as many descriptors as it takes to open a file, as far as there are any.
+    pub(super) fn fill(&self, reserve: &mut Vec<OwnedFd>) {
+        while reserve.len() < 2
+            && let Ok(spare) = self.directory.try_clone()
+        {
+            reserve.push(spare);
+        }
     }
 }
 

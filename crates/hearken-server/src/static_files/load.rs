@@ -32,9 +32,7 @@ impl Site {
             Ok(Found::Directory | Found::Other) => exchange.error(404, out),
             Err(failed) => exchange.error(plain::status_of(failed), out),
         };
-        if self.spare.is_none() {
-            self.spare = self.root.spare();
-        }
+        self.root.fill(&mut self.reserve);
         answer
     }
 
@@ -76,7 +74,7 @@ impl Site {
         match self.try_read(path) {
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.large.drop_if(Entry::is_idle);
-                self.spare = None;
+                self.reserve.clear();
                 self.try_read(path)
             }
             read => read,

@@ -110,8 +110,8 @@ pub struct Site {
     small: Clock<Entry>,
     large: Clock<Entry>,
     turn: u64,
-    /// Closed to open a file when there is no other descriptor.
-    spare: Option<[OwnedFd; 2]>,
+    /// Descriptors that are closed to open a file when there are no others.
+    reserve: Vec<OwnedFd>,
     /// Makes the ETag of a file that may yet change one of a kind.
     salt: u64,
     path: Vec<u8>,
@@ -138,8 +138,10 @@ impl Site {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let root = Root::open(&config.root)?;
+        let mut reserve = Vec::new();
+        root.fill(&mut reserve);
         Ok(Site {
-            spare: root.spare(),
+            reserve,
             root,
             dotfiles: config.dotfiles,
             index,
