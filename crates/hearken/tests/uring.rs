@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -42,6 +42,7 @@ type Watched = Registry<Box<dyn Mechanism>, Rc<OwnedFd>>;
 fn over(specs: &[&str], test: fn(&mut Watched)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock();
+    raise_limit();
     for spec in specs {
         let spec = spec.to_string();
         let tested = thread::spawn(move || match find(&spec).expect("a spec").open() {
@@ -113,7 +114,6 @@ fn everybody(registry: &mut Watched, expected: &HashSet<Token>) {
 /// More are declared between two waits, and more is ready at once, than either queue has room for.
 #[test]
 fn thousands_at_once() {
-    raise_limit();
     all(|registry| {
         let mut pairs = Vec::new();
         for _ in 0..2000 {
@@ -377,6 +377,7 @@ fn an_exclusive_watch_takes_turns() {
 /// The kernel closes a ring when it finds the time; the sources are closed when they are dropped.
 #[test]
 fn many_instances_come_and_go() {
+    raise_limit();
     let many = POLLS.iter().chain(&BATCHED).cycle().take(140);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -402,13 +403,18 @@ fn many_instances_come_and_go() {
     });
 }
 
-/// Where no descriptor can be had there is no ring, and the reason is told.
+/// Without a free descriptor there is no ring, and the error names the limit: however many
+/// descriptors the process inherited.
 #[test]
 fn refused_for_want_of_descriptors() {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    // dup(2) does not set FD_CLOEXEC, so the children inherit these.
+    let _inherited: Vec<OwnedFd> = (0..20).map(|_| rustix::io::dup(&null).unwrap()).collect();
     in_a_child("refused_for_want_of_descriptors", || {
         let maximum = getrlimit(Resource::Nofile).maximum;
-        // Standard input, output and error are open.
-        setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
+        // All descriptors below this one are open.
+        let free = u64::try_from(rustix::io::dup(&null).unwrap().as_raw_fd()).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free), maximum }).unwrap();
         for spec in POLLS.iter().chain(&BATCHED) {
             let Unavailable { call, error, remedy } = find(spec).unwrap().open().unwrap_err();
             assert!(["io_uring_setup", "epoll_create1"].contains(&call));
@@ -418,7 +424,7 @@ fn refused_for_want_of_descriptors() {
         let refused = UringIo::new(Settings::default()).unwrap_err();
         assert_eq!(refused.call, "io_uring_setup");
         // A ring, and no pair of sockets for wake-ups.
-        setrlimit(Resource::Nofile, Rlimit { current: Some(4), maximum }).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), maximum }).unwrap();
         let refused = UringIo::new(Settings::default()).unwrap_err();
         assert_eq!(
             (refused.call, refused.error.raw_os_error()),
