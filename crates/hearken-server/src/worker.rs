@@ -1,7 +1,7 @@
 //! One event loop: accepting, receiving, answering, deadlines, limits.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hearken_http::{BodyReader, DateCache, Reject, RequestParser, ResponseHead};
 use crate::config::Config;
 use crate::connection::{Connection, Flags, Pending, Phase};
 use crate::runtime::acceptor::Door;
-use crate::runtime::access_log::{AccessLog, Reopen};
+use crate::runtime::access_log::{AccessLog, End, Outcome, Rejected};
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::rate::{is_too_slow, least};
 use crate::runtime::server::{self, Seat};
@@ -33,12 +33,13 @@ pub(crate) struct Worker<I: Io> {
     site: Site,
     config: Config,
     log: Option<AccessLog>,
+    /// Client addresses by slot, if there is a log.
+    peers: Vec<Option<IpAddr>>,
     date: DateCache,
     door: Door,
     /// By the slot of their tokens.
     connections: Vec<Connection>,
     stop: Arc<AtomicBool>,
-    reopen: Reopen,
     /// When the site is to be tidied next; never, while it has nothing to tidy.
     tidy_at: Option<Time>,
     /// Until when a connection may be idle that becomes so in this turn.
@@ -87,11 +88,6 @@ impl<I: Io> server::Worker for Worker<I> {
                 // A truncated file is among these: the length was promised, so all that is left is
                 // to end before it.
                 CompletionKind::Sent(Err(_)) | CompletionKind::ReceiveFailed(_) => self.close(on),
-                CompletionKind::Woken => {
-                    if let Some(log) = &mut self.log {
-                        self.reopen.reopen(log);
-                    }
-                }
                 _ => {}
             }
         }
@@ -141,12 +137,12 @@ impl<I: Io> Worker<I> {
             io,
             site,
             log,
+            peers: Vec::new(),
             config: config.clone(),
             date: DateCache::new(unix_seconds()),
             door,
             connections: Vec::with_capacity(share.connections),
             stop: seat.stop.clone(),
-            reopen: seat.reopen.clone(),
             tidy_at: None,
             grace_ends: None,
         })
@@ -159,8 +155,11 @@ impl<I: Io> Worker<I> {
             self.connections.resize_with(slot + 1, vacant);
         }
         self.connections[slot] = Connection::new(on);
-        if let Some(log) = &mut self.log {
-            log.accepted(on.slot(), self.io.peer_addr(on).ok().map(|peer| peer.ip()));
+        if self.log.is_some() {
+            if slot >= self.peers.len() {
+                self.peers.resize(slot + 1, None);
+            }
+            self.peers[slot] = self.io.peer_addr(on).ok().map(|peer| peer.ip());
         }
         self.door.entered(&mut self.io);
         self.io.set_deadline(on, Some(self.io.now() + self.config.timeouts.head));
@@ -239,7 +238,7 @@ impl<I: Io> Worker<I> {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(reject) => {
-                    self.refuse(on, *reject);
+                    self.refuse(on, &bytes[used..], *reject);
                     return bytes.len();
                 }
             };
@@ -258,7 +257,13 @@ impl<I: Io> Worker<I> {
             let keep_alive = request.keep_alive && self.grace_ends.is_none();
             let answer = self.site.answer(request, &self.date, keep_alive, &mut self.out);
             if let Some(log) = &mut self.log {
-                log.answered(on.slot(), &self.date, Some(request), answer.status, answer.length);
+                let end = End {
+                    peer: self.peers[on.slot() as usize],
+                    status: answer.status,
+                    sent: answer.length,
+                    ..End::default()
+                };
+                log.request(&self.date, Some(request), None, &end);
             }
             let (ready, body) = (answer.ready, answer.body);
             let connection = &mut self.connections[on.slot() as usize];
@@ -331,16 +336,17 @@ impl<I: Io> Worker<I> {
 
     /// Answers what cannot be understood, or not be served, and closes.
     #[cold]
-    fn refuse(&mut self, on: Token, reject: Reject) {
+    fn refuse(&mut self, on: Token, input: &[u8], reject: Reject) {
         refusal(reject, &self.date, &mut self.out);
         if let Some(log) = &mut self.log {
-            log.answered(
-                on.slot(),
-                &self.date,
-                None,
-                reject.status,
-                reject.reason.len() as u64 + 1,
-            );
+            let end = End {
+                peer: self.peers[on.slot() as usize],
+                status: reject.status,
+                sent: reject.reason.len() as u64 + 1,
+                how: Outcome::BadRequest,
+                ..End::default()
+            };
+            log.request(&self.date, None, Some(Rejected { input, reason: reject.reason }), &end);
         }
         let connection = &mut self.connections[on.slot() as usize];
         connection.close_after(true);
@@ -362,7 +368,7 @@ impl<I: Io> Worker<I> {
     ) {
         let reader = match BodyReader::new(body, self.config.body_limit, &self.config.limits) {
             Ok(reader) => reader,
-            Err(reject) => return self.refuse(on, reject),
+            Err(reject) => return self.refuse(on, bytes, reject),
         };
         let connection = &mut self.connections[on.slot() as usize];
         connection.phase = Phase::Body;
@@ -391,7 +397,10 @@ impl<I: Io> Worker<I> {
         while at < bytes.len() && !reader.is_done() {
             match reader.next(&bytes[at..]) {
                 Ok(piece) => at += piece.consumed,
-                Err(reject) => return self.refuse(on, reject),
+                Err(reject) => {
+                    let input = std::mem::take(bytes);
+                    return self.refuse(on, &input, reject);
+                }
             }
         }
         bytes.drain(head..at);
@@ -414,7 +423,13 @@ impl<I: Io> Worker<I> {
         let out_vec = out.as_vec();
         let answer = self.site.answer(&request, &self.date, keep_alive, out_vec).append_to(out_vec);
         if let Some(log) = &mut self.log {
-            log.answered(on.slot(), &self.date, Some(&request), answer.status, answer.length);
+            let end = End {
+                peer: self.peers[on.slot() as usize],
+                status: answer.status,
+                sent: answer.length,
+                ..End::default()
+            };
+            log.request(&self.date, Some(&request), None, &end);
         }
         let connection = &mut self.connections[on.slot() as usize];
         if !keep_alive {
@@ -522,7 +537,8 @@ impl<I: Io> Worker<I> {
             Phase::Head if connection.backlog() == 0 => self.close(on),
             Phase::Head | Phase::Body => {
                 let late = Reject { status: 408, reason: "the request took too long" };
-                self.refuse(on, late);
+                let input = std::mem::take(&mut connection.pending().bytes);
+                self.refuse(on, &input, late);
             }
             Phase::Sending => {
                 let delivered = self.io.delivered(on);

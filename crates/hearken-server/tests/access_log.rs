@@ -4,10 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, Loops, StartError, start};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 fn config(dir: &TempDir, log: &str) -> Config {
@@ -61,11 +64,22 @@ fn each_answer_is_a_line_that_no_client_can_break() {
             r#""POST /none HTTP/1.0" 405 23 "-" "-""#,
         ]
     );
-    assert!(rests[3].starts_with(r#""-" 400 "#), "{}", rests[3]);
+    let rejected = rests[3].strip_prefix(r#""GET /1b\x0d\x0a\x0d\x0a" 400 "#).unwrap();
+    // Length, Referer, User-Agent and reason.
+    assert!(rejected.contains(r#" "-" "-" ""#) && rejected.ends_with('"'), "{rejected}");
     assert_eq!(rests.len(), 4);
 }
 
-/// As logrotate has it: the file is moved away, and then the server is told.
+/// Waits until the log has a line.
+fn wait_for(log: &Path) {
+    let began = Instant::now();
+    while fs::read_to_string(log).unwrap_or_default().is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{} is empty", log.display());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// As logrotate does: the file is renamed, and then the server is notified.
 #[test]
 fn it_goes_on_in_a_new_file() {
     let dir = TempDir::new().unwrap();
@@ -79,17 +93,41 @@ fn it_goes_on_in_a_new_file() {
     };
     let (log, old) = (dir.path().join(".log"), dir.path().join("old"));
     ask("/before");
+    wait_for(&log);
     fs::rename(&log, &old).unwrap();
     server.stopper().reopen_log();
-    let began = Instant::now();
-    // Each worker does it when it is woken.
-    while fs::read_to_string(&log).unwrap_or_default().is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(60), "there is no new file");
-        ask("/after");
-    }
-    assert!(fs::read_to_string(&old).unwrap().lines().next().unwrap().contains("/before"));
+    ask("/after");
+    wait_for(&log);
     server.stopper().stop();
     server.wait().unwrap();
+    for (path, asked) in [(old, "/before"), (log, "/after")] {
+        let text = fs::read_to_string(path).unwrap();
+        assert!(text.lines().count() == 1 && text.contains(asked), "{text}");
+    }
+}
+
+#[test]
+fn a_stalled_reader_delays_no_request_and_no_shutdown() {
+    const REQUESTS: usize = 200;
+    let dir = TempDir::new().unwrap();
+    let config = config(&dir, ".log");
+    let fifo = dir.path().join(".log");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // Opened for writing too, as otherwise it would block until there is a writer.
+    let reader = fs::File::options().read(true).write(true).open(&fifo).unwrap();
+    let server = start(&config).unwrap();
+    let mut client = TcpStream::connect(server.addr()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let request = format!("GET /1b HTTP/1.1\r\nHost: a\r\nReferer: {:01000}\r\n\r\n", 0);
+    let mut answer = [0; 4096];
+    // More than the 64 KiB that a pipe holds.
+    for _ in 0..REQUESTS {
+        client.write_all(request.as_bytes()).unwrap();
+        assert!(client.read(&mut answer).expect("the request is delayed by the log") > 0);
+    }
+    server.stopper().stop();
+    server.wait().unwrap();
+    drop(reader);
 }
 
 #[test]

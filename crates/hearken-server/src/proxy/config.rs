@@ -8,6 +8,7 @@ use std::time::Duration;
 use hearken_http::forward::Given;
 
 use crate::config::Loops;
+pub use crate::runtime::access_log::LogFormat;
 
 /// A proxy's settings.
 #[derive(Clone, Debug)]
@@ -218,15 +219,6 @@ pub enum HalfClose {
     Waits,
     /// It has gone: its request is given up.
     Left,
-}
-
-/// How a line of the access log is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogFormat {
-    /// As log analysers read it: the combined format.
-    Combined,
-    /// As a JSON object, with the server and the times.
-    Json,
 }
 
 /// How long a proxy waits. All on the monotonic clock.

@@ -9,6 +9,7 @@ use hearken_http::forward::Relay;
 use hearken_http::{Method, RequestParser, ResponseParser, Version};
 
 use super::balance::Tried;
+use crate::runtime::access_log::Outcome;
 
 /// A connection, in as little memory as an idle one needs.
 #[derive(Debug)]
@@ -165,7 +166,9 @@ pub(super) struct Exchange {
     /// What the client is to have taken when its rate is looked at next.
     pub(super) due: Option<u64>,
     /// How it ended, for the log.
-    pub(super) how: &'static str,
+    pub(super) how: Outcome,
+    /// Reason for which it was rejected.
+    pub(super) rejected: Option<&'static str>,
     /// Where it may be connected to, for a forward proxy, the next one first.
     pub(super) addresses: Vec<SocketAddr>,
     /// Tells it from others that have had its number.
@@ -272,7 +275,8 @@ impl Exchange {
             downloaded: 0,
             moved: 0,
             due: None,
-            how: "done",
+            how: Outcome::Done,
+            rejected: None,
             addresses: Vec::new(),
             serial: 0,
         }
@@ -419,7 +423,8 @@ impl Exchange {
         self.downloaded = 0;
         self.moved = 0;
         self.due = None;
-        self.how = "done";
+        self.how = Outcome::Done;
+        self.rejected = None;
         self.addresses.clear();
     }
 }

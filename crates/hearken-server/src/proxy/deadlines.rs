@@ -7,6 +7,7 @@ use hearken::io::Relay;
 
 use super::connection::{Flags, Id, Role, Stage};
 use super::worker::Worker;
+use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::rate::{is_too_slow, least};
 
@@ -82,7 +83,9 @@ impl<I: Relay> Worker<I> {
             Stage::Head if exchange.received.is_empty() => self.drop_client(on, id),
             Stage::Head => {
                 self.figures().error(Error::ClientTimeout);
-                self.refuse(id, 408, "the request took too long");
+                let reason = "the request took too long";
+                self.exchanges[id].rejected = Some(reason);
+                self.refuse(id, 408, reason);
             }
             Stage::Free => {}
             _ if overdue => self.is_overdue(id),
@@ -95,12 +98,12 @@ impl<I: Relay> Worker<I> {
                 self.refuse(id, 504, "the server's name could not be looked up in time");
             }
             Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
-            Stage::Tunnel => self.cut(id, "idle"),
+            Stage::Tunnel => self.cut(id, Outcome::Idle),
             Stage::Asked | Stage::Answering if excused => {}
             _ if held_up || by_kernel => self.judge_rate(on, id),
             Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
                 self.figures().error(Error::ClientTimeout);
-                self.give_up(id, 408, "the request's body took too long", "client-late");
+                self.give_up(id, 408, "the request's body took too long", Outcome::ClientLate);
             }
             _ => {}
         }
@@ -128,7 +131,7 @@ impl<I: Relay> Worker<I> {
                 let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
                 self.figures().error(what);
                 self.note_failure(id, "it did not take a request, or answer it, in time");
-                self.give_up(id, 504, "the server did not answer in time", "server-late");
+                self.give_up(id, 504, "the server did not answer in time", Outcome::ServerLate);
             }
             Stage::Answering
                 if blocked
@@ -138,7 +141,7 @@ impl<I: Relay> Worker<I> {
                 let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
                 self.figures().error(what);
                 self.note_failure(id, "its response did not go on in time");
-                self.cut(id, "server-late");
+                self.cut(id, Outcome::ServerLate);
             }
             _ => {}
         }
@@ -196,7 +199,7 @@ impl<I: Relay> Worker<I> {
     /// The whole of it has taken too long.
     fn is_overdue(&mut self, id: Id) {
         self.figures().error(Error::WholeTimeout);
-        self.give_up(id, 504, "the request as a whole took too long", "overdue");
+        self.give_up(id, 504, "the request as a whole took too long", Outcome::Overdue);
     }
 
     /// Looks at how fast a client takes what it is sent.
@@ -209,7 +212,7 @@ impl<I: Relay> Worker<I> {
         if is_too_slow(&mut self.exchanges[id].due, delivered, least) {
             self.figures().error(Error::ClientTimeout);
             self.io.abort(on);
-            self.cancel(id, "client-late");
+            self.cancel(id, Outcome::ClientLate);
         } else {
             self.arm(id);
         }

@@ -8,7 +8,7 @@ use hearken_http::{RequestParser, ResponseHead, Version, reason};
 use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
 use super::worker::Worker;
-use crate::runtime::access_log::End;
+use crate::runtime::access_log::{End, Outcome, Rejected};
 use crate::runtime::clock::unix_seconds;
 
 impl<I: Relay> Worker<I> {
@@ -60,8 +60,8 @@ impl<I: Relay> Worker<I> {
         exchange.answered = self.io.now();
         // That it has taken too long as a whole may be what it says.
         exchange.until = None;
-        if exchange.how == "done" && status != 200 {
-            exchange.how = "refused";
+        if exchange.how == Outcome::Done && status != 200 {
+            exchange.how = Outcome::Refused;
         }
         let whole = matches!(exchange.upload, Upload::Done);
         let keep_alive = exchange.facts.contains(Facts::KEEP_CLIENT) && whole && !stopping;
@@ -108,7 +108,7 @@ impl<I: Relay> Worker<I> {
     }
 
     /// Answers with `status` if there was no answer yet; else cuts the client off.
-    pub(super) fn give_up(&mut self, id: Id, status: u16, why: &'static str, how: &'static str) {
+    pub(super) fn give_up(&mut self, id: Id, status: u16, why: &'static str, how: Outcome) {
         let exchange = &mut self.exchanges[id];
         exchange.how = how;
         match exchange.stage {
@@ -118,10 +118,11 @@ impl<I: Relay> Worker<I> {
     }
 
     /// Ends an exchange whose answer cannot be completed, so that the client can tell.
-    pub(super) fn cut(&mut self, id: Id, how: &'static str) {
+    pub(super) fn cut(&mut self, id: Id, how: Outcome) {
         let exchange = &self.exchanges[id];
         let client = exchange.client;
-        let broken = exchange.stage == Stage::Tunnel && how != "done" && how != "idle";
+        let broken =
+            exchange.stage == Stage::Tunnel && how != Outcome::Done && how != Outcome::Idle;
         // An end of the connection would be taken for that of the answer.
         if broken || exchange.facts.contains(Facts::UNTIL_CLOSE) {
             self.io.abort(client);
@@ -130,7 +131,7 @@ impl<I: Relay> Worker<I> {
     }
 
     /// Ends an exchange whose client has left.
-    pub(super) fn cancel(&mut self, id: Id, how: &'static str) {
+    pub(super) fn cancel(&mut self, id: Id, how: Outcome) {
         let exchange = &mut self.exchanges[id];
         exchange.how = how;
         self.deserted += usize::from(exchange.stage == Stage::Queued);
@@ -162,11 +163,10 @@ impl<I: Relay> Worker<I> {
     fn log(&mut self, id: Id, whole: Duration) {
         self.date.update(unix_seconds());
         let exchange = &self.exchanges[id];
-        match RequestParser::new().parse(&exchange.head, &self.config.limits) {
-            Ok(Some(request)) => self.logged.take(&request),
-            // It could not be understood.
-            _ => self.logged.clear(),
-        }
+        let request = RequestParser::new().parse(&exchange.head, &self.config.limits);
+        let request = request.ok().flatten();
+        let rejected =
+            exchange.rejected.map(|reason| Rejected { input: &exchange.received, reason });
         let name = exchange.last.map(|route| self.to.name(route));
         let end = End {
             peer: self.client_addr(exchange.client),
@@ -182,7 +182,7 @@ impl<I: Relay> Worker<I> {
             how: exchange.how,
         };
         if let Some(log) = &mut self.log {
-            log.finished(&self.date, &self.logged, &end);
+            log.request(&self.date, request.as_ref(), rejected, &end);
         }
     }
 }

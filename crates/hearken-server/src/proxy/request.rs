@@ -7,6 +7,7 @@ use hearken_http::{Body, Method, Reject, Request, RequestParser, Target};
 use super::connection::{Facts, Flags, Id, Kind, Stage, Upload};
 use super::splice::take;
 use super::worker::Worker;
+use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol::{self, Parsed};
 
@@ -41,7 +42,10 @@ impl<I: hearken::io::Relay> Worker<I> {
                     self.io.set_deadline(on, Some(now + self.config.timeouts.head));
                 }
             }
-            Err(reject) => self.reject(id, reject),
+            Err(reject) => {
+                self.exchanges[id].received.extend_from_slice(bytes);
+                self.reject(id, reject);
+            }
         }
     }
 
@@ -177,8 +181,10 @@ impl<I: hearken::io::Relay> Worker<I> {
     #[cold]
     pub(super) fn reject(&mut self, id: Id, reject: Reject) {
         self.figures().error(Error::BadRequest);
-        self.exchanges[id].facts.remove(Facts::KEEP_CLIENT);
-        self.give_up(id, reject.status, reject.reason, "bad-request");
+        let exchange = &mut self.exchanges[id];
+        exchange.facts.remove(Facts::KEEP_CLIENT);
+        exchange.rejected = Some(reject.reason);
+        self.give_up(id, reject.status, reject.reason, Outcome::BadRequest);
     }
 
     /// A client that is in the middle of an exchange has sent something.

@@ -10,6 +10,7 @@ use super::balance::Ended;
 use super::connection::{Facts, Flags, Id, Route, Stage, Upload};
 use super::splice::take;
 use super::worker::Worker;
+use crate::runtime::access_log::Outcome;
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::metrics::Error;
 
@@ -178,7 +179,7 @@ impl<I: hearken::io::Relay> Worker<I> {
         let Ok((used, plain)) = take(relay, bytes, &mut self.out) else {
             self.figures().error(Error::BadResponse);
             self.note_failure(id, "its response's body is malformed");
-            return self.cut(id, "bad-response");
+            return self.cut(id, Outcome::BadResponse);
         };
         let done = relay.is_done();
         exchange.downloaded += used as u64;
@@ -255,7 +256,7 @@ impl<I: hearken::io::Relay> Worker<I> {
                 self.out.clear();
                 self.figures().error(Error::Truncated);
                 self.note_failure(id, "it closed within its response");
-                self.cut(id, "server-cut");
+                self.cut(id, Outcome::ServerCut);
             }
             _ => self.server_left(id),
         }
@@ -267,7 +268,7 @@ impl<I: hearken::io::Relay> Worker<I> {
             Stage::Answering | Stage::Tunnel => {
                 self.figures().error(Error::Truncated);
                 self.note_failure(id, &format!("its connection broke: {error}"));
-                self.cut(id, "server-cut");
+                self.cut(id, Outcome::ServerCut);
             }
             Stage::Connecting => self.connect_failed(id, error),
             _ => self.server_left(id),
@@ -280,7 +281,12 @@ impl<I: hearken::io::Relay> Worker<I> {
         self.out.clear();
         self.figures().error(Error::BadResponse);
         self.note_failure(id, &format!("its response is refused: {why}"));
-        self.give_up(id, 502, "the server's response could not be understood", "bad-response");
+        self.give_up(
+            id,
+            502,
+            "the server's response could not be understood",
+            Outcome::BadResponse,
+        );
     }
 
     /// Has the exchange go on without the connection to its server, which is kept for another if it may

@@ -17,6 +17,7 @@ use super::idle::Idle;
 use super::resolver::Lookups;
 use super::servers::Servers;
 use super::worker::Worker;
+use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol;
 use crate::runtime::server::Seat;
@@ -229,7 +230,7 @@ impl<I: Relay> Worker<I> {
         match RequestParser::new().parse(&head, &self.config.limits) {
             Ok(Some(request)) => go_on(self, id, &request),
             // It was read before.
-            _ => self.cancel(id, "lost"),
+            _ => self.cancel(id, Outcome::BadRequest),
         }
         self.scratch = head;
     }

@@ -50,9 +50,12 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         metrics: metrics.clone(),
         lookups: Arc::new(Mutex::new((0..lookups).map(|_| resolver.lookups()).collect())),
     };
-    let mut server = launch(&config.loops, true, &service)?;
+    let mut server = launch(&config.loops, true, config.access_log.as_deref(), &service)?;
     for (worker, waker) in server.wakers().into_iter().enumerate() {
         resolver.add(worker, waker);
+    }
+    if let Some(log) = server.log_sink() {
+        metrics.set_access_log(log);
     }
     let checker = Checker::start(upstreams, servers.clone())?;
     let weights: Arc<[u32]> =
@@ -148,17 +151,14 @@ struct Proxy {
 impl Service for Proxy {
     fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl server::Worker, StartError> {
         let Proxy { config, servers, metrics, lookups } = self;
-        let log = config.access_log.as_deref().map(|path| {
-            AccessLog::open_as(path, config.log_format)
-                .map_err(|error| StartError::Log { path: path.display().to_string(), error })
-        });
+        let log = seat.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
         if let (true, Some(figures)) = (seat.own_table, metrics.workers.get(seat.index)) {
             figures.has_own_table();
         }
         let lookups = lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
         let to = Destination::new(&config, &servers, lookups, seat, seed);
-        worker::Worker::new(io, config, to, log.transpose()?, metrics, seat)
+        worker::Worker::new(io, config, to, log, metrics, seat)
             .map_err(|error| StartError::Listen { addr: seat.listen, error })
     }
 }

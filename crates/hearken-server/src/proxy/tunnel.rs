@@ -5,6 +5,7 @@ use hearken::io::Relay;
 
 use super::connection::{Flags, Id, Stage};
 use super::worker::Worker;
+use crate::runtime::access_log::Outcome;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -106,7 +107,7 @@ impl<I: Relay> Worker<I> {
         }
         // It was told of the other's end before.
         if self.connection(on).flags.contains(Flags::SHUT) {
-            self.cut(id, "done");
+            self.cut(id, Outcome::Done);
         } else {
             self.arm(id);
         }

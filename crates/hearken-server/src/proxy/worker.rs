@@ -19,7 +19,7 @@ use super::connection::{Connection, Exchanges, Flags, Id, Role, Stage, Upload, p
 use super::idle::Idle;
 use super::route::Destination;
 use crate::runtime::acceptor::Door;
-use crate::runtime::access_log::{AccessLog, Logged, Reopen};
+use crate::runtime::access_log::{AccessLog, Outcome};
 use crate::runtime::clock::unix_seconds;
 use crate::runtime::metrics::{Error, Metrics};
 use crate::runtime::server::{self, Seat};
@@ -35,7 +35,6 @@ pub(super) struct Worker<I: Relay> {
     pub(super) rules: Rules,
     pub(super) date: DateCache,
     pub(super) log: Option<AccessLog>,
-    pub(super) logged: Logged,
     pub(super) metrics: Arc<Metrics>,
     pub(super) index: usize,
     pub(super) to: Destination,
@@ -57,7 +56,6 @@ pub(super) struct Worker<I: Relay> {
     /// Clients whose next request has come already.
     pub(super) again: VecDeque<Token>,
     stop: Arc<AtomicBool>,
-    reopen: Reopen,
     /// Until when a client may be idle that becomes so in this turn.
     pub(super) idle_until: Time,
     tell_at: Time,
@@ -181,7 +179,6 @@ impl<I: Relay> Worker<I> {
             config,
             date: DateCache::new(unix_seconds()),
             log,
-            logged: Logged::default(),
             metrics,
             index: seat.index,
             to,
@@ -194,7 +191,6 @@ impl<I: Relay> Worker<I> {
             deserted: 0,
             again: VecDeque::new(),
             stop: seat.stop.clone(),
-            reopen: seat.reopen.clone(),
             out: Vec::new(),
             scratch: Vec::new(),
             grace_ends: None,
@@ -205,9 +201,6 @@ impl<I: Relay> Worker<I> {
     #[cold]
     fn on_woken(&mut self) {
         self.looked_up();
-        if let Some(log) = &mut self.log {
-            self.reopen.reopen(log);
-        }
     }
 
     fn tell_counters(&mut self) {
@@ -386,10 +379,10 @@ impl<I: Relay> Worker<I> {
         connection.sends = 0;
         connection.flags.insert(Flags::BROKEN);
         match (connection.role, connection.exchange) {
-            (Role::Client, Some(id)) => self.cancel(id, "client-left"),
+            (Role::Client, Some(id)) => self.cancel(id, Outcome::ClientLeft),
             (Role::Client | Role::Lingering, _) | (Role::Server, None) => self.close(on),
             (Role::Server, Some(id)) if self.exchanges[id].stage == Stage::Tunnel => {
-                self.cut(id, "server-cut");
+                self.cut(id, Outcome::ServerCut);
             }
             (Role::Server, Some(id)) => {
                 // It may have answered before it closed, which receiving will tell.
@@ -449,7 +442,7 @@ impl<I: Relay> Worker<I> {
     /// A client has left that has a request in flight.
     pub(super) fn client_left(&mut self, id: Id) {
         self.figures().error(Error::ClientLeft);
-        self.cancel(id, "client-left");
+        self.cancel(id, Outcome::ClientLeft);
     }
 
     /// Closes a client that has asked for nothing yet.

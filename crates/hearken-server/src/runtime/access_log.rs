@@ -1,217 +1,175 @@
-//! The access log: a line for each answer, in the combined format that log analysers read, or as a
-//! JSON object.
+//! The access log: one line per request, in the combined format or as a JSON object.
 //!
-//! Lines are gathered and written once a turn of the event loop, whole, to a file opened for
-//! appending: several workers write to one file, and a rotation that copies and truncates it
-//! loses nothing but what comes in between.
+//! Each worker collects the lines of one event-loop turn and hands them to a [`LogSink`]. A thread
+//! of its own writes them, so a slow disk or a stalled reader delays no request.
 
+mod combined;
 pub(crate) mod json;
-mod logged;
+mod writer;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hearken_http::{DateCache, Request, Version};
 
-use crate::proxy::config::LogFormat;
+pub(crate) use writer::{LogCounters, LogSink, LogWriter};
 
-pub(crate) use logged::{End, Logged};
+/// Maximum number of bytes logged of a field that a client chose.
+const FIELD_BYTES: usize = 1024;
+/// Maximum number of bytes logged of a rejected request.
+const INPUT_BYTES: usize = 256;
+/// Size at which lines are handed over before the turn ends, in bytes.
+const BATCH_BYTES: usize = 64 * 1024;
 
-/// How many bytes of a field that a client chose are written.
-const MOST: usize = 1024;
+/// The format of the access log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogFormat {
+    /// The combined log format of Apache and nginx.
+    Combined,
+    /// One JSON object per line, with the upstream server and timings.
+    Json,
+}
 
+/// The log lines of one worker.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
-    file: File,
-    path: PathBuf,
+    sink: LogSink,
     format: LogFormat,
+    /// Lines of this turn.
     lines: Vec<u8>,
-    /// By the slot of the connection.
-    peers: Vec<Option<IpAddr>>,
 }
 
 impl AccessLog {
-    /// Opens `path` for appending; `-` is standard output.
-    pub(crate) fn open(path: &Path) -> io::Result<AccessLog> {
-        AccessLog::open_as(path, LogFormat::Combined)
+    /// Creates the log of one worker.
+    pub(crate) fn new(sink: LogSink, format: LogFormat) -> AccessLog {
+        AccessLog { sink, format, lines: Vec::new() }
     }
 
-    /// The same, in this format.
-    pub(crate) fn open_as(path: &Path, format: LogFormat) -> io::Result<AccessLog> {
-        let (file, path) = (appending(path)?, path.to_owned());
-        Ok(AccessLog { file, path, format, lines: Vec::new(), peers: Vec::new() })
-    }
-
-    /// Goes on in the file that has the name now, once its old one was moved away. Where that cannot be
-    /// opened, it goes on in the old one. To be called in the thread whose table has the file.
-    pub(crate) fn reopen(&mut self) -> io::Result<()> {
-        self.flush();
-        self.file = appending(&self.path)?;
-        Ok(())
-    }
-
-    /// Whose connection it is that has `slot`.
-    pub(crate) fn accepted(&mut self, slot: u32, peer: Option<IpAddr>) {
-        let slot = slot as usize;
-        if slot >= self.peers.len() {
-            self.peers.resize(slot + 1, None);
-        }
-        self.peers[slot] = peer;
-    }
-
-    /// Adds the line for an answer; without a request, for what could not be read as one.
-    pub(crate) fn answered(
+    /// Adds the line of a request. `request` is `None` if no request was parsed; `rejected` states
+    /// why the server refused to process the input.
+    pub(crate) fn request(
         &mut self,
-        slot: u32,
         date: &DateCache,
         request: Option<&Request<'_>>,
-        status: u16,
-        length: u64,
+        rejected: Option<Rejected<'_>>,
+        end: &End<'_>,
     ) {
-        let peer = self.peers.get(slot as usize).copied().flatten();
-        let line = request.map(|request| Line {
-            method: request.method.as_bytes(),
-            target: request.raw_target,
-            version: request.version,
-        });
-        let field = |name| request.and_then(|request| request.field(name));
-        let about = [field("Referer"), field("User-Agent")];
-        combined(date, peer, line, (status, length), about, &mut self.lines);
-    }
-
-    /// Adds the line for a request that has ended, however it did.
-    pub(crate) fn finished(&mut self, date: &DateCache, logged: &Logged, end: &End<'_>) {
+        // The buffer of the previous turn belongs to the writer: start with room for a few lines.
+        self.lines.reserve(512);
         match self.format {
-            LogFormat::Combined => {
-                let about = [logged.referer(), logged.user_agent()];
-                let answer = (end.status, end.sent);
-                combined(date, end.peer, logged.line(), answer, about, &mut self.lines);
-            }
-            LogFormat::Json => json::line(date, logged, end, &mut self.lines),
+            LogFormat::Combined => combined::line(date, request, rejected, end, &mut self.lines),
+            LogFormat::Json => json::line(date, request, rejected, end, &mut self.lines),
+        }
+        if self.lines.len() >= BATCH_BYTES {
+            self.flush();
         }
     }
 
-    /// Writes what was gathered.
+    /// Hands the collected lines to the writer thread. Call once per event-loop turn. Never blocks.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if !self.lines.is_empty() {
-            // A disk that is full costs lines, not answers.
-            let _ = self.file.write_all(&self.lines);
-            self.lines.clear();
+            self.sink.send(std::mem::take(&mut self.lines));
         }
     }
 }
 
-/// Has the logs of all workers opened anew, each by its worker.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reopen {
-    /// How often it was asked for.
-    asked: Arc<AtomicU64>,
-    done: u64,
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
 }
 
-impl Reopen {
-    /// Asks for it; then the workers are to be woken.
-    pub(crate) fn ask(&self) {
-        self.asked.fetch_add(1, Ordering::Release);
-    }
+/// Input that is not an acceptable request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rejected<'a> {
+    /// Received bytes. The log contains at most the first 256, escaped.
+    pub(crate) input: &'a [u8],
+    /// Reason for the rejection.
+    pub(crate) reason: &'static str,
+}
 
-    /// Does it, if it was asked for.
-    pub(crate) fn reopen(&mut self, log: &mut AccessLog) {
-        let asked = self.asked.load(Ordering::Acquire);
-        if asked != self.done {
-            self.done = asked;
-            // Where that cannot be opened which has the name now, the old one is better than none.
-            let _ = log.reopen();
+impl Rejected<'_> {
+    fn input(&self) -> &[u8] {
+        self.input.get(..INPUT_BYTES).unwrap_or(self.input)
+    }
+}
+
+/// How a request ended. The log contains it by [`name`](Outcome::name).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Outcome {
+    /// The response was sent in full.
+    #[default]
+    Done,
+    /// The server refused the request.
+    Refused,
+    /// The request is malformed.
+    BadRequest,
+    /// The client closed the connection.
+    ClientLeft,
+    /// The client sent or received too slowly.
+    ClientLate,
+    /// The upstream server did not respond in time.
+    ServerLate,
+    /// The upstream server closed the connection within its response.
+    ServerCut,
+    /// The upstream server's response is malformed.
+    BadResponse,
+    /// The request exceeded its total time.
+    Overdue,
+    /// The tunnel was idle for too long.
+    Idle,
+}
+
+impl Outcome {
+    /// Returns the name used in the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Outcome::Done => "done",
+            Outcome::Refused => "refused",
+            Outcome::BadRequest => "bad-request",
+            Outcome::ClientLeft => "client-left",
+            Outcome::ClientLate => "client-late",
+            Outcome::ServerLate => "server-late",
+            Outcome::ServerCut => "server-cut",
+            Outcome::BadResponse => "bad-response",
+            Outcome::Overdue => "overdue",
+            Outcome::Idle => "idle",
         }
     }
 }
 
-fn appending(path: &Path) -> io::Result<File> {
-    if path == Path::new("-") {
-        return Ok(io::stdout().as_fd().try_clone_to_owned()?.into());
-    }
-    OpenOptions::new().append(true).create(true).open(path)
+/// The result of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct End<'a> {
+    /// Client address.
+    pub(crate) peer: Option<IpAddr>,
+    /// Status sent to the client; 0 if none was sent.
+    pub(crate) status: u16,
+    /// Bytes of content sent to the client.
+    pub(crate) sent: u64,
+    /// Bytes of content received from the client.
+    pub(crate) received: u64,
+    /// Upstream server that responded, or that failed last.
+    pub(crate) server: Option<&'a str>,
+    /// Number of upstream servers tried.
+    pub(crate) tries: u32,
+    /// Time in the queue for an upstream server.
+    pub(crate) queued: Duration,
+    /// Time to connect to the upstream server; zero for a reused connection.
+    pub(crate) connected: Duration,
+    /// Time until the response head arrived.
+    pub(crate) answered: Duration,
+    /// Time until the response was sent in full.
+    pub(crate) whole: Duration,
+    /// How the request ended.
+    pub(crate) how: Outcome,
 }
 
-/// A request's first line.
-#[derive(Clone, Copy)]
-struct Line<'a> {
-    method: &'a [u8],
-    target: &'a [u8],
-    version: Version,
-}
-
-impl Line<'_> {
-    fn protocol(&self) -> &'static str {
-        match self.version {
-            Version::Http10 => "HTTP/1.0",
-            Version::Http11 => "HTTP/1.1",
-        }
-    }
-}
-
-/// Adds a line in the combined format. What there is not is `-`: so is a status that was not sent.
-fn combined(
-    date: &DateCache,
-    peer: Option<IpAddr>,
-    line: Option<Line<'_>>,
-    (status, length): (u16, u64),
-    about: [Option<&[u8]>; 2],
-    out: &mut Vec<u8>,
-) {
-    // Writing to a vector does not fail.
-    let _ = match peer {
-        Some(peer) => write!(out, "{peer} - - ["),
-        None => write!(out, "- - - ["),
-    };
-    clock(date, out);
-    out.extend_from_slice(b"] \"");
-    match line {
-        Some(line) => {
-            escaped(line.method, out);
-            out.push(b' ');
-            escaped(line.target, out);
-            out.push(b' ');
-            out.extend_from_slice(line.protocol().as_bytes());
-        }
-        None => out.push(b'-'),
-    }
-    let _ = match status {
-        0 => write!(out, "\" - {length}"),
-        status => write!(out, "\" {status} {length}"),
-    };
-    for field in about {
-        out.extend_from_slice(b" \"");
-        escaped(field.unwrap_or(b"-"), out);
-        out.push(b'"');
-    }
-    out.push(b'\n');
-}
-
-/// `Sat, 21 Nov 2026 06:00:00 GMT` as `21/Nov/2026:06:00:00 +0000`.
-fn clock(date: &DateCache, out: &mut Vec<u8>) {
-    let parts = [(5..7, "/"), (8..11, "/"), (12..16, ":"), (17..25, " +0000")];
-    for (part, after) in parts {
-        out.extend_from_slice(date.as_bytes().get(part).unwrap_or_default());
-        out.extend_from_slice(after.as_bytes());
-    }
-}
-
-/// What would end the field or the line, or is not printable, is written as `\xHH`.
-fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes.iter().take(MOST) {
-        match byte {
-            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
-                let _ = write!(out, "\\x{byte:02x}");
-            }
-            _ => out.push(byte),
-        }
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
     }
 }
 

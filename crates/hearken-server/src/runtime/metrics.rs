@@ -9,10 +9,13 @@ mod histogram;
 mod process;
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hearken::mechanism::Counters;
+
+use super::access_log::LogSink;
 
 pub use histogram::Histogram;
 
@@ -259,6 +262,8 @@ impl Worker {
 pub struct Metrics {
     /// By the number of the worker.
     pub workers: Box<[Worker]>,
+    /// Queue of the access log, which counts what it drops.
+    access_log: OnceLock<LogSink>,
     /// Since 1970-01-01 00:00:00 UTC.
     started: Duration,
 }
@@ -329,7 +334,13 @@ impl Metrics {
     /// Nothing counted yet, for so many workers.
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Metrics { workers: (0..workers).map(|_| Worker::default()).collect(), started }
+        let workers = (0..workers).map(|_| Worker::default()).collect();
+        Metrics { workers, access_log: OnceLock::new(), started }
+    }
+
+    /// Includes the counters of the access log. Call once.
+    pub(crate) fn set_access_log(&self, log: LogSink) {
+        let _ = self.access_log.set(log);
     }
 
     /// What waits for events have come to, over all workers.

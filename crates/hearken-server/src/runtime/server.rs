@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -17,7 +18,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::{Config, Loops};
 use crate::proxy::Beside;
-use crate::runtime::access_log::{AccessLog, Reopen};
+use crate::runtime::access_log::{AccessLog, LogFormat, LogSink, LogWriter};
 use crate::runtime::limits::Share;
 use crate::runtime::metrics::Metrics;
 use crate::static_files::Site;
@@ -68,6 +69,8 @@ pub struct Server {
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
+    /// The access log. Dropped after the workers have ended.
+    log: Option<LogWriter>,
     /// What runs beside the workers.
     pub(crate) beside: Option<Beside>,
 }
@@ -76,7 +79,7 @@ pub struct Server {
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
-    reopen: Reopen,
+    log: Option<LogSink>,
     wakers: Arc<Mutex<Vec<Waker>>>,
 }
 
@@ -89,11 +92,10 @@ impl Stopper {
         }
     }
 
-    /// Has the access log opened anew by its name, once it was moved away (as logrotate does).
+    /// Opens the access log anew by its name, for use after it was renamed (as by logrotate).
     pub fn reopen_log(&self) {
-        self.reopen.ask();
-        for waker in &*self.wakers() {
-            waker.wake();
+        if let Some(log) = &self.log {
+            log.reopen();
         }
     }
 
@@ -135,7 +137,7 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
 /// # Errors
 /// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    launch(&config.loops, false, &Static(config.clone()))
+    launch(&config.loops, false, config.access_log.as_deref(), &Static(config.clone()))
 }
 
 /// A worker's place among the others.
@@ -149,7 +151,7 @@ pub(crate) struct Seat {
     /// Whether its table of descriptors is its own.
     pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) reopen: Reopen,
+    pub(crate) log: Option<LogSink>,
 }
 
 /// What makes the workers of a server.
@@ -207,6 +209,7 @@ fn serve(worker: &mut impl Worker, stop: &AtomicBool) -> io::Result<()> {
 pub(crate) fn launch(
     loops: &Loops,
     connects: bool,
+    log: Option<&Path>,
     service: &impl Service,
 ) -> Result<Server, StartError> {
     let spec = events::find(&loops.events)?;
@@ -223,7 +226,13 @@ pub(crate) fn launch(
     let may_own = !spec.needs_privileges();
     let refused = if may_own { Table::Own.probe().err() } else { None };
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
-    let stop = Stopper { stop: Arc::default(), reopen: Reopen::default(), wakers: Arc::default() };
+    let log = log.map(|path| {
+        LogWriter::start(path)
+            .map_err(|error| StartError::Log { path: path.display().to_string(), error })
+    });
+    let log = log.transpose()?;
+    let sink = log.as_ref().map(LogWriter::sink);
+    let stop = Stopper { stop: Arc::default(), log: sink.clone(), wakers: Arc::default() };
     let mut server = Server {
         addr: loops.listen,
         events: spec.to_string(),
@@ -232,6 +241,7 @@ pub(crate) fn launch(
         stop,
         workers: Vec::new(),
         supervisor: None,
+        log,
         beside: None,
     };
     let (ends, ended) = mpsc::channel();
@@ -256,7 +266,7 @@ pub(crate) fn launch(
                 share,
                 own_table: table == Table::Own,
                 stop: server.stop.stop.clone(),
-                reopen: server.stop.reopen.clone(),
+                log: sink.clone(),
             },
             ready,
             ends_all: EndsAll(ends.clone()),
@@ -322,6 +332,11 @@ impl Server {
     /// Wakes the workers, in their order.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
         self.stop.wakers().clone()
+    }
+
+    /// Returns the queue of the access log, if there is one.
+    pub(crate) fn log_sink(&self) -> Option<LogSink> {
+        self.log.as_ref().map(LogWriter::sink)
     }
 
     /// Is set once it is to stop.
@@ -428,11 +443,8 @@ impl Service for Static {
         };
         let root = site.root.display().to_string();
         let site = Site::open(&site).map_err(|error| StartError::Site { root, error })?;
-        let log = config.access_log.as_deref().map(|path| {
-            AccessLog::open(path)
-                .map_err(|error| StartError::Log { path: path.display().to_string(), error })
-        });
-        worker::Worker::new(io, site, log.transpose()?, &config, seat)
+        let log = seat.log.clone().map(|sink| AccessLog::new(sink, LogFormat::Combined));
+        worker::Worker::new(io, site, log, &config, seat)
             .map_err(|error| StartError::Listen { addr: seat.listen, error })
     }
 }

@@ -1,63 +1,70 @@
-//! Lines of the access log as JSON: one object each, always with the same keys.
+//! Log lines as JSON: one object per line, always with the same keys.
 //!
-//! What there is not is `null`. Text that a client chose is cut as in the other format. What is not
-//! UTF-8 in it becomes U+FFFD, as a decoder that goes on would have it; control characters, those from
-//! U+0080 on too, are written as `\u00XX`, so that a line is safe to show.
+//! A missing value is `null`. Text from a client is truncated as in the combined format. Invalid
+//! UTF-8 becomes U+FFFD. Control characters, including those from U+0080 on, become `\u00XX`, so a
+//! line is safe to print to a terminal.
 
 use std::io::Write;
 use std::time::Duration;
 
-use hearken_http::DateCache;
+use hearken_http::{DateCache, Request};
 
-use super::logged::{End, Logged};
-use super::{Line, MOST};
+use super::{End, FIELD_BYTES, Rejected, protocol};
 
-/// Adds the line of a request that has ended.
-pub(super) fn line(date: &DateCache, logged: &Logged, end: &End<'_>, out: &mut Vec<u8>) {
+/// Appends the line of a request.
+pub(super) fn line(
+    date: &DateCache,
+    request: Option<&Request<'_>>,
+    rejected: Option<Rejected<'_>>,
+    end: &End<'_>,
+    out: &mut Vec<u8>,
+) {
     out.extend_from_slice(b"{\"time\":\"");
-    clock(date, out);
+    time(date, out);
     out.extend_from_slice(b"\",\"client\":");
     // Writing to a vector does not fail. No address needs to be escaped.
     let _ = match end.peer {
         Some(peer) => write!(out, "\"{peer}\""),
         None => write!(out, "null"),
     };
-    let first = logged.line();
-    text("method", first.map(|line| line.method), out);
-    text("target", first.map(|line| line.target), out);
-    text("protocol", first.as_ref().map(Line::protocol).map(str::as_bytes), out);
-    text("host", logged.host(), out);
+    let field = |name| request.and_then(|request| request.field(name));
+    text("method", request.map(|request| request.method.as_bytes()), out);
+    text("target", request.map(|request| request.raw_target), out);
+    text("protocol", request.map(|request| protocol(request.version).as_bytes()), out);
+    text("host", request.and_then(|request| request.host), out);
     let _ = match end.status {
         0 => write!(out, ",\"status\":null"),
         status => write!(out, ",\"status\":{status}"),
     };
     let _ = write!(out, ",\"sent\":{},\"received\":{}", end.sent, end.received);
-    text("referer", logged.referer(), out);
-    text("user_agent", logged.user_agent(), out);
+    text("referer", field("Referer"), out);
+    text("user_agent", field("User-Agent"), out);
     text("server", end.server.map(str::as_bytes), out);
     let _ = write!(out, ",\"tries\":{}", end.tries);
     seconds("queued", end.queued, out);
     seconds("connected", end.connected, out);
     seconds("answered", end.answered, out);
     seconds("whole", end.whole, out);
-    text("end", Some(end.how.as_bytes()), out);
+    text("end", Some(end.how.name().as_bytes()), out);
+    text("input", rejected.as_ref().map(Rejected::input), out);
+    text("reason", rejected.map(|rejected| rejected.reason.as_bytes()), out);
     out.extend_from_slice(b"}\n");
 }
 
 fn text(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{key}\":");
     match value {
-        Some(value) => string(value.get(..MOST).unwrap_or(value), out),
+        Some(value) => string(value.get(..FIELD_BYTES).unwrap_or(value), out),
         None => out.extend_from_slice(b"null"),
     }
 }
 
-/// To the microsecond.
+/// Appends a duration in seconds, with microseconds.
 fn seconds(key: &str, time: Duration, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{key}\":{}.{:06}", time.as_secs(), time.subsec_micros());
 }
 
-/// Adds a string, with its quotation marks, of any bytes.
+/// Appends any bytes as a JSON string, with quotation marks.
 pub(crate) fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -77,8 +84,8 @@ pub(crate) fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// `Sat, 21 Nov 2026 06:00:00 GMT` as `2026-11-21T06:00:00Z` (RFC 3339).
-fn clock(date: &DateCache, out: &mut Vec<u8>) {
+/// Appends `Sat, 21 Nov 2026 06:00:00 GMT` as `2026-11-21T06:00:00Z` (RFC 3339).
+fn time(date: &DateCache, out: &mut Vec<u8>) {
     const MONTHS: &[u8] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let part = |part| date.as_bytes().get(part).unwrap_or_default();
     let month = MONTHS.chunks(3).position(|month| month == part(8..11)).unwrap_or_default() + 1;

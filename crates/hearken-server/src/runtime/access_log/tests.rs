@@ -1,4 +1,4 @@
-//! What the lines say, as programs read them that did not write them.
+//! Log lines, read by independent parsers.
 
 use std::fs;
 
@@ -23,25 +23,27 @@ fn end() -> End<'static> {
         connected: Duration::from_micros(1_250),
         answered: Duration::from_millis(30),
         whole: Duration::from_secs(61),
-        how: "done",
+        how: Outcome::Done,
     }
 }
 
-fn logged(request: &[u8]) -> Logged {
-    let mut logged = Logged::default();
-    logged.take(&RequestParser::new().parse(request, &Limits::default()).unwrap().unwrap());
-    logged
-}
+type Logged<'a> = (&'a [u8], Option<Rejected<'a>>, End<'a>);
 
-fn lines(format: LogFormat, all: &[(&Logged, &End<'_>)]) -> Vec<String> {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("log");
-    let mut log = AccessLog::open_as(&path, format).unwrap();
-    for (logged, end) in all {
-        log.finished(&DateCache::new(951_827_696), logged, end);
+/// Formats lines. An empty request is none.
+fn lines(format: LogFormat, all: &[Logged<'_>]) -> Vec<String> {
+    let mut out = Vec::new();
+    for (request, rejected, end) in all {
+        let mut parser = RequestParser::new();
+        let request = parser.parse(request, &Limits::default()).unwrap();
+        let date = DateCache::new(951_827_696);
+        match format {
+            LogFormat::Combined => {
+                combined::line(&date, request.as_ref(), *rejected, end, &mut out);
+            }
+            LogFormat::Json => json::line(&date, request.as_ref(), *rejected, end, &mut out),
+        }
     }
-    log.flush();
-    let text = fs::read_to_string(path).unwrap();
+    let text = String::from_utf8(out).unwrap();
     assert!(text.ends_with('\n') && text.lines().count() == all.len(), "{text}");
     text.lines().map(str::to_owned).collect()
 }
@@ -50,12 +52,23 @@ const REQUEST: &[u8] =
     b"GET http://a:1/x?\"y HTTP/1.0\r\nuser-agent: t\\\xff\r\nReferer: r\xc3\xa9\r\n\
     Referer: second\r\nHost: b\r\n\r\n";
 
+const REJECTED: Rejected<'static> =
+    Rejected { input: b"GET \"/\xff\r\n", reason: "malformed request line" };
+
 #[test]
-fn the_combined_format_is_that_of_the_static_server() {
-    let left = End { peer: None, status: 0, sent: 0, how: "client-left", ..end() };
+fn formats_combined_lines() {
+    let left = End { peer: None, status: 0, sent: 0, how: Outcome::ClientLeft, ..end() };
+    let empty = Rejected { input: b"", ..REJECTED };
     let got = lines(
         LogFormat::Combined,
-        &[(&logged(REQUEST), &end()), (&logged(REQUEST), &left), (&Logged::default(), &end())],
+        &[
+            (REQUEST, None, end()),
+            (REQUEST, None, left),
+            (b"", None, end()),
+            (b"", Some(REJECTED), end()),
+            (REQUEST, Some(REJECTED), end()),
+            (b"", Some(empty), end()),
+        ],
     );
     assert_eq!(
         got,
@@ -63,14 +76,18 @@ fn the_combined_format_is_that_of_the_static_server() {
             r#"2001:db8::1 - - [29/Feb/2000:12:34:56 +0000] "GET http://a:1/x?\x22y HTTP/1.0" 200 5 "r\xc3\xa9" "t\x5c\xff""#,
             r#"- - - [29/Feb/2000:12:34:56 +0000] "GET http://a:1/x?\x22y HTTP/1.0" - 0 "r\xc3\xa9" "t\x5c\xff""#,
             r#"2001:db8::1 - - [29/Feb/2000:12:34:56 +0000] "-" 200 5 "-" "-""#,
+            r#"2001:db8::1 - - [29/Feb/2000:12:34:56 +0000] "GET \x22/\xff\x0d\x0a" 200 5 "-" "-" "malformed request line""#,
+            r#"2001:db8::1 - - [29/Feb/2000:12:34:56 +0000] "GET http://a:1/x?\x22y HTTP/1.0" 200 5 "r\xc3\xa9" "t\x5c\xff" "malformed request line""#,
+            r#"2001:db8::1 - - [29/Feb/2000:12:34:56 +0000] "-" 200 5 "-" "-" "malformed request line""#,
         ]
     );
 }
 
 #[test]
-fn a_line_of_json_has_all_that_is_known() {
+fn formats_json_lines() {
     let nothing = End { peer: None, status: 0, server: None, ..end() };
-    let got = lines(LogFormat::Json, &[(&logged(REQUEST), &end()), (&Logged::default(), &nothing)]);
+    let all = [(REQUEST, None, end()), (b"" as &[u8], Some(REJECTED), nothing)];
+    let got = lines(LogFormat::Json, &all);
     let got: Vec<Value> = got.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
         got[0],
@@ -79,7 +96,7 @@ fn a_line_of_json_has_all_that_is_known() {
             "target": "http://a:1/x?\"y", "protocol": "HTTP/1.0", "host": "a:1", "status": 200,
             "sent": 5, "received": 6, "referer": "ré", "user_agent": "t\\\u{fffd}",
             "server": "127.0.0.1:9000", "tries": 2, "queued": 0.0, "connected": 0.00125,
-            "answered": 0.03, "whole": 61.0, "end": "done",
+            "answered": 0.03, "whole": 61.0, "end": "done", "input": null, "reason": null,
         })
     );
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -87,60 +104,57 @@ fn a_line_of_json_has_all_that_is_known() {
     for key in ["client", "method", "target", "protocol", "host", "status", "referer", "server"] {
         assert!(got[1][key].is_null(), "{key}");
     }
+    assert_eq!(got[1]["input"], "GET \"/\u{fffd}\r\n");
+    assert_eq!(got[1]["reason"], "malformed request line");
 }
 
 #[test]
-fn every_month_is_told() {
+fn formats_every_month() {
     for (month, days) in (1..).zip([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334]) {
         let mut out = Vec::new();
-        json::line(&DateCache::new(days * 86_400), &Logged::default(), &end(), &mut out);
+        json::line(&DateCache::new(days * 86_400), None, None, &end(), &mut out);
         let line: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(line["time"], format!("1970-{month:02}-01T00:00:00Z"));
     }
 }
 
 #[test]
-fn what_is_kept_is_bounded_and_its_memory_used_again() {
+fn truncates_fields_and_rejected_input() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\nReferer: {0}\r\n\r\n", "x".repeat(5_000));
-    let mut logged = logged(long.as_bytes());
-    let [line]: [String; 1] = lines(LogFormat::Json, &[(&logged, &end())]).try_into().unwrap();
-    let line: Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(line["target"].as_str().unwrap().len(), MOST);
-    assert_eq!(line["referer"].as_str().unwrap().len(), MOST);
-    assert!(line["user_agent"].is_null());
-    logged.clear();
-    assert!(logged.line().is_none() && logged.referer().is_none());
+    let rejected = Rejected { input: &[b'y'; 5_000], reason: "bad" };
+    let all = [(long.as_bytes(), None, end()), (b"", Some(rejected), end())];
+    let json = lines(LogFormat::Json, &all);
+    let json: Vec<Value> = json.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(json[0]["target"].as_str().unwrap().len(), FIELD_BYTES);
+    assert_eq!(json[0]["referer"].as_str().unwrap().len(), FIELD_BYTES);
+    assert!(json[0]["user_agent"].is_null());
+    assert_eq!(json[1]["input"].as_str().unwrap().len(), INPUT_BYTES);
+    let combined = lines(LogFormat::Combined, &all);
+    // One more is in HTTP.
+    assert_eq!(combined[0].matches('x').count(), 2 * FIELD_BYTES - 1);
+    assert_eq!(combined[1].matches('y').count(), INPUT_BYTES);
 }
 
 #[test]
-fn a_log_that_was_moved_away_is_made_anew() {
+fn each_worker_hands_over_its_lines_once_per_turn() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("log");
-    let old = dir.path().join("log.1");
-    let count = |path| fs::read_to_string(path).unwrap_or_default().lines().count();
-    let mut log = AccessLog::open_as(&path, LogFormat::Json).unwrap();
-    let write = |log: &mut AccessLog| {
-        log.finished(&DateCache::new(0), &Logged::default(), &end());
-    };
-    write(&mut log);
-    fs::rename(&path, &old).unwrap();
-    // What was gathered before belongs to the old one.
-    log.reopen().unwrap();
-    write(&mut log);
-    log.flush();
-    assert_eq!((count(&old), count(&path)), (1, 1));
-
-    fs::rename(&path, &old).unwrap();
-    fs::create_dir(&path).unwrap();
-    assert!(log.reopen().is_err());
-    write(&mut log);
-    log.flush();
-    assert_eq!(count(&old), 2);
+    let writer = LogWriter::start(&path).unwrap();
+    let mut logs = [(); 2].map(|()| AccessLog::new(writer.sink(), LogFormat::Combined));
+    for log in &mut logs {
+        for _ in 0..3 {
+            log.request(&DateCache::new(0), None, None, &end());
+        }
+    }
+    logs[0].flush();
+    drop(logs);
+    drop(writer);
+    assert_eq!(fs::read_to_string(path).unwrap().lines().count(), 6);
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_what_a_decoder_makes_of_them(
+    fn json_strings_decode_like_lossy_utf8(
         bytes in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..64),
             proptest::collection::vec(
@@ -159,18 +173,27 @@ proptest! {
     }
 
     #[test]
-    fn no_field_breaks_a_line(value in "[ -~\\t]{0,40}", mut other in any::<Vec<u8>>()) {
+    fn no_field_or_input_breaks_a_line(value in "[ -~\\t]{0,40}", mut other in any::<Vec<u8>>()) {
         other.retain(|byte| !matches!(byte, 0..=8 | 10..=31 | 127));
         let mut request = format!("GET / HTTP/1.1\r\nHost: a\r\nReferer: {value}\r\nUser-Agent: ")
             .into_bytes();
         request.extend_from_slice(&other);
         request.extend_from_slice(b"\r\n\r\n");
-        let logged = logged(&request);
-        let json = lines(LogFormat::Json, &[(&logged, &end())]);
+        let rejected = Rejected { input: &other, reason: "bad" };
+        let json = lines(
+            LogFormat::Json,
+            &[(&request, None, end()), (b"", Some(rejected), end())],
+        );
         let line: Value = serde_json::from_str(&json[0]).unwrap();
         prop_assert_eq!(line["referer"].as_str().unwrap(), value.trim_matches([' ', '\t']));
-        let combined = lines(LogFormat::Combined, &[(&logged, &end())]);
+        let combined = lines(
+            LogFormat::Combined,
+            &[(&request, None, end()), (b"", Some(rejected), end())],
+        );
         prop_assert_eq!(combined[0].matches('"').count(), 6);
-        prop_assert!(combined[0].bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        prop_assert_eq!(combined[1].matches('"').count(), 8);
+        for line in combined {
+            prop_assert!(line.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        }
     }
 }

@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::fmt::{Display, Write};
 
+use crate::runtime::access_log::{LogCounters, LogSink};
+
 use super::{CLASSES, Error, Histogram, Metrics, UpstreamFigures, Worker};
 
 /// A name, what it means, and where it is found.
@@ -81,6 +83,7 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut
     of_workers(metrics, &mut page);
 
     let workers = || metrics.workers.iter();
+    of_access_log(metrics, &mut page);
     page.histogram(
         "hearken_request_duration_seconds",
         "From a request's head to the end of its response.",
@@ -128,6 +131,16 @@ fn of_workers(metrics: &Metrics, page: &mut Page<'_>) {
         let sum: u64 = counts.map(super::Counter::get).sum();
         page.sample(&name, &[("kind", &error.name())], sum);
     }
+}
+
+/// Zeros if there is no access log.
+fn of_access_log(metrics: &Metrics, page: &mut Page<'_>) {
+    let LogCounters { lines_dropped, write_errors } =
+        metrics.access_log.get().map(LogSink::counters).unwrap_or_default();
+    let name = page.counter("access_log_dropped_lines", "Access log lines that were not written.");
+    page.sample(&name, &[], lines_dropped);
+    let name = page.counter("access_log_write_errors", "Writes to the access log that failed.");
+    page.sample(&name, &[], write_errors);
 }
 
 fn of_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {

@@ -1,0 +1,77 @@
+//! Log lines in the combined format.
+//!
+//! A missing value is `-`. The line of a rejected request contains the input in place of the
+//! request line, and one more quoted field at its end: the reason.
+
+use std::io::Write;
+
+use hearken_http::{DateCache, Request};
+
+use super::{End, FIELD_BYTES, Rejected, protocol};
+
+/// Appends the line of a request.
+pub(super) fn line(
+    date: &DateCache,
+    request: Option<&Request<'_>>,
+    rejected: Option<Rejected<'_>>,
+    end: &End<'_>,
+    out: &mut Vec<u8>,
+) {
+    // Writing to a vector does not fail.
+    let _ = match end.peer {
+        Some(peer) => write!(out, "{peer} - - ["),
+        None => write!(out, "- - - ["),
+    };
+    time(date, out);
+    out.extend_from_slice(b"] \"");
+    match (request, rejected) {
+        (Some(request), _) => {
+            escape(request.method.as_bytes(), out);
+            out.push(b' ');
+            escape(request.raw_target, out);
+            out.push(b' ');
+            out.extend_from_slice(protocol(request.version).as_bytes());
+        }
+        (None, Some(rejected)) if !rejected.input.is_empty() => escape(rejected.input(), out),
+        (None, _) => out.push(b'-'),
+    }
+    let _ = match end.status {
+        0 => write!(out, "\" - {}", end.sent),
+        status => write!(out, "\" {status} {}", end.sent),
+    };
+    for name in ["Referer", "User-Agent"] {
+        quoted(request.and_then(|request| request.field(name)).unwrap_or(b"-"), out);
+    }
+    if let Some(rejected) = rejected {
+        quoted(rejected.reason.as_bytes(), out);
+    }
+    out.push(b'\n');
+}
+
+fn quoted(value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b" \"");
+    escape(value, out);
+    out.push(b'"');
+}
+
+/// Appends `Sat, 21 Nov 2026 06:00:00 GMT` as `21/Nov/2026:06:00:00 +0000`.
+fn time(date: &DateCache, out: &mut Vec<u8>) {
+    let parts = [(5..7, "/"), (8..11, "/"), (12..16, ":"), (17..25, " +0000")];
+    for (part, after) in parts {
+        out.extend_from_slice(date.as_bytes().get(part).unwrap_or_default());
+        out.extend_from_slice(after.as_bytes());
+    }
+}
+
+/// Appends bytes. Those that would end the field or the line, or are not printable ASCII, become
+/// `\xHH`.
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes.iter().take(FIELD_BYTES) {
+        match byte {
+            b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+            _ => out.push(byte),
+        }
+    }
+}

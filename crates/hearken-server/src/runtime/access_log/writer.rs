@@ -1,0 +1,401 @@
+//! The thread that writes the access log, and the bounded queue in front of it.
+//!
+//! a) Only the writer thread owns the file: workers may have descriptor tables of their own.
+//! b) The queue is bounded in bytes, which one atomic counts. When the queue is full, lines are
+//!    dropped and counted. A worker never waits for the queue.
+//! c) Standard output may be a pipe that is shared with other processes, so its `O_NONBLOCK` must not
+//!    change. The writer therefore polls before each write and writes at most `PIPE_BUF` bytes, which
+//!    a writable pipe accepts. So it can report losses and give up while the reader is stalled.
+//! d) The writer never blocks on stderr either: it may be the same stalled pipe.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+
+use super::BATCH_BYTES;
+
+/// Maximum size of all lines that wait to be written, per server.
+const QUEUE_BYTES: usize = 1024 * 1024;
+/// How long a server that stops waits for the log to be written.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// Minimum time between two reports of lost lines.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause after a write. Lines of the next turns accumulate, and workers need not wake the writer.
+const WRITE_INTERVAL: Duration = Duration::from_millis(1);
+/// How often a stalled writer checks for losses and for shutdown.
+const STALL_CHECK: Duration = Duration::from_millis(100);
+/// `PIPE_BUF`: a writable pipe accepts this many bytes without blocking.
+const PIPE_BYTES: usize = 4096;
+
+/// Numbers of log lines and writes that were lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LogCounters {
+    /// Lines that were not written: the queue was full, or a write failed.
+    pub(crate) lines_dropped: u64,
+    /// Writes that failed.
+    pub(crate) write_errors: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes in the queue, including those that are being written.
+    queued: AtomicUsize,
+    lines_dropped: AtomicU64,
+    write_errors: AtomicU64,
+    reopen: AtomicBool,
+    /// When the writer gives up. Set at shutdown.
+    give_up_at: OnceLock<Instant>,
+}
+
+impl Shared {
+    fn counters(&self) -> LogCounters {
+        LogCounters {
+            lines_dropped: self.lines_dropped.load(Ordering::Relaxed),
+            write_errors: self.write_errors.load(Ordering::Relaxed),
+        }
+    }
+
+    #[cold]
+    fn count_dropped(&self, lines: &[u8]) {
+        // No line contains a newline.
+        let count = lines.iter().filter(|&&byte| byte == b'\n').count();
+        self.lines_dropped.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+enum Message {
+    Lines(Vec<u8>),
+    Reopen,
+    Stop,
+}
+
+/// The sending side of the queue. Holds no descriptor, so it works from any thread.
+#[derive(Clone, Debug)]
+pub(crate) struct LogSink {
+    shared: Arc<Shared>,
+    messages: Sender<Message>,
+}
+
+impl LogSink {
+    /// Queues whole lines. Drops and counts them if the queue is full. Never blocks.
+    pub(crate) fn send(&self, lines: Vec<u8>) {
+        let size = lines.len();
+        let queued = self.shared.queued.fetch_add(size, Ordering::Relaxed);
+        let unsent = if queued + size > QUEUE_BYTES {
+            lines
+        } else {
+            match self.messages.send(Message::Lines(lines)) {
+                Err(mpsc::SendError(Message::Lines(lines))) => lines,
+                _ => return,
+            }
+        };
+        self.shared.queued.fetch_sub(size, Ordering::Relaxed);
+        self.shared.count_dropped(&unsent);
+    }
+
+    /// Opens the file anew by its name, after the lines that are in the queue.
+    pub(crate) fn reopen(&self) {
+        if !self.shared.reopen.swap(true, Ordering::Relaxed) {
+            let _ = self.messages.send(Message::Reopen);
+        }
+    }
+
+    /// Returns the current counters.
+    pub(crate) fn counters(&self) -> LogCounters {
+        self.shared.counters()
+    }
+}
+
+/// The access log of a server: its file, its queue and its writer thread.
+///
+/// Dropping it writes the lines in the queue, for at most one second.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    sink: LogSink,
+    path: PathBuf,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogWriter {
+    /// Opens `path` for appending and starts the writer thread. `-` is standard output.
+    ///
+    /// # Errors
+    /// The file cannot be opened, a FIFO has no reader (`ENXIO`), or the thread cannot be started.
+    pub(crate) fn start(path: &Path) -> io::Result<LogWriter> {
+        LogWriter::start_reporting(path, report_on_stderr)
+    }
+
+    /// Starts a writer that reports losses and errors by `report`.
+    pub(super) fn start_reporting(
+        path: &Path,
+        report: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<LogWriter> {
+        let output = Output::open(path)?;
+        let (messages, received) = mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let writer = Writer {
+            output,
+            path: path.to_owned(),
+            shared: shared.clone(),
+            messages: received,
+            buffer: Vec::new(),
+            in_line: false,
+            report: Box::new(report),
+            reported: LogCounters::default(),
+            quiet_until: None,
+            error: None,
+        };
+        let thread = thread::Builder::new().name("access-log".to_owned());
+        let thread = thread.spawn(move || writer.run())?;
+        let sink = LogSink { shared, messages };
+        Ok(LogWriter { sink, path: path.to_owned(), thread: Some(thread) })
+    }
+
+    /// Returns the side for workers.
+    pub(crate) fn sink(&self) -> LogSink {
+        self.sink.clone()
+    }
+}
+
+impl Deref for LogWriter {
+    type Target = LogSink;
+
+    fn deref(&self) -> &LogSink {
+        &self.sink
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        let give_up_at = Instant::now() + DRAIN_TIMEOUT;
+        let _ = self.sink.shared.give_up_at.set(give_up_at);
+        let _ = self.sink.messages.send(Message::Stop);
+        let Some(thread) = self.thread.take() else { return };
+        while !thread.is_finished() {
+            if Instant::now() >= give_up_at + 3 * STALL_CHECK {
+                // It is blocked in the kernel, as by a dead network file system: joining would block.
+                return report_on_stderr(&format!(
+                    "access log '{}': lost {} bytes at shutdown: write is blocked",
+                    self.path.display(),
+                    self.sink.shared.queued.load(Ordering::Relaxed),
+                ));
+            }
+            thread::sleep(WRITE_INTERVAL);
+        }
+        let _ = thread.join();
+    }
+}
+
+/// Writes to stderr if that is possible without blocking.
+fn report_on_stderr(message: &str) {
+    let stderr = io::stderr();
+    let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+        // Not by `eprintln!`, whose lock another thread may hold.
+        let line = format!("hearken: {message}\n");
+        let _ = rustix::io::write(&stderr, line.as_bytes());
+    }
+}
+
+/// The open log file.
+#[derive(Debug)]
+struct Output {
+    file: File,
+    /// Regular files never need to be polled.
+    is_regular: bool,
+}
+
+impl Output {
+    fn open(path: &Path) -> io::Result<Output> {
+        let file = if path == Path::new("-") {
+            io::stdout().as_fd().try_clone_to_owned()?.into()
+        } else {
+            // O_NONBLOCK: opening a FIFO without a reader must not block.
+            let flags = OFlags::NONBLOCK.bits().cast_signed();
+            OpenOptions::new().append(true).create(true).custom_flags(flags).open(path)?
+        };
+        let is_regular = file.metadata()?.is_file();
+        Ok(Output { file, is_regular })
+    }
+}
+
+/// The state of the writer thread.
+struct Writer {
+    output: Output,
+    path: PathBuf,
+    shared: Arc<Shared>,
+    messages: Receiver<Message>,
+    /// Lines to write next.
+    buffer: Vec<u8>,
+    /// The last write ended within a line.
+    in_line: bool,
+    report: Box<dyn Fn(&str) + Send>,
+    /// Counters at the last report.
+    reported: LogCounters,
+    quiet_until: Option<Instant>,
+    /// The last write error that was not reported.
+    error: Option<io::Error>,
+}
+
+impl Writer {
+    fn run(mut self) {
+        while let Some(message) = self.next() {
+            match message {
+                Message::Lines(lines) if self.buffer.is_empty() => self.buffer = lines,
+                Message::Lines(lines) => self.buffer.extend_from_slice(&lines),
+                Message::Reopen => {
+                    self.write_buffer();
+                    self.reopen();
+                }
+                Message::Stop => break,
+            }
+        }
+        self.write_buffer();
+        while let Ok(message) = self.messages.try_recv() {
+            if let Message::Lines(lines) = message {
+                self.shared.count_dropped(&lines);
+            }
+        }
+        self.report_now();
+    }
+
+    /// Returns the next message. Writes the buffer first if it is large or no message is there.
+    fn next(&mut self) -> Option<Message> {
+        if self.buffer.len() < BATCH_BYTES
+            && let Ok(message) = self.messages.try_recv()
+        {
+            return Some(message);
+        }
+        if !self.buffer.is_empty() {
+            self.write_buffer();
+            self.report_losses();
+            thread::sleep(WRITE_INTERVAL);
+        }
+        loop {
+            let quiet = self.quiet_until.filter(|_| self.shared.counters() != self.reported);
+            let Some(until) = quiet else { return self.messages.recv().ok() };
+            match self.messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(message) => return Some(message),
+                Err(RecvTimeoutError::Timeout) => self.report_losses(),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.shared.reopen.store(false, Ordering::Relaxed);
+        match Output::open(&self.path) {
+            Ok(output) => {
+                self.output = output;
+                self.in_line = false;
+            }
+            Err(error) => (self.report)(&format!(
+                "access log '{}': cannot reopen: {error}; continuing with the old file",
+                self.path.display(),
+            )),
+        }
+    }
+
+    /// Writes the buffer, and counts what could not be written.
+    fn write_buffer(&mut self) {
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut left = buffer.as_slice();
+        let mut result = Ok(());
+        if self.in_line && !left.is_empty() {
+            let mut newline: &[u8] = b"\n";
+            result = self.write(&mut newline);
+            self.in_line = !newline.is_empty();
+        }
+        if !self.in_line {
+            result = self.write(&mut left);
+            let written = buffer.len() - left.len();
+            self.in_line = !buffer[..written].ends_with(b"\n") && written > 0;
+        }
+        self.shared.count_dropped(left);
+        if let Err(error) = result {
+            self.shared.write_errors.fetch_add(1, Ordering::Relaxed);
+            self.error = Some(error);
+        }
+        self.shared.queued.fetch_sub(buffer.len(), Ordering::Relaxed);
+    }
+
+    /// Writes `left`, which then begins after the last byte written. Returns early at shutdown.
+    fn write(&mut self, left: &mut &[u8]) -> io::Result<()> {
+        while !left.is_empty() {
+            if !self.output.is_regular && !self.wait_writable() {
+                return Ok(());
+            }
+            let most = if self.output.is_regular { left.len() } else { PIPE_BYTES };
+            match (&self.output.file).write(&left[..most.min(left.len())]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => *left = &left[count..],
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the output is writable. Returns false if the time for shutdown is over.
+    fn wait_writable(&mut self) -> bool {
+        loop {
+            let left = self.shared.give_up_at.get().map_or(STALL_CHECK, |at| {
+                at.saturating_duration_since(Instant::now()).min(STALL_CHECK)
+            });
+            if left.is_zero() {
+                return false;
+            }
+            let mut fds = [PollFd::new(&self.output.file, PollFlags::OUT)];
+            match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+                Ok(0) => self.report_losses(),
+                Err(rustix::io::Errno::INTR) => {}
+                // If the descriptor is in error, the write reports which.
+                _ => return true,
+            }
+        }
+    }
+
+    /// Reports losses, unless the last report is recent or the final one follows soon.
+    fn report_losses(&mut self) {
+        let is_recent = self.quiet_until.is_some_and(|until| Instant::now() < until);
+        if !is_recent && self.shared.give_up_at.get().is_none() {
+            self.report_now();
+        }
+    }
+
+    /// Reports losses since the last report, if there are any.
+    fn report_now(&mut self) {
+        let counters = self.shared.counters();
+        if counters == self.reported {
+            return;
+        }
+        let lines = counters.lines_dropped - self.reported.lines_dropped;
+        let path = self.path.display();
+        let message = match self.error.take() {
+            Some(error) => {
+                format!("access log '{path}': cannot write: {error}; lost {lines} lines")
+            }
+            None => format!("access log '{path}': lost {lines} lines: its reader is too slow"),
+        };
+        (self.report)(&message);
+        self.reported = counters;
+        self.quiet_until = Some(Instant::now() + REPORT_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The writer against readers that stall and files that fail.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use tempfile::TempDir;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const LINE: &[u8] = b"0123456789 0123456789 0123456789 0123456789 0123456789\n";
+
+/// Creates a FIFO and its reading end, which does not block.
+fn fifo(dir: &TempDir) -> (PathBuf, File) {
+    let path = dir.path().join("fifo");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let reader = File::options().read(true).custom_flags(flags).open(&path).unwrap();
+    (path, reader)
+}
+
+fn start(path: &Path) -> (LogWriter, Receiver<String>) {
+    let (reports, reported) = mpsc::channel();
+    let report = move |message: &str| drop(reports.send(message.to_owned()));
+    (LogWriter::start_reporting(path, report).unwrap(), reported)
+}
+
+/// Sends this number of lines, ten at a time.
+fn send(sink: &LogSink, lines: usize) {
+    for _ in 0..lines / 10 {
+        sink.send(LINE.repeat(10));
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Reads what is in the pipe.
+fn read(reader: &mut File, into: &mut Vec<u8>) {
+    // Ends with `WouldBlock` as long as there is a writer.
+    let _ = reader.read_to_end(into);
+}
+
+fn whole_lines(text: &[u8]) -> u64 {
+    let whole = text.split_inclusive(|&byte| byte == b'\n').filter(|&line| line == LINE);
+    whole.count() as u64
+}
+
+#[test]
+fn a_full_queue_drops_lines_and_counts_them() {
+    const LINES: usize = 2 * QUEUE_BYTES / LINE.len() / 10 * 10;
+    let dir = TempDir::new().unwrap();
+    let (path, mut reader) = fifo(&dir);
+    let (writer, reports) = start(&path);
+    let sink = writer.sink();
+    send(&sink, LINES);
+    let dropped = writer.counters().lines_dropped;
+    assert!(dropped > 0 && dropped < LINES as u64, "{dropped}");
+    assert!(writer.shared.queued.load(Ordering::Relaxed) <= QUEUE_BYTES);
+    // The writer reports although it waits for the reader.
+    let report = reports.recv_timeout(PATIENCE).unwrap();
+    assert!(
+        report.contains(&format!(": lost {dropped} lines: its reader is too slow")),
+        "{report}"
+    );
+    let mut text = Vec::new();
+    eventually("the reader gets the other lines", || {
+        read(&mut reader, &mut text);
+        whole_lines(&text) + dropped == LINES as u64
+    });
+    assert_eq!(text.len() % LINE.len(), 0);
+    eventually("the queue is empty", || writer.shared.queued.load(Ordering::Relaxed) == 0);
+    // There is room again.
+    send(&sink, 10);
+    eventually("the reader gets new lines", || {
+        read(&mut reader, &mut text);
+        whole_lines(&text) + dropped == LINES as u64 + 10
+    });
+    assert_eq!(writer.counters(), LogCounters { lines_dropped: dropped, write_errors: 0 });
+}
+
+#[test]
+fn shutdown_gives_up_on_a_stalled_reader() {
+    const LINES: usize = 5_000;
+    let dir = TempDir::new().unwrap();
+    let (path, mut reader) = fifo(&dir);
+    let (writer, reports) = start(&path);
+    let sink = writer.sink();
+    send(&sink, LINES);
+    drop(writer);
+    let mut text = Vec::new();
+    read(&mut reader, &mut text);
+    let dropped = sink.counters().lines_dropped;
+    assert!(dropped > 0);
+    assert_eq!(whole_lines(&text) + dropped, LINES as u64);
+    assert!(reports.recv().unwrap().contains(&format!("lost {dropped} lines")));
+    send(&sink, 10);
+    assert_eq!(sink.counters().lines_dropped, dropped + 10);
+}
+
+#[test]
+fn shutdown_writes_queued_lines() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("log");
+    let (writer, reports) = start(&path);
+    send(&writer, 10_000);
+    drop(writer);
+    assert_eq!(whole_lines(&fs::read(path).unwrap()), 10_000);
+    assert!(reports.recv().is_err());
+}
+
+#[test]
+fn write_errors_are_counted_and_reported_once_in_a_while() {
+    let (writer, reports) = start(Path::new("/dev/full"));
+    send(&writer, 10);
+    let report = reports.recv_timeout(PATIENCE).unwrap();
+    assert!(report.contains("'/dev/full': cannot write: No space left on device"), "{report}");
+    assert!(report.ends_with("lost 10 lines"), "{report}");
+    assert_eq!(writer.counters(), LogCounters { lines_dropped: 10, write_errors: 1 });
+    for round in 2..5 {
+        send(&writer, 10);
+        eventually("the write fails", || writer.counters().lines_dropped == round * 10);
+    }
+    // The rest is in the last report.
+    drop(writer);
+    let last: Vec<String> = reports.iter().collect();
+    assert_eq!(last.len(), 1, "{last:?}");
+    assert!(last[0].ends_with("lost 30 lines"), "{last:?}");
+}
+
+#[test]
+fn a_reader_that_is_gone_is_a_write_error() {
+    let dir = TempDir::new().unwrap();
+    let (path, reader) = fifo(&dir);
+    let (writer, reports) = start(&path);
+    drop(reader);
+    send(&writer, 10);
+    let report = reports.recv_timeout(PATIENCE).unwrap();
+    assert!(report.contains("cannot write: Broken pipe"), "{report}");
+    drop(writer);
+    // Nor does the start wait for a reader.
+    assert!(LogWriter::start(&path).is_err());
+}
+
+#[test]
+fn a_renamed_file_is_reopened_after_the_lines_before() {
+    let dir = TempDir::new().unwrap();
+    let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+    let count = |path| whole_lines(&fs::read(path).unwrap_or_default());
+    let (writer, reports) = start(&path);
+    fs::rename(&path, &old).unwrap();
+    send(&writer, 10);
+    writer.reopen();
+    send(&writer, 20);
+    eventually("the new file has the lines after", || count(&path) == 20);
+    assert_eq!(count(&old), 10);
+
+    // When it cannot be opened, the old file is kept.
+    fs::rename(&path, &old).unwrap();
+    fs::create_dir(&path).unwrap();
+    writer.reopen();
+    let report = reports.recv_timeout(PATIENCE).unwrap();
+    assert!(report.contains("cannot reopen: Is a directory"), "{report}");
+    send(&writer, 10);
+    eventually("the old file has the lines after", || count(&old) == 30);
+    assert_eq!(writer.counters(), LogCounters::default());
+}
