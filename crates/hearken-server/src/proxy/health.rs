@@ -1,20 +1,17 @@
-//! Asking servers whether they are well, in a thread of its own.
+//! Active health checks, in a thread of their own.
 //!
-//! Every server is asked by itself, so that one that is slow holds up no other: the thread waits for all of
-//! them at once, by poll(2). What it finds goes to [`Servers`].
+//! An [`EventQueue`] waits for all checks at once, so a slow server does not delay the checks of the
+//! others. The results go to [`Servers`].
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hearken::timer::Time;
+use hearken::mechanism::{self, Mechanism};
+use hearken::timer::{Time, Wheel};
+use hearken::{EventQueue, Waker};
 use hearken_http::head;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use super::config::{Active, ProxyProtocol, Upstreams};
 use super::servers::{Places, Servers};
@@ -23,62 +20,68 @@ mod probe;
 
 use probe::{Failure, Probe};
 
-/// Over what time the first checks are spread, at most.
+/// Maximum time over which the first checks are spread.
 const FIRST: Duration = Duration::from_secs(1);
+/// Pause after a failed wait, such as one without memory.
+const PAUSE: Duration = Duration::from_millis(100);
 
-/// The thread. Dropping it ends that, at once.
+/// Events carry the index of the server.
+type Queue = EventQueue<usize, Box<dyn Mechanism>>;
+
+/// The thread that checks servers. Dropping it ends the thread at once.
 #[derive(Debug)]
 pub struct Checker {
-    /// Its other end tells the thread to end.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<(JoinHandle<()>, Waker)>,
 }
 
 impl Checker {
-    /// Begins to ask, if `config` says so. It is to be dropped in the table of descriptors it was
-    /// started in.
+    /// Starts the checks if `config` enables them. The result must be dropped in the descriptor table
+    /// that it was created in.
     ///
     /// # Errors
-    /// No thread or no descriptor can be had.
+    /// The thread or its descriptors cannot be created.
     pub fn start(config: &Upstreams, servers: Arc<Servers>) -> io::Result<Checker> {
         let Some(active) = config.active.clone() else {
-            return Ok(Checker { stop: None, thread: None });
+            return Ok(Checker { thread: None });
         };
-        let (stop, stopped) = UnixStream::pair()?;
-        stopped.set_nonblocking(true)?;
-        let now = Time::now();
-        let count = u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
-        let apart = active.every.min(FIRST) / count;
-        let patients = (0..servers.len())
-            .map(|server| Patient {
-                question: question(&active, config.send_proxy_protocol, servers.authority(server)),
-                due: now + apart.saturating_mul(server as u32),
-                turn: 0,
-                is_down: false,
-                others: 0,
-                probe: None,
-            })
-            .collect();
-        let round = Round { active, servers, patients, stopped };
-        let thread = thread::Builder::new().name("checker".to_owned()).spawn(|| round.run())?;
-        Ok(Checker { stop: Some(stop), thread: Some(thread) })
+        let preface = config.send_proxy_protocol;
+        let (ready, started) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name("checker".to_owned()).spawn(move || {
+            let sent = |result| drop(ready.send(result));
+            match open_queue() {
+                Ok(queue) => {
+                    sent(Ok(queue.waker()));
+                    Checks::new(active, preface, servers).run(&queue);
+                }
+                Err(error) => sent(Err(error)),
+            }
+        })?;
+        let waker = started.recv().map_err(io::Error::other)??;
+        Ok(Checker { thread: Some((thread, waker)) })
     }
 }
 
 impl Drop for Checker {
     fn drop(&mut self) {
-        if let Some(mut stop) = self.stop.take() {
-            let _ = stop.write_all(&[1]).and_then(|()| stop.shutdown(Shutdown::Both));
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It has nothing to tell.
+        if let Some((thread, waker)) = self.thread.take() {
+            waker.wake();
+            let _ = thread.join();
         }
     }
 }
 
-/// What is sent to a server, all of it.
-fn question(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
-    // It speaks for itself, and for no client.
+/// Opens a queue over epoll, or over poll(2) if epoll is unavailable.
+fn open_queue() -> io::Result<Queue> {
+    let open = |name| {
+        let spec = mechanism::find(name).map_err(io::Error::other)?;
+        EventQueue::over(spec.open().map_err(io::Error::other)?)
+    };
+    open("epoll-level").or_else(|_| open("poll"))
+}
+
+/// Returns the request that checks a server.
+fn request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
+    // The connection is the proxy's own: the header names no client.
     let mut out = match preface {
         None => Vec::new(),
         Some(ProxyProtocol::V1) => b"PROXY UNKNOWN\r\n".to_vec(),
@@ -92,141 +95,126 @@ fn question(active: &Active, preface: Option<ProxyProtocol>, authority: &str) ->
     out
 }
 
-/// A server that is asked.
-struct Patient {
-    question: Vec<u8>,
-    /// When it is asked next.
+/// The checks of one server.
+struct Check {
+    request: Vec<u8>,
+    /// When the next check begins.
     due: Time,
-    /// Which of its addresses is next.
+    /// Index of the address to check next, modulo their number.
     turn: usize,
     is_down: bool,
-    /// How many outcomes in a row said the opposite.
-    others: u32,
+    /// Number of consecutive results that contradict `is_down`.
+    contrary: u32,
+    /// The check in progress.
     probe: Option<Probe>,
 }
 
-/// All that the thread does.
-struct Round {
+/// The state of the thread.
+struct Checks {
     active: Active,
     servers: Arc<Servers>,
-    patients: Vec<Patient>,
-    stopped: UnixStream,
+    /// One timer per server: when its next check begins, or when its check in progress times out.
+    timers: Wheel,
+    checks: Vec<Check>,
 }
 
-impl Round {
-    fn run(mut self) {
-        let mut ready = Vec::new();
+impl Checks {
+    fn new(active: Active, preface: Option<ProxyProtocol>, servers: Arc<Servers>) -> Checks {
+        let now = Time::now();
+        let apart =
+            active.every.min(FIRST) / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
+        let mut timers = Wheel::new(now);
+        let check = |server: usize| {
+            timers.arm(server as u32, now + apart.saturating_mul(server as u32));
+            Check {
+                request: request(&active, preface, servers.authority(server)),
+                due: now,
+                turn: 0,
+                is_down: false,
+                contrary: 0,
+                probe: None,
+            }
+        };
+        let checks = (0..servers.len()).map(check).collect();
+        Checks { active, servers, timers, checks }
+    }
+
+    /// Runs until the queue is woken.
+    fn run(mut self, queue: &Queue) {
         loop {
             let now = Time::now();
-            for server in 0..self.patients.len() {
-                if self.patients[server].probe.is_none() && self.patients[server].due <= now {
-                    self.begin(server, now);
+            while let Some(server) = self.timers.expired(now) {
+                let server = server as usize;
+                match &self.checks[server].probe {
+                    None => self.begin(queue, server, now),
+                    Some(probe) => {
+                        let failure = probe.timed_out(self.active.timeout);
+                        self.end(server, Err(failure));
+                    }
                 }
             }
-            if self.wait(now, &mut ready) {
-                return;
-            }
-            let now = Time::now();
-            for &server in &ready {
-                if let Some(probe) = &mut self.patients[server].probe
-                    && let Some(outcome) = probe.go_on(self.active.status)
-                {
-                    self.end(server, outcome);
-                }
-            }
-            for server in 0..self.patients.len() {
-                if let Some(probe) = &self.patients[server].probe
-                    && probe.deadline <= now
-                {
-                    let late = probe.late(self.active.timeout);
-                    self.end(server, Err(late));
-                }
+            let timeout = self.timers.next().map(|next| next.since(Time::now()));
+            match queue.next_events(64, timeout) {
+                Ok(events) if events.woken() => return,
+                Ok(events) => events.for_each(|event| self.resume(event.who)),
+                Err(_) => thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Waits until there is something to do, and tells whether that is to end. What is `ready` can
-    /// go on.
-    fn wait(&self, now: Time, ready: &mut Vec<usize>) -> bool {
-        ready.clear();
-        let mut until = None;
-        let mut asked = Vec::with_capacity(self.patients.len());
-        let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN)];
-        for (server, patient) in self.patients.iter().enumerate() {
-            let next = match &patient.probe {
-                None => patient.due,
-                Some(probe) => {
-                    let flags = if probe.is_sending() { PollFlags::OUT } else { PollFlags::IN };
-                    fds.push(PollFd::from_borrowed_fd(probe.as_fd(), flags));
-                    asked.push(server);
-                    probe.deadline
-                }
-            };
-            until = Some(until.map_or(next, |until: Time| until.min(next)));
-        }
-        let timeout = until.map(|until| until.since(now));
-        let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return false,
-            Err(_) => {
-                // Out of memory: not to be hurried.
-                thread::sleep(Duration::from_millis(100));
-                return self.is_stopped();
-            }
-        }
-        let mut events = fds.iter().map(|fd| !fd.revents().is_empty());
-        let stopped = events.next().unwrap_or(false);
-        ready.extend(asked.into_iter().zip(events).filter(|asked| asked.1).map(|asked| asked.0));
-        stopped
-    }
-
-    fn is_stopped(&self) -> bool {
-        let read = (&self.stopped).read(&mut [0]);
-        !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    fn begin(&mut self, server: usize, now: Time) {
-        let patient = &mut self.patients[server];
+    fn begin(&mut self, queue: &Queue, server: usize, now: Time) {
+        let check = &mut self.checks[server];
+        check.due = now + self.active.every.max(Duration::from_millis(1));
         let places = self.servers.places(server);
-        patient.due = now + self.active.every.max(Duration::from_millis(1));
         if matches!(&places, Places::Inet(addresses) if addresses.is_empty()) {
-            return; // It is down for that.
+            // It is down because its name has no address.
+            return self.timers.arm(server as u32, check.due);
         }
-        patient.turn = patient.turn.wrapping_add(1);
-        let deadline = now + self.active.timeout;
-        match Probe::begin(&places, patient.turn, &patient.question, deadline) {
-            Ok(probe) => patient.probe = Some(probe),
+        check.turn = check.turn.wrapping_add(1);
+        match Probe::begin(queue, server, &places, check.turn, &check.request) {
+            Ok(probe) => {
+                check.probe = Some(probe);
+                self.timers.arm(server as u32, now + self.active.timeout);
+            }
             Err(failure) => self.end(server, Err(failure)),
         }
     }
 
-    fn end(&mut self, server: usize, outcome: Result<(), Failure>) {
+    fn resume(&mut self, server: usize) {
+        if let Some(probe) = &mut self.checks[server].probe
+            && let Some(result) = probe.resume(self.active.status)
+        {
+            self.end(server, result);
+        }
+    }
+
+    fn end(&mut self, server: usize, result: Result<(), Failure>) {
         let now = Time::now();
-        let patient = &mut self.patients[server];
-        patient.probe = None;
-        // Up to a twentieth off: those that are asked at the same time do not stay so.
+        let check = &mut self.checks[server];
+        check.probe = None;
+        // Up to 5 % later: checks that coincide do not stay so.
         let twentieth = self.active.every / 20;
         let part = (now.as_nanos() as u32).wrapping_mul(0x9e37_79b9) >> 16;
-        patient.due = (patient.due + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
-        let outcome = match outcome {
-            // Nothing is known of the server.
+        check.due = (check.due + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
+        self.timers.arm(server as u32, check.due);
+        let result = match result {
+            // The result says nothing about the server.
             Err(Failure::Own(reason)) => return self.servers.note(server, reason),
             Err(Failure::Of(reason)) => Err(reason),
             Ok(()) => Ok(()),
         };
-        let is_well = outcome.is_ok();
-        self.servers.checked(server, outcome);
-        if is_well != patient.is_down {
-            patient.others = 0;
+        let is_healthy = result.is_ok();
+        self.servers.checked(server, result);
+        if is_healthy != check.is_down {
+            check.contrary = 0;
             return;
         }
-        patient.others += 1;
-        let enough = if is_well { self.active.rise } else { self.active.fall };
-        if patient.others >= enough.get() {
-            patient.others = 0;
-            patient.is_down = !is_well;
-            self.servers.set_down(server, !is_well);
+        check.contrary += 1;
+        let enough = if is_healthy { self.active.rise } else { self.active.fall };
+        if check.contrary >= enough.get() {
+            check.contrary = 0;
+            check.is_down = !is_healthy;
+            self.servers.set_down(server, !is_healthy);
         }
     }
 }

@@ -1,54 +1,55 @@
-//! One question to a server, and its answer.
+//! One health check: a request to a server, and its response.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use hearken::timer::Time;
+use hearken::{Interest, Registration};
 use hearken_http::{Limits, Method, ResponseParser};
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::Queue;
 use crate::proxy::servers::Places;
 
-/// How many bytes of an answer are read at most, interim ones included.
+/// Maximum number of response bytes read, including interim responses.
 const MOST: usize = 64 * 1024;
 
-/// Why a check told nothing good.
+/// Why a check did not succeed.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Failure {
-    /// The server failed it.
+    /// The server failed the check.
     Of(String),
-    /// It could not be made, which says nothing of the server.
+    /// The check could not be made, which says nothing about the server.
     Own(String),
 }
 
-/// A check that is under way.
+/// A check in progress.
 pub(super) struct Probe {
-    fd: OwnedFd,
-    pub(super) deadline: Time,
-    /// To whom, if the server has more than one address.
+    socket: Registration<OwnedFd>,
+    /// ` to ADDRESS`, if the server has more than one address.
     to: String,
     connected: bool,
-    /// What is still to be sent.
-    question: Vec<u8>,
+    request: Vec<u8>,
     sent: usize,
-    /// How many bytes of the answer have come, and those that are not done with.
+    /// Number of response bytes received.
     total: usize,
+    /// Response bytes that were not parsed.
     received: Vec<u8>,
     parser: ResponseParser,
 }
 
 impl Probe {
-    /// Begins to connect to one of `places`: that whose turn it is.
+    /// Starts to connect to one of `places`, by `turn`. Events carry `server`.
     pub(super) fn begin(
+        queue: &Queue,
+        server: usize,
         places: &Places,
         turn: usize,
-        question: &[u8],
-        deadline: Time,
+        request: &[u8],
     ) -> Result<Probe, Failure> {
         let own = |error: Errno| Failure::Own(format!("cannot be checked: socket: {error}"));
         let socket = |family| {
@@ -74,21 +75,24 @@ impl Probe {
             }
         };
         match connected {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(Probe {
-                fd,
-                deadline,
-                to,
-                connected: connected.is_ok(),
-                question: question.to_vec(),
-                sent: 0,
-                total: 0,
-                received: Vec::new(),
-                parser: ResponseParser::new(),
-            }),
+            Ok(()) | Err(Errno::INPROGRESS) => {
+                let declared = queue.declare_interest(fd, Interest::WRITE, server);
+                let (socket, _) = declared.map_err(|refused| unwatched(&refused.error))?;
+                Ok(Probe {
+                    socket,
+                    to,
+                    connected: connected.is_ok(),
+                    request: request.to_vec(),
+                    sent: 0,
+                    total: 0,
+                    received: Vec::new(),
+                    parser: ResponseParser::new(),
+                })
+            }
             Err(Errno::AGAIN) => {
                 Err(Failure::Of("connect: as many wait to be accepted as may".to_owned()))
             }
-            // No port is left, here.
+            // All local ports are in use.
             Err(error @ Errno::ADDRNOTAVAIL) => {
                 Err(Failure::Own(format!("cannot be checked: connect{to}: {error}")))
             }
@@ -96,13 +100,8 @@ impl Probe {
         }
     }
 
-    /// Whether it waits to send and not to receive.
-    pub(super) fn is_sending(&self) -> bool {
-        self.sent < self.question.len()
-    }
-
-    /// What is said if its time is over.
-    pub(super) fn late(&self, timeout: Duration) -> Failure {
+    /// Returns the failure of a check that takes too long.
+    pub(super) fn timed_out(&self, timeout: Duration) -> Failure {
         Failure::Of(if self.connected {
             format!("no answer within {timeout:?}")
         } else {
@@ -110,8 +109,8 @@ impl Probe {
         })
     }
 
-    /// Does what can be done now, and tells what came of it once that is known.
-    pub(super) fn go_on(&mut self, expected: Option<u16>) -> Option<Result<(), Failure>> {
+    /// Sends and receives as much as possible. Returns the result once it is known.
+    pub(super) fn resume(&mut self, expected: Option<u16>) -> Option<Result<(), Failure>> {
         match self.advance(expected) {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
@@ -121,14 +120,20 @@ impl Probe {
 
     fn advance(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
         if !self.connected {
-            match sockopt::socket_error(&self.fd) {
+            match sockopt::socket_error(&*self.socket) {
                 Ok(Ok(())) => self.connected = true,
                 Ok(Err(error)) | Err(error) => return Err(refused(&self.to, &error.into())),
             }
         }
-        while self.is_sending() {
-            match net::send(&self.fd, &self.question[self.sent..], SendFlags::NOSIGNAL) {
-                Ok(count) => self.sent += count,
+        while self.sent < self.request.len() {
+            match net::send(&*self.socket, &self.request[self.sent..], SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.sent += count;
+                    if self.sent == self.request.len() {
+                        let changed = self.socket.change_interest(Interest::READ);
+                        changed.map_err(|error| unwatched(&error))?;
+                    }
+                }
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(broken("send", error)),
@@ -136,7 +141,7 @@ impl Probe {
         }
         let mut bytes = [0; 4096];
         loop {
-            let count = match net::recv(&self.fd, &mut bytes[..], RecvFlags::empty()) {
+            let count = match net::recv(&*self.socket, &mut bytes[..], RecvFlags::empty()) {
                 Ok((count, _)) => count,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => continue,
@@ -157,7 +162,7 @@ impl Probe {
         }
     }
 
-    /// Whether the head of the final answer has come and says what it should.
+    /// Returns whether the head of the final response was received and has the expected status.
     fn is_answered(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
         loop {
             let parsed = self.parser.parse(&self.received, Method::Get, &Limits::default());
@@ -177,14 +182,12 @@ impl Probe {
     }
 }
 
-impl AsFd for Probe {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 fn connect_unix(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     net::connect(fd, &SocketAddrUnix::new(path)?)
+}
+
+fn unwatched(error: &io::Error) -> Failure {
+    Failure::Own(format!("cannot be checked: declaring interest: {error}"))
 }
 
 fn refused(to: &str, error: &io::Error) -> Failure {
