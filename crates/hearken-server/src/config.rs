@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hearken::io::readiness::{InterestPolicy, Order, Policy};
 
-use crate::runtime::limit_reached::LimitMet;
+use crate::runtime::limit_reached::LimitReached;
 use crate::static_files::SiteConfig;
 
 /// A server's settings.
@@ -54,9 +54,9 @@ pub struct Loops {
     /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to
     /// a full one waits, even if another has room.
     pub max_connections: Option<NonZeroUsize>,
-    /// Is told which limit a worker met, in its thread: seldom, and what is told is told again only
-    /// after a while. It uses no descriptor but the standard ones.
-    pub on_limit: fn(&LimitMet<'_>),
+    /// Called in a worker's thread when a limit keeps it from accepting connections, at most once a
+    /// minute per limit. It must use no descriptor but the standard ones.
+    pub on_limit: fn(&LimitReached<'_>),
 }
 
 /// How long a server waits. All on the monotonic clock.

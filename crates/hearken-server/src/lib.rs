@@ -12,7 +12,7 @@
 //! | `connection` | what a connection is doing |
 //! | `runtime::acceptor` | a worker's listening socket: who is let in, and when nobody is |
 //! | `runtime::limits` | what a worker may have of what the process has |
-//! | [`runtime::limit_reached`] | what keeps a worker from accepting |
+//! | [`runtime::limit_reached`] | reports why a worker cannot accept connections |
 //! | `runtime::access_log` | the access log |
 //! | [`static_files`] | a directory turned into answers, without sockets |
 
@@ -25,5 +25,5 @@ pub mod static_files;
 mod worker;
 
 pub use config::{Config, Loops, Timeouts};
-pub use runtime::limit_reached::LimitMet;
+pub use runtime::limit_reached::LimitReached;
 pub use runtime::server::{Server, StartError, start};

@@ -56,9 +56,9 @@ impl EventArgs {
             order: self.io,
             interest: self.interest,
             max_connections: self.max_connections,
-            on_limit: |met| {
+            on_limit: |limit| {
                 // Nobody may be there to be told.
-                let _ = writeln!(io::stderr(), "hearken: {met}");
+                let _ = writeln!(io::stderr(), "hearken: {limit}");
             },
         }
     }

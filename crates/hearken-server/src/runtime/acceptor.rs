@@ -8,7 +8,7 @@ use hearken::Token;
 use hearken::io::{Io, ListenOptions};
 
 use crate::config::Loops;
-use crate::runtime::limit_reached::Limits;
+use crate::runtime::limit_reached::LimitReporter;
 use crate::runtime::server::Seat;
 
 /// How long after it ran out of descriptors it tries again, if none was freed before.
@@ -24,7 +24,7 @@ pub(crate) struct Door {
     full: bool,
     shut: bool,
     closed: bool,
-    limits: Limits,
+    limits: LimitReporter,
 }
 
 impl Door {
@@ -41,7 +41,7 @@ impl Door {
         options.peers = peers;
         let listener = io.listen(&seat.listen.into(), &options)?;
         io.start(listener);
-        let (max, limits) = (seat.share.connections, Limits::new(loops.on_limit));
+        let (max, limits) = (seat.share.connections, LimitReporter::new(loops.on_limit));
         Ok(Door { listener, open: 0, max, full: false, shut: false, closed: false, limits })
     }
 
@@ -66,7 +66,7 @@ impl Door {
     pub(crate) fn entered(&mut self, io: &mut impl Io) {
         self.open += 1;
         if self.open >= self.max {
-            self.limits.met(io.now(), self.open, None);
+            self.limits.report(io.now(), self.open, None);
             self.full = true;
             io.stop(self.listener);
         }
@@ -84,7 +84,7 @@ impl Door {
 
     /// Nobody can be let in for now.
     pub(crate) fn failed(&mut self, io: &mut impl Io, error: &io::Error) {
-        self.limits.met(io.now(), self.open, Some(error));
+        self.limits.report(io.now(), self.open, Some(error));
         self.full = true;
         let retry = io.now() + RETRY;
         io.set_deadline(self.listener, Some(retry));

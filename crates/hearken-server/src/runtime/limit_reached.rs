@@ -1,4 +1,4 @@
-//! What keeps a worker from accepting, told to whoever runs the server.
+//! Reports why a worker cannot accept connections.
 
 use std::io;
 use std::time::Duration;
@@ -6,52 +6,62 @@ use std::{fmt, thread};
 
 use hearken::timer::Time;
 
-/// For how long it is not told again.
-const QUIET: Duration = Duration::from_secs(60);
+/// Minimum time between two reports of the same limit.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A worker cannot accept. It tries again when a connection ends, and after a while.
+/// A limit that keeps a worker from accepting connections.
+///
+/// The worker tries again when a connection closes, and after a pause.
 #[derive(Debug)]
-pub struct LimitMet<'a> {
-    /// How many connections it has.
+pub struct LimitReached<'a> {
+    /// Number of open connections of the worker.
     pub open: usize,
-    /// What accept(2) said; nothing, if it has as many as it may.
+    /// Error of accept(2). `None` if the worker reached its connection limit.
     pub error: Option<&'a io::Error>,
 }
 
-impl fmt::Display for LimitMet<'_> {
+impl fmt::Display for LimitReached<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let thread = thread::current();
-        let worker = thread.name().unwrap_or("a worker");
-        write!(f, "{worker} has {} connections and accepts no more for now: ", self.open)?;
-        match self.error {
-            None => f.write_str("it may have no more (--max-connections, ulimit -n, --workers)"),
-            Some(error) => match hearken::limit::met(error) {
-                Some(limit) => write!(f, "{error}: {limit}"),
-                None => write!(f, "{error}"),
-            },
+        let worker = thread.name().unwrap_or("worker");
+        let open = self.open;
+        let Some(error) = self.error else {
+            return write!(
+                f,
+                "{worker}: connection limit reached: {open} connections are open; raise \
+                 --max-connections or the limit of open files (ulimit -n), or add --workers"
+            );
+        };
+        write!(f, "{worker}: cannot accept connections, {open} connections are open: {error}")?;
+        match hearken::limit::met(error) {
+            Some(limit) => write!(f, ": {limit}"),
+            None => Ok(()),
         }
     }
 }
 
-/// Tells of each kind of limit, at first and after a while again.
+/// Reports each limit at once, and again after a while.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    tell: fn(&LimitMet<'_>),
-    /// The last one's number, 0 if it has none, and when it was told.
-    told: Option<(i32, Time)>,
+pub(crate) struct LimitReporter {
+    report: fn(&LimitReached<'_>),
+    /// Error number of the last report, 0 for the connection limit, and its time.
+    last: Option<(i32, Time)>,
 }
 
-impl Limits {
-    pub(crate) fn new(tell: fn(&LimitMet<'_>)) -> Limits {
-        Limits { tell, told: None }
+impl LimitReporter {
+    /// Creates a reporter that calls `report`.
+    pub(crate) fn new(report: fn(&LimitReached<'_>)) -> LimitReporter {
+        LimitReporter { report, last: None }
     }
 
+    /// Reports the connection limit, or `error` of accept(2), unless the last report is recent.
     #[cold]
-    pub(crate) fn met(&mut self, now: Time, open: usize, error: Option<&io::Error>) {
+    pub(crate) fn report(&mut self, now: Time, open: usize, error: Option<&io::Error>) {
         let kind = error.and_then(io::Error::raw_os_error).unwrap_or(0);
-        if self.told.is_none_or(|(last, at)| last != kind || now.since(at) >= QUIET) {
-            self.told = Some((kind, now));
-            (self.tell)(&LimitMet { open, error });
+        let is_new = |(last, at): (i32, Time)| last != kind || now.since(at) >= REPORT_INTERVAL;
+        if self.last.is_none_or(is_new) {
+            self.last = Some((kind, now));
+            (self.report)(&LimitReached { open, error });
         }
     }
 }

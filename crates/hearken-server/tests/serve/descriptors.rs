@@ -303,9 +303,9 @@ fn a_failure_ends_all() {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// What keeps it from accepting is told, once.
+/// A limit that keeps a worker from accepting is reported once.
 #[test]
-fn a_limit_is_told() {
+fn reports_a_limit_once() {
     static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let site = Site::new();
     let mut config = hearken_server::Config::default();
@@ -326,12 +326,12 @@ fn a_limit_is_told() {
     assert!(told[0].contains("2 connections") && told[0].contains("--max-connections"), "{told:?}");
 }
 
-/// An error of accept(2) is told with the limit that it means.
+/// An error of accept(2) is reported with the limit that causes it.
 #[test]
-fn errors_name_their_limit() {
+fn accept_errors_name_the_limit() {
     let met = |errno: i32| {
         let error = std::io::Error::from_raw_os_error(errno);
-        hearken_server::LimitMet { open: 7, error: Some(&error) }.to_string()
+        hearken_server::LimitReached { open: 7, error: Some(&error) }.to_string()
     };
     assert!(met(rustix::io::Errno::MFILE.raw_os_error()).contains("RLIMIT_NOFILE"));
     assert!(met(rustix::io::Errno::NFILE.raw_os_error()).contains("fs.file-max"));
