@@ -387,9 +387,9 @@ impl Writer {
         let path = self.path.display();
         let message = match self.error.take() {
             Some(error) => {
-                format!("access log '{path}': cannot write: {error}; lost {lines} lines")
+                format!("access log '{path}': cannot write: {error}; lines lost: {lines}")
             }
-            None => format!("access log '{path}': lost {lines} lines: its reader is too slow"),
+            None => format!("access log '{path}': its reader is too slow; lines lost: {lines}"),
         };
         (self.report)(&message);
         self.reported = counters;

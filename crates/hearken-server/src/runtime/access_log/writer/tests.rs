@@ -66,10 +66,7 @@ fn a_full_queue_drops_lines_and_counts_them() {
     assert!(writer.shared.queued.load(Ordering::Relaxed) <= QUEUE_BYTES);
     // The writer reports although it waits for the reader.
     let report = reports.recv_timeout(PATIENCE).unwrap();
-    assert!(
-        report.contains(&format!(": lost {dropped} lines: its reader is too slow")),
-        "{report}"
-    );
+    assert!(report.contains(&format!("its reader is too slow; lines lost: {dropped}")), "{report}");
     let mut text = Vec::new();
     eventually("the reader gets the other lines", || {
         read(&mut reader, &mut text);
@@ -100,7 +97,7 @@ fn shutdown_gives_up_on_a_stalled_reader() {
     let dropped = sink.counters().lines_dropped;
     assert!(dropped > 0);
     assert_eq!(whole_lines(&text) + dropped, LINES as u64);
-    assert!(reports.recv().unwrap().contains(&format!("lost {dropped} lines")));
+    assert!(reports.recv().unwrap().contains(&format!("lines lost: {dropped}")));
     send(&sink, 10);
     assert_eq!(sink.counters().lines_dropped, dropped + 10);
 }
@@ -122,7 +119,7 @@ fn write_errors_are_counted_and_reported_once_in_a_while() {
     send(&writer, 10);
     let report = reports.recv_timeout(PATIENCE).unwrap();
     assert!(report.contains("'/dev/full': cannot write: No space left on device"), "{report}");
-    assert!(report.ends_with("lost 10 lines"), "{report}");
+    assert!(report.ends_with("lines lost: 10"), "{report}");
     assert_eq!(writer.counters(), LogCounters { lines_dropped: 10, write_errors: 1 });
     for round in 2..5 {
         send(&writer, 10);
@@ -132,7 +129,7 @@ fn write_errors_are_counted_and_reported_once_in_a_while() {
     drop(writer);
     let last: Vec<String> = reports.iter().collect();
     assert_eq!(last.len(), 1, "{last:?}");
-    assert!(last[0].ends_with("lost 30 lines"), "{last:?}");
+    assert!(last[0].ends_with("lines lost: 30"), "{last:?}");
 }
 
 #[test]
