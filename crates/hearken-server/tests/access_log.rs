@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hearken_server::proxy::config::{Address, Server, To, Upstreams};
 use hearken_server::static_files::SiteConfig;
-use hearken_server::{Config, Loops, StartError, start};
+use hearken_server::{Config, Loops, StartError, proxy, start};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -128,6 +129,32 @@ fn a_stalled_reader_delays_no_request_and_no_shutdown() {
     server.stopper().stop();
     server.wait().unwrap();
     drop(reader);
+}
+
+#[test]
+fn metrics_count_lost_lines() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = Address::Inet(upstream.local_addr().unwrap());
+    let mut config = proxy::Config::new(To::Upstreams(Upstreams::new(vec![Server::new(to)])));
+    config.loops.listen = "127.0.0.1:0".parse().unwrap();
+    config.access_log = Some("/dev/full".into());
+    let server = proxy::start(&config).unwrap();
+    let mut client = TcpStream::connect(server.addr()).unwrap();
+    client.write_all(b"malformed\r\n\r\n").unwrap();
+    client.read_to_end(&mut Vec::new()).unwrap();
+    let began = Instant::now();
+    loop {
+        let mut page = String::new();
+        server.metrics().unwrap().render(&[], &mut page);
+        let has = |sample| page.lines().any(|line| line == sample);
+        if has("hearken_access_log_dropped_lines_total 1")
+            && has("hearken_access_log_write_errors_total 1")
+        {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{page}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
