@@ -1,19 +1,18 @@
 //! The command line: what it takes, and what `--help`, the man pages and the completions say of it.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) mod client;
 pub(crate) mod events;
 pub(crate) mod load;
 pub(crate) mod proxy;
 
 use crate::load::command::LoadCommand;
 use crate::proxy::ProxyCommand;
-use crate::time::{duration, patience};
+use client::ClientArgs;
 use events::EventArgs;
 
 /// Event delivery for network servers: serve, proxy, load, compare
@@ -65,42 +64,27 @@ Examples:
       By io_uring's completions: the kernel accepts, receives and sends.
   hearken serve public --events rt-signal:dequeue=one:recover=select --rt-queue 64
       By real-time signals, taken one at a time, with a queue that overflows soon.
+  hearken serve public --access-log log.json --log-format json --admin 127.0.0.1:9090
+      With an access log in JSON, and metrics at http://127.0.0.1:9090/metrics.
 
-Prints \"listening on http://ADDR:PORT (MECHANISM, N workers, M connections)\" when it is ready. SIGTERM or SIGINT:
-accepts no more, finishes what is in flight within --grace, and exits with 0; a second one ends it at
-once. SIGHUP opens the access log anew, once it was moved away.")]
+Prints \"listening on http://ADDR:PORT (MECHANISM, N workers, M connections)\" when it is ready, and with
+--admin also \"metrics on http://ADDR:PORT/metrics\". On SIGTERM or SIGINT it stops accepting connections,
+completes requests in progress within --grace, and exits with 0; a second signal ends it immediately. SIGHUP
+reopens the access log. SIGUSR1 prints statistics of waits for events. Write DURATION as 500ms, 5s, 2m or 1h,
+and BYTES as a number or as 16k, 8M.")]
 pub(crate) struct ServeArgs {
-    /// The directory that is served; nothing outside it is, symbolic links included
+    /// Directory to serve; nothing outside it is served, even through symbolic links
     pub(crate) dir: PathBuf,
-    /// Where to listen; port 0 takes any that is free
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
-    #[command(flatten)]
-    pub(crate) how: EventArgs,
-    /// For a request's whole head, however it trickles (then 408)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
-    pub(crate) head_timeout: Duration,
-    /// For a request's whole body (then 408)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
-    pub(crate) body_timeout: Duration,
-    /// For the next request on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
-    pub(crate) idle_timeout: Duration,
-    /// Bytes per second below which a client that is being sent to is cut off; 0: who takes nothing is
-    #[arg(long, value_name = "RATE", default_value = "256")]
-    pub(crate) min_rate: u64,
-    /// For requests in flight to end after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) grace: Duration,
-    /// Append a line for each answer to FILE, in the combined format (- for stdout)
-    #[arg(long, value_name = "FILE")]
-    pub(crate) access_log: Option<PathBuf>,
     /// Memory for small files, in MiB, for each worker
     #[arg(long, value_name = "MIB", default_value = "64")]
     pub(crate) cache_mib: u16,
-    /// Serve files whose names begin with a dot, too
+    /// Serve files whose names begin with a dot
     #[arg(long)]
     pub(crate) dotfiles: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    #[command(flatten, next_help_heading = "Events and experiments")]
+    pub(crate) how: EventArgs,
     /// End when the process that started this one does
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,

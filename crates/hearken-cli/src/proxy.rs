@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
-use hearken_server::proxy;
 
 use crate::args::proxy::ProxyArgs;
 use crate::{Failure, serve, signals};
@@ -56,32 +55,17 @@ pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
     let prefix = settings.prefix();
     let args = settings.args;
     if args.check {
-        let summary = config::summary(&config::config(args));
+        let summary = config::summary(&args);
         return say(&format!("{prefix}the configuration is right: {summary}\n"));
     }
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
     signals::limit_queue(args.how.rt_queue)?;
-    serve::take_memory_as_it_is_used();
-    let config = config::config(args);
-    // Held for as long as it proxies, so that a worker finds them loaded.
-    let _programs = serve::load_programs(&config.loops.events)?;
-    let proxy = proxy::start(&config).map_err(Failure::usage)?;
-    for warning in proxy.warnings() {
-        eprintln!("hearken: {warning}");
-    }
-    let mut line = format!(
-        "proxying on http://{} {} ({})\n",
-        proxy.addr(),
-        config::whereto(&config.to),
-        serve::means(&proxy),
-    );
-    if let Some(admin) = proxy.admin_addr() {
-        line += &format!("metrics on http://{admin}/metrics\n");
-    }
-    serve::until_stopped(proxy, &config.loops.events, &line, config.meter_waits)?;
-    Ok(ExitCode::SUCCESS)
+    let destination = config::destination(&args);
+    serve::serve(&config::config(args), |server| {
+        format!("proxying on http://{} {destination} ({})\n", server.addr(), serve::means(server))
+    })
 }
 
 fn say(text: &str) -> Result<ExitCode, Failure> {

@@ -66,6 +66,63 @@ fn every_mechanism_serves_and_stops() {
     }
 }
 
+/// The names of a command's options.
+fn options(command: &str) -> Vec<String> {
+    let help = run(&[command, "-h"]);
+    let lines = text(&help.stdout).lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+    lines.filter_map(|line| line.split([' ', '[']).next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn serve_has_the_options_of_proxy_for_its_clients() {
+    let proxy = options("proxy");
+    let (shared, own): (Vec<_>, Vec<_>) =
+        options("serve").into_iter().partition(|option| proxy.contains(option));
+    for option in ["upload-timeout", "send-timeout", "min-rate", "log-format", "admin"] {
+        assert!(shared.iter().any(|it| it == option), "{option}: {shared:?}");
+    }
+    assert_eq!(own, ["cache-mib", "dotfiles"]);
+}
+
+#[test]
+fn serve_has_metrics_a_log_in_json_and_statistics_of_waits() {
+    let dir = site();
+    let log = dir.path().join("log");
+    let args = ["serve", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0", "--access-log"];
+    let more = ["--log-format", "json", "--admin", "127.0.0.1:0", "--meter-waits"];
+    let mut command = hearken(&args);
+    command.arg(&log).args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut server = Running { child, out };
+    let get = |url: &str, path: &str| {
+        let mut client = TcpStream::connect(url.split('/').nth(2).unwrap()).unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let urls = [server.line(), server.line()].map(|line| {
+        let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+        url.unwrap_or_else(|| panic!("{line:?}")).to_owned()
+    });
+    assert!(get(&urls[0], "/1b").ends_with("\r\n\r\nx"));
+    assert!(get(&urls[1], "/metrics").contains("\nhearken_connections_accepted_total{"));
+    server.signal(Signal::USR1);
+    let mut waits = || said.next().unwrap().unwrap();
+    let line = waits();
+    assert!(line.starts_with("hearken: ") && line.contains(" waits ("), "{line}");
+    server.signal(Signal::TERM);
+    let line = waits();
+    assert!(line.contains("processor time of waits "), "{line}");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let line: Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
+    assert_eq!((&line["status"], &line["target"]), (&200.into(), &"/1b".into()), "{line}");
+}
+
 #[test]
 fn what_cannot_be_served_is_refused() {
     let dir = site();
@@ -111,6 +168,7 @@ fn no_time_is_no_timeout() {
     for args in [
         &["serve", ".", "--head-timeout", "0"][..],
         &["serve", ".", "--idle-timeout", "0ms"],
+        &["serve", ".", "--upload-timeout", "0"],
         &["load", "http://127.0.0.1:1/", "--duration", "0"],
         &["load", "http://127.0.0.1:1/", "--timeout", "0s"],
     ] {

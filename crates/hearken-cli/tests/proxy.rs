@@ -167,11 +167,11 @@ fn files_that_are_wrong() {
         ),
         (
             "[fields]\nvia = \"\\u0000\"",
-            "2:7: \"via\" has a NUL in it; write for example via = \"hearken\"",
+            "2:7: \"via\" has a NUL in it; write for example via = \"edge-1\"",
         ),
         (
             "[health]\npassive = 3",
-            "2:11: \"passive\": \"3\" is not FAILURES/TIME; write as 3/10s, or off",
+            "2:11: \"passive\": \"3\" is not FAILURES/DURATION; write as 3/10s, or off",
         ),
         (
             "[health]\npath = 'x'",
@@ -356,6 +356,8 @@ fn options_that_are_wrong() {
         ("listen", "8080"),
         ("listen", "localhost:80"),
         ("proxy-protocol", "v1"),
+        ("proxy-protocol", "10.0.0.0/33"),
+        ("proxy-protocol", "10.0.0.0/8,a"),
         ("half-close", "no"),
         ("policy", "fastest"),
         ("policy", "hash:field=a b"),
@@ -389,6 +391,7 @@ fn options_that_are_wrong() {
         ("max-body", "1q"),
         ("head-timeout", "0"),
         ("body-timeout", "0"),
+        ("upload-timeout", "0"),
         ("idle-timeout", "0"),
         ("send-timeout", "0"),
         ("queue-timeout", "0"),
@@ -499,9 +502,10 @@ fn help_and_guide_have_the_same_options() {
     assert!(count > 50, "{help}");
     for heading in [
         "Where requests go",
+        "Client connections",
         "Balancing and health",
         "Limits",
-        "Time-outs",
+        "Timeouts",
         "Fields",
         "Logs and metrics",
         "Events and experiments",
@@ -563,6 +567,23 @@ fn it_starts_as_the_file_says_and_stops() {
     // Beside the file that names it.
     let log = fs::read_to_string(dir.path().join("log")).unwrap();
     assert!(log.contains("\"GET /1b HTTP/1.1\" 200 "), "{log}");
+}
+
+#[test]
+fn proxies_with_default_names_can_be_chained() {
+    let dir = site();
+    let (_server, mut url) = serve(dir.path(), &[]);
+    let mut proxies = Vec::new();
+    for _ in 0..2 {
+        let mut proxy = Running::start(&["proxy", "--listen", "127.0.0.1:0", "--to", &url]);
+        let line = proxy.line();
+        url = line.split(' ').find(|word| word.starts_with("http://")).expect(&line).to_owned();
+        proxies.push(proxy);
+    }
+    let answer = get(url.strip_prefix("http://").unwrap());
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let names: Vec<_> = answer.split("1.1 hearken-").skip(1).map(|name| &name[..8]).collect();
+    assert!(names.len() == 2 && names[0] != names[1], "{answer}");
 }
 
 #[test]

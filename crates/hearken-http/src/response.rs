@@ -1,6 +1,8 @@
 //! Reading responses.
 
-use crate::class::same_name;
+use std::time::Duration;
+
+use crate::class::{same_name, trim};
 use crate::error::{Malformed, Reject};
 use crate::fields::{FieldValues, Fields};
 use crate::framing::{Body, Framing, Options, ResponseBody, is_canonical_length};
@@ -38,9 +40,31 @@ pub struct Response<'b> {
     pub(crate) nominates: bool,
     /// Whether there is a Date field.
     pub(crate) is_dated: bool,
+    /// Whether there is a Keep-Alive field.
+    pub(crate) has_keep_alive: bool,
 }
 
 impl<'b> Response<'b> {
+    /// Returns how long the server keeps the connection open without a request, if it announces
+    /// that: the `timeout` parameter of Keep-Alive (RFC 2068 section 19.7.1), in seconds.
+    #[inline]
+    pub fn keep_alive_timeout(&self) -> Option<Duration> {
+        if self.has_keep_alive { self.announced_timeout() } else { None }
+    }
+
+    #[cold]
+    fn announced_timeout(&self) -> Option<Duration> {
+        self.field_values("Keep-Alive")
+            .flat_map(|value| value.split(|&byte| byte == b','))
+            .find_map(|parameter| {
+                let (name, value) =
+                    parameter.split_at_checked(parameter.iter().position(|&byte| byte == b'=')?)?;
+                let value = std::str::from_utf8(trim(value.get(1..)?)).ok()?;
+                let is_timeout = trim(name).eq_ignore_ascii_case(b"timeout");
+                is_timeout.then(|| value.parse().ok().map(Duration::from_secs)).flatten()
+            })
+    }
+
     /// Every field in the order they came.
     pub fn fields(&self) -> Fields<'b> {
         Fields::new(self.bytes.get(self.fields_at as usize..).unwrap_or_default())
@@ -142,6 +166,7 @@ fn parse_head<'b>(
         hop_span: HopSpan::default(),
         nominates: false,
         is_dated: false,
+        has_keep_alive: false,
     };
     let mut left = limits.fields;
     let mut rest = first;
@@ -162,7 +187,7 @@ fn parse_head<'b>(
             gathered.take(&field, rest.len());
         }
     };
-    let Gathered { options, framing, hop_span, nominates, is_dated } = gathered;
+    let Gathered { options, framing, hop_span, nominates, is_dated, has_keep_alive } = gathered;
     if options.are_too_many() {
         return Err(Reject::bad("too many Connection options"));
     }
@@ -194,6 +219,7 @@ fn parse_head<'b>(
         fields_at: (bytes.len() - first.len()) as u32,
         nominates,
         is_dated,
+        has_keep_alive,
     }))
 }
 
@@ -204,6 +230,7 @@ struct Gathered<'b> {
     hop_span: HopSpan,
     nominates: bool,
     is_dated: bool,
+    has_keep_alive: bool,
 }
 
 impl<'b> Gathered<'b> {
@@ -221,6 +248,7 @@ impl<'b> Gathered<'b> {
                 return self.hop_span.add_dropped(field.line.len(), after);
             }
             10 if same_name(name, b"keep-alive") => {
+                self.has_keep_alive = true;
                 return self.hop_span.add_dropped(field.line.len(), after);
             }
             14 if same_name(name, b"content-length") => {

@@ -1,119 +1,103 @@
-//! What can be set, and its defaults.
+//! The settings of a server, and their defaults.
 
-use std::net::{Ipv4Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use hearken::io::readiness::{InterestPolicy, Order, Policy};
-
-use crate::runtime::limit_reached::LimitReached;
+use crate::front::{HalfClose, Timeouts};
+use crate::proxy;
+use crate::runtime::access_log::LogFormat;
+use crate::runtime::event_loops::Loops;
+use crate::runtime::network::Network;
 use crate::static_files::SiteConfig;
 
 /// A server's settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is served.
-    pub site: SiteConfig,
-    /// How it listens, and its event loops.
+    /// Handlers, by the paths that they answer. At least one.
+    pub routes: Vec<Route>,
+    /// How the server listens, and its event loops.
     pub loops: Loops,
-    /// How long it waits for what.
+    /// Timeouts of the client side.
     pub timeouts: Timeouts,
-    /// The rate, in bytes per second, below which a client that is being sent to is cut off: if 0,
-    /// one that takes nothing for [`Timeouts::send`].
+    /// Minimum rate in bytes per second at which a client takes a response, and sends a body. If 0,
+    /// a client that takes nothing for [`Timeouts::send`], or sends nothing for
+    /// [`Timeouts::body`], is too slow.
     pub min_rate: u64,
-    /// How large a request's head may be.
+    /// Maximum size of a request's head.
     pub limits: hearken_http::Limits,
-    /// Where a line is written for each answer, in the combined format; `-` for standard output.
+    /// How to treat a client that half-closes the connection.
+    pub half_close: HalfClose,
+    /// Networks whose connections begin with a PROXY protocol header, version 1 or 2, which tells
+    /// the client's address. A connection from there that does not is closed; on connections from
+    /// elsewhere a header is a malformed request.
+    pub proxy_protocol: Vec<Network>,
+    /// The access log, with a line for each request; `-` for standard output.
     pub access_log: Option<PathBuf>,
-    /// How many bytes of a request's body are read (and discarded) before it is refused with 413.
-    pub body_limit: u64,
+    /// The format of the access log.
+    pub log_format: LogFormat,
+    /// Address at which metrics are served and upstream servers are controlled, if any.
+    pub admin: Option<SocketAddr>,
 }
 
-/// How a server listens, and its event loops.
+/// The handler of the requests whose path begins with a prefix.
 #[derive(Clone, Debug)]
-pub struct Loops {
-    /// Where it listens; port 0 takes any that is free.
-    pub listen: SocketAddr,
-    /// How events are had, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or `auto`.
-    pub events: String,
-    /// How many event loops there are, each a thread with its own listening socket
-    /// (`SO_REUSEPORT`) and its own table of descriptors: each holds as many connections as one
-    /// alone. `kernel-queue` and the like have one table for all.
-    pub workers: NonZeroUsize,
-    /// How many connections a readiness of the listening socket accepts; all if `None`.
-    pub accept_limit: Option<NonZeroU32>,
-    /// For how long, at most, the kernel keeps a connection back until its first bytes have come
-    /// ([`ListenOptions::defer`](hearken::io::ListenOptions::defer)); not at all for zero.
-    pub defer_accept: Duration,
-    /// Whether calls are tried before they are waited for.
-    pub order: Order,
-    /// When interest is changed.
-    pub interest: InterestPolicy,
-    /// How many connections may be open at a time, over all workers; as many as the tables of
-    /// descriptors hold if `None`. Each worker has its share: a connection that the kernel deals to
-    /// a full one waits, even if another has room.
-    pub max_connections: Option<NonZeroUsize>,
-    /// Called in a worker's thread when a limit keeps it from accepting connections, at most once a
-    /// minute per limit. It must use no descriptor but the standard ones.
-    pub on_limit: fn(&LimitReached<'_>),
+pub struct Route {
+    /// Prefix of the path, from its first slash; whole segments if it ends with a slash. The
+    /// longest that matches counts. Requests without a path, such as CONNECT, go to `/`.
+    pub prefix: String,
+    /// The handler.
+    pub handler: Handler,
 }
 
-/// How long a server waits. All on the monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    /// For a whole head, however it trickles, from its first byte or from the accept (408).
-    pub head: Duration,
-    /// For a whole request body (408).
-    pub body: Duration,
-    /// For the next request on a connection that has had one.
-    pub idle: Duration,
-    /// Over what time the rate of sending is measured.
-    pub send: Duration,
-    /// For requests in flight to end once the server is stopped.
-    pub grace: Duration,
+/// Settings of a handler.
+#[derive(Clone, Debug)]
+pub enum Handler {
+    /// Serves the files of a directory.
+    StaticFiles(SiteConfig),
+    /// Passes requests on to other servers.
+    Proxy(Box<proxy::Config>),
 }
 
-impl Default for Config {
-    fn default() -> Config {
+impl Config {
+    /// Creates settings with this handler for all requests, and defaults otherwise.
+    pub fn new(handler: Handler) -> Config {
         Config {
-            site: SiteConfig::default(),
+            routes: vec![Route { prefix: "/".to_owned(), handler }],
             loops: Loops::default(),
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),
+            half_close: HalfClose::Waits,
+            proxy_protocol: Vec::new(),
             access_log: None,
-            body_limit: 1024 * 1024,
+            log_format: LogFormat::Combined,
+            admin: None,
         }
     }
-}
 
-impl Default for Loops {
-    fn default() -> Loops {
-        let policy = Policy::default();
-        Loops {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
-            events: hearken::mechanism::AUTO.to_owned(),
-            workers: NonZeroUsize::MIN,
-            accept_limit: policy.accept_limit,
-            defer_accept: Duration::ZERO,
-            order: policy.order,
-            interest: policy.interest,
-            max_connections: None,
-            on_limit: |_| (),
-        }
+    /// Creates settings to serve the files of a directory.
+    pub fn static_files(site: SiteConfig) -> Config {
+        Config::new(Handler::StaticFiles(site))
     }
-}
 
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            head: Duration::from_secs(10),
-            body: Duration::from_secs(30),
-            idle: Duration::from_secs(60),
-            // A window that was full opens in large steps, which may be far apart.
-            send: Duration::from_secs(30),
-            grace: Duration::from_secs(10),
-        }
+    /// Creates settings to pass requests on.
+    pub fn proxy(proxy: proxy::Config) -> Config {
+        Config::new(Handler::Proxy(Box::new(proxy)))
+    }
+
+    /// Returns the settings of the first static handler.
+    pub fn site(&mut self) -> Option<&mut SiteConfig> {
+        self.routes.iter_mut().find_map(|route| match &mut route.handler {
+            Handler::StaticFiles(site) => Some(site),
+            Handler::Proxy(_) => None,
+        })
+    }
+
+    /// Returns the settings of the first proxy.
+    pub fn first_proxy(&mut self) -> Option<&mut proxy::Config> {
+        self.routes.iter_mut().find_map(|route| match &mut route.handler {
+            Handler::Proxy(proxy) => Some(&mut **proxy),
+            Handler::StaticFiles(_) => None,
+        })
     }
 }

@@ -1,29 +1,35 @@
-//! Hearken's static site server.
+//! Hearken's HTTP server: static files and a proxy on one runtime.
 //!
-//! [`start`] gives a running [`Server`]: one event loop for each worker thread, each with its own
-//! listening socket, table of descriptors, mechanism, cache and connections; they share nothing but
-//! a flag to stop.
+//! [`start`] returns a running [`Server`]: one event loop per worker thread, each with its own
+//! listening socket, table of descriptors, mechanism and connections.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
-//! | [`config`] | what can be set, and its defaults |
-//! | [`runtime::server`] | starting, stopping, and the worker threads |
-//! | `worker` | one event loop: accepting, deadlines, limits |
-//! | `connection` | what a connection is doing |
-//! | `runtime::acceptor` | a worker's listening socket: who is let in, and when nobody is |
-//! | `runtime::limits` | what a worker may have of what the process has |
-//! | [`runtime::limit_reached`] | reports why a worker cannot accept connections |
-//! | `runtime::access_log` | the access log |
-//! | [`static_files`] | a directory turned into answers, without sockets |
+//! | [`config`] | settings and their defaults |
+//! | [`runtime`] | threads, listeners, limits, logs, metrics; knows no handler |
+//! | `front` | the client side of connections; performs no I/O |
+//! | [`static_files`] | handler: the files of a directory |
+//! | [`proxy`] | handler: other servers |
+//! | [`admin`] | handler: metrics and upstream control, at an address of its own |
+//! | `routes` | selects the handler of a request |
+//! | `event_loop` | the driver of the front over [`hearken::io::Io`] |
+//! | `start` | puts all of these together |
+//!
+//! Modules use only those above them, and no handler uses another.
 
 pub mod admin;
 pub mod config;
-mod connection;
+mod event_loop;
+mod front;
 pub mod proxy;
+mod routes;
 pub mod runtime;
+mod start;
 pub mod static_files;
-mod worker;
 
-pub use config::{Config, Loops, Timeouts};
+pub use config::Config;
+pub use front::{HalfClose, Timeouts};
+pub use runtime::event_loops::Loops;
 pub use runtime::limit_reached::LimitReached;
-pub use runtime::server::{Server, StartError, start};
+pub use runtime::server::{Server, StartError};
+pub use start::start;

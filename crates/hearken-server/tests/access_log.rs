@@ -16,11 +16,11 @@ use tempfile::TempDir;
 
 fn config(dir: &TempDir, log: &str) -> Config {
     fs::write(dir.path().join("1b"), "x").unwrap();
+    let site = SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() };
     Config {
-        site: SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() },
         loops: Loops { listen: "127.0.0.1:0".parse().unwrap(), ..Loops::default() },
         access_log: Some(dir.path().join(log)),
-        ..Config::default()
+        ..Config::static_files(site)
     }
 }
 
@@ -135,17 +135,18 @@ fn a_stalled_reader_delays_no_request_and_no_shutdown() {
 fn metrics_count_lost_lines() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = Address::Inet(upstream.local_addr().unwrap());
-    let mut config = proxy::Config::new(To::Upstreams(Upstreams::new(vec![Server::new(to)])));
+    let to = To::Upstreams(Upstreams::new(vec![Server::new(to)]));
+    let mut config = Config::proxy(proxy::Config::new(to));
     config.loops.listen = "127.0.0.1:0".parse().unwrap();
     config.access_log = Some("/dev/full".into());
-    let server = proxy::start(&config).unwrap();
+    let server = start(&config).unwrap();
     let mut client = TcpStream::connect(server.addr()).unwrap();
     client.write_all(b"malformed\r\n\r\n").unwrap();
     client.read_to_end(&mut Vec::new()).unwrap();
     let began = Instant::now();
     loop {
         let mut page = String::new();
-        server.metrics().unwrap().render(&[], &mut page);
+        server.metrics().render(&[], &mut page);
         let has = |sample| page.lines().any(|line| line == sample);
         if has("hearken_access_log_dropped_lines_total 1")
             && has("hearken_access_log_write_errors_total 1")

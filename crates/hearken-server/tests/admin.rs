@@ -1,4 +1,4 @@
-//! The admin address, as its clients and those of other sites find it.
+//! The admin address: its responses, its rules against other sites, and slow or idle clients.
 
 use std::io::ErrorKind::WouldBlock;
 use std::io::{Read, Write};
@@ -7,59 +7,77 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hearken_server::admin::{self, Admin, NoSuch, What};
-use hearken_server::proxy::servers::Order;
+use hearken_server::admin::{self, AdminServer};
+use hearken_server::runtime::administration::{NoSuchUpstream, Order, Sources, Upstreams};
 use hearken_server::runtime::metrics::{Metrics, UpstreamFigures};
 use serde_json::{Value, json};
 
-type Orders = Arc<Mutex<Vec<(String, Order)>>>;
+/// The names of the upstream servers.
+const NAMES: [&str; 2] = ["127.0.0.1:9000", "/run/é.sock"];
+
+/// Two upstream servers, and the orders given to them.
+#[derive(Default)]
+struct Recorder {
+    orders: Mutex<Vec<(String, Order)>>,
+}
+
+impl Upstreams for Recorder {
+    fn figures(&self) -> Vec<UpstreamFigures> {
+        let last_failure = Some("connect: \"refused\"\n".to_owned());
+        let figures = |name: &str, last_failure| UpstreamFigures {
+            name: name.to_owned(),
+            state: "up",
+            weight: 3,
+            requests: 7,
+            last_failure,
+            ..UpstreamFigures::default()
+        };
+        vec![figures(NAMES[0], None), figures(NAMES[1], last_failure)]
+    }
+
+    fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
+        if !NAMES.contains(&name) {
+            return Err(NoSuchUpstream);
+        }
+        self.orders.lock().unwrap().push((name.to_owned(), order));
+        Ok(())
+    }
+}
 
 struct Started {
-    admin: Admin,
-    orders: Orders,
+    admin: AdminServer,
+    upstreams: Arc<Recorder>,
     stopping: Arc<AtomicBool>,
 }
 
 fn start() -> Started {
-    let orders = Orders::default();
-    let stopping = Arc::<AtomicBool>::default();
-    let (metrics, given) = (Metrics::new(1), Arc::clone(&orders));
-    let what = What {
-        metrics: Box::new(move |out| metrics.render(&[], out)),
-        upstreams: Box::new(|| {
-            let named = |name: &str| UpstreamFigures {
-                name: name.to_owned(),
-                state: "up",
-                weight: 3,
-                requests: 7,
-                ..UpstreamFigures::default()
-            };
-            let last_failure = Some("connect: \"refused\"\n".to_owned());
-            vec![named("127.0.0.1:9000"), UpstreamFigures { last_failure, ..named("/run/é.sock") }]
-        }),
-        order: Box::new(move |name, order| {
-            if !["127.0.0.1:9000", "/run/é.sock"].contains(&name) {
-                return Err(NoSuch);
-            }
-            given.lock().unwrap().push((name.to_owned(), order));
-            Ok(())
-        }),
-        stopping: Arc::clone(&stopping),
-    };
-    let admin = admin::start("127.0.0.1:0".parse().unwrap(), what).unwrap();
-    Started { admin, orders, stopping }
+    let metrics = Metrics::new(1);
+    start_with(move |out| metrics.render(&[], out))
 }
 
-fn connect(admin: &Admin) -> TcpStream {
+fn start_with(metrics: impl Fn(&mut String) + Send + Sync + 'static) -> Started {
+    let upstreams = Arc::<Recorder>::default();
+    let stopping = Arc::<AtomicBool>::default();
+    let sources = Sources {
+        metrics: Box::new(metrics),
+        upstreams: vec![upstreams.clone()],
+        stopping: Arc::clone(&stopping),
+    };
+    let admin = admin::start("127.0.0.1:0".parse().unwrap(), sources).unwrap();
+    Started { admin, upstreams, stopping }
+}
+
+fn connect(admin: &AdminServer) -> TcpStream {
     let stream = TcpStream::connect(admin.addr()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream
 }
 
-/// The head and the content that are answered to these bytes.
-fn ask(admin: &Admin, request: &str) -> (String, String) {
+/// Sends a request on a connection of its own. Returns the head and the content of the response.
+fn ask(admin: &AdminServer, request: &str) -> (String, String) {
     let mut stream = connect(admin);
     stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, content) = answer.split_once("\r\n\r\n").expect(&answer);
@@ -69,7 +87,7 @@ fn ask(admin: &Admin, request: &str) -> (String, String) {
     (head.to_owned(), content.to_owned())
 }
 
-fn request(admin: &Admin, line: &str, fields: &str) -> (String, String) {
+fn request(admin: &AdminServer, line: &str, fields: &str) -> (String, String) {
     ask(admin, &format!("{line} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", admin.addr()))
 }
 
@@ -78,7 +96,7 @@ fn status(answer: &(String, String)) -> u16 {
 }
 
 #[test]
-fn tells_what_there_is() {
+fn responds_at_each_endpoint() {
     let it = start();
     let (head, page) = request(&it.admin, "GET /metrics", "");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -104,7 +122,7 @@ fn tells_what_there_is() {
 }
 
 #[test]
-fn gives_orders() {
+fn passes_orders_to_upstreams() {
     let it = start();
     for (line, want) in [
         ("POST /upstreams/127.0.0.1:9000/drain", 200),
@@ -141,11 +159,14 @@ fn gives_orders() {
         ("127.0.0.1:9000", Order::Ready),
         ("/run/é.sock", Order::Off),
     ];
-    assert_eq!(*it.orders.lock().unwrap(), want.map(|(name, order)| (name.to_owned(), order)));
+    assert_eq!(
+        *it.upstreams.orders.lock().unwrap(),
+        want.map(|(name, order)| (name.to_owned(), order))
+    );
 }
 
 #[test]
-fn pages_of_other_sites_give_no_orders() {
+fn refuses_requests_caused_by_other_sites() {
     let it = start();
     let port = it.admin.addr().port();
     let drain = |host: &str, fields: &str| {
@@ -171,7 +192,7 @@ fn pages_of_other_sites_give_no_orders() {
         assert_eq!(drain(host, ""), 403, "{host}");
         assert_eq!(drain(host, &format!("Origin: http://{host}\r\n")), 403, "{host}");
     }
-    assert_eq!(it.orders.lock().unwrap().len(), 0);
+    assert_eq!(it.upstreams.orders.lock().unwrap().len(), 0);
 
     let own = format!("Origin: http://{here}\r\nSec-Fetch-Site: same-origin\r\n");
     assert_eq!(drain(&here, &own), 200);
@@ -181,7 +202,7 @@ fn pages_of_other_sites_give_no_orders() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn refuses_malformed_requests() {
     let it = start();
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(5_000));
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(100));
@@ -194,7 +215,7 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
-fn nobody_is_kept_waiting_by_those_who_say_nothing() {
+fn silent_clients_do_not_lock_out_others() {
     let it = start();
     let silent: Vec<_> = (0..200)
         .map(|number| {
@@ -218,7 +239,7 @@ fn nobody_is_kept_waiting_by_those_who_say_nothing() {
 }
 
 #[test]
-fn it_ends_when_it_is_dropped_whoever_is_connected() {
+fn dropping_it_closes_all_connections() {
     let it = start();
     let mut silent = connect(&it.admin);
     assert_eq!(request(&it.admin, "GET /healthz", "").1, "ok\n");
@@ -228,4 +249,93 @@ fn it_ends_when_it_is_dropped_whoever_is_connected() {
     let read = silent.read(&mut [0]);
     assert!(!matches!(&read, Ok(1)) && !matches!(&read, Err(error) if error.kind() == WouldBlock));
     assert!(TcpStream::connect(addr).is_err());
+}
+
+/// Reads one response and leaves the connection open. Returns its content.
+fn read_response(stream: &mut TcpStream) -> Vec<u8> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    let length = head.split_once("\r\nContent-Length: ").unwrap().1;
+    let length = length.split_once("\r\n").unwrap().0.parse().unwrap();
+    let mut content = vec![0; length];
+    stream.read_exact(&mut content).unwrap();
+    content
+}
+
+fn send_get(stream: &mut TcpStream, path: &str) {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+}
+
+/// Returns the content at a path, requested on a connection that is kept open.
+fn get(stream: &mut TcpStream, path: &str) -> Vec<u8> {
+    send_get(stream, path);
+    read_response(stream)
+}
+
+/// Returns whether the server has closed a connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != WouldBlock,
+    }
+}
+
+#[test]
+fn connections_are_kept_open() {
+    let it = start();
+    let mut stream = connect(&it.admin);
+    assert_eq!(get(&mut stream, "/healthz"), b"ok\n");
+    assert!(get(&mut stream, "/upstreams").starts_with(b"{\"upstreams\":"));
+    // Requests in one segment, one of them with content that is empty.
+    let both = "POST /upstreams/127.0.0.1:9000/off HTTP/1.1\r\nHost: localhost\r\n\
+        Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: [::1]\r\n\r\n";
+    stream.write_all(both.as_bytes()).unwrap();
+    assert_eq!(read_response(&mut stream), b"off\n");
+    assert_eq!(read_response(&mut stream), b"ok\n");
+
+    stream.write_all(b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();
+    assert_eq!(read_response(&mut stream), b"ok\n");
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(read_response(&mut stream), b"ok\n");
+    assert!(is_closed(&mut stream));
+}
+
+#[test]
+fn the_connection_idle_longest_makes_room_for_another() {
+    let it = start();
+    let mut kept: Vec<_> = (0..64).map(|_| connect(&it.admin)).collect();
+    for stream in &mut kept {
+        assert_eq!(get(stream, "/healthz"), b"ok\n");
+    }
+    assert_eq!(get(&mut kept[0], "/healthz"), b"ok\n");
+    let mut another = connect(&it.admin);
+    assert_eq!(get(&mut another, "/healthz"), b"ok\n");
+    assert!(is_closed(&mut kept[1]));
+    for index in [0, 2, 63] {
+        assert_eq!(get(&mut kept[index], "/healthz"), b"ok\n");
+    }
+}
+
+#[test]
+fn slow_readers_do_not_delay_others() {
+    // More than the buffers of a connection hold.
+    let page = "x".repeat(32 << 20);
+    let expected = page.clone();
+    let it = start_with(move |out| out.push_str(&page));
+    let mut slow = connect(&it.admin);
+    send_get(&mut slow, "/metrics");
+    send_get(&mut slow, "/healthz");
+    // The response has begun.
+    assert_eq!(slow.peek(&mut [0]).unwrap(), 1);
+    let mut other = connect(&it.admin);
+    assert_eq!(get(&mut other, "/healthz"), b"ok\n");
+    assert!(read_response(&mut slow) == expected.as_bytes());
+    assert_eq!(read_response(&mut slow), b"ok\n");
+    assert_eq!(get(&mut slow, "/healthz"), b"ok\n");
 }

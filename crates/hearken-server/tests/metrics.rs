@@ -143,9 +143,9 @@ fn what_is_counted_is_told() {
     two.error(Error::Truncated);
     one.bytes_sent_client.add(5);
     two.bytes_sent_client.add(6);
-    one.took(Duration::from_millis(2));
-    two.took(Duration::from_secs(100));
-    one.responded(Duration::from_micros(128));
+    one.took(2_000_000);
+    two.took(100_000_000_000);
+    one.responded(128_000);
     let counters = hearken::mechanism::Counters { waits: 8, calls: 9, ..Default::default() };
     one.events(&counters);
     two.waited(Duration::from_nanos(1_500_000_001));

@@ -1,13 +1,12 @@
 //! How a server has its events: the arguments that `serve` and `proxy` share.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use hearken::io::UnknownName;
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken_server::Loops;
@@ -29,7 +28,7 @@ pub(crate) struct EventArgs {
     #[arg(long, value_name = "N", default_value = "64")]
     pub(crate) accept_limit: AcceptLimit,
     /// How long the kernel keeps back a connection that says nothing yet, in whole seconds
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) defer_accept: Duration,
     /// Whether a call is tried before it is waited for
     #[arg(long, value_name = "ORDER", default_value_t = Order::default(),
@@ -39,16 +38,26 @@ pub(crate) struct EventArgs {
     #[arg(long, value_name = "POLICY", default_value_t = InterestPolicy::default(),
         value_parser = named::<InterestPolicy>(InterestPolicy::ALL.iter().map(|policy| policy.name())))]
     pub(crate) interest: InterestPolicy,
-    /// Connections open at a time [default: what the limit of open files allows]
+    /// Maximum number of open connections [default: as many as the limit of open files allows]
     #[arg(long, value_name = "N")]
     pub(crate) max_connections: Option<NonZeroUsize>,
+    /// Measure the CPU time of waits for events, and print it at exit
+    #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, hide_possible_values = true,
+        default_value = "no", default_missing_value = "yes", hide_default_value = true)]
+    pub(crate) meter_waits: Switch,
+}
+
+/// On or off, so that the command line can also turn off what a file turned on.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    Yes,
+    No,
 }
 
 impl EventArgs {
-    /// The same for a server that listens there.
-    pub(crate) fn loops(self, listen: SocketAddr) -> Loops {
+    /// Returns the settings of event loops.
+    pub(crate) fn loops(self) -> Loops {
         Loops {
-            listen,
             events: self.events,
             workers: self.workers,
             accept_limit: self.accept_limit.0,
@@ -56,10 +65,12 @@ impl EventArgs {
             order: self.io,
             interest: self.interest,
             max_connections: self.max_connections,
+            meter_waits: self.meter_waits == Switch::Yes,
             on_limit: |limit| {
                 // Nobody may be there to be told.
                 let _ = writeln!(io::stderr(), "hearken: {limit}");
             },
+            ..Loops::default()
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The arguments of `hearken proxy`. Each has a key in its file, too: see `proxy/keys.rs`.
 
-use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use hearken_server::proxy::config::{Balance, Passive, ProxyProtocol, Rule, Server};
 
-use super::events::EventArgs;
+use super::client::ClientArgs;
+use super::events::{EventArgs, Switch};
 use crate::proxy::perhaps::{Perhaps, perhaps};
 use crate::proxy::{rule, to, values};
 use crate::size::size;
@@ -33,8 +33,10 @@ Examples:
       As a paper's proxy did: a connection to the server for each request.
 
 Prints \"proxying on http://ADDR:PORT to N servers (MECHANISM, N workers, M connections)\" when it is ready.
-SIGTERM or SIGINT: accepts no more, finishes what is in flight within --grace, and exits with 0; a second
-one ends it at once. SIGHUP: opens the access log anew. SIGUSR1: tells what waits have come to. TIME is as 500ms, 5s, 2m; SIZE in bytes or as 16k, 8M. docs/proxy.md tells of the file.")]
+On SIGTERM or SIGINT it stops accepting connections, completes requests in progress within --grace, and
+exits with 0; a second signal ends it immediately. SIGHUP reopens the access log. SIGUSR1 prints statistics of
+waits for events. Write DURATION as 500ms, 5s, 2m or 1h, and BYTES as a number or as 16k, 8M. docs/proxy.md
+describes the file.")]
 pub(crate) struct ProxyArgs {
     /// Read settings from FILE, which is TOML (- for stdin)
     #[arg(long, value_name = "FILE")]
@@ -50,13 +52,13 @@ pub(crate) struct ProxyArgs {
     #[command(flatten)]
     pub(crate) balance: BalanceArgs,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) client: ClientArgs,
     #[command(flatten)]
-    pub(crate) times: TimeArgs,
+    pub(crate) body: BodyArgs,
+    #[command(flatten)]
+    pub(crate) times: UpstreamTimeArgs,
     #[command(flatten)]
     pub(crate) fields: FieldArgs,
-    #[command(flatten)]
-    pub(crate) logs: LogArgs,
     #[command(flatten, next_help_heading = "Events and experiments")]
     pub(crate) how: EventArgs,
     #[command(flatten)]
@@ -86,16 +88,6 @@ pub(crate) struct WhereArgs {
     /// With --forward, a port that tunnels may go to; may be given several times [default: 443]
     #[arg(long, value_name = "PORT")]
     pub(crate) connect_port: Vec<NonZeroU16>,
-    /// Where to listen; port 0 takes any that is free
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080")]
-    pub(crate) listen: SocketAddr,
-    /// Connections begin with a PROXY protocol header, which tells the client's address
-    #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, hide_possible_values = true,
-        default_value = "no", default_missing_value = "yes", hide_default_value = true)]
-    pub(crate) proxy_protocol: Switch,
-    /// What a client means that ends its side while its request is in flight
-    #[arg(long, value_name = "WHAT", default_value = "waits")]
-    pub(crate) half_close: HalfCloseArg,
 }
 
 #[derive(Args)]
@@ -119,15 +111,15 @@ pub(crate) struct BalanceArgs {
     #[arg(long, value_name = "N", default_value = "2")]
     pub(crate) tries: NonZeroU32,
     /// Over what time a server that comes back gets up to its full share
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) slow_start: Duration,
     /// How often names are looked up again; 0 for never
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) resolve_every: Duration,
     /// Begin each connection to a server with a PROXY protocol header: v1, v2 or none
     #[arg(long, value_name = "VERSION", default_value = "none", value_parser = perhaps(values::proxy_protocol))]
     pub(crate) send_proxy_protocol: Perhaps<ProxyProtocol>,
-    /// Leave a server out after so many failures in a row, for so long: FAILURES/TIME, or off
+    /// Leave a server out after so many failures in a row, for so long: FAILURES/DURATION, or off
     #[arg(long, value_name = "RULE", default_value = "3/10s", value_parser = values::passive)]
     pub(crate) passive: Perhaps<Passive>,
     /// Ask each server for PATH whether it is well, or "none"
@@ -137,10 +129,10 @@ pub(crate) struct BalanceArgs {
     #[arg(long, value_name = "HOST", default_value = "none", value_parser = perhaps(values::host))]
     pub(crate) check_host: Perhaps<String>,
     /// How often it is asked
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience)]
     pub(crate) check_every: Duration,
     /// For the whole answer to that
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = patience)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = patience)]
     pub(crate) check_timeout: Duration,
     /// A server that is up is down after so many failures in a row
     #[arg(long, value_name = "N", default_value = "3")]
@@ -155,74 +147,47 @@ pub(crate) struct BalanceArgs {
 
 #[derive(Args)]
 #[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArgs {
-    /// Bytes per second below which a client that is being sent to is cut off; 0: who takes nothing is
-    #[arg(long, value_name = "RATE", default_value = "256", value_parser = size)]
-    pub(crate) min_rate: u64,
-    /// The head of a request or of a response, 1k to 1M (431, 502)
-    #[arg(long, value_name = "SIZE", default_value = "16k", value_parser = values::head)]
-    pub(crate) max_head: usize,
-    /// Fields in a head, 1 to 1000 (431, 502)
-    #[arg(long, value_name = "N", default_value = "100", value_parser = values::fields)]
-    pub(crate) max_fields: usize,
-    /// A request's target, 64 to 1M (414)
-    #[arg(long, value_name = "SIZE", default_value = "8k", value_parser = values::target)]
-    pub(crate) max_target: usize,
-    /// A request's body (413), or "none" for no limit
-    #[arg(long, value_name = "SIZE", default_value = "none", value_parser = perhaps(size))]
+pub(crate) struct BodyArgs {
+    /// Maximum size of a request body (413), or "none"
+    #[arg(long, value_name = "BYTES", default_value = "none", value_parser = perhaps(size))]
     pub(crate) max_body: Perhaps<u64>,
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "Time-outs")]
-pub(crate) struct TimeArgs {
-    /// For a request's whole head, however it trickles (then 408)
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
-    pub(crate) head_timeout: Duration,
-    /// For the next bytes of a request's body (then 408)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
-    pub(crate) body_timeout: Duration,
-    /// For the next request on a connection
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
-    pub(crate) idle_timeout: Duration,
-    /// Over what time the rate of sending to a client is measured
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
-    pub(crate) send_timeout: Duration,
-    /// For a server to have room, in the queue (then 503)
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience)]
+#[command(next_help_heading = "Timeouts")]
+pub(crate) struct UpstreamTimeArgs {
+    /// Timeout in the queue for an upstream server (503)
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience)]
     pub(crate) queue_timeout: Duration,
-    /// For a connection to a server, its name's look-up included (then 504)
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience)]
+    /// Timeout for connecting to an upstream server, including the name lookup (504)
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience)]
     pub(crate) connect_timeout: Duration,
-    /// For a server to take some of a request (then 504)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    /// Timeout for an upstream server to receive the next bytes of a request (504)
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = patience)]
     pub(crate) server_send_timeout: Duration,
-    /// From the end of a request to the end of the response's head (then 504)
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    /// Timeout for a response head, from the end of the request (504)
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = patience)]
     pub(crate) response_timeout: Duration,
-    /// For the next bytes of a response's body (then the client is cut off)
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    /// Timeout for the next bytes of a response body; the client's connection is closed
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = patience)]
     pub(crate) response_body_timeout: Duration,
-    /// For a request as a whole (then 504, or cut off); 0 for any time
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
+    /// Timeout for a request as a whole (504, or the connection is closed); 0 for none
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     pub(crate) whole_timeout: Duration,
-    /// For the next bytes in a tunnel, either way
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
+    /// Timeout for the next bytes in a tunnel, in either direction
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = patience)]
     pub(crate) tunnel_timeout: Duration,
-    /// How long a connection to a server is kept that nobody uses
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    /// Timeout of idle connections to upstream servers
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = patience)]
     pub(crate) keep_timeout: Duration,
-    /// For requests in flight to end after SIGTERM
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) grace: Duration,
 }
 
 #[derive(Args)]
 #[command(next_help_heading = "Fields")]
 pub(crate) struct FieldArgs {
-    /// The name in Via, or "none" for no such field
-    #[arg(long, value_name = "NAME", default_value = "hearken", value_parser = perhaps(values::via))]
-    pub(crate) via: Perhaps<String>,
+    /// Name of this proxy in Via, or "none" for no such field [default: hearken- and 8 random hex digits]
+    #[arg(long, value_name = "NAME", value_parser = perhaps(values::via))]
+    pub(crate) via: Option<Perhaps<String>>,
     /// What becomes of X-Forwarded-For, -Proto and -Host
     #[arg(long, value_name = "HOW", default_value = "replace")]
     pub(crate) x_forwarded: GivenArg,
@@ -235,45 +200,12 @@ pub(crate) struct FieldArgs {
 }
 
 #[derive(Args)]
-#[command(next_help_heading = "Logs and metrics")]
-pub(crate) struct LogArgs {
-    /// Append a line for each request to FILE (- for stdout), or "none"
-    #[arg(long, value_name = "FILE", default_value = "none", value_parser = perhaps(values::file))]
-    pub(crate) access_log: Perhaps<PathBuf>,
-    /// How that line is written
-    #[arg(long, value_name = "FORMAT", default_value = "combined")]
-    pub(crate) log_format: LogFormatArg,
-    /// Where metrics are told and servers can be drained, over HTTP, or "none"; who can connect there may
-    #[arg(long, value_name = "ADDR:PORT", default_value = "none", value_parser = perhaps(values::address))]
-    pub(crate) admin: Perhaps<SocketAddr>,
-}
-
-#[derive(Args)]
 #[command(next_help_heading = "Events and experiments")]
 pub(crate) struct ExperimentArgs {
     /// Copy long bodies and tunnels through this process instead of having the kernel move them
     #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, hide_possible_values = true,
         default_value = "no", default_missing_value = "yes", hide_default_value = true)]
     pub(crate) no_splice: Switch,
-    /// Measure what waits for events cost, and tell it at the end
-    #[arg(long, value_name = "yes|no", num_args = 0..=1, require_equals = true, hide_possible_values = true,
-        default_value = "no", default_missing_value = "yes", hide_default_value = true)]
-    pub(crate) meter_waits: Switch,
-}
-
-/// On or off, so that the command line can also turn off what a file turned on.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    Yes,
-    No,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum HalfCloseArg {
-    /// It waits for the answer
-    Waits,
-    /// It has gone, and its request is given up
-    Left,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -294,12 +226,4 @@ pub(crate) enum HostArg {
     Keep,
     /// The server's own address
     Server,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum LogFormatArg {
-    /// As log analysers read it
-    Combined,
-    /// A JSON object, with the server and the times
-    Json,
 }

@@ -1,48 +1,34 @@
 //! The settings as the server takes them, and in one line.
 
 use hearken_http::forward::Given;
-use hearken_server::proxy::Config;
+use hearken_server::config::Handler;
 use hearken_server::proxy::config::{
-    Active, Balance, Fields, Forward, HalfClose, HashKey, LogFormat, Timeouts, To, Upstreams,
+    Active, Balance, Fields, Forward, HashKey, Timeouts, To, Upstreams,
 };
+use hearken_server::{Config, proxy};
 
-use crate::args::proxy::{
-    GivenArg, HalfCloseArg, HostArg, LogFormatArg, ProxyArgs, Switch, TimeArgs,
-};
+use crate::args::events::Switch;
+use crate::args::proxy::{FieldArgs, GivenArg, HostArg, ProxyArgs, UpstreamTimeArgs};
 
 pub(crate) fn config(args: ProxyArgs) -> Config {
-    let defaults = Config::new(to(&args));
-    let (how, limits, fields) = (args.how, args.limits, args.fields);
-    Config {
-        loops: how.loops(args.place.listen),
+    let handler = proxy::Config {
         timeouts: timeouts(&args.times),
-        min_rate: limits.min_rate,
-        limits: hearken_http::Limits {
-            head_bytes: limits.max_head,
-            fields: limits.max_fields,
-            target_bytes: limits.max_target,
-        },
-        body_limit: limits.max_body.0,
-        fields: Fields {
-            via: fields.via.0.unwrap_or_default(),
-            x_forwarded: fields.x_forwarded.into(),
-            forwarded: fields.forwarded.into(),
-            keep_host: matches!(fields.host, HostArg::Keep),
-        },
-        accept_proxy_protocol: args.place.proxy_protocol == Switch::Yes,
-        half_close: match args.place.half_close {
-            HalfCloseArg::Waits => HalfClose::Waits,
-            HalfCloseArg::Left => HalfClose::Left,
-        },
+        limits: args.client.limits.http(),
+        body_limit: args.body.max_body.0,
         splice: args.experiments.no_splice == Switch::No,
-        access_log: args.logs.access_log.0,
-        log_format: match args.logs.log_format {
-            LogFormatArg::Combined => LogFormat::Combined,
-            LogFormatArg::Json => LogFormat::Json,
-        },
-        admin: args.logs.admin.0,
-        meter_waits: args.experiments.meter_waits == Switch::Yes,
-        ..defaults
+        ..proxy::Config::new(to(&args))
+    };
+    let handler = proxy::Config { fields: fields(args.fields), ..handler };
+    args.client.config(args.how, Handler::Proxy(Box::new(handler)))
+}
+
+fn fields(args: FieldArgs) -> Fields {
+    let defaults = Fields::default();
+    Fields {
+        via: args.via.map_or(defaults.via, |via| via.0.unwrap_or_default()),
+        x_forwarded: args.x_forwarded.into(),
+        forwarded: args.forwarded.into(),
+        keep_host: matches!(args.host, HostArg::Keep),
     }
 }
 
@@ -79,21 +65,16 @@ fn to(args: &ProxyArgs) -> To {
     })
 }
 
-fn timeouts(args: &TimeArgs) -> Timeouts {
+fn timeouts(args: &UpstreamTimeArgs) -> Timeouts {
     Timeouts {
-        head: args.head_timeout,
-        body: args.body_timeout,
-        idle: args.idle_timeout,
-        send: args.send_timeout,
         queue: args.queue_timeout,
         connect: args.connect_timeout,
-        server_send: args.server_send_timeout,
+        send: args.server_send_timeout,
         response: args.response_timeout,
         response_body: args.response_body_timeout,
         whole: args.whole_timeout,
         tunnel: args.tunnel_timeout,
         keep: args.keep_timeout,
-        grace: args.grace,
     }
 }
 
@@ -108,25 +89,23 @@ impl From<GivenArg> for Given {
     }
 }
 
-/// What it does, for a line.
-pub(crate) fn summary(config: &Config) -> String {
-    let what = match &config.to {
-        To::Anywhere(_) => "forward proxy".to_owned(),
-        To::Upstreams(upstreams) => {
-            format!("reverse proxy {}, {}", whereto(&config.to), policy(&upstreams.policy))
+/// Returns a line that says what the proxy does.
+pub(crate) fn summary(args: &ProxyArgs) -> String {
+    let what = match args.place.forward {
+        true => "forward proxy".to_owned(),
+        false => {
+            format!("reverse proxy {}, {}", destination(args), policy(&args.balance.policy))
         }
     };
-    format!("{what}, listening on {}", config.loops.listen)
+    format!("{what}, listening on {}", args.client.connections.listen)
 }
 
-/// `to 2 servers`, or `to wherever it is asked`.
-pub(crate) fn whereto(to: &To) -> String {
-    match to {
-        To::Anywhere(_) => "to wherever is asked for".to_owned(),
-        To::Upstreams(upstreams) => match upstreams.servers.len() {
-            1 => "to 1 server".to_owned(),
-            count => format!("to {count} servers"),
-        },
+/// Returns `to 2 servers`, or `to wherever is asked for`.
+pub(crate) fn destination(args: &ProxyArgs) -> String {
+    match (args.place.forward, args.place.to.len()) {
+        (true, _) => "to wherever is asked for".to_owned(),
+        (false, 1) => "to 1 server".to_owned(),
+        (false, count) => format!("to {count} servers"),
     }
 }
 

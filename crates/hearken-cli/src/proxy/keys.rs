@@ -64,7 +64,7 @@ use Kind::{Both, Checked, Forward, Reverse};
 
 pub(crate) const KEYS: &[Key] = &[
     key(Both, "", "listen", "listen"),
-    key(Both, "", "proxy-protocol", "proxy-protocol"),
+    key(Both, "", "proxy-protocol", "proxy-protocol").like("[\"10.0.0.0/8\"]"),
     key(Both, "", "half-close", "half-close"),
     key(Both, "", "events", "events"),
     key(Both, "", "rt-queue", "rt-queue").like("1024"),
@@ -102,6 +102,7 @@ pub(crate) const KEYS: &[Key] = &[
     key(Forward, "forward", "keep", "keep"),
     key(Both, "timeouts", "head", "head-timeout"),
     key(Both, "timeouts", "body", "body-timeout"),
+    key(Both, "timeouts", "upload", "upload-timeout"),
     key(Both, "timeouts", "idle", "idle-timeout"),
     key(Both, "timeouts", "send", "send-timeout"),
     key(Both, "timeouts", "queue", "queue-timeout"),
@@ -119,7 +120,7 @@ pub(crate) const KEYS: &[Key] = &[
     key(Both, "limits", "fields", "max-fields"),
     key(Both, "limits", "target", "max-target"),
     key(Both, "limits", "body", "max-body"),
-    key(Both, "fields", "via", "via"),
+    key(Both, "fields", "via", "via").like("\"edge-1\""),
     key(Both, "fields", "x-forwarded", "x-forwarded"),
     key(Both, "fields", "forwarded", "forwarded"),
     key(Both, "fields", "host", "host"),

@@ -7,7 +7,8 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command};
 
-use crate::args::proxy::{ProxyArgs, Switch};
+use crate::args::events::Switch;
+use crate::args::proxy::ProxyArgs;
 
 /// `hearken proxy` alone.
 pub(crate) fn command() -> Command {

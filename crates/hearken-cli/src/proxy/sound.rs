@@ -71,6 +71,7 @@ fn kinds<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
 
 fn servers<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
     let place = &settings.args.place;
+    let listen = settings.args.client.connections.listen;
     let mut seen = HashMap::new();
     for (nth, server) in place.to.iter().enumerate() {
         if let Some(first) = seen.insert(&server.address, nth) {
@@ -83,8 +84,8 @@ fn servers<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
             let is_flag = given.is_some_and(|given| given.at.is_none());
             wrong.push((given, if is_flag { what } else { in_file }));
         }
-        if matches!(server.address, Address::Inet(address) if covers(place.listen, address)) {
-            let what = format!("this proxy itself listens on {}; write another port", place.listen);
+        if matches!(server.address, Address::Inet(address) if covers(listen, address)) {
+            let what = format!("this proxy itself listens on {listen}; write another port");
             wrong.push((settings.given("to", nth), what));
         }
     }
@@ -101,7 +102,7 @@ fn covers(listen: SocketAddr, address: SocketAddr) -> bool {
 
 fn limits<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
     let args = &settings.args;
-    let (target, head) = (args.limits.max_target, args.limits.max_head);
+    let (target, head) = (args.client.limits.max_target, args.client.limits.max_head);
     if let Some(given) = settings.given("max-target", 0).filter(|_| target > head) {
         let what =
             format!("a target of {target} bytes is in no head of {head}; write no more than that");
@@ -116,8 +117,8 @@ fn limits<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
         );
         wrong.push((Some(given), what));
     }
-    let listen = args.place.listen;
-    if let Some(admin) = args.logs.admin.0
+    let listen = args.client.connections.listen;
+    if let Some(admin) = args.client.logs.admin.0
         && admin.port() != 0
         && (covers(listen, admin) || covers(admin, listen))
     {
@@ -139,7 +140,7 @@ fn here<'a>(settings: &'a Settings, wrong: &mut Vec<Wrong<'a>>) {
     if let Some(refused) = refused {
         wrong.push((settings.given("events", 0), refused));
     }
-    if let Some(what) = args.logs.access_log.0.as_ref().and_then(no_file) {
+    if let Some(what) = args.client.logs.access_log.0.as_ref().and_then(no_file) {
         wrong.push((settings.given("access-log", 0), what));
     }
 }

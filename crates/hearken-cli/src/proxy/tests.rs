@@ -5,13 +5,15 @@ use std::path::Path;
 
 use clap::builder::PossibleValue;
 use hearken_server::proxy::config::{Active, Server, To, Upstreams};
-use hearken_server::proxy::{self, Config};
+use hearken_server::runtime::network::Network;
+use hearken_server::{Config, proxy};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use tempfile::TempDir;
 
 use super::keys::{KEYS, Key, Kind, TABLES};
+use super::perhaps::Perhaps;
 use super::settings::{Settings, settle};
 use super::{config, option, print, to};
 
@@ -21,8 +23,23 @@ fn settled(args: &[&str]) -> Result<Settings, String> {
     settle(&matches).map_err(|failure| failure.error.to_string())
 }
 
+/// The name of a proxy that was not given one, which is random otherwise.
+const NAME: &str = "any-name";
+
+fn config_of(mut settings: Settings) -> Config {
+    settings.args.fields.via.get_or_insert_with(|| Perhaps(Some(NAME.to_owned())));
+    config::config(settings.args)
+}
+
 fn configured(args: &[&str]) -> Config {
-    config::config(settled(args).unwrap_or_else(|error| panic!("{args:?}: {error}")).args)
+    config_of(settled(args).unwrap_or_else(|error| panic!("{args:?}: {error}")))
+}
+
+fn upstreams(args: &[&str]) -> Upstreams {
+    match &configured(args).first_proxy().unwrap().to {
+        To::Upstreams(upstreams) => upstreams.clone(),
+        To::Anywhere(_) => panic!("a forward proxy"),
+    }
 }
 
 fn printed(settings: &Settings) -> String {
@@ -32,7 +49,7 @@ fn printed(settings: &Settings) -> String {
 /// Two values of each option that are not its default.
 const VALUES: &[(&str, &str, &str)] = &[
     ("listen", "[::1]:80", "0.0.0.0:0"),
-    ("proxy-protocol", "yes", "yes"),
+    ("proxy-protocol", "all", "10.0.0.0/8"),
     ("half-close", "left", "left"),
     ("events", "poll", "epoll-edge"),
     ("rt-queue", "7", "900"),
@@ -65,6 +82,7 @@ const VALUES: &[(&str, &str, &str)] = &[
     ("connect-port", "8443", "1"),
     ("head-timeout", "1s", "2"),
     ("body-timeout", "1s", "2"),
+    ("upload-timeout", "1s", "2"),
     ("idle-timeout", "1s", "2"),
     ("send-timeout", "1s", "2"),
     ("queue-timeout", "1s", "2"),
@@ -105,13 +123,13 @@ fn beside(key: &Key) -> &'static [&'static str] {
 fn the_defaults_are_those_of_the_server() {
     let server = || vec![Server::new(to::address("a:1").unwrap())];
     let ours = configured(&["--to", "a:1"]);
-    let mut theirs = Config::new(To::Upstreams(Upstreams::new(server())));
+    let mut theirs = proxy::Config::new(To::Upstreams(Upstreams::new(server())));
+    NAME.clone_into(&mut theirs.fields.via);
+    let mut theirs = Config::proxy(theirs);
     theirs.loops.on_limit = ours.loops.on_limit;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
-    let To::Upstreams(upstreams) = configured(&["--to", "a:1", "--check-path", "/"]).to else {
-        panic!("no reverse proxy");
-    };
-    assert_eq!(format!("{:?}", upstreams.active), format!("{:?}", Some(Active::default())));
+    let active = upstreams(&["--to", "a:1", "--check-path", "/"]).active;
+    assert_eq!(format!("{active:?}"), format!("{:?}", Some(Active::default())));
 }
 
 #[test]
@@ -136,26 +154,42 @@ fn every_option_reaches_the_server() {
 fn the_command_line_wins_over_the_file() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("proxy.toml");
-    let file = "splice = false\nmeter-waits = true\nworkers = 3\n[[upstreams.server]]\nto = 'a:1'\n\
+    let file = "splice = false\nmeter-waits = true\nproxy-protocol = ['10.0.0.0/8']\nworkers = 3\n[[upstreams.server]]\nto = 'a:1'\n\
                 [[upstreams.server]]\nto = 'b:1'\n[upstreams]\nqueue = 3\n[health]\npath = '/'\nrise = 7\n\
                 [log]\nfile = 'log'\n";
     fs::write(&path, file).unwrap();
     let config = path.to_str().unwrap();
     let with = |args: &[&str]| configured(&[&["--config", config], args].concat());
-    let servers = |config: &proxy::Config| match &config.to {
+    let servers = |config: &mut Config| match &config.first_proxy().unwrap().to {
         To::Upstreams(upstreams) => upstreams.servers.len(),
         To::Anywhere(_) => 0,
     };
-    let plain = with(&[]);
-    assert_eq!((plain.loops.workers.get(), plain.splice, plain.meter_waits), (3, false, true));
-    assert_eq!((servers(&plain), plain.access_log), (2, Some(dir.path().join("log"))));
-    let over = with(&["--workers=1", "--no-splice=no", "--meter-waits=no", "--to=c:1"]);
-    assert_eq!((over.loops.workers.get(), over.splice, over.meter_waits), (1, true, false));
-    assert_eq!((servers(&over), with(&["--access-log=none"]).access_log), (1, None));
+    let figures = |config: &mut Config| {
+        let loops = (config.loops.workers.get(), config.loops.meter_waits);
+        (loops, config.first_proxy().unwrap().splice, servers(config))
+    };
+    let mut plain = with(&[]);
+    assert_eq!(figures(&mut plain), ((3, true), false, 2));
+    assert_eq!(plain.access_log, Some(dir.path().join("log")));
+    assert_eq!(plain.proxy_protocol, ["10.0.0.0/8".parse().unwrap()]);
+    let mut over = with(&["--workers=1", "--no-splice=no", "--meter-waits=no", "--to=c:1"]);
+    assert_eq!(figures(&mut over), ((1, false), true, 1));
+    assert_eq!(with(&["--access-log=none"]).access_log, None);
+    assert_eq!(with(&["--proxy-protocol=none"]).proxy_protocol, []);
     // What has no place beside it goes, too.
-    assert_eq!(servers(&with(&["--forward"])), 0);
-    let To::Upstreams(unchecked) = with(&["--check-path=none"]).to else { panic!() };
-    assert!(unchecked.active.is_none());
+    assert_eq!(servers(&mut with(&["--forward"])), 0);
+    assert!(upstreams(&["--config", config, "--check-path=none"]).active.is_none());
+}
+
+#[test]
+fn networks_are_given_as_a_list() {
+    let networks = |args: &[&str]| configured(&[&["--to", "a:1"], args].concat()).proxy_protocol;
+    let both = ["10.0.0.0/8", "2001:db8::1"].map(|network| network.parse().unwrap());
+    assert_eq!(networks(&[]), []);
+    assert_eq!(networks(&["--proxy-protocol", "10.0.0.0/8,2001:db8::1"]), both);
+    let several = ["--proxy-protocol", "10.0.0.0/8", "--proxy-protocol", "2001:db8::1"];
+    assert_eq!(networks(&several), both);
+    assert_eq!(networks(&["--proxy-protocol", "all"]), Network::ALL);
 }
 
 /// The rows of the table in docs/proxy.md.
@@ -283,7 +317,7 @@ proptest! {
         fs::write(&path, &text).unwrap();
         let again = settled(&["--config", path.to_str().unwrap()]).map_err(TestCaseError::fail)?;
         prop_assert_eq!(&printed(&again), &text);
-        let [before, after] = [settings, again].map(|settings| format!("{:?}", config::config(settings.args)));
+        let [before, after] = [settings, again].map(|settings| format!("{:?}", config_of(settings)));
         prop_assert_eq!(before, after);
     }
 

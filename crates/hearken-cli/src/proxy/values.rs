@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use hearken_server::proxy::config::{Balance, HashKey, Passive, ProxyProtocol};
+use hearken_server::runtime::network::Network;
 
 use super::perhaps::Perhaps;
 use super::to;
@@ -37,14 +38,14 @@ pub(crate) fn policy(text: &str) -> Result<Balance, String> {
     }
 }
 
-/// `FAILURES/TIME`, or `off`.
+/// `FAILURES/DURATION`, or `off`.
 pub(crate) fn passive(text: &str) -> Result<Perhaps<Passive>, String> {
     if matches!(text, "off" | "none") {
         return Ok(Perhaps(None));
     }
     let (failures, pause) = text
         .split_once('/')
-        .ok_or_else(|| format!("\"{text}\" is not FAILURES/TIME; write as 3/10s, or off"))?;
+        .ok_or_else(|| format!("\"{text}\" is not FAILURES/DURATION; write as 3/10s, or off"))?;
     let failures: NonZeroU32 = number(failures, "failures")?;
     Ok(Perhaps(Some(Passive { failures, pause: patience(pause)? })))
 }
@@ -54,6 +55,22 @@ pub(crate) fn proxy_protocol(text: &str) -> Result<ProxyProtocol, String> {
         "v1" => Ok(ProxyProtocol::V1),
         "v2" => Ok(ProxyProtocol::V2),
         _ => Err(format!("\"{text}\" is no version of the PROXY protocol; write v1, v2 or none")),
+    }
+}
+
+/// Some networks: one, all or none.
+#[derive(Clone, Debug)]
+pub(crate) struct Networks(pub(crate) Vec<Network>);
+
+/// Parses `ADDRESS`, `ADDRESS/BITS`, `all` or `none`.
+pub(crate) fn networks(text: &str) -> Result<Networks, String> {
+    match text {
+        "all" => Ok(Networks(Network::ALL.to_vec())),
+        "none" => Ok(Networks(Vec::new())),
+        _ => match text.parse() {
+            Ok(network) => Ok(Networks(vec![network])),
+            Err(_) => Err(format!("invalid network \"{text}\"; write as 10.0.0.0/8, all or none")),
+        },
     }
 }
 

@@ -6,7 +6,7 @@ use crate::known::Known;
 use crate::request::Request;
 
 /// Number of [`hops`] above which a request goes in a circle.
-pub const MOST_HOPS: usize = 100;
+pub const MOST_HOPS: usize = 50;
 
 /// Whether a request goes in a circle: whether it [names this proxy](names_this_proxy), or has more than
 /// [`MOST_HOPS`] [`hops`]. The answer is 508.

@@ -1,97 +1,103 @@
-//! Requests to a forward proxy: which server they name, whether it may be reached, and where it is.
+//! Requests to a forward proxy: the server that they name, whether it may be reached, and its
+//! addresses.
 
 use std::net::SocketAddr;
 
 use hearken::io::Relay;
 use hearken_http::{Request, Target};
 
-use super::connection::{Id, Kind, Route, Stage};
+use super::destination::Destination;
+use super::exchange::{Kind, Route, State};
+use super::handler::{Cx, Proxy};
 use super::resolver::Asked;
-use super::route::Destination;
-use super::worker::Worker;
+use crate::front::RequestId;
+use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
-/// How many addresses of a name are tried.
+/// Maximum number of a name's addresses that are tried.
 const ADDRESSES: usize = 4;
 
-impl<I: Relay> Worker<I> {
+impl Proxy {
     /// Finds out where a request goes.
-    pub(super) fn look_up(&mut self, id: Id, request: &Request<'_>) {
-        let now = self.io.now();
-        let exchange = &mut self.exchanges[id];
-        let Destination::Anywhere(to) = &mut self.to else { return };
-        let Some((host, port)) = asked_for(request) else {
-            return self.refuse(id, 400, "the request does not say which http server it is for");
+    pub(super) fn look_up<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let now = Self::now(cx);
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        let Destination::Anywhere(to) = &mut self.destination else { return };
+        let request = cx.front.request(id);
+        let Some((host, port)) = request.as_ref().and_then(named_server) else {
+            let why = "the request does not say which http server it is for";
+            return self.refuse(cx, key, 400, why, Outcome::Refused);
         };
-        let tunnel = exchange.kind == Kind::Connect;
-        if to.access.name(host).is_err() || (tunnel && !to.access.tunnel_port(port)) {
-            return self.forbid(id);
+        let is_tunnel = exchange.kind == Kind::Connect;
+        if to.access.name(host).is_err() || (is_tunnel && !to.access.tunnel_port(port)) {
+            return self.forbid(cx, key);
         }
-        let ticket = id.index() as u64 | u64::from(exchange.serial) << 32;
-        let Some(lookups) = &mut to.lookups else { return };
-        match lookups.ask(host, port, ticket, now) {
+        match to.lookups.ask(host, port, id.to_bits(), now) {
             Asked::Known(addrs) => {
                 let may = |addr: &&SocketAddr| to.access.address(host, addr.ip()).is_ok();
                 exchange.addresses.extend(addrs.iter().filter(may).take(ADDRESSES));
                 // The first is to be tried first.
                 exchange.addresses.reverse();
+                self.connect_next(cx, key);
             }
             Asked::Failed(_) => {
                 self.figures().error(Error::NameNotFound);
-                return self.refuse(id, 502, "the server's name could not be looked up");
+                let why = "the server's name could not be looked up";
+                self.refuse(cx, key, 502, why, Outcome::Refused);
             }
             Asked::Later => {
-                exchange.stage = Stage::Resolving;
-                return self.arm(id);
+                exchange.state = State::Resolving;
+                let until = now + self.config.timeouts.connect;
+                cx.front.set_request_timer(cx.io, id, Some(until));
             }
             Asked::Busy => {
                 self.figures().error(Error::QueueFull);
-                return self.refuse(id, 503, "too many names wait to be looked up");
+                let why = "too many names wait to be looked up";
+                self.refuse(cx, key, 503, why, Outcome::Refused);
             }
         }
-        match exchange.addresses.pop() {
-            Some(addr) => {
-                exchange.route = Some(Route::Address(addr));
-                self.reach(id, request);
-            }
-            None => self.forbid(id),
+    }
+
+    /// Connects to the next address of a request's server.
+    pub(super) fn connect_next<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        match self.exchanges[key].addresses.pop() {
+            Some(addr) => self.reach(cx, key, Route::Address(addr), None),
+            None => self.forbid(cx, key),
         }
     }
 
     /// Names may have been looked up.
     #[cold]
-    pub(super) fn looked_up(&mut self) {
-        let Destination::Anywhere(to) = &mut self.to else { return };
-        let Some(lookups) = &mut to.lookups else { return };
+    pub(super) fn looked_up<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        let Destination::Anywhere(to) = &mut self.destination else { return };
         let mut answers = Vec::new();
-        lookups.answers(self.io.now(), |ticket, found| {
+        to.lookups.answers(Self::now(cx), |ticket, found| {
             answers.push((ticket, found.is_ok()));
         });
         for (ticket, found) in answers {
-            let (index, serial) = (ticket as u32 as usize, (ticket >> 32) as u32);
-            let Some(id) = self.exchanges.find(index, serial) else { continue };
-            if self.exchanges[id].stage != Stage::Resolving {
-                continue;
-            }
+            let id = RequestId::from_bits(ticket);
+            let Some(key) = self.exchanges.resolving(id) else { continue };
             if found {
                 // It is known now.
-                self.with_request(id, Worker::look_up);
+                self.look_up(cx, key);
             } else {
                 self.figures().error(Error::NameNotFound);
-                self.refuse(id, 502, "the server's name could not be looked up");
+                let why = "the server's name could not be looked up";
+                self.refuse(cx, key, 502, why, Outcome::Refused);
             }
         }
     }
 
     #[cold]
-    fn forbid(&mut self, id: Id) {
+    fn forbid<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         self.figures().error(Error::Refused);
-        self.refuse(id, 403, "this server is not to be reached through this proxy");
+        let why = "this server is not to be reached through this proxy";
+        self.refuse(cx, key, 403, why, Outcome::Refused);
     }
 }
-
-/// The host and the port of the server that a request names.
-fn asked_for<'b>(request: &Request<'b>) -> Option<(&'b str, u16)> {
+/// Returns the host and the port of the server that a request names.
+fn named_server<'b>(request: &Request<'b>) -> Option<(&'b str, u16)> {
     let target = request.target();
     let default = match target {
         Target::Authority(_) => None,

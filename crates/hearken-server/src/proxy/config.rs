@@ -1,5 +1,6 @@
 //! What can be set of a proxy, and its defaults.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -7,44 +8,25 @@ use std::time::Duration;
 
 use hearken_http::forward::Given;
 
-use crate::config::Loops;
+pub use crate::front::HalfClose;
 pub use crate::runtime::access_log::LogFormat;
+pub use crate::runtime::proxy_protocol::ProxyProtocol;
 
 /// A proxy's settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where requests go.
     pub to: To,
-    /// How it listens, and its event loops. Of the descriptors that a worker's table holds, a quarter is
-    /// kept for servers, as idle clients need no connection to one.
-    pub loops: Loops,
-    /// How long it waits for what.
+    /// Timeouts of the upstream side.
     pub timeouts: Timeouts,
-    /// The rate, in bytes per second, below which a client that is being sent to is cut off: if 0,
-    /// one that takes nothing for [`Timeouts::send`].
-    pub min_rate: u64,
-    /// How large a head may be, of a request or of a response.
+    /// Maximum size of a response's head.
     pub limits: hearken_http::Limits,
-    /// How many bytes of content a request may have (413); any number if `None`.
+    /// Maximum size of a request's body in bytes (413); any size if `None`.
     pub body_limit: Option<u64>,
-    /// What the fields about the proxy and its clients say.
+    /// Fields about the proxy and its clients.
     pub fields: Fields,
-    /// Connections begin with a PROXY protocol header, version 1 or 2, which tells the client's
-    /// address; one that does not is closed.
-    pub accept_proxy_protocol: bool,
-    /// What a client means that ends its side while its request is in flight.
-    pub half_close: HalfClose,
-    /// Whether long bodies and tunnels are moved within the kernel, where that can be had.
+    /// Whether long bodies and tunnels are moved within the kernel, where that is available.
     pub splice: bool,
-    /// Where a line is written for each request; `-` for standard output.
-    pub access_log: Option<PathBuf>,
-    /// How that line is written.
-    pub log_format: LogFormat,
-    /// Where metrics are told and upstreams can be drained, over HTTP; nowhere if `None`.
-    pub admin: Option<SocketAddr>,
-    /// Measures what waits for events cost, for experiments: two readings of the thread's processor
-    /// clock for each.
-    pub meter_waits: bool,
 }
 
 /// Where requests go.
@@ -192,7 +174,8 @@ pub enum Rule {
 /// What the fields about the proxy and its clients say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fields {
-    /// The name in `Via`; none is added if it is empty.
+    /// The name in `Via`; none is added if it is empty. A request whose `Via` has it is answered
+    /// with 508. The default is random, so that no two proxies have the same.
     pub via: String,
     /// `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     pub x_forwarded: Given,
@@ -202,75 +185,39 @@ pub struct Fields {
     pub keep_host: bool,
 }
 
-/// A version of the PROXY protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyProtocol {
-    /// A line of text.
-    V1,
-    /// Binary.
-    V2,
-}
-
-/// What a client means that ends its side while its request is in flight. It cannot be told apart
-/// whether it waits for the answer or has gone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HalfClose {
-    /// It waits.
-    Waits,
-    /// It has gone: its request is given up.
-    Left,
-}
-
-/// How long a proxy waits. All on the monotonic clock.
+/// Timeouts of the upstream side, all on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a request's whole head, however it trickles, from its first byte or from the accept (408).
-    pub head: Duration,
-    /// For the next bytes of a request's body (408).
-    pub body: Duration,
-    /// For the next request on a connection that has had one.
-    pub idle: Duration,
-    /// Over what time the rate of sending to a client is measured.
-    pub send: Duration,
     /// In the queue, for a server to have room (503).
     pub queue: Duration,
-    /// For a connection to a server, its name's look-up included (504, once no other is left to try).
+    /// For a connection to a server, the look-up of its name included (504, once no other is left
+    /// to try).
     pub connect: Duration,
-    /// For the server to take some of the request (504).
-    pub server_send: Duration,
+    /// For the server to take part of the request (504).
+    pub send: Duration,
     /// From the end of the request to the end of the response's head (504).
     pub response: Duration,
-    /// For the next bytes of a response's body (the client's connection is cut off).
+    /// For the next bytes of a response's body (the client's connection is ended).
     pub response_body: Duration,
-    /// For a request as a whole, from its head to the end of the response (504, or cut off); any time
-    /// for zero.
+    /// For a request as a whole, from its head to the end of the response (504, or the connection
+    /// is ended); any time for zero.
     pub whole: Duration,
-    /// For the next bytes in a tunnel, either way.
+    /// For the next bytes in a tunnel, in either direction.
     pub tunnel: Duration,
-    /// How long a connection to a server is kept that nobody uses.
+    /// How long an idle connection to a server is kept.
     pub keep: Duration,
-    /// For requests in flight to end once the proxy is stopped.
-    pub grace: Duration,
 }
 
 impl Config {
-    /// The defaults, to `to`.
+    /// Creates settings with defaults, to `to`.
     pub fn new(to: To) -> Config {
         Config {
             to,
-            loops: Loops::default(),
             timeouts: Timeouts::default(),
-            min_rate: 256,
             limits: hearken_http::Limits::default(),
             body_limit: None,
             fields: Fields::default(),
-            accept_proxy_protocol: false,
-            half_close: HalfClose::Waits,
             splice: true,
-            access_log: None,
-            log_format: LogFormat::Combined,
-            admin: None,
-            meter_waits: false,
         }
     }
 }
@@ -327,7 +274,7 @@ impl Default for Active {
 impl Default for Fields {
     fn default() -> Fields {
         Fields {
-            via: "hearken".to_owned(),
+            via: random_name(),
             x_forwarded: Given::Replace,
             forwarded: Given::Remove,
             keep_host: true,
@@ -335,22 +282,35 @@ impl Default for Fields {
     }
 }
 
+/// Creates a name such as `hearken-5eed1e55`.
+fn random_name() -> String {
+    format!("hearken-{:08x}", RandomState::new().build_hasher().finish() as u32)
+}
+
 impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts {
-            head: Duration::from_secs(10),
-            body: Duration::from_secs(30),
-            idle: Duration::from_secs(60),
-            send: Duration::from_secs(30),
             queue: Duration::from_secs(5),
             connect: Duration::from_secs(5),
-            server_send: Duration::from_secs(30),
+            send: Duration::from_secs(30),
             response: Duration::from_secs(60),
             response_body: Duration::from_secs(30),
             whole: Duration::ZERO,
             tunnel: Duration::from_secs(600),
             keep: Duration::from_secs(30),
-            grace: Duration::from_secs(10),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fields;
+
+    #[test]
+    fn proxies_have_different_names_by_default() {
+        let [one, other] = [Fields::default().via, Fields::default().via];
+        assert_ne!(one, other);
+        let digits = one.strip_prefix("hearken-").unwrap();
+        assert!(digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
     }
 }

@@ -1,220 +1,127 @@
-//! Every wait has an end: deadlines, and what becomes of who is late.
+//! Slow servers: every wait for a server has an end.
 
 use std::time::Duration;
 
-use hearken::Token;
 use hearken::io::Relay;
 
-use super::connection::{Flags, Id, Role, Stage};
-use super::worker::Worker;
+use super::exchange::State;
+use super::handler::{Cx, Proxy};
+use super::upstream::Flags;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
-use crate::runtime::rate::{is_too_slow, least};
 
-impl<I: Relay> Worker<I> {
-    pub(super) fn on_deadline(&mut self, on: Token) {
-        if self.door.is(on) {
-            return self.door.retry(&mut self.io);
-        }
-        let connection = self.connection(on);
-        match (connection.role, connection.exchange) {
-            (Role::Vacant, _) => {}
-            (Role::Client, Some(id)) => self.client_is_late(on, id),
-            (Role::Server, Some(id)) => self.server_is_late(id),
-            // Idle, or lingering.
-            _ => self.close(on),
-        }
-    }
-
-    /// Sets the deadlines of both sides of an exchange to what is waited for.
-    pub(super) fn arm(&mut self, id: Id) {
+impl Proxy {
+    /// Sets the deadline of an exchange's server to what is waited for.
+    pub(super) fn set_upstream_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let timeouts = &self.config.timeouts;
-        let exchange = &self.exchanges[id];
-        let held_up = self.is_behind(exchange.client);
-        let blocked = exchange.server.is_some_and(|server| self.is_behind(server));
-        let waits_for_body = exchange.waits_for_body();
-        // Nothing is told of what the kernel moves: both sides are looked at.
-        let spliced_up = self.is_spliced(exchange.client);
-        let spliced_down = exchange.server.is_some_and(|server| self.is_spliced(server));
-        let (of_client, of_server) = match exchange.stage {
-            Stage::Free => return,
-            Stage::Head => (Some(timeouts.head), None),
-            Stage::Resolving => (Some(timeouts.connect), None),
-            Stage::Queued => (Some(timeouts.queue), None),
-            Stage::Connecting => (None, Some(timeouts.connect)),
-            Stage::Asked | Stage::Answering => {
-                let asked = exchange.stage == Stage::Asked;
-                let of_client = match () {
-                    () if held_up || spliced_down => Some(timeouts.send),
-                    () if waits_for_body && !blocked => Some(timeouts.body),
-                    () => None,
-                };
-                let of_server = match () {
-                    () if blocked || spliced_up => Some(timeouts.server_send),
-                    () if spliced_down => Some(timeouts.response_body),
-                    () if waits_for_body || held_up => None,
-                    () if asked => Some(timeouts.response),
-                    () => Some(timeouts.response_body),
-                };
-                (of_client, of_server)
-            }
-            Stage::Tunnel => (Some(timeouts.tunnel), None),
-            Stage::Delivering => (Some(timeouts.send), None),
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        let Some(attempt) = exchange.state.attempt() else { return };
+        let upstream = &self.upstreams[attempt.connection];
+        // Nothing is told of what the transport moves: its progress is checked.
+        let is_sending = upstream.sends > 0 || cx.front.is_body_relayed(id);
+        let is_relayed = upstream.flags.contains(Flags::RELAYED);
+        let span = match exchange.state {
+            State::Connecting(_) => Some(timeouts.connect),
+            State::Waiting { .. } | State::Responding { .. } => match () {
+                () if is_sending => Some(timeouts.send),
+                () if is_relayed => Some(timeouts.response_body),
+                () if cx.front.waits_for_body(id) || cx.front.is_blocked(id) => None,
+                () if matches!(exchange.state, State::Waiting { .. }) => Some(timeouts.response),
+                () => Some(timeouts.response_body),
+            },
+            _ => None,
         };
-        let now = self.io.now();
-        let at = |span: Option<Duration>| {
-            [span.map(|span| now + span), exchange.until].into_iter().flatten().min()
+        let now = Self::now(cx);
+        cx.io.set_deadline(upstream.token, span.map(|span| now + span));
+    }
+
+    /// The deadline of a server has passed.
+    pub(super) fn on_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+        let upstream = &self.upstreams[connection];
+        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        let is_relayed = upstream.flags.contains(Flags::RELAYED);
+        let is_sending = upstream.sends > 0;
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        let is_uploading = cx.front.is_body_relayed(id);
+        let is_waiting = match exchange.state {
+            State::Connecting(_) => return self.connect_timed_out(cx, key, connection),
+            State::Waiting { .. } => true,
+            State::Responding { .. } => false,
+            _ => return,
         };
-        self.io.set_deadline(exchange.client, at(of_client));
-        if let Some(server) = exchange.server {
-            self.io.set_deadline(server, at(of_server));
+        if self.has_moved(cx, key) {
+            return self.set_upstream_deadline(cx, key);
+        }
+        if let Some(span) = self.excuse(cx, key, is_uploading, is_relayed) {
+            let deadline = Self::now(cx) + span;
+            return cx.io.set_deadline(self.upstreams[connection].token, Some(deadline));
+        }
+        let is_blocked = is_sending || is_uploading;
+        let waits_for_body = cx.front.waits_for_body(id);
+        if is_waiting && (is_blocked || !waits_for_body) {
+            let error = if is_blocked { Error::SendTimeout } else { Error::ResponseTimeout };
+            self.figures().error(error);
+            self.note_failure(key, "it did not take a request, or answer it, in time");
+            let why = "the server did not answer in time";
+            self.refuse(cx, key, 504, why, Outcome::ServerLate);
+        } else if !is_waiting
+            && (is_blocked || is_relayed || !(cx.front.is_blocked(id) || waits_for_body))
+        {
+            let error = if is_blocked { Error::SendTimeout } else { Error::BodyTimeout };
+            self.figures().error(error);
+            self.note_failure(key, "its response did not go on in time");
+            self.cut(cx, key, Outcome::ServerLate);
         }
     }
 
-    fn client_is_late(&mut self, on: Token, id: Id) {
-        let by_kernel = self.is_answered_by_kernel(id);
-        let moved = !by_kernel && self.has_moved(id);
-        let excused = !moved && self.is_excused(on, id);
-        let exchange = &self.exchanges[id];
-        let held_up = self.is_behind(on);
-        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let blocked = exchange.server.is_some_and(|server| self.is_behind(server));
-        match exchange.stage {
-            Stage::Head if exchange.received.is_empty() => self.drop_client(on, id),
-            Stage::Head => {
-                self.figures().error(Error::ClientTimeout);
-                let reason = "the request took too long";
-                self.exchanges[id].rejected = Some(reason);
-                self.refuse(id, 408, reason);
-            }
-            Stage::Free => {}
-            _ if overdue => self.is_overdue(id),
-            Stage::Queued => {
-                self.figures().error(Error::QueueTimeout);
-                self.refuse(id, 503, "no server had room in time");
-            }
-            Stage::Resolving => {
-                self.figures().error(Error::NameNotFound);
-                self.refuse(id, 504, "the server's name could not be looked up in time");
-            }
-            Stage::Asked | Stage::Answering | Stage::Tunnel if moved => self.arm(id),
-            Stage::Tunnel => self.cut(id, Outcome::Idle),
-            Stage::Asked | Stage::Answering if excused => {}
-            _ if held_up || by_kernel => self.judge_rate(on, id),
-            Stage::Asked | Stage::Answering if exchange.waits_for_body() && !blocked => {
-                self.figures().error(Error::ClientTimeout);
-                self.give_up(id, 408, "the request's body took too long", Outcome::ClientLate);
-            }
-            _ => {}
-        }
+    /// Returns whether the transport has moved anything for an exchange since this was asked last.
+    fn has_moved<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+        let exchange = &mut self.exchanges[key];
+        let client = cx.front.client(exchange.id);
+        let Some(attempt) = exchange.state.attempt() else { return false };
+        let server = self.upstreams[attempt.connection].token;
+        let sum = cx.io.relayed(server) + client.map_or(0, |client| cx.io.relayed(client));
+        std::mem::replace(&mut exchange.moved, sum) != sum
     }
 
-    fn server_is_late(&mut self, id: Id) {
-        let Some(server) = self.exchanges[id].server else { return };
-        let moved = self.has_moved(id);
-        let excused = !moved && self.is_excused(server, id);
-        let exchange = &self.exchanges[id];
-        let client = exchange.client;
-        let overdue = exchange.until.is_some_and(|until| until <= self.io.now());
-        let blocked = self.is_behind(server) || self.is_spliced(client);
-        let held_up = self.is_behind(client);
-        match exchange.stage {
-            _ if overdue => self.is_overdue(id),
-            // The client's rate is measured meanwhile.
-            Stage::Answering if moved && self.is_answered_by_kernel(id) => {
-                self.allow(server, id, self.config.timeouts.response_body);
-            }
-            Stage::Asked | Stage::Answering if moved => self.arm(id),
-            Stage::Connecting => self.connect_timed_out(id),
-            Stage::Asked | Stage::Answering if excused => {}
-            Stage::Asked if blocked || !exchange.waits_for_body() => {
-                let what = if blocked { Error::SendTimeout } else { Error::ResponseTimeout };
-                self.figures().error(what);
-                self.note_failure(id, "it did not take a request, or answer it, in time");
-                self.give_up(id, 504, "the server did not answer in time", Outcome::ServerLate);
-            }
-            Stage::Answering
-                if blocked
-                    || self.is_spliced(server)
-                    || !(held_up || exchange.waits_for_body()) =>
-            {
-                let what = if blocked { Error::SendTimeout } else { Error::BodyTimeout };
-                self.figures().error(what);
-                self.note_failure(id, "its response did not go on in time");
-                self.cut(id, Outcome::ServerLate);
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether the kernel moves bytes to or from the connection, and it is the other side's fault that
-    /// nothing was moved; then it has as much time again.
-    fn is_excused(&mut self, on: Token, id: Id) -> bool {
+    /// Returns the time that a server gets again where the transport moves bytes, and it is the
+    /// client's fault that nothing was moved.
+    fn excuse<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        is_uploading: bool,
+        is_relayed: bool,
+    ) -> Option<Duration> {
+        let exchange = &self.exchanges[key];
+        let server = self.upstreams[exchange.state.attempt()?.connection].token;
+        let client = cx.front.client(exchange.id)?;
         let timeouts = &self.config.timeouts;
-        let exchange = &self.exchanges[id];
-        let Some(server) = exchange.server else { return false };
-        let late_is_client = on == exchange.client;
-        let (up, down) = (self.is_spliced(exchange.client), self.is_spliced(server));
-        // Who is sent to is to blame if it has not taken what it was sent; else who sends.
-        let (excused, span) = match (late_is_client, up, down) {
-            // One of the two has to be.
-            (true, true, true) => {
-                let idle = self.io.undelivered(on) == 0;
-                (idle && self.io.undelivered(server) > 0, timeouts.send)
+        // The side that is sent to is to blame if it has not taken what it was sent; else the other.
+        if is_uploading {
+            return (cx.io.undelivered(server) == 0).then_some(timeouts.send);
+        }
+        (is_relayed && cx.io.undelivered(client) > 0).then_some(timeouts.response_body)
+    }
+
+    /// The timer of a request has expired.
+    pub(super) fn request_is_late<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let (error, status, why) = match self.exchanges[key].state {
+            State::Queued => (Error::QueueTimeout, 503, "no server had room in time"),
+            State::Resolving => {
+                (Error::NameNotFound, 504, "the server's name could not be looked up in time")
             }
-            (true, _, true) => (self.io.undelivered(on) == 0, timeouts.send),
-            (true, true, _) => (self.io.undelivered(server) > 0, timeouts.body),
-            (false, true, _) => (self.io.undelivered(on) == 0, timeouts.server_send),
-            (false, _, true) => (self.io.undelivered(exchange.client) > 0, timeouts.response_body),
-            _ => return false,
+            State::Tunnel { .. } => {
+                return match self.has_moved(cx, key) {
+                    true => self.set_tunnel_timer(cx, key),
+                    false => self.cut(cx, key, Outcome::Idle),
+                };
+            }
+            _ => return,
         };
-        if excused {
-            if late_is_client {
-                self.exchanges[id].due = None;
-            }
-            self.allow(on, id, span);
-        }
-        excused
-    }
-
-    /// Gives one side of an exchange so much more time, within that of the whole.
-    fn allow(&mut self, on: Token, id: Id, span: Duration) {
-        let until = self.exchanges[id].within(self.io.now() + span);
-        self.io.set_deadline(on, Some(until));
-    }
-
-    /// Whether the kernel moves an answer to the client, and nothing else.
-    fn is_answered_by_kernel(&self, id: Id) -> bool {
-        let exchange = &self.exchanges[id];
-        exchange.stage == Stage::Answering
-            && exchange.server.is_some_and(|server| self.is_spliced(server))
-            && !self.is_spliced(exchange.client)
-    }
-
-    /// Whether the kernel moves on what the connection receives.
-    fn is_spliced(&self, on: Token) -> bool {
-        self.connections[on.slot() as usize].flags.contains(Flags::RELAYED)
-    }
-
-    /// The whole of it has taken too long.
-    fn is_overdue(&mut self, id: Id) {
-        self.figures().error(Error::WholeTimeout);
-        self.give_up(id, 504, "the request as a whole took too long", Outcome::Overdue);
-    }
-
-    /// Looks at how fast a client takes what it is sent.
-    fn judge_rate(&mut self, on: Token, id: Id) {
-        let delivered = self.io.delivered(on);
-        // Where it has no backlog it may be the server that is slow, and what is on its way takes a while.
-        let has_backlog = self.is_behind(on) || self.io.relay_is_blocked(on);
-        let min_rate = if has_backlog { self.config.min_rate } else { 0 };
-        let least = least(min_rate, self.config.timeouts.send);
-        if is_too_slow(&mut self.exchanges[id].due, delivered, least) {
-            self.figures().error(Error::ClientTimeout);
-            self.io.abort(on);
-            self.cancel(id, Outcome::ClientLate);
-        } else {
-            self.arm(id);
-        }
+        self.figures().error(error);
+        self.refuse(cx, key, status, why, Outcome::Refused);
     }
 }

@@ -1,20 +1,19 @@
 //! Active health checks, in a thread of their own.
 //!
-//! An [`EventQueue`] waits for all checks at once, so a slow server does not delay the checks of the
-//! others. The results go to [`Servers`].
+//! One event queue waits for all checks, so a slow server does not delay the checks of the others.
+//! The results go to [`Servers`].
 
 use std::io;
-use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use hearken::mechanism::{self, Mechanism};
 use hearken::timer::{Time, Wheel};
-use hearken::{EventQueue, Waker};
 use hearken_http::head;
 
 use super::config::{Active, ProxyProtocol, Upstreams};
 use super::servers::{Places, Servers};
+use crate::runtime::queue_thread::{self, QueueThread};
 
 mod probe;
 
@@ -26,12 +25,12 @@ const FIRST: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Events carry the index of the server.
-type Queue = EventQueue<usize, Box<dyn Mechanism>>;
+type Queue = queue_thread::Queue<usize>;
 
 /// The thread that checks servers. Dropping it ends the thread at once.
 #[derive(Debug)]
 pub struct Checker {
-    thread: Option<(JoinHandle<()>, Waker)>,
+    _thread: Option<QueueThread>,
 }
 
 impl Checker {
@@ -42,41 +41,14 @@ impl Checker {
     /// The thread or its descriptors cannot be created.
     pub fn start(config: &Upstreams, servers: Arc<Servers>) -> io::Result<Checker> {
         let Some(active) = config.active.clone() else {
-            return Ok(Checker { thread: None });
+            return Ok(Checker { _thread: None });
         };
         let preface = config.send_proxy_protocol;
-        let (ready, started) = mpsc::sync_channel(1);
-        let thread = thread::Builder::new().name("checker".to_owned()).spawn(move || {
-            let sent = |result| drop(ready.send(result));
-            match open_queue() {
-                Ok(queue) => {
-                    sent(Ok(queue.waker()));
-                    Checks::new(active, preface, servers).run(&queue);
-                }
-                Err(error) => sent(Err(error)),
-            }
+        let thread = QueueThread::start("checker", move |queue| {
+            Ok(move || Checks::new(active, preface, servers).run(&queue))
         })?;
-        let waker = started.recv().map_err(io::Error::other)??;
-        Ok(Checker { thread: Some((thread, waker)) })
+        Ok(Checker { _thread: Some(thread) })
     }
-}
-
-impl Drop for Checker {
-    fn drop(&mut self) {
-        if let Some((thread, waker)) = self.thread.take() {
-            waker.wake();
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Opens a queue over epoll, or over poll(2) if epoll is unavailable.
-fn open_queue() -> io::Result<Queue> {
-    let open = |name| {
-        let spec = mechanism::find(name).map_err(io::Error::other)?;
-        EventQueue::over(spec.open().map_err(io::Error::other)?)
-    };
-    open("epoll-level").or_else(|_| open("poll"))
 }
 
 /// Returns the request that checks a server.

@@ -1,326 +1,427 @@
-//! From the server: reading responses, and passing them on.
+//! From a server to the client: responses.
 
 use std::io;
+use std::time::Duration;
 
-use hearken::Token;
-use hearken_http::forward::{self, Relay, ResponseTo};
+use hearken::io::{Relay, RelayEnd};
+use hearken_http::forward::{self, Relay as BodyRelay, ResponseTo};
 use hearken_http::{Response, ResponseBody, Version};
 
 use super::balance::Ended;
-use super::connection::{Facts, Flags, Id, Route, Stage, Upload};
-use super::splice::take;
-use super::worker::Worker;
+use super::exchange::{Attempt, Route, State};
+use super::handler::{Cx, Proxy};
+use super::upstream::{Connection, Flags};
+use crate::front::Persistence;
 use crate::runtime::access_log::Outcome;
-use crate::runtime::clock::unix_seconds;
 use crate::runtime::metrics::Error;
 
-/// How many interim responses there may be to a request.
+/// Maximum number of interim responses to a request.
 const INTERIMS: u16 = 100;
 
-impl<I: hearken::io::Relay> Worker<I> {
-    /// A server has sent something.
+impl Proxy {
+    /// A server sent `bytes`.
     #[inline]
-    pub(super) fn server_sent(&mut self, on: Token, id: Id, bytes: &[u8]) {
-        let exchange = &mut self.exchanges[id];
-        match exchange.stage {
-            Stage::Answering => self.pass_on(on, id, bytes),
-            Stage::Tunnel => self.tunnel(on, id, bytes),
-            _ if exchange.reply.is_empty() => self.read_response(on, id, bytes),
-            _ => {
-                let mut reply = std::mem::take(&mut exchange.reply);
-                reply.extend_from_slice(bytes);
-                self.read_response(on, id, &reply);
+    pub(super) fn on_received<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        connection: u32,
+        bytes: &[u8],
+    ) {
+        self.figures().bytes_received_upstream.add(bytes.len() as u64);
+        let upstream = &mut self.upstreams[connection];
+        // It was under way when the transport was to move what follows.
+        upstream.flags.remove(Flags::RELAYED);
+        // Nobody asked an idle server.
+        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        match &mut self.exchanges[key].state {
+            State::Waiting { received, .. } if received.is_empty() => {
+                self.read_response(cx, key, bytes);
             }
+            State::Waiting { received, .. } => {
+                let mut received = std::mem::take(received);
+                received.extend_from_slice(bytes);
+                self.read_response(cx, key, &received);
+            }
+            State::Responding { .. } => self.pass_on(cx, key, bytes),
+            State::Tunnel { .. } => self.download(cx, key, bytes),
+            _ => {}
         }
     }
 
-    fn read_response(&mut self, on: Token, id: Id, bytes: &[u8]) {
+    fn read_response<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
         let mut at = 0;
         loop {
-            let exchange = &mut self.exchanges[id];
-            let (rest, mut parser) = (&bytes[at..], exchange.response_parser);
-            let method = exchange.kind.method();
+            let exchange = &mut self.exchanges[key];
+            let (id, method) = (exchange.id, exchange.kind.method());
+            let State::Waiting { attempt, parser, received, interims } = &mut exchange.state else {
+                return;
+            };
+            let (attempt, rest) = (*attempt, &bytes[at..]);
             match parser.parse(rest, method, &self.config.limits) {
                 Ok(Some(response)) if response.status >= 200 => {
                     let rest = &rest[response.head_len..];
-                    return self.answer(id, &response, rest);
+                    return self.respond(cx, key, attempt, &response, rest);
                 }
                 Ok(Some(response)) if response.status == 101 => {
                     let rest = &rest[response.head_len..];
-                    return self.switch(on, id, &response, rest);
+                    return self.switch(cx, key, attempt, &response, rest);
                 }
                 Ok(Some(response)) => {
-                    exchange.response_parser = hearken_http::ResponseParser::new();
-                    exchange.interims += 1;
-                    if exchange.interims > INTERIMS {
-                        return self.bad_response(id, "too many interim responses");
+                    *interims += 1;
+                    if *interims > INTERIMS {
+                        return self.bad_response(cx, key, "too many interim responses");
                     }
                     at += response.head_len;
-                    self.interim(id, &response);
+                    if response.status == 100 {
+                        // From now on it is the client's to send its body.
+                        cx.front.expect_body(cx.io, id);
+                    }
+                    let version = cx.front.response_context(id).map(|context| context.version);
+                    if version == Some(Version::Http11) {
+                        forward::interim(&self.rules, &mut self.out, &response);
+                    }
+                    self.set_upstream_deadline(cx, key);
                 }
                 Ok(None) => {
-                    exchange.response_parser = parser;
-                    exchange.reply.clear();
-                    exchange.reply.extend_from_slice(rest);
-                    let client = exchange.client;
-                    if !self.give_out(client) {
-                        self.hold(on);
+                    received.clear();
+                    received.extend_from_slice(rest);
+                    if !cx.front.write_interim(cx.io, id, &self.out) {
+                        self.pause(cx, attempt.connection);
                     }
-                    return;
+                    return self.out.clear();
                 }
-                Err(malformed) => return self.bad_response(id, malformed.0),
+                Err(malformed) => return self.bad_response(cx, key, malformed.0),
             }
         }
     }
 
-    /// Passes an interim response on.
-    fn interim(&mut self, id: Id, response: &Response<'_>) {
-        let exchange = &mut self.exchanges[id];
-        if response.status == 100 {
-            // From now on it is the client's to send its body.
-            exchange.facts.remove(Facts::EXPECTS);
-        }
-        if exchange.version == Version::Http11 {
-            forward::interim(&self.rules, &mut self.out, response);
-        }
-        self.arm(id);
-    }
-
     /// The response's head has come; `rest` follows it.
-    fn answer(&mut self, id: Id, response: &Response<'_>, rest: &[u8]) {
-        let now = self.io.now();
-        let stopping = self.grace_ends.is_some();
-        let exchange = &mut self.exchanges[id];
-        let (client, server) = (exchange.client, exchange.server);
-        exchange.answered = now;
-        exchange.status = response.status;
-        exchange.facts.set(Facts::KEEP_SERVER, response.keep_alive);
-        // Where the request is not whole yet, what follows it on the connection may never come.
-        let whole = matches!(exchange.upload, Upload::Done);
-        let keep_alive = exchange.facts.contains(Facts::KEEP_CLIENT) && whole && !stopping;
-        let date = forward::needs_date(response).then(|| {
-            self.date.update(unix_seconds());
-            &self.date
-        });
-        let to = ResponseTo { version: exchange.version, keep_alive, date };
+    fn respond<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        attempt: Attempt,
+        response: &Response<'_>,
+        rest: &[u8],
+    ) {
+        let now = Self::now(cx);
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        exchange.times.answered = now;
+        let asked = exchange.times.asked;
+        let Some(context) = cx.front.response_context(id) else { return };
+        let date = forward::needs_date(response).then_some(context.date);
+        let to = ResponseTo { version: context.version, keep_alive: context.keep_alive, date };
         let framing = forward::response(&self.rules, &mut self.out, response, &to);
-        let until_close = framing == ResponseBody::UntilClose;
-        exchange.facts.set(Facts::UNTIL_CLOSE, until_close);
-        if !keep_alive || until_close {
-            self.connections[client.slot() as usize].flags.insert(Flags::CLOSE);
-        }
-        let (used, done) = match response.body {
-            ResponseBody::None => (0, true),
+        let persistence = match context.keep_alive {
+            _ if framing == ResponseBody::UntilClose => Persistence::UntilClose,
+            true => Persistence::Keep,
+            false => Persistence::Close,
+        };
+        self.note_keep_alive(attempt, response, now);
+        let mut download = None;
+        let used = match response.body {
+            ResponseBody::None => 0,
             ResponseBody::Length(length) if length <= rest.len() as u64 => {
                 // By far the most common: all of it is here.
                 let length = length as usize;
                 self.out.extend_from_slice(&rest[..length]);
-                (length, true)
+                length
             }
-            body => match self.begin_download(id, body, framing, rest) {
-                Some(begun) => begun,
-                None => return,
-            },
+            body => {
+                // It has not wholly come, or has to be framed anew.
+                let relay = BodyRelay::new(body, framing, u64::MAX, &self.config.limits);
+                let passed = relay.and_then(|mut relay| {
+                    let used = relay.pass(rest, &mut self.out)?;
+                    Ok((relay, used))
+                });
+                match passed {
+                    Ok((relay, used)) => {
+                        download = Some(relay).filter(|relay| !relay.is_done());
+                        used
+                    }
+                    Err(reject) => {
+                        self.out.clear();
+                        return self.bad_response(cx, key, reject.reason);
+                    }
+                }
+            }
         };
-        let exchange = &mut self.exchanges[id];
-        exchange.downloaded += used as u64;
-        if !done {
-            exchange.stage = Stage::Answering;
-            self.goes_well(id);
+        self.figures().responded(now.as_nanos().saturating_sub(asked.as_nanos()));
+        let keep = response.keep_alive;
+        let Some(relay) = download else {
+            let more = used < rest.len();
+            let status = response.status;
+            let mut out = std::mem::take(&mut self.out);
+            // Where the connection to the client is kept, the request is complete.
+            let is_whole = persistence == Persistence::Keep || cx.front.is_uploaded(id);
+            let keep = keep && !more && is_whole;
+            self.leave(cx, key, keep, status);
+            cx.front.respond(cx.io, id, status, persistence, &out, used as u64);
+            out.clear();
+            self.out = out;
+            return;
+        };
+        let status = response.status;
+        self.exchanges[key].state = State::Responding { attempt, download: relay, keep, status };
+        self.goes_well(cx, attempt);
+        let taken = cx.front.write_head(cx.io, id, status, persistence, &self.out, used as u64);
+        self.out.clear();
+        if !self.relay_download(cx, key) && !taken {
+            self.pause(cx, attempt.connection);
         }
-        let figures = self.figures();
-        figures.responded(now.since(self.exchanges[id].asked));
-        figures.bytes_sent_client.add(self.out.len() as u64);
-        let taken = self.give_out(client);
-        if done {
-            return self.answered(id, used < rest.len());
-        }
-        if let (false, false, Some(server)) = (self.splice_download(id), taken, server) {
-            self.hold(server);
-        }
-        self.arm(id);
+        self.set_upstream_deadline(cx, key);
     }
 
-    /// Begins with a body that has not wholly come, or has to be framed anew; tells how much of `rest` it
-    /// took and whether that was all. None if it is malformed, which was answered.
-    fn begin_download(
+    /// Notes how long the server keeps connections, as it announces and as it has shown.
+    #[inline]
+    fn note_keep_alive(
         &mut self,
-        id: Id,
-        body: ResponseBody,
-        framing: ResponseBody,
-        rest: &[u8],
-    ) -> Option<(usize, bool)> {
-        let passed =
-            Relay::new(body, framing, u64::MAX, &self.config.limits).and_then(|mut relay| {
-                let used = relay.pass(rest, &mut self.out)?;
-                Ok((relay, used))
-            });
-        match passed {
-            Ok((relay, used)) => {
-                let done = relay.is_done();
-                self.exchanges[id].download = Some(relay);
-                Some((used, done))
-            }
-            Err(reject) => {
-                self.out.clear();
-                let client = self.exchanges[id].client;
-                self.connection(client).flags.remove(Flags::CLOSE);
-                self.bad_response(id, reject.reason);
-                None
-            }
+        attempt: Attempt,
+        response: &Response<'_>,
+        now: hearken::timer::Time,
+    ) {
+        let upstream = &mut self.upstreams[attempt.connection];
+        if attempt.reused {
+            let idle = now.since(upstream.idle_since);
+            self.lifetimes.survived(upstream.route, idle);
+        }
+        if response.keep_alive
+            && let Some(announced) = response.keep_alive_timeout()
+        {
+            // What is sent in the last moment may come too late.
+            upstream.announced = Some(announced.saturating_sub(Duration::from_millis(100)));
         }
     }
 
     /// Passes a part of a body on.
-    fn pass_on(&mut self, on: Token, id: Id, bytes: &[u8]) {
-        let exchange = &mut self.exchanges[id];
-        let client = exchange.client;
-        let Some(relay) = &mut exchange.download else { return };
-        let Ok((used, plain)) = take(relay, bytes, &mut self.out) else {
-            self.figures().error(Error::BadResponse);
-            self.note_failure(id, "its response's body is malformed");
-            return self.cut(id, Outcome::BadResponse);
+    fn pass_on<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        let State::Responding { attempt, download, .. } = &mut exchange.state else { return };
+        let connection = attempt.connection;
+        let plain = usize::try_from(download.plain()).unwrap_or(usize::MAX).min(bytes.len());
+        let passed = if plain > 0 {
+            download.skip(plain as u64);
+            Ok(plain)
+        } else {
+            download.pass(bytes, &mut self.out)
         };
-        let done = relay.is_done();
-        exchange.downloaded += used as u64;
-        self.figures().bytes_sent_client.add(if plain { used } else { self.out.len() } as u64);
-        let taken = if plain { self.give(client, &bytes[..used]) } else { self.give_out(client) };
-        if done {
-            return self.answered(id, used < bytes.len());
+        let Ok(used) = passed else {
+            self.out.clear();
+            self.figures().error(Error::BadResponse);
+            self.note_failure(key, "its response's body is malformed");
+            return self.cut(cx, key, Outcome::BadResponse);
+        };
+        let is_done = download.is_done();
+        let piece = if plain > 0 { &bytes[..plain] } else { &self.out[..] };
+        let taken = cx.front.write(cx.io, id, piece, used as u64);
+        self.out.clear();
+        if is_done {
+            return self.finish(cx, key, used < bytes.len());
         }
-        if !self.splice_download(id) {
-            if taken { self.resume(on) } else { self.hold(on) }
+        if !self.relay_download(cx, key) {
+            if taken {
+                self.resume(cx, connection);
+            } else {
+                self.pause(cx, connection);
+            }
         }
-        self.arm(id);
+        self.set_upstream_deadline(cx, key);
     }
 
-    /// The server answers; what follows may take long.
-    pub(super) fn goes_well(&mut self, id: Id) {
-        let now = self.io.now();
-        if let (Some(Route::Server(server)), Some(balancer)) =
-            (self.exchanges[id].route, self.to.balancer())
-        {
+    /// Has the transport move the rest of a response's body, if it is long, and returns whether it
+    /// does.
+    fn relay_download<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+        let exchange = &mut self.exchanges[key];
+        let State::Responding { attempt, download, .. } = &exchange.state else {
+            return false;
+        };
+        let (connection, plain, id) = (attempt.connection, download.plain(), exchange.id);
+        self.relay_to_client(cx, id, connection, plain)
+    }
+
+    /// Has the transport move up to `most` bytes to the client, and returns whether it does.
+    pub(super) fn relay_to_client<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        id: crate::front::RequestId,
+        connection: u32,
+        most: u64,
+    ) -> bool {
+        let upstream = &mut self.upstreams[connection];
+        if !self.config.splice || !cx.front.relay_response(cx.io, id, upstream.token, most) {
+            return false;
+        }
+        upstream.flags.insert(Flags::RELAYED | Flags::PAUSED);
+        true
+    }
+
+    /// The transport has moved bytes to the client, and has ended to do so.
+    pub(super) fn on_relayed<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        connection: u32,
+        moved: u64,
+        ended: RelayEnd,
+    ) {
+        let upstream = &mut self.upstreams[connection];
+        upstream.flags.remove(Flags::RELAYED);
+        let Some(key) = upstream.exchange else { return };
+        let figures = &self.figures;
+        figures.spliced_bytes.add(moved);
+        figures.bytes_received_upstream.add(moved);
+        let exchange = &mut self.exchanges[key];
+        cx.front.response_relayed(cx.io, exchange.id, moved);
+        if let State::Responding { download, .. } = &mut exchange.state {
+            download.skip(moved);
+        }
+        match ended {
+            RelayEnd::End => self.on_end(cx, connection),
+            RelayEnd::ReceiveFailed(error) => self.on_receive_failed(cx, connection, &error),
+            RelayEnd::SendFailed(_) => self.cut(cx, key, Outcome::ClientLeft),
+            _ => self.finish(cx, key, false),
+        }
+    }
+
+    /// The server responds; what follows may take long.
+    pub(super) fn goes_well<I: Relay>(&mut self, cx: &mut Cx<'_, I>, attempt: Attempt) {
+        let now = Self::now(cx);
+        let route = self.upstreams[attempt.connection].route;
+        if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
             balancer.goes_well(server, now);
         }
     }
 
-    /// All of the response has come, and if `more`, something that nobody asked for.
-    #[inline]
-    pub(super) fn answered(&mut self, id: Id, more: bool) {
-        let exchange = &self.exchanges[id];
-        let well = !matches!(exchange.status, 502..=504);
-        let whole = matches!(exchange.upload, Upload::Done);
-        let keep = exchange.facts.contains(Facts::KEEP_SERVER) && whole && !more;
-        let client = exchange.client;
-        self.release(id, keep, if well { Ended::Well } else { Ended::Failed });
-        if self.connections[client.slot() as usize].sends == 0 {
-            self.finish(id);
-        } else {
-            self.exchanges[id].stage = Stage::Delivering;
-            self.arm(id);
-        }
-    }
-
     /// Another protocol follows.
-    fn switch(&mut self, on: Token, id: Id, response: &Response<'_>, rest: &[u8]) {
-        let exchange = &mut self.exchanges[id];
-        let whole = matches!(exchange.upload, Upload::Done);
-        if !exchange.facts.contains(Facts::UPGRADE) || !whole {
-            return self.bad_response(id, "another protocol than was asked for");
+    fn switch<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        attempt: Attempt,
+        response: &Response<'_>,
+        rest: &[u8],
+    ) {
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        let is_asked_for = cx.front.is_uploaded(id)
+            && cx.front.request(id).is_some_and(|request| forward::may_switch(&request, response));
+        if !is_asked_for {
+            return self.bad_response(cx, key, "another protocol than was asked for");
         }
-        exchange.status = 101;
-        exchange.answered = self.io.now();
-        let client = exchange.client;
+        exchange.times.answered = Self::now(cx);
         forward::switching(&self.rules, &mut self.out, response);
         self.out.extend_from_slice(rest);
-        self.exchanges[id].downloaded += rest.len() as u64;
-        if !self.give_out(client) {
-            self.hold(on);
+        let length = rest.len() as u64;
+        let taken = cx.front.write_head(cx.io, id, 101, Persistence::Close, &self.out, length);
+        self.out.clear();
+        if !taken {
+            self.pause(cx, attempt.connection);
         }
-        self.begin_tunnel(id);
+        self.begin_tunnel(cx, key, attempt);
     }
 
-    /// A server has ended its side, in the middle of an exchange.
-    pub(super) fn server_ended(&mut self, on: Token, id: Id) {
-        match self.exchanges[id].stage {
-            Stage::Tunnel => self.tunnel_ended(on, id),
-            Stage::Answering => {
-                let exchange = &mut self.exchanges[id];
-                let client = exchange.client;
-                let ended = exchange.download.as_mut().map(|relay| relay.end(&mut self.out));
-                if let Some(Ok(())) = ended {
-                    exchange.facts.remove(Facts::KEEP_SERVER);
-                    self.give_out(client);
-                    return self.answered(id, false);
+    /// A server has ended its side.
+    pub(super) fn on_end<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+        let upstream = &mut self.upstreams[connection];
+        upstream.flags.remove(Flags::RELAYED);
+        upstream.flags.insert(Flags::ENDED);
+        let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        match &mut exchange.state {
+            State::Tunnel { .. } => self.server_ended_tunnel(cx, key),
+            State::Responding { download, keep, .. } => {
+                if download.end(&mut self.out).is_ok() {
+                    *keep = false;
+                    cx.front.write(cx.io, id, &self.out, 0);
+                    self.out.clear();
+                    return self.finish(cx, key, false);
                 }
                 self.out.clear();
                 self.figures().error(Error::Truncated);
-                self.note_failure(id, "it closed within its response");
-                self.cut(id, Outcome::ServerCut);
+                self.note_failure(key, "it closed within its response");
+                self.cut(cx, key, Outcome::ServerCut);
             }
-            _ => self.server_left(id),
+            State::Waiting { attempt, .. } => {
+                let attempt = *attempt;
+                self.server_closed(cx, key, attempt);
+            }
+            _ => {}
         }
     }
 
-    /// Receiving from a server has failed.
-    pub(super) fn server_broke(&mut self, id: Id, error: &io::Error) {
-        match self.exchanges[id].stage {
-            Stage::Answering | Stage::Tunnel => {
+    /// Receiving from a server failed.
+    pub(super) fn on_receive_failed<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        connection: u32,
+        error: &io::Error,
+    ) {
+        let upstream = &mut self.upstreams[connection];
+        upstream.flags.remove(Flags::RELAYED);
+        upstream.flags.insert(Flags::ENDED | Flags::BROKEN);
+        let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
+        match self.exchanges[key].state {
+            State::Responding { .. } | State::Tunnel { .. } => {
                 self.figures().error(Error::Truncated);
-                self.note_failure(id, &format!("its connection broke: {error}"));
-                self.cut(id, Outcome::ServerCut);
+                self.note_failure(key, &format!("its connection broke: {error}"));
+                self.cut(cx, key, Outcome::ServerCut);
             }
-            Stage::Connecting => self.connect_failed(id, error),
-            _ => self.server_left(id),
+            State::Connecting(_) => {
+                let Connection { route, address, .. } = self.upstreams[connection];
+                self.connect_failed(cx, key, route, address, error);
+            }
+            State::Waiting { attempt, .. } => self.server_closed(cx, key, attempt),
+            _ => {}
         }
     }
 
-    /// What a server has sent is no response.
+    /// Closes an idle connection that the server has closed.
+    fn close_stale<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+        let upstream = &self.upstreams[connection];
+        let idle = Self::now(cx).since(upstream.idle_since);
+        let route = upstream.route;
+        self.lifetimes.closed(route, idle);
+        self.close(cx, connection);
+    }
+
+    /// A server has sent what is no response.
     #[cold]
-    pub(super) fn bad_response(&mut self, id: Id, why: &'static str) {
+    pub(super) fn bad_response<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        why: &'static str,
+    ) {
         self.out.clear();
         self.figures().error(Error::BadResponse);
-        self.note_failure(id, &format!("its response is refused: {why}"));
-        self.give_up(
-            id,
-            502,
-            "the server's response could not be understood",
-            Outcome::BadResponse,
-        );
+        self.note_failure(key, &format!("its response is refused: {why}"));
+        let why = "the server's response could not be understood";
+        self.refuse(cx, key, 502, why, Outcome::BadResponse);
     }
 
-    /// Has the exchange go on without the connection to its server, which is kept for another if it may
-    /// be.
-    pub(super) fn release(&mut self, id: Id, keep: bool, how: Ended) {
-        let now = self.io.now();
-        let exchange = &mut self.exchanges[id];
-        let route = exchange.route.take();
-        let how = if exchange.facts.contains(Facts::FAILED) { Ended::Failed } else { how };
-        exchange.facts.remove(Facts::FAILED);
-        if let Some(server) = exchange.server.take() {
-            let connection = &mut self.connections[server.slot() as usize];
-            connection.exchange = None;
-            let as_new =
-                connection.sends == 0 && !connection.flags.intersects(Flags::ENDED | Flags::BROKEN);
-            let keeps = match route {
-                Some(route) if keep && as_new && self.grace_ends.is_none() => {
-                    connection.flags.insert(Flags::USED);
-                    self.to.keeps(route) && self.idle.put(route, server, &self.connections)
-                }
-                _ => false,
-            };
-            if keeps {
-                self.resume(server);
-                self.io.set_deadline(server, Some(now + self.config.timeouts.keep));
-            } else {
-                self.close(server);
-            }
+    /// All of a response has come, and if `more`, something that nobody asked for.
+    fn finish<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, more: bool) {
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        let (keep, status) = match exchange.state {
+            State::Responding { keep, status, .. } => (keep && !more, status),
+            _ => (false, 0),
+        };
+        let keep = keep && cx.front.is_uploaded(id);
+        self.leave(cx, key, keep, status);
+        cx.front.finish(cx.io, id);
+    }
+
+    /// Ends an exchange whose response has come.
+    #[inline(always)]
+    fn leave<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, keep: bool, status: u16) {
+        let well = !matches!(status, 502..=504);
+        if cx.front.is_logging() {
+            self.note_for_log(cx, key);
         }
-        if let (Some(Route::Server(server)), Some(balancer)) = (route, self.to.balancer()) {
-            balancer.ended(server, now, how);
-            if !self.queue.is_empty() {
-                self.serve_queue();
-            }
-        }
+        self.release(cx, key, (keep, State::Free), if well { Ended::Well } else { Ended::Failed });
+        self.exchanges.end(key);
     }
 }

@@ -1,464 +1,530 @@
-//! Where requests go: choosing a server, waiting for one, connecting, asking, and trying again.
+//! From a request to a server: choosing one, waiting for one, connecting, sending, and trying again.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use hearken::Token;
 use hearken::io::{Address, Relay};
 use hearken_http::forward::{self, RequestTo};
-use hearken_http::{Request, RequestParser};
+use hearken_http::{Request, ResponseParser};
 
-use super::access::Access;
 use super::balance::{Balancer, Ended, Pick, Where};
-use super::config::{Balance, Config, HashKey, ProxyProtocol, To};
-use super::connection::{Exchange, Facts, Flags, Id, Kind, Role, Route, Stage, Upload};
-use super::idle::Idle;
-use super::resolver::Lookups;
-use super::servers::Servers;
-use super::worker::Worker;
+use super::config::HashKey;
+use super::destination::Destination;
+use super::exchange::{Attempt, Kind, Route, State};
+use super::handler::{Cx, Proxy, Task};
+use super::upstream::{Connection, Flags};
+use crate::front::RequestId;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol;
-use crate::runtime::server::Seat;
+use crate::runtime::socket::{Peeked, peek};
 
-/// What is told of a server that closed a connection without an answer.
-const LEFT: &str = "it closed before it answered";
+/// The failure that is noted of a server that closed a connection without a response.
+const CLOSED: &str = "it closed before it answered";
 
-/// Where requests go, for one worker.
-pub(super) enum Destination {
-    /// To servers that are named in the configuration.
-    Servers(Box<ToServers>),
-    /// To whatever server the request names.
-    Anywhere(Box<Anywhere>),
-}
-
-pub(super) struct ToServers {
-    pub(super) balancer: Balancer,
-    pub(super) servers: Arc<Servers>,
-    /// By what requests are hashed.
-    hash: Option<HashKey>,
-    keep: usize,
-    queue: usize,
-    tries: u8,
-    header: Option<ProxyProtocol>,
-}
-
-pub(super) struct Anywhere {
-    pub(super) access: Access,
-    /// There are some.
-    pub(super) lookups: Option<Lookups>,
-    keep: usize,
-}
-
-impl Destination {
-    /// That of a worker.
-    pub(super) fn new(
-        config: &Config,
-        servers: &Arc<Servers>,
-        lookups: Option<Lookups>,
-        seat: &Seat,
-        seed: u64,
-    ) -> Destination {
-        let share = |all: usize| all.div_ceil(seat.workers);
-        let upstreams = match &config.to {
-            To::Upstreams(upstreams) => upstreams,
-            To::Anywhere(forward) => {
-                let (access, keep) = (Access::new(forward), share(forward.keep));
-                return Destination::Anywhere(Box::new(Anywhere { access, lookups, keep }));
-            }
-        };
-        Destination::Servers(Box::new(ToServers {
-            balancer: Balancer::new(upstreams, servers.clone(), seat.index, seat.workers, seed),
-            servers: servers.clone(),
-            hash: match &upstreams.policy {
-                Balance::Hash(key) => Some(key.clone()),
-                _ => None,
-            },
-            // A connection that tells of one client cannot carry another's requests.
-            keep: match upstreams.send_proxy_protocol {
-                Some(_) => 0,
-                None => share(upstreams.keep),
-            },
-            queue: share(upstreams.queue),
-            tries: u8::try_from(upstreams.tries.get()).unwrap_or(u8::MAX),
-            header: upstreams.send_proxy_protocol,
-        }))
-    }
-
-    pub(super) fn is_anywhere(&self) -> bool {
-        matches!(self, Destination::Anywhere(_))
-    }
-
-    pub(super) fn balancer(&mut self) -> Option<&mut Balancer> {
-        match self {
-            Destination::Servers(to) => Some(&mut to.balancer),
-            Destination::Anywhere(_) => None,
-        }
-    }
-
-    /// Whether anybody is told the clients' addresses.
-    pub(super) fn needs_clients(&self, config: &Config) -> bool {
-        use hearken_http::forward::Given::{Append, Replace};
-        let told = |given| matches!(given, Append | Replace);
-        let fields = &config.fields;
-        let by_key = match self {
-            Destination::Servers(to) => to.hash == Some(HashKey::Client) || to.header.is_some(),
-            Destination::Anywhere(_) => false,
-        };
-        by_key || told(fields.x_forwarded) || told(fields.forwarded) || config.accept_proxy_protocol
-    }
-
-    /// Where connections are kept.
-    pub(super) fn idle(&self) -> Idle {
-        match self {
-            Destination::Servers(to) => Idle::of_servers(to.servers.len(), to.keep),
-            Destination::Anywhere(to) => Idle::anywhere(to.keep),
-        }
-    }
-
-    /// Whether connections there are kept.
-    #[inline]
-    pub(super) fn keeps(&self, route: Route) -> bool {
-        match (self, route) {
-            (Destination::Servers(to), Route::Server(server)) => {
-                to.keep > 0 && to.servers.condition(server).fit
-            }
-            (Destination::Anywhere(to), _) => to.keep > 0,
-            _ => false,
-        }
-    }
-
-    /// What a server is called in the log.
-    pub(super) fn name(&self, route: Route) -> std::borrow::Cow<'_, str> {
-        match (self, route) {
-            (Destination::Servers(to), Route::Server(server)) => to.servers.name(server).into(),
-            (_, Route::Address(addr)) => addr.to_string().into(),
-            _ => "".into(),
-        }
-    }
-}
-
-impl<I: Relay> Worker<I> {
+impl Proxy {
     /// Finds a server for a request.
     #[inline]
-    pub(super) fn route(&mut self, id: Id, request: &Request<'_>) {
-        let now = self.io.now();
-        let Destination::Servers(to) = &mut self.to else {
-            return self.look_up(id, request);
+    pub(super) fn find_server<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        request: Option<&Request<'_>>,
+    ) {
+        let now = Self::now(cx);
+        let Destination::Servers(to) = &mut self.destination else {
+            return self.look_up(cx, key);
         };
-        let exchange = &mut self.exchanges[id];
-        let key = match &to.hash {
+        let exchange = &self.exchanges[key];
+        let hash = match &to.hash {
             None => 0,
-            Some(HashKey::Target) => Balancer::hash(request.raw_target),
-            Some(HashKey::Host) => Balancer::hash(request.host.unwrap_or_default()),
-            Some(HashKey::Field(name)) => Balancer::hash(request.field(name).unwrap_or_default()),
             Some(HashKey::Client) => {
-                let client = self.clients.get(exchange.client.slot() as usize);
-                Balancer::hash(client.map_or(&[], |addr| addr))
+                let client = cx.front.client_address(exchange.id);
+                client.map_or(0, |client| match client {
+                    std::net::IpAddr::V4(v4) => Balancer::hash(&v4.to_ipv6_mapped().octets()),
+                    std::net::IpAddr::V6(v6) => Balancer::hash(&v6.octets()),
+                })
+            }
+            Some(of) => {
+                let Some(request) = cx.front.request(exchange.id) else { return };
+                Balancer::hash(match of {
+                    HashKey::Target => request.raw_target,
+                    HashKey::Host => request.host.unwrap_or_default(),
+                    HashKey::Field(name) => request.field(name).unwrap_or_default(),
+                    HashKey::Client => &[],
+                })
             }
         };
-        match to.balancer.pick(now, key, exchange.tried) {
-            Pick::Server(server) => {
-                exchange.route = Some(Route::Server(server));
-                self.reach(id, request);
-            }
+        match to.balancer.pick(now, hash, exchange.tried) {
+            Pick::Server(server) => self.reach(cx, key, Route::Server(server), request),
             Pick::Full => {
-                self.enqueue(id, "no server has room, and too many requests wait for one");
+                self.enqueue(cx, key, "no server has room, and too many requests wait for one");
             }
             Pick::Down => {
                 self.figures().error(Error::NoServer);
-                self.refuse(id, 503, "no server is up");
+                self.refuse(cx, key, 503, "no server is up", Outcome::Refused);
             }
         }
     }
 
-    /// Has a request wait until there is room, if not too many do.
-    fn enqueue(&mut self, id: Id, why: &'static str) {
-        let most = match &self.to {
+    /// Puts a request into the queue, if it is not full.
+    fn enqueue<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, why: &'static str) {
+        let most = match &self.destination {
             Destination::Servers(to) => to.queue,
             Destination::Anywhere(_) => 0,
         };
         if self.queue.len() >= most && std::mem::take(&mut self.deserted) > 0 {
             let exchanges = &self.exchanges;
-            self.queue.retain(|&(id, serial)| exchanges[id].waits_in_queue(serial));
+            self.queue.retain(|&(key, id)| exchanges.is_queued(key, id));
         }
-        if self.queue.len() < most {
-            let exchange = &mut self.exchanges[id];
-            self.queue.push_back((id, exchange.serial));
-            // One that waits already has no more time than it had.
-            if exchange.stage != Stage::Queued {
-                exchange.stage = Stage::Queued;
-                self.arm(id);
-            }
-            return;
+        if self.queue.len() >= most {
+            self.figures().error(Error::QueueFull);
+            return self.refuse(cx, key, 503, why, Outcome::Refused);
         }
-        self.figures().error(Error::QueueFull);
-        self.refuse(id, 503, why);
+        let exchange = &mut self.exchanges[key];
+        self.queue.push_back((key, exchange.id));
+        // One that waits already has no more time than it had.
+        if !matches!(exchange.state, State::Queued) {
+            exchange.state = State::Queued;
+            let until = Self::now(cx) + self.config.timeouts.queue;
+            cx.front.set_request_timer(cx.io, exchange.id, Some(until));
+        }
     }
 
-    /// A server may have room for a request that waits.
-    pub(super) fn serve_queue(&mut self) {
-        // Requests that end at once come here again.
-        if std::mem::replace(&mut self.serving, true) {
-            return;
-        }
-        // Each at most once: those for whom there is still no room are put back.
+    /// Finds servers for requests in the queue.
+    pub(super) fn serve_queue<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        // Each at most once: those for which there is still no room are put back.
         for _ in 0..self.queue.len() {
-            let Some((id, serial)) = self.queue.pop_front() else { break };
-            if !self.exchanges[id].waits_in_queue(serial) {
+            let Some((key, id)) = self.queue.pop_front() else { return };
+            if !self.exchanges.is_queued(key, id) {
                 continue;
             }
             let before = self.queue.len();
-            self.with_request(id, Worker::route);
+            self.find_server(cx, key, None);
             if self.queue.len() > before {
                 // It keeps its place; by whatever policy, the others wait behind it.
                 if let Some(back) = self.queue.pop_back() {
                     self.queue.push_front(back);
                 }
-                break;
+                return;
             }
         }
-        self.serving = false;
     }
 
-    /// Reads the head of a request that was read before, and goes on with it.
-    pub(super) fn with_request(&mut self, id: Id, go_on: fn(&mut Self, Id, &Request<'_>)) {
-        let mut head = std::mem::take(&mut self.scratch);
-        head.clear();
-        head.extend_from_slice(&self.exchanges[id].head);
-        match RequestParser::new().parse(&head, &self.config.limits) {
-            Ok(Some(request)) => go_on(self, id, &request),
-            // It was read before.
-            _ => self.cancel(id, Outcome::BadRequest),
-        }
-        self.scratch = head;
-    }
-
-    /// Has a connection to where the request goes.
-    pub(super) fn reach(&mut self, id: Id, request: &Request<'_>) {
-        let now = self.io.now();
-        let exchange = &mut self.exchanges[id];
-        let Some(route) = exchange.route else { return };
-        exchange.tries = exchange.tries.saturating_add(1);
+    /// Has a connection to a destination, kept or new, and sends the request.
+    pub(super) fn reach<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        route: Route,
+        request: Option<&Request<'_>>,
+    ) {
+        let now = Self::now(cx);
+        let exchange = &mut self.exchanges[key];
+        let (id, waited) = (exchange.id, !matches!(exchange.state, State::Routing));
+        exchange.attempts = exchange.attempts.saturating_add(1);
         exchange.last = Some(route);
-        exchange.reached = now;
-        if !exchange.facts.contains(Facts::FRESH)
+        exchange.times.routed = now;
+        if !exchange.fresh
             && exchange.kind != Kind::Connect
-            && let Some(token) = self.idle.take(route, &self.connections)
+            && let Some(connection) = self.take_idle(cx, key, route)
         {
-            exchange.server = Some(token);
-            exchange.facts.insert(Facts::REUSED);
-            self.connections[token.slot() as usize].exchange = Some(id);
+            let upstream = &mut self.upstreams[connection];
+            upstream.exchange = Some(key);
+            let attempt = Attempt { connection, reused: true, failed: false };
             self.figures().upstream_connections_reused.add(1);
-            return self.ask(id, request);
+            if waited {
+                cx.front.set_request_timer(cx.io, id, None);
+            }
+            return self.send_request(cx, key, attempt, request);
         }
-        exchange.facts.remove(Facts::REUSED);
-        let opened = match (route, &mut self.to) {
+        let mut address = None;
+        let opened = self.open(cx, route, &mut address);
+        let has_no_room =
+            opened.as_ref().err().is_some_and(|error| hearken::limit::met(error).is_some());
+        if waited && !has_no_room {
+            cx.front.set_request_timer(cx.io, id, None);
+        }
+        match opened {
+            Ok(token) => {
+                let connection = self.upstreams.insert(token, route, address, key);
+                cx.front.insert_handler(token, connection, self.route);
+                let attempt = Attempt { connection, reused: false, failed: false };
+                self.exchanges[key].state = State::Connecting(attempt);
+                cx.io.set_deadline(token, Some(now + self.config.timeouts.connect));
+            }
+            Err(_) if has_no_room => {
+                // It is the proxy that has no room: neither the server's fault, nor an attempt; and
+                // no reason to look at the queue again.
+                self.figures().error(Error::Limit);
+                if let (Route::Server(server), Some(balancer)) =
+                    (route, self.destination.balancer())
+                {
+                    balancer.ended(server, now, Ended::Cancelled);
+                }
+                let exchange = &mut self.exchanges[key];
+                exchange.attempts = exchange.attempts.saturating_sub(1);
+                self.enqueue(cx, key, "there is no room for another connection to a server");
+            }
+            Err(error) => self.connect_failed(cx, key, route, address, &error),
+        }
+    }
+
+    /// Begins to connect to a destination.
+    fn open<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        route: Route,
+        at: &mut Option<SocketAddr>,
+    ) -> io::Result<hearken::Token> {
+        let address = match (route, &mut self.destination) {
             (Route::Server(server), Destination::Servers(to)) => {
                 match to.balancer.connected_to(server) {
                     Some(Where::Inet(addr)) => {
-                        exchange.at = Some(addr);
-                        self.io.connect(&addr.into(), None)
+                        *at = Some(addr);
+                        Address::Inet(addr)
                     }
-                    Some(Where::Unix(path)) => self.io.connect(&Address::Unix(path), None),
-                    None => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+                    Some(Where::Unix(path)) => Address::Unix(path),
+                    None => {
+                        let none = "the name has no address";
+                        return Err(io::Error::new(io::ErrorKind::NotFound, none));
+                    }
                 }
             }
-            (Route::Address(addr), _) => self.io.connect(&addr.into(), None),
-            _ => Err(io::ErrorKind::NotFound.into()),
+            (Route::Address(addr), _) => Address::Inet(addr),
+            _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        match opened {
-            Ok(token) => {
-                self.adopt(token, Role::Server);
-                self.connections[token.slot() as usize].exchange = Some(id);
-                let exchange = &mut self.exchanges[id];
-                exchange.server = Some(token);
-                exchange.stage = Stage::Connecting;
-                let until = exchange.within(now + self.config.timeouts.connect);
-                self.io.set_deadline(token, Some(until));
-            }
+        match cx.io.connect(&address, None) {
             Err(error) if hearken::limit::met(&error).is_some() => {
-                // It is the proxy that has no room: it is not the server's fault, nor a try.
-                self.figures().error(Error::Limit);
-                self.release(id, false, Ended::Cancelled);
-                let exchange = &mut self.exchanges[id];
-                exchange.tries = exchange.tries.saturating_sub(1);
-                self.enqueue(id, "there is no room for another connection to a server");
+                // An idle connection to a server is worth less than a request; so is an idle client,
+                // unless the request can wait for a connection that is in use.
+                let can_wait = self.upstreams.is_in_use() && !self.destination.is_anywhere();
+                match self.upstreams.idle().first().copied() {
+                    Some(idle) => self.close(cx, idle),
+                    None if !can_wait && cx.front.close_idle_longest(cx.io) => {}
+                    None => return Err(error),
+                }
+                cx.io.connect(&address, None)
             }
-            Err(error) => self.connect_failed(id, &error),
+            opened => opened,
         }
     }
 
-    pub(super) fn on_connected(&mut self, on: Token, result: io::Result<()>) {
-        let connection = &self.connections[on.slot() as usize];
-        let (Role::Server, Some(id)) = (connection.role, connection.exchange) else {
-            return self.close(on);
-        };
+    /// Takes an idle connection on which the request can be sent without being lost.
+    #[inline]
+    fn take_idle<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, route: Route) -> Option<u32> {
+        loop {
+            let connection = self.upstreams.take(route)?;
+            if self.exchanges[key].kind.is_safe() || self.is_open(cx, connection) {
+                return Some(connection);
+            }
+            self.close(cx, connection);
+        }
+    }
+
+    /// Returns whether an idle connection is open for all that can be known. Requests that can be
+    /// repeated do without that.
+    #[cold]
+    fn is_open<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) -> bool {
+        let upstream = &self.upstreams[connection];
+        let idle = Self::now(cx).since(upstream.idle_since);
+        // An event may be on its way that the event loop has not reached.
+        if cx.io.socket(upstream.token).map(peek) != Some(Peeked::Nothing) {
+            self.lifetimes.closed(upstream.route, idle);
+            return false;
+        }
+        self.lifetimes.is_safe(upstream.route, idle)
+    }
+
+    pub(super) fn on_connected<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        connection: u32,
+        result: io::Result<()>,
+    ) {
+        let &Connection { token, route, address, exchange, .. } = &self.upstreams[connection];
+        let Some(key) = exchange else { return self.close(cx, connection) };
+        let State::Connecting(attempt) = self.exchanges[key].state else { return };
         match result {
             Ok(()) => {
                 self.figures().upstream_connections_opened.add(1);
-                self.io.start(on);
-                if self.exchanges[id].kind == Kind::Connect {
-                    return self.establish(id);
+                cx.io.start(token);
+                if self.exchanges[key].kind == Kind::Connect {
+                    return self.establish(cx, key, attempt);
                 }
-                self.with_request(id, Worker::ask);
+                self.send_request(cx, key, attempt, None);
             }
-            Err(error) => self.connect_failed(id, &error),
+            Err(error) => self.connect_failed(cx, key, route, address, &error),
         }
     }
 
-    /// Sends a request to its server.
-    fn ask(&mut self, id: Id, request: &Request<'_>) {
-        let now = self.io.now();
-        let exchange = &mut self.exchanges[id];
-        let (Some(server), Some(route)) = (exchange.server, exchange.route) else { return };
-        let client = exchange.client;
-        let keep_alive = self.to.keeps(route);
-        let addr = self.client_addr(client);
-        let exchange = &mut self.exchanges[id];
-        let authority = match (&self.to, route) {
-            (Destination::Servers(to), Route::Server(number)) => {
-                let used = self.connections[server.slot() as usize].flags.contains(Flags::USED);
-                if let (Some(version), false) = (to.header, used) {
-                    // Its port is known but where another proxy told of it.
-                    let peer = self.io.peer_addr(client).ok();
-                    let addr = addr.map(|addr| match peer {
-                        Some(peer) if peer.ip().to_canonical() == addr => peer,
-                        _ => SocketAddr::new(addr, 0),
+    /// Sends a request to its server: `request`, if it is at hand, or else that which was kept.
+    fn send_request<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        attempt: Attempt,
+        request: Option<&Request<'_>>,
+    ) {
+        let now = Self::now(cx);
+        let connection = attempt.connection;
+        let route = self.upstreams[connection].route;
+        let keep_alive = self.destination.keeps(route);
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        let kept;
+        let request = match request {
+            Some(request) => request,
+            None => {
+                let Some(request) = cx.front.request(id) else { return };
+                kept = request;
+                &kept
+            }
+        };
+        let client = cx.front.client_address(id);
+        let authority = match (&self.destination, route) {
+            (Destination::Servers(to), Route::Server(server)) => {
+                if let (Some(version), false) = (to.header, attempt.reused) {
+                    let token = cx.front.client(id);
+                    // The port is known, except where another proxy told of the client.
+                    let peer = token.and_then(|token| cx.io.peer_addr(token).ok());
+                    let source = client.map(|client| match peer {
+                        Some(peer) if peer.ip().to_canonical() == client => peer,
+                        _ => SocketAddr::new(client, 0),
                     });
-                    let here = self.io.local_addr(client).ok();
-                    proxy_protocol::write(version, addr, here, &mut self.out);
+                    let here = token.and_then(|token| cx.io.local_addr(token).ok());
+                    proxy_protocol::write(version, source, here, &mut self.out);
                 }
-                to.servers.authority(number).as_bytes()
+                to.servers.authority(server).as_bytes()
             }
             _ => request.host.unwrap_or_default(),
         };
-        let to = RequestTo { authority, client: addr, keep_alive };
+        let to = RequestTo { authority, client, keep_alive };
         forward::request(&self.rules, &mut self.out, request, &to);
-        exchange.stage = Stage::Asked;
+        exchange.state = State::Waiting {
+            attempt,
+            parser: ResponseParser::new(),
+            received: Vec::new(),
+            interims: 0,
+        };
         exchange.asks = exchange.asks.saturating_add(1);
-        exchange.asked = now;
-        if matches!(exchange.upload, Upload::Done) {
-            self.figures().bytes_sent_upstream.add(self.out.len() as u64);
-            if self.give_out(server) {
-                let until = self.exchanges[id].within(now + self.config.timeouts.response);
-                return self.io.set_deadline(server, Some(until));
+        exchange.times.asked = now;
+        if cx.front.is_uploaded(id) {
+            if self.send_out(cx, connection) {
+                let until = now + self.config.timeouts.response;
+                return cx.io.set_deadline(self.upstreams[connection].token, Some(until));
             }
-            return self.arm(id);
+            return self.set_upstream_deadline(cx, key);
         }
-        if !self.upload_received(id) {
-            return;
+        if !cx.front.start_body(cx.io, id, &mut self.out) {
+            // It is malformed, which the front has answered.
+            self.out.clear();
+            return self.cancel(cx, key);
         }
-        self.figures().bytes_sent_upstream.add(self.out.len() as u64);
-        let taken = self.give_out(server);
-        if matches!(self.exchanges[id].upload, Upload::Flowing(_)) {
-            if self.connection(client).flags.contains(Flags::ENDED) {
-                return self.client_left(id);
+        let taken = self.send_out(cx, connection);
+        if !cx.front.is_uploaded(id) {
+            if cx.front.has_ended(id) {
+                self.figures().error(Error::ClientLeft);
+                return self.cut(cx, key, Outcome::ClientLeft);
             }
-            if !self.splice_upload(id) && taken {
-                self.resume(client);
+            if taken {
+                let relay_to = self.config.splice.then_some(self.upstreams[connection].token);
+                cx.front.resume_body(cx.io, id, relay_to);
             }
         }
-        self.arm(id);
+        self.set_upstream_deadline(cx, key);
     }
 
-    /// It was not possible to connect.
-    pub(super) fn connect_failed(&mut self, id: Id, error: &io::Error) {
+    /// Connecting failed.
+    pub(super) fn connect_failed<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        route: Route,
+        address: Option<SocketAddr>,
+        error: &io::Error,
+    ) {
         self.figures().error(Error::ConnectFailed);
-        self.avoid_address(id);
-        self.note_failure(id, &format!("connect: {error}"));
-        self.try_again_or(id, 502, "no server could be connected to");
+        self.avoid_address(route, address);
+        self.note(route, &format!("connect: {error}"));
+        self.try_again_or(cx, key, route, 502, "no server could be connected to");
     }
 
-    /// Other addresses of the server's name are to go first.
-    fn avoid_address(&mut self, id: Id) {
-        let Exchange { route, at, .. } = &self.exchanges[id];
-        if let (Some(Route::Server(server)), &Some(at)) = (*route, at)
-            && let Some(balancer) = self.to.balancer()
-        {
-            balancer.failed_at(server, at);
-        }
-    }
-
-    pub(super) fn connect_timed_out(&mut self, id: Id) {
+    /// Connecting took too long.
+    pub(super) fn connect_timed_out<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        connection: u32,
+    ) {
+        let Connection { route, address, .. } = self.upstreams[connection];
         self.figures().error(Error::ConnectTimeout);
-        self.avoid_address(id);
-        self.note_failure(id, "connect: not in time");
-        self.try_again_or(id, 504, "no server could be connected to in time");
+        self.avoid_address(route, address);
+        self.note(route, "connect: not in time");
+        let why = "no server could be connected to in time";
+        self.try_again_or(cx, key, route, 504, why);
     }
 
-    /// The server has closed before it answered.
-    pub(super) fn server_left(&mut self, id: Id) {
-        let exchange = &mut self.exchanges[id];
-        let raced = exchange.facts.contains(Facts::REUSED);
-        if exchange.is_repeatable() {
-            // RFC 9112 section 9.3.1: it may have closed before it saw the request.
-            if raced {
-                exchange.facts.insert(Facts::FRESH);
-                exchange.tries = exchange.tries.saturating_sub(1);
-                // Or it is ending, and would close the next connection, too: it may still accept some.
-                if let (Some(Route::Server(server)), Some(balancer)) =
-                    (exchange.route, self.to.balancer())
-                    && balancer.has_another(server)
-                {
-                    exchange.tried.insert(server);
-                }
-                self.release(id, false, Ended::Cancelled);
-                return self.try_again(id);
-            }
-            self.note_failure(id, LEFT);
-            return self.try_again_or(id, 502, "the server closed before it answered");
-        }
-        self.figures().error(Error::ServerLeft);
-        if !raced {
-            self.note_failure(id, LEFT);
-        }
-        self.refuse(id, 502, "the server closed before it answered");
-    }
-
-    /// What went wrong counts against the server.
-    #[cold]
-    pub(super) fn note_failure(&mut self, id: Id, why: &str) {
-        let exchange = &mut self.exchanges[id];
-        exchange.facts.insert(Facts::FAILED);
-        if let (Destination::Servers(to), Some(Route::Server(server))) = (&self.to, exchange.route)
+    /// Has other addresses of the server's name come first.
+    fn avoid_address(&mut self, route: Route, address: Option<SocketAddr>) {
+        if let (Route::Server(server), Some(address)) = (route, address)
+            && let Some(balancer) = self.destination.balancer()
         {
+            balancer.failed_at(server, address);
+        }
+    }
+
+    /// A server has closed the connection before it answered.
+    pub(super) fn server_closed<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        attempt: Attempt,
+    ) {
+        let why = "the server closed before it answered";
+        let route = self.upstreams[attempt.connection].route;
+        let exchange = &mut self.exchanges[key];
+        let id = exchange.id;
+        // A request is repeated once: nobody can tell that it was sent before.
+        let is_repeatable = exchange.kind.is_safe()
+            && cx.front.is_uploaded(id)
+            && !cx.front.has_uploaded(id)
+            && matches!(&exchange.state, State::Waiting { received, interims: 0, .. }
+                if received.is_empty())
+            && exchange.asks < 2;
+        if !is_repeatable {
+            self.figures().error(Error::ServerLeft);
+            if !attempt.reused {
+                self.note_failure(key, CLOSED);
+            }
+            return self.refuse(cx, key, 502, why, Outcome::Refused);
+        }
+        if !attempt.reused {
+            self.note_failure(key, CLOSED);
+            return self.try_again_or(cx, key, route, 502, why);
+        }
+        // RFC 9112 section 9.3.1: it may have closed before it saw the request.
+        exchange.fresh = true;
+        exchange.attempts = exchange.attempts.saturating_sub(1);
+        // Or it is ending, and would close the next connection, too: it may still accept some.
+        if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer())
+            && balancer.has_another(server)
+        {
+            self.exchanges[key].tried.insert(server);
+        }
+        self.release(cx, key, (false, State::Routing), Ended::Cancelled);
+        self.try_again(key);
+    }
+
+    /// Notes a failure that counts against the server.
+    #[cold]
+    pub(super) fn note_failure(&mut self, key: u32, why: &str) {
+        if let Some(attempt) = self.exchanges[key].state.attempt_mut() {
+            attempt.failed = true;
+            let connection = attempt.connection;
+            self.note(self.upstreams[connection].route, why);
+        }
+    }
+
+    /// Notes a failure of a server.
+    fn note(&mut self, route: Route, why: &str) {
+        if let (Destination::Servers(to), Route::Server(server)) = (&self.destination, route) {
             to.servers.note(server, why.to_owned());
         }
     }
 
-    /// Has another server try, or answers with `status`.
-    fn try_again_or(&mut self, id: Id, status: u16, reason: &'static str) {
-        let most = match &self.to {
-            Destination::Servers(to) => to.tries,
-            Destination::Anywhere(_) => u8::MAX,
-        };
-        let exchange = &mut self.exchanges[id];
-        if let Some(Route::Server(server)) = exchange.route {
+    /// Has the request tried on another server, or answers with an error.
+    fn try_again_or<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        route: Route,
+        status: u16,
+        why: &'static str,
+    ) {
+        let exchange = &mut self.exchanges[key];
+        if let Route::Server(server) = route {
             exchange.tried.insert(server);
         }
-        let more = match &self.to {
-            Destination::Servers(_) => exchange.tries < most,
+        let has_more = match &self.destination {
+            Destination::Servers(to) => exchange.attempts < to.attempts,
             Destination::Anywhere(_) => !exchange.addresses.is_empty(),
         };
-        if !more {
-            return self.refuse(id, status, reason);
+        if exchange.state.attempt().is_some() {
+            self.release(cx, key, (false, State::Routing), Ended::Failed);
+        } else {
+            self.ended(cx, route, Ended::Failed);
         }
-        exchange.facts.insert(Facts::FRESH);
-        self.release(id, false, Ended::Failed);
-        self.try_again(id);
+        if !has_more {
+            return self.refuse(cx, key, status, why, Outcome::Refused);
+        }
+        self.exchanges[key].fresh = true;
+        self.try_again(key);
     }
 
-    fn try_again(&mut self, id: Id) {
+    fn try_again(&mut self, key: u32) {
         self.figures().retries.add(1);
-        let exchange = &mut self.exchanges[id];
-        match exchange.addresses.pop() {
-            Some(addr) => {
-                exchange.route = Some(Route::Address(addr));
-                self.with_request(id, Worker::reach);
+        let exchange = &mut self.exchanges[key];
+        exchange.state = State::Routing;
+        let id: RequestId = exchange.id;
+        self.ready.push_back(match exchange.addresses.is_empty() {
+            true => Task::Route(key, id),
+            false => Task::NextAddress(key, id),
+        });
+    }
+
+    /// Ends the use of an upstream connection, which is kept for another request if it may be. The
+    /// exchange is in the `next` state then.
+    pub(super) fn release<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        (keep, next): (bool, State),
+        how: Ended,
+    ) {
+        let state = &mut self.exchanges[key].state;
+        let (attempt, is_tunnel) =
+            (state.attempt().copied(), matches!(state, State::Tunnel { .. }));
+        self.deserted += usize::from(matches!(state, State::Queued));
+        *state = next;
+        if is_tunnel {
+            self.figures().tunnels_open.down();
+        }
+        let Some(Attempt { connection, failed, .. }) = attempt else { return };
+        let route = self.upstreams[connection].route;
+        let now = Self::now(cx);
+        let upstream = &mut self.upstreams[connection];
+        upstream.exchange = None;
+        let is_as_new =
+            upstream.sends == 0 && !upstream.flags.intersects(Flags::ENDED | Flags::BROKEN);
+        if keep
+            && is_as_new
+            && !self.stopping
+            && !cx.front.is_stopping()
+            && self.destination.keeps(route)
+            && self.upstreams.keep(connection)
+        {
+            let upstream = &mut self.upstreams[connection];
+            upstream.flags.insert(Flags::USED);
+            upstream.idle_since = now;
+            let (token, announced) = (upstream.token, upstream.announced);
+            self.resume(cx, connection);
+            cx.io.set_deadline(token, Some(now + self.keep_time(announced)));
+        } else {
+            self.close(cx, connection);
+        }
+        self.ended(cx, route, if failed { Ended::Failed } else { how });
+    }
+
+    /// A request has ended that counted as in flight at a server.
+    #[inline]
+    pub(super) fn ended<I: Relay>(&mut self, cx: &mut Cx<'_, I>, route: Route, how: Ended) {
+        let now = Self::now(cx);
+        if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
+            balancer.ended(server, now, how);
+            if !self.queue.is_empty() {
+                self.ready.push_back(Task::ServeQueue);
             }
-            None => self.with_request(id, Worker::route),
         }
     }
 }

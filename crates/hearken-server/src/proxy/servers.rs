@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hearken::timer::Time;
 
 use super::config::Upstreams;
+pub use crate::runtime::administration::Order;
 
 mod passive;
 mod shared;
@@ -34,17 +35,6 @@ pub enum State {
     /// An administrator has it get nothing new.
     Draining,
     /// The same, and connections to it that are kept between requests are to be closed.
-    Off,
-}
-
-/// What an administrator can have of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// It gets requests, if it is well. A pause ends.
-    Ready,
-    /// It gets nothing new.
-    Drain,
-    /// The same, and no connection to it is kept.
     Off,
 }
 

@@ -1,164 +1,131 @@
-//! Starting a proxy: its workers, and what runs beside them.
+//! What the workers of a proxy share, and the threads beside them.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hearken::io::Relay;
+use hearken::Waker;
 use hearken::timer::Time;
 
 use super::config::{Config, To, Upstreams};
+use super::destination::{self, Destination};
+use super::handler::Proxy;
 use super::health::Checker;
 use super::resolver::{Lookups, Resolver};
-use super::route::Destination;
 use super::servers::{Servers, State};
-use super::worker;
-use crate::admin::{self, Admin, NoSuch};
-use crate::runtime::access_log::AccessLog;
-use crate::runtime::metrics::{Metrics, UpstreamFigures};
-use crate::runtime::server::{self, Seat, Server, Service, StartError, launch};
+use crate::runtime::administration::{self, NoSuchUpstream, Order};
+use crate::runtime::metrics::UpstreamFigures;
+use crate::runtime::server::WorkerContext;
 
-/// For how long, at most, it waits for the servers' names before it starts.
+/// How long, at most, the start waits for the addresses of the servers' names.
 const FIRST_ROUND: Duration = Duration::from_secs(2);
 
-/// Starts a proxy: when this returns, it accepts connections.
-///
-/// # Errors
-/// [`StartError`]: an address, the log, the mechanism, or the limits of the process. A server that
-/// cannot be reached is none.
-pub fn start(config: &Config) -> Result<Server, StartError> {
-    let nobody = Upstreams::new(Vec::new());
-    let upstreams = match &config.to {
-        To::Upstreams(upstreams) => upstreams,
-        To::Anywhere(_) => &nobody,
-    };
-    let anywhere = matches!(config.to, To::Anywhere(_));
-    if upstreams.servers.is_empty() && !anywhere {
-        return Err(io::Error::other("there is no server to pass requests on to").into());
-    }
-    let servers = Arc::new(Servers::new(upstreams));
-    let metrics = Arc::new(Metrics::new(config.loops.workers.get()));
-    let resolver = Resolver::start()?;
-    let warnings = resolver.first_round(upstreams, &servers, FIRST_ROUND);
-    let lookups = if anywhere { config.loops.workers.get() } else { 0 };
-    let service = Proxy {
-        config: Arc::new(config.clone()),
-        servers: servers.clone(),
-        metrics: metrics.clone(),
-        lookups: Arc::new(Mutex::new((0..lookups).map(|_| resolver.lookups()).collect())),
-    };
-    let mut server = launch(&config.loops, true, config.access_log.as_deref(), &service)?;
-    for (worker, waker) in server.wakers().into_iter().enumerate() {
-        resolver.add(worker, waker);
-    }
-    if let Some(log) = server.log_sink() {
-        metrics.set_access_log(log);
-    }
-    let checker = Checker::start(upstreams, servers.clone())?;
-    let weights: Arc<[u32]> =
-        upstreams.servers.iter().map(|server| server.weight.get().into()).collect();
-    let counted = metrics.clone();
-    let admin = config.admin.map(|addr| {
-        let what = admin::What {
-            metrics: Box::new({
-                let (servers, weights) = (servers.clone(), weights.clone());
-                move |out: &mut String| metrics.render(&figures(&servers, &weights), out)
-            }),
-            upstreams: Box::new({
-                let servers = servers.clone();
-                move || figures(&servers, &weights)
-            }),
-            order: Box::new(move |name: &str, order| {
-                let found = (0..servers.len()).filter(|&server| servers.name(server) == name);
-                let all: Vec<usize> = found.collect();
-                all.iter().for_each(|&server| servers.set(server, order));
-                if all.is_empty() { Err(NoSuch) } else { Ok(()) }
-            }),
-            stopping: server.stopping(),
-        };
-        admin::start(addr, what).map_err(|error| StartError::Listen { addr, error })
-    });
-    server.beside = Some(Beside {
-        metrics: counted,
-        warnings,
-        admin: admin.transpose()?,
-        _checker: checker,
-        _resolver: resolver,
-    });
-    Ok(server)
-}
-
-/// What is told of servers.
-fn figures(servers: &Servers, weights: &[u32]) -> Vec<UpstreamFigures> {
-    let of = |server| {
-        let figures = servers.figures(server);
-        UpstreamFigures {
-            name: servers.name(server).to_owned(),
-            state: match servers.state(server) {
-                State::Up => "up",
-                State::Starting => "starting",
-                State::Paused => "paused",
-                State::Down => "down",
-                State::Draining => "draining",
-                State::Off => "off",
-            },
-            weight: weights.get(server).copied().unwrap_or(1),
-            requests: figures.requests,
-            failures: figures.failures,
-            in_flight: figures.in_flight,
-            retries: figures.retries,
-            checks_failed: figures.checks_failed,
-            last_failure: servers.last_failure(server),
-        }
-    };
-    (0..servers.len()).map(of).collect()
-}
-
-/// What runs beside the workers, and ends after them.
-pub(crate) struct Beside {
-    pub(crate) warnings: Vec<String>,
-    pub(crate) metrics: Arc<Metrics>,
-    admin: Option<Admin>,
-    _checker: Checker,
-    _resolver: Resolver,
-}
-
-impl Beside {
-    pub(crate) fn admin_addr(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(Admin::addr)
-    }
-}
-
-impl fmt::Debug for Beside {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Beside").field("admin", &self.admin_addr()).finish_non_exhaustive()
-    }
-}
-
-/// What the workers of a proxy are made of.
+/// What the workers of a proxy share.
 #[derive(Clone)]
-struct Proxy {
+pub(crate) struct Shared {
     config: Arc<Config>,
     servers: Arc<Servers>,
-    metrics: Arc<Metrics>,
-    /// For the workers that are yet to start, the first one's first.
+    weights: Arc<[u32]>,
+    /// For workers that are yet to start, the first one's first.
     lookups: Arc<Mutex<VecDeque<Lookups>>>,
 }
 
-impl Service for Proxy {
-    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl server::Worker, StartError> {
-        let Proxy { config, servers, metrics, lookups } = self;
-        let log = seat.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
-        if let (true, Some(figures)) = (seat.own_table, metrics.workers.get(seat.index)) {
-            figures.has_own_table();
-        }
-        let lookups = lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+/// The threads beside the workers of a proxy. Dropping them ends them.
+pub(crate) struct Threads {
+    resolver: Resolver,
+    checker: Option<Checker>,
+}
+
+impl Shared {
+    /// Prepares a proxy of so many workers, and looks the names of its servers up. Returns warnings
+    /// about those that have no address.
+    ///
+    /// # Errors
+    /// There is no server to pass requests on to, or no thread is available.
+    pub(crate) fn start(
+        config: &Config,
+        workers: usize,
+    ) -> io::Result<(Shared, Threads, Vec<String>)> {
+        let none = Upstreams::new(Vec::new());
+        let (upstreams, lookups) = match &config.to {
+            To::Upstreams(upstreams) if upstreams.servers.is_empty() => {
+                return Err(io::Error::other("no upstream server is configured"));
+            }
+            To::Upstreams(upstreams) => (upstreams, 0),
+            To::Anywhere(_) => (&none, workers),
+        };
+        let servers = Arc::new(Servers::new(upstreams));
+        let resolver = Resolver::start()?;
+        let warnings = resolver.first_round(upstreams, &servers, FIRST_ROUND);
+        let shared = Shared {
+            config: Arc::new(config.clone()),
+            weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
+            lookups: Arc::new(Mutex::new((0..lookups).map(|_| resolver.lookups()).collect())),
+            servers,
+        };
+        Ok((shared, Threads { resolver, checker: None }, warnings))
+    }
+
+    /// Creates the handler of one worker.
+    pub(crate) fn handler(&self, context: &WorkerContext, route: u32) -> Proxy {
+        let lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
-        let to = Destination::new(&config, &servers, lookups, seat, seed);
-        worker::Worker::new(io, config, to, log, metrics, seat)
-            .map_err(|error| StartError::Listen { addr: seat.listen, error })
+        let place = (context.index, context.workers);
+        let destination = Destination::new(&self.config, &self.servers, lookups, place, seed);
+        Proxy::new(self.config.clone(), destination, context.figures(), route)
+    }
+
+    /// Returns whether the clients' addresses are needed.
+    pub(crate) fn needs_clients(&self) -> bool {
+        destination::needs_clients(&self.config)
+    }
+
+    /// Begins health checks, and has workers woken when names were looked up.
+    ///
+    /// # Errors
+    /// No thread is available.
+    pub(crate) fn launched(&self, threads: &mut Threads, wakers: Vec<Waker>) -> io::Result<()> {
+        for (worker, waker) in wakers.into_iter().enumerate() {
+            threads.resolver.add(worker, waker);
+        }
+        if let To::Upstreams(upstreams) = &self.config.to {
+            threads.checker = Some(Checker::start(upstreams, self.servers.clone())?);
+        }
+        Ok(())
+    }
+}
+
+impl administration::Upstreams for Shared {
+    fn figures(&self) -> Vec<UpstreamFigures> {
+        let of = |server| {
+            let figures = self.servers.figures(server);
+            UpstreamFigures {
+                name: self.servers.name(server).to_owned(),
+                state: match self.servers.state(server) {
+                    State::Up => "up",
+                    State::Starting => "starting",
+                    State::Paused => "paused",
+                    State::Down => "down",
+                    State::Draining => "draining",
+                    State::Off => "off",
+                },
+                weight: self.weights.get(server).copied().unwrap_or(1),
+                requests: figures.requests,
+                failures: figures.failures,
+                in_flight: figures.in_flight,
+                retries: figures.retries,
+                checks_failed: figures.checks_failed,
+                last_failure: self.servers.last_failure(server),
+            }
+        };
+        (0..self.servers.len()).map(of).collect()
+    }
+
+    fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
+        let all = 0..self.servers.len();
+        let named: Vec<usize> = all.filter(|&server| self.servers.name(server) == name).collect();
+        named.iter().for_each(|&server| self.servers.set(server, order));
+        if named.is_empty() { Err(NoSuchUpstream) } else { Ok(()) }
     }
 }

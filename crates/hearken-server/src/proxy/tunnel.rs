@@ -1,115 +1,197 @@
-//! Tunnels: bytes passed on both ways, after CONNECT or a change of protocol.
+//! Bodies of requests on their way to a server, and tunnels: bytes in both directions, after CONNECT
+//! or a change of protocol.
 
-use hearken::Token;
 use hearken::io::Relay;
 
-use super::connection::{Flags, Id, Stage};
-use super::worker::Worker;
+use super::exchange::{Attempt, State};
+use super::handler::{Cx, Proxy};
+use super::upstream::Flags;
+use crate::front::{Flow, Persistence};
 use crate::runtime::access_log::Outcome;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-impl<I: Relay> Worker<I> {
+impl Proxy {
+    /// Passes bytes of a client to its server.
+    pub(super) fn upload<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) -> Flow {
+        let exchange = &self.exchanges[key];
+        let Some(attempt) = exchange.state.attempt() else { return Flow::Pause };
+        let is_tunnel = matches!(exchange.state, State::Tunnel { .. });
+        let connection = attempt.connection;
+        let taken = self.send(cx, connection, bytes);
+        let token = self.upstreams[connection].token;
+        // In a tunnel, what fills a buffer is the beginning of much.
+        let is_much = !is_tunnel || bytes.len() >= cx.io.pool().size();
+        let may_relay = is_much && self.config.splice && !bytes.is_empty();
+        if is_tunnel {
+            self.set_tunnel_timer(cx, key);
+        } else {
+            self.set_upstream_deadline(cx, key);
+        }
+        match taken {
+            _ if may_relay => Flow::Relay(token, taken),
+            true => Flow::Continue,
+            false => Flow::Pause,
+        }
+    }
+
+    /// A server has taken all that it was sent.
+    pub(super) fn on_sent<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+        let upstream = &mut self.upstreams[connection];
+        upstream.sends = upstream.sends.saturating_sub(1);
+        let (0, Some(key)) = (upstream.sends, upstream.exchange) else { return };
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        match exchange.state {
+            State::Tunnel { .. } if cx.front.has_ended(id) => self.client_ended_tunnel(cx, key),
+            State::Tunnel { .. } => {
+                cx.front.resume_body(cx.io, id, None);
+                self.set_tunnel_timer(cx, key);
+            }
+            State::Waiting { .. } | State::Responding { .. } => {
+                cx.front.resume_body(cx.io, id, None);
+                self.set_upstream_deadline(cx, key);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sending to a server failed.
+    pub(super) fn on_send_failed<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
+        let upstream = &mut self.upstreams[connection];
+        upstream.sends = 0;
+        upstream.flags.insert(Flags::BROKEN);
+        let Some(key) = upstream.exchange else { return self.close(cx, connection) };
+        if let State::Tunnel { .. } = self.exchanges[key].state {
+            return self.cut(cx, key, Outcome::ServerCut);
+        }
+        // It may have answered before it closed, which receiving will tell.
+        cx.front.drop_body(cx.io, self.exchanges[key].id);
+        self.set_upstream_deadline(cx, key);
+    }
+
+    /// A client has taken all that it was sent.
+    pub(super) fn client_drained<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let exchange = &self.exchanges[key];
+        let Some(attempt) = exchange.state.attempt() else { return };
+        let connection = attempt.connection;
+        let is_tunnel = matches!(exchange.state, State::Tunnel { .. });
+        if is_tunnel && self.upstreams[connection].flags.contains(Flags::ENDED) {
+            return self.server_ended_tunnel(cx, key);
+        }
+        self.resume(cx, connection);
+        if is_tunnel {
+            self.set_tunnel_timer(cx, key);
+        } else {
+            self.set_upstream_deadline(cx, key);
+        }
+    }
+
     /// The server of a CONNECT request is connected to.
-    pub(super) fn establish(&mut self, id: Id) {
-        let exchange = &mut self.exchanges[id];
-        let client = exchange.client;
-        exchange.status = 200;
-        exchange.asked = self.io.now();
-        exchange.answered = self.io.now();
-        let taken = self.give(client, ESTABLISHED);
-        if let (false, Some(server)) = (taken, self.exchanges[id].server) {
-            self.hold(server);
+    pub(super) fn establish<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, attempt: Attempt) {
+        let now = Self::now(cx);
+        let exchange = &mut self.exchanges[key];
+        exchange.times.asked = now;
+        exchange.times.answered = now;
+        let id = exchange.id;
+        if !cx.front.write_head(cx.io, id, 200, Persistence::Close, ESTABLISHED, 0) {
+            self.pause(cx, attempt.connection);
         }
-        self.begin_tunnel(id);
+        self.begin_tunnel(cx, key, attempt);
     }
 
-    /// From now on all that comes is passed on.
-    pub(super) fn begin_tunnel(&mut self, id: Id) {
+    /// Passes everything on from now on.
+    pub(super) fn begin_tunnel<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        attempt: Attempt,
+    ) {
         self.figures().tunnels_open.up();
-        self.goes_well(id);
-        let exchange = &mut self.exchanges[id];
-        exchange.stage = Stage::Tunnel;
-        exchange.until = None;
-        let (client, server) = (exchange.client, exchange.server);
-        let early = std::mem::take(&mut exchange.received);
-        exchange.uploaded += early.len() as u64;
-        if let Some(server) = server {
-            self.io.set_deadline(server, None);
-            if early.is_empty() || self.give(server, &early) {
-                self.resume(client);
+        self.goes_well(cx, attempt);
+        self.exchanges[key].state = State::Tunnel { attempt, client_shut: false };
+        let id = self.exchanges[key].id;
+        let connection = attempt.connection;
+        cx.io.set_deadline(self.upstreams[connection].token, None);
+        let mut early = Vec::new();
+        cx.front.start_tunnel(cx.io, id, &mut early);
+        if self.send(cx, connection, &early) {
+            cx.front.resume_body(cx.io, id, None);
+        } else {
+            cx.front.pause_body(cx.io, id);
+        }
+        // Either may have ended its side before.
+        if cx.front.has_ended(id) {
+            self.client_ended_tunnel(cx, key);
+        }
+        if self.exchanges[key].id == id && matches!(self.exchanges[key].state, State::Tunnel { .. })
+        {
+            if self.upstreams[connection].flags.contains(Flags::ENDED) {
+                self.server_ended_tunnel(cx, key);
             } else {
-                self.hold(client);
-            }
-            // Either may have ended its side before.
-            for on in [client, server] {
-                if self.connection(on).flags.contains(Flags::ENDED) {
-                    self.tunnel_ended(on, id);
-                }
+                self.set_tunnel_timer(cx, key);
             }
         }
-        if self.exchanges[id].stage == Stage::Tunnel {
-            self.arm(id);
-        }
     }
 
-    /// The other side of a tunnel.
-    fn other(&self, on: Token, id: Id) -> Option<Token> {
-        let exchange = &self.exchanges[id];
-        if on == exchange.client { exchange.server } else { Some(exchange.client) }
+    /// Passes bytes of a server on to the client of a tunnel.
+    pub(super) fn download<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
+        let exchange = &self.exchanges[key];
+        let id = exchange.id;
+        let Some(attempt) = exchange.state.attempt() else { return };
+        let connection = attempt.connection;
+        let taken = cx.front.write(cx.io, id, bytes, bytes.len() as u64);
+        let is_much = bytes.len() >= cx.io.pool().size();
+        if !(is_much && self.relay_to_client(cx, id, connection, u64::MAX)) {
+            if taken {
+                self.resume(cx, connection);
+            } else {
+                self.pause(cx, connection);
+            }
+        }
+        self.set_tunnel_timer(cx, key);
     }
 
-    /// Passes bytes on that came from `on`.
-    pub(super) fn tunnel(&mut self, on: Token, id: Id, bytes: &[u8]) {
-        let Some(other) = self.other(on, id) else { return };
-        let count = bytes.len() as u64;
-        let exchange = &mut self.exchanges[id];
-        if on == exchange.client {
-            exchange.uploaded += count;
-            self.figures().bytes_received_client.add(count);
-            self.figures().bytes_sent_upstream.add(count);
-        } else {
-            exchange.downloaded += count;
-            self.figures().bytes_sent_client.add(count);
-        }
-        let taken = self.give(other, bytes);
-        // What fills a buffer is the beginning of much.
-        let much = bytes.len() >= self.io.pool().size();
-        if !(much && self.splice(on, other, u64::MAX)) {
-            if taken { self.resume(on) } else { self.hold(on) }
-        }
-        let until = self.io.now() + self.config.timeouts.tunnel;
-        let client = self.exchanges[id].client;
-        self.io.set_deadline(client, Some(until));
+    /// Gives both sides of a tunnel their time again.
+    pub(super) fn set_tunnel_timer<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let until = Self::now(cx) + self.config.timeouts.tunnel;
+        cx.front.set_request_timer(cx.io, self.exchanges[key].id, Some(until));
     }
 
-    /// `on` has taken all that it was given.
-    pub(super) fn tunnel_taken(&mut self, on: Token, id: Id) {
-        let Some(other) = self.other(on, id) else { return };
-        if self.connection(other).flags.contains(Flags::ENDED) {
-            self.tunnel_ended(other, id);
-        } else {
-            self.resume(other);
-            self.arm(id);
-        }
-    }
-
-    /// `on` has ended its side: the other is told, once it has taken what came before.
-    pub(super) fn tunnel_ended(&mut self, on: Token, id: Id) {
-        let Some(other) = self.other(on, id) else { return };
-        let connection = self.connection(other);
-        if connection.sends > 0 {
+    /// The client has ended its side: the server is told, once it has taken what came before.
+    pub(super) fn client_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let State::Tunnel { attempt, client_shut, .. } = self.exchanges[key].state else { return };
+        let upstream = &mut self.upstreams[attempt.connection];
+        if upstream.sends > 0 {
             return;
         }
-        if !connection.flags.contains(Flags::SHUT) {
-            connection.flags.insert(Flags::SHUT);
-            self.io.shutdown(other);
+        if !upstream.flags.contains(Flags::SHUT) {
+            upstream.flags.insert(Flags::SHUT);
+            cx.io.shutdown(upstream.token);
         }
-        // It was told of the other's end before.
-        if self.connection(on).flags.contains(Flags::SHUT) {
-            self.cut(id, Outcome::Done);
+        if client_shut {
+            self.cut(cx, key, Outcome::Done);
         } else {
-            self.arm(id);
+            self.set_tunnel_timer(cx, key);
+        }
+    }
+
+    /// The server has ended its side: the client is told, once it has taken what came before.
+    pub(super) fn server_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let id = self.exchanges[key].id;
+        if cx.front.is_blocked(id) {
+            return;
+        }
+        let State::Tunnel { attempt, client_shut, .. } = &mut self.exchanges[key].state else {
+            return;
+        };
+        if !std::mem::replace(client_shut, true) {
+            cx.front.shut_down(cx.io, id);
+        }
+        if self.upstreams[attempt.connection].flags.contains(Flags::SHUT) {
+            self.cut(cx, key, Outcome::Done);
+        } else {
+            self.set_tunnel_timer(cx, key);
         }
     }
 }

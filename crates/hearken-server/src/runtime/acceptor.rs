@@ -1,115 +1,150 @@
-//! A worker's listening socket: who is let in, and when nobody is.
+//! A worker's listening socket, and when it accepts.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use hearken::Token;
-use hearken::io::{Io, ListenOptions};
+use hearken::io::{Address, Io, ListenOptions};
 
-use crate::config::Loops;
-use crate::runtime::limit_reached::LimitReporter;
-use crate::runtime::server::Seat;
+use super::limit_reached::LimitReporter;
+use super::server::WorkerContext;
+use crate::runtime::event_loops::Loops;
 
-/// How long after it ran out of descriptors it tries again, if none was freed before.
+/// How long the acceptor waits after it ran out of descriptors, if none was freed before.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// A listening socket that accepts while there is room.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Acceptor {
     listener: Token,
-    /// How many are in, and how many may be.
-    open: usize,
     max: usize,
-    /// Accepting waits for one to leave.
-    full: bool,
-    shut: bool,
-    closed: bool,
+    /// Accepting is paused until there is room.
+    is_paused: bool,
+    /// The number of connections when accepting failed.
+    failed_at: Option<usize>,
+    /// An idle connection was closed for want of descriptors, and nothing was accepted since.
+    has_made_room: bool,
+    is_stopping: bool,
+    is_closed: bool,
     limits: LimitReporter,
 }
 
-impl Door {
-    /// Listens where the seat says, and accepts.
+impl Acceptor {
+    /// Listens where the worker is to listen, and accepts.
     pub(crate) fn open(
         io: &mut impl Io,
-        seat: &Seat,
+        worker: &WorkerContext,
         loops: &Loops,
         peers: bool,
-    ) -> io::Result<Door> {
+    ) -> io::Result<Acceptor> {
         let mut options = ListenOptions::default();
-        options.reuse_port = seat.workers > 1;
+        options.reuse_port = worker.workers > 1;
         options.defer = loops.defer_accept;
         options.peers = peers;
-        let listener = io.listen(&seat.listen.into(), &options)?;
+        let listener = io.listen(&Address::Inet(worker.listen), &options)?;
         io.start(listener);
-        let (max, limits) = (seat.share.connections, LimitReporter::new(loops.on_limit));
-        Ok(Door { listener, open: 0, max, full: false, shut: false, closed: false, limits })
+        Ok(Acceptor {
+            listener,
+            max: worker.share.connections,
+            is_paused: false,
+            failed_at: None,
+            has_made_room: false,
+            is_stopping: false,
+            is_closed: false,
+            limits: LimitReporter::new(loops.on_limit),
+        })
     }
 
-    /// Where it is.
+    /// Returns the address that it listens on.
     pub(crate) fn addr(&self, io: &impl Io) -> io::Result<SocketAddr> {
         io.local_addr(self.listener)
     }
 
-    /// Whether that is its token.
+    /// Returns whether the token is the listening socket's.
     #[inline]
-    pub(crate) fn is(&self, on: Token) -> bool {
-        on == self.listener
+    pub(crate) fn is(&self, token: Token) -> bool {
+        token == self.listener
     }
 
-    /// How many are in.
-    pub(crate) fn count(&self) -> usize {
-        self.open
+    /// Returns whether [`adjust`](Acceptor::adjust) may have something to do.
+    #[inline]
+    pub(crate) fn needs_adjusting(&self, open: usize) -> bool {
+        self.is_paused | (open >= self.max)
     }
 
-    /// One came in.
+    /// Returns whether accepting is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// A connection was accepted; so many are open. Returns whether one of them is too many.
     #[inline]
-    pub(crate) fn entered(&mut self, io: &mut impl Io) {
-        self.open += 1;
-        if self.open >= self.max {
-            self.limits.report(io.now(), self.open, None);
-            self.full = true;
+    pub(crate) fn accepted(&mut self, open: usize) -> bool {
+        self.has_made_room = false;
+        open > self.max
+    }
+
+    /// Pauses or resumes accepting, as so many connections are open. Where all that there may be
+    /// are open, accepting goes on while `has_idle`: an idle one is closed for a new one.
+    #[cold]
+    pub(crate) fn adjust(&mut self, io: &mut impl Io, open: usize, has_idle: bool) {
+        let has_room = match self.failed_at {
+            None => open < self.max || (open == self.max && has_idle),
+            Some(before) => open < before || (has_idle && !self.has_made_room),
+        };
+        if has_room != self.is_paused || self.is_stopping {
+            return;
+        }
+        self.is_paused = !has_room;
+        if has_room {
+            io.set_deadline(self.listener, None);
+            self.retry(io);
+        } else {
+            self.limits.report(io.now(), open, None);
             io.stop(self.listener);
         }
     }
 
-    /// One has left: there is room for another.
-    #[inline]
-    pub(crate) fn left(&mut self, io: &mut impl Io) {
-        self.open -= 1;
-        if std::mem::take(&mut self.full) && !self.shut {
-            io.set_deadline(self.listener, None);
-            io.start(self.listener);
+    /// Accepting failed, with so many connections open. Returns whether an idle connection is to be
+    /// closed to make room, after which [`retry`](Acceptor::retry) follows.
+    #[cold]
+    pub(crate) fn failed(
+        &mut self,
+        io: &mut impl Io,
+        open: usize,
+        has_idle: bool,
+        error: &io::Error,
+    ) -> bool {
+        self.limits.report(io.now(), open, Some(error));
+        if has_idle && !std::mem::replace(&mut self.has_made_room, true) {
+            return true;
         }
-    }
-
-    /// Nobody can be let in for now.
-    pub(crate) fn failed(&mut self, io: &mut impl Io, error: &io::Error) {
-        self.limits.report(io.now(), self.open, Some(error));
-        self.full = true;
+        self.is_paused = true;
+        self.failed_at = Some(open);
         let retry = io.now() + RETRY;
         io.set_deadline(self.listener, Some(retry));
+        false
     }
 
-    /// Tries again.
+    /// Accepts again.
     pub(crate) fn retry(&mut self, io: &mut impl Io) {
-        self.full = false;
+        self.is_paused = false;
+        self.failed_at = None;
         io.start(self.listener);
     }
 
-    /// Lets nobody in any more, but for those who had come by now.
-    pub(crate) fn shut(&mut self) {
-        self.shut = true;
+    /// Accepts nothing but what has connected already.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopping = true;
     }
 
-    /// Listens no more.
+    /// Closes the listening socket.
     pub(crate) fn close(&mut self, io: &mut impl Io) {
-        self.shut();
-        self.closed = true;
-        io.close(self.listener);
-    }
-
-    /// Whether all is taken in that had come before the end: who is idle now has asked for nothing.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
+        self.stop();
+        self.is_paused = false;
+        if !std::mem::replace(&mut self.is_closed, true) {
+            io.close(self.listener);
+        }
     }
 }

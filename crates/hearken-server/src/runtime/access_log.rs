@@ -1,6 +1,6 @@
 //! The access log: one line per request, in the combined format or as a JSON object.
 //!
-//! Each worker collects the lines of one event-loop turn and hands them to a [`LogSink`]. A thread
+//! Each worker collects the lines of one event-loop turn and hands them to a `LogSink`. A thread
 //! of its own writes them, so a slow disk or a stalled reader delays no request.
 
 mod combined;

@@ -1,6 +1,6 @@
 //! What a worker may have of what the process has: connections and files.
 
-use crate::config::Loops;
+use crate::runtime::event_loops::Loops;
 
 /// A worker's share of what the process may have.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::Share;
-    use crate::config::Loops;
+    use crate::runtime::event_loops::Loops;
 
     fn all(workers: usize, own: bool, most: usize, connects: bool) -> usize {
         let loops = Loops { max_connections: NonZeroUsize::new(most), ..Loops::default() };

@@ -9,8 +9,8 @@ mod histogram;
 mod process;
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hearken::mechanism::Counters;
@@ -133,6 +133,8 @@ errors! {
     Truncated = "truncated",
     /// The rules of access do not let this server be connected to (403).
     Refused = "refused",
+    /// A request came through this proxy before, or through too many (508).
+    Loop = "loop",
     /// A connection did not begin with a header of the PROXY protocol.
     BadProxyHeader = "bad_proxy_header",
     /// There were too many connections, or no descriptors or memory for one more.
@@ -149,6 +151,8 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 pub struct Worker {
     /// Connections that clients made.
     pub connections_accepted: Counter,
+    /// Idle connections that were closed to make room for new ones.
+    pub connections_evicted: Counter,
     /// Connections of clients that are open.
     pub connections_open: Gauge,
     /// Requests that have come and are not yet answered as a whole, those that are queued included.
@@ -207,6 +211,14 @@ impl Worker {
         }
     }
 
+    /// Counts responses by the class of their status, and requests that took no time.
+    pub(crate) fn answered_all(&self, classes: &[u64; CLASSES.len()]) {
+        for (counter, number) in self.statuses.iter().zip(classes) {
+            counter.add(*number);
+        }
+        self.durations.add_shortest(classes.iter().sum());
+    }
+
     /// Something went wrong.
     #[inline]
     pub fn error(&self, error: Error) {
@@ -217,14 +229,14 @@ impl Worker {
 
     /// How long a request took, from its head to the end of its response.
     #[inline]
-    pub fn took(&self, time: Duration) {
-        self.durations.add(time);
+    pub fn took(&self, nanoseconds: u64) {
+        self.durations.add(nanoseconds);
     }
 
     /// How long a server took, from when it had a request's head to when we had its response's.
     #[inline]
-    pub fn responded(&self, time: Duration) {
-        self.responses.add(time);
+    pub fn responded(&self, nanoseconds: u64) {
+        self.responses.add(nanoseconds);
     }
 
     /// What the library has counted up to now; told now and then, not for each wait.
@@ -261,7 +273,7 @@ impl Worker {
 #[derive(Debug)]
 pub struct Metrics {
     /// By the number of the worker.
-    pub workers: Box<[Worker]>,
+    pub workers: Box<[Arc<Worker>]>,
     /// Queue of the access log, which counts what it drops.
     access_log: OnceLock<LogSink>,
     /// Since 1970-01-01 00:00:00 UTC.
@@ -334,7 +346,7 @@ impl Metrics {
     /// Nothing counted yet, for so many workers.
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let workers = (0..workers).map(|_| Worker::default()).collect();
+        let workers = (0..workers).map(|_| Arc::default()).collect();
         Metrics { workers, access_log: OnceLock::new(), started }
     }
 

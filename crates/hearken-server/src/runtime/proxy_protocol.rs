@@ -12,8 +12,6 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::proxy::config::ProxyProtocol;
-
 /// The longest header of version 2 that is taken, in bytes.
 pub const MOST: usize = 4096;
 /// The longest line of version 1.
@@ -22,6 +20,15 @@ const V1: &[u8] = b"PROXY ";
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The type of the checksum among what follows the addresses.
 const CRC32C: u8 = 3;
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
 
 /// What the bytes are that a connection begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,23 +16,20 @@ use hearken::timer::Time;
 use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::config::{Config, Loops};
-use crate::proxy::Beside;
-use crate::runtime::access_log::{AccessLog, LogFormat, LogSink, LogWriter};
-use crate::runtime::limits::Share;
-use crate::runtime::metrics::Metrics;
-use crate::static_files::Site;
-use crate::worker;
+use super::access_log::{LogSink, LogWriter};
+use super::event_loops::Loops;
+use super::limits::Share;
+use super::metrics::{self, Metrics};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The directory cannot be served.
-    #[error("cannot serve {root}: {error}")]
-    Site {
-        /// The directory asked for.
-        root: String,
-        /// What the kernel said.
+    /// A handler cannot be set up.
+    #[error("cannot serve {name}: {error}")]
+    Handler {
+        /// The directory, for example, that it was to serve.
+        name: String,
+        /// The reason.
         error: io::Error,
     },
     /// The access log cannot be written.
@@ -60,7 +57,6 @@ pub enum StartError {
 }
 
 /// A running server.
-#[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
     events: String,
@@ -69,10 +65,23 @@ pub struct Server {
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
+    metrics: Arc<Metrics>,
+    admin_addr: Option<SocketAddr>,
+    warnings: Vec<String>,
+    /// Threads that run beside the workers, and end after them.
+    background: Vec<Box<dyn Send + Sync>>,
     /// The access log. Dropped after the workers have ended.
-    log: Option<LogWriter>,
-    /// What runs beside the workers.
-    pub(crate) beside: Option<Beside>,
+    _log: Option<LogWriter>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("addr", &self.addr)
+            .field("events", &self.events)
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// Stops a server, or has it open its log anew, from any thread.
@@ -132,84 +141,86 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
     })
 }
 
-/// Starts a static server: when this returns, it accepts connections.
-///
-/// # Errors
-/// [`StartError`]: the directory, the address, the mechanism, or the limits of the process.
-pub fn start(config: &Config) -> Result<Server, StartError> {
-    launch(&config.loops, false, config.access_log.as_deref(), &Static(config.clone()))
-}
-
 /// A worker's place among the others.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct WorkerContext {
     pub(crate) index: usize,
     pub(crate) workers: usize,
-    /// Where all listen: on the port that the first was given.
+    /// The address that all listen on, with the port that the first was given.
     pub(crate) listen: SocketAddr,
     pub(crate) share: Share,
-    /// Whether its table of descriptors is its own.
+    /// Whether the worker has a table of descriptors of its own.
     pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) log: Option<LogSink>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What makes the workers of a server.
+impl WorkerContext {
+    /// Returns the worker's counters.
+    pub(crate) fn figures(&self) -> Arc<metrics::Worker> {
+        self.metrics.workers.get(self.index).cloned().unwrap_or_default()
+    }
+}
+
+/// Creates the workers of a server.
 pub(crate) trait Service: Clone + Send + 'static {
-    /// The worker that has this seat, over `io`; it accepts connections.
-    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError>;
+    /// Creates a worker over `io`, which accepts connections.
+    fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError>;
 }
 
 /// One event loop.
 pub(crate) trait Worker {
-    /// Where it listens.
+    /// Returns the address that it listens on.
     fn addr(&self) -> io::Result<SocketAddr>;
 
-    /// When its last turn began.
+    /// Returns when its last turn began.
     fn now(&self) -> Time;
 
-    /// Waits for what happens, deals with it, and tells whether anything did.
+    /// Waits for events, deals with them, and returns whether there were any.
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool>;
 
-    /// What is in flight is the last; returns when its patience with that ends.
-    fn begin_to_stop(&mut self) -> Time;
+    /// Begins to stop: requests in progress are the last.
+    fn begin_to_stop(&mut self);
 
-    /// Accepts no more, and lets those go who have asked for nothing.
-    fn let_go(&mut self);
+    /// Accepts no more, and closes connections without a request.
+    fn close_idle(&mut self);
 
-    /// Whether nobody is left.
+    /// Returns whether no connection is left.
     fn is_idle(&self) -> bool;
 
-    /// There is no turn any more.
-    fn end(&mut self) {}
+    /// Ends: no turn follows.
+    fn end(&mut self);
 }
 
-/// For how long, at most, a server that is to stop takes in what had come by then.
+/// How long, at most, a server that is stopping takes in what had come by then.
 const LAST_CALL: Duration = Duration::from_millis(100);
 
-/// Serves until it is stopped and what was in flight has ended, or patience has.
-fn serve(worker: &mut impl Worker, stop: &AtomicBool) -> io::Result<()> {
+/// Serves until the server is stopped and requests in progress have ended, or the grace period has.
+fn serve(worker: &mut impl Worker, stop: &AtomicBool, grace: Duration) -> io::Result<()> {
     while !stop.load(Ordering::Acquire) {
         worker.turn(None)?;
     }
-    let patience_ends = worker.begin_to_stop();
-    // What clients sent before they could know is still answered. By some policies it takes several
-    // turns from an accept to an answer.
+    worker.begin_to_stop();
+    let grace_ends = worker.now() + grace;
+    // Requests that clients sent before they could know are still answered. By some policies it
+    // takes several turns from an accept to a response.
     let last_call = worker.now() + LAST_CALL;
     while worker.turn(Some(worker.now()))? && worker.now() < last_call {}
-    worker.let_go();
-    while !worker.is_idle() && worker.now() < patience_ends {
-        worker.turn(Some(patience_ends))?;
+    worker.close_idle();
+    while !worker.is_idle() && worker.now() < grace_ends {
+        worker.turn(Some(grace_ends))?;
     }
     worker.end();
     Ok(())
 }
 
-/// Starts the workers, which connect to others for those who connect to them, or do not.
+/// Starts the workers. `connects` tells whether they make connections themselves.
 pub(crate) fn launch(
     loops: &Loops,
     connects: bool,
     log: Option<&Path>,
+    metrics: &Arc<Metrics>,
     service: &impl Service,
 ) -> Result<Server, StartError> {
     let spec = events::find(&loops.events)?;
@@ -232,6 +243,9 @@ pub(crate) fn launch(
     });
     let log = log.transpose()?;
     let sink = log.as_ref().map(LogWriter::sink);
+    if let Some(sink) = &sink {
+        metrics.set_access_log(sink.clone());
+    }
     let stop = Stopper { stop: Arc::default(), log: sink.clone(), wakers: Arc::default() };
     let mut server = Server {
         addr: loops.listen,
@@ -241,8 +255,11 @@ pub(crate) fn launch(
         stop,
         workers: Vec::new(),
         supervisor: None,
-        log,
-        beside: None,
+        metrics: metrics.clone(),
+        admin_addr: None,
+        warnings: Vec::new(),
+        background: Vec::new(),
+        _log: log,
     };
     let (ends, ended) = mpsc::channel();
     server.supervisor = Some(supervise(ended, server.stop.clone())?);
@@ -259,7 +276,8 @@ pub(crate) fn launch(
             service: service.clone(),
             events: loops.events.clone(),
             policy,
-            seat: Seat {
+            grace: loops.grace,
+            context: WorkerContext {
                 index,
                 workers: workers.get(),
                 listen: server.addr,
@@ -267,6 +285,7 @@ pub(crate) fn launch(
                 own_table: table == Table::Own,
                 stop: server.stop.stop.clone(),
                 log: sink.clone(),
+                metrics: metrics.clone(),
             },
             ready,
             ends_all: EndsAll(ends.clone()),
@@ -314,32 +333,43 @@ impl Server {
         self.one_table.as_ref()
     }
 
-    /// Where metrics are told; nowhere for a static server.
+    /// Returns the admin address, if there is one.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.beside.as_ref().and_then(Beside::admin_addr)
+        self.admin_addr
     }
 
-    /// What it counts; nothing for a static server.
-    pub fn metrics(&self) -> Option<Arc<Metrics>> {
-        self.beside.as_ref().map(|beside| beside.metrics.clone())
+    /// Returns the counters of the workers.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
     }
 
-    /// What is not as it should be, though it runs: a server's name that has no address yet.
+    /// Returns what is not as it should be, though the server runs: the name of an upstream server
+    /// that has no address yet.
     pub fn warnings(&self) -> &[String] {
-        self.beside.as_ref().map_or(&[], |beside| &beside.warnings)
+        &self.warnings
     }
 
-    /// Wakes the workers, in their order.
+    /// Adds warnings.
+    pub(crate) fn warn(&mut self, warnings: Vec<String>) {
+        self.warnings.extend(warnings);
+    }
+
+    /// Keeps what runs beside the workers until these have ended.
+    pub(crate) fn keep(&mut self, background: impl Send + Sync + 'static) {
+        self.background.push(Box::new(background));
+    }
+
+    /// Sets the admin address.
+    pub(crate) fn set_admin_addr(&mut self, addr: SocketAddr) {
+        self.admin_addr = Some(addr);
+    }
+
+    /// Returns the wakers of the workers, in their order.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
         self.stop.wakers().clone()
     }
 
-    /// Returns the queue of the access log, if there is one.
-    pub(crate) fn log_sink(&self) -> Option<LogSink> {
-        self.log.as_ref().map(LogWriter::sink)
-    }
-
-    /// Is set once it is to stop.
+    /// Returns the flag that is set once the server is stopping.
     pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
         self.stop.stop.clone()
     }
@@ -384,7 +414,8 @@ struct Start<S> {
     service: S,
     events: String,
     policy: Policy,
-    seat: Seat,
+    grace: Duration,
+    context: WorkerContext,
     ready: mpsc::SyncSender<Ready>,
     ends_all: EndsAll,
 }
@@ -394,10 +425,10 @@ type Ready = Result<(SocketAddr, &'static str), StartError>;
 
 /// All that a worker's thread does.
 fn run_worker<S: Service>(start: Start<S>, wakeups: Wakeups) -> io::Result<()> {
-    let Start { service, events, policy, seat, ready, ends_all } = start;
+    let Start { service, events, policy, grace, context, ready, ends_all } = start;
     let _ends_all = ends_all;
     let refusal = ready.clone();
-    let start = StartWorker { service, seat, ready };
+    let start = StartWorker { service, grace, context, ready };
     events::visit(&events, &policy, wakeups, start).unwrap_or_else(|refused| {
         let _ = refusal.send(Err(refused.into()));
         Ok(())
@@ -406,7 +437,8 @@ fn run_worker<S: Service>(start: Start<S>, wakeups: Wakeups) -> io::Result<()> {
 
 struct StartWorker<S> {
     service: S,
-    seat: Seat,
+    grace: Duration,
+    context: WorkerContext,
     ready: mpsc::SyncSender<Ready>,
 }
 
@@ -414,38 +446,19 @@ impl<S: Service> events::Visitor for StartWorker<S> {
     type Output = io::Result<()>;
 
     fn visit<I: Relay>(self, name: &'static str, io: I) -> io::Result<()> {
-        let StartWorker { service, seat, ready } = self;
-        let stop = seat.stop.clone();
-        let started = service.worker(io, &seat).and_then(|worker| Ok((worker.addr()?, worker)));
+        let StartWorker { service, grace, context, ready } = self;
+        let stop = context.stop.clone();
+        let started = service.worker(io, &context).and_then(|worker| Ok((worker.addr()?, worker)));
         match started {
             Ok((addr, mut worker)) => {
                 let _ = ready.send(Ok((addr, name)));
-                serve(&mut worker, &stop)
+                serve(&mut worker, &stop, grace)
             }
             Err(error) => {
                 let _ = ready.send(Err(error));
                 Ok(())
             }
         }
-    }
-}
-
-/// The workers of a static server.
-#[derive(Clone)]
-struct Static(Config);
-
-impl Service for Static {
-    fn worker<I: Relay>(self, io: I, seat: &Seat) -> Result<impl Worker, StartError> {
-        let Static(config) = self;
-        let site = crate::static_files::SiteConfig {
-            open_files: seat.share.open_files.min(config.site.open_files),
-            ..config.site.clone()
-        };
-        let root = site.root.display().to_string();
-        let site = Site::open(&site).map_err(|error| StartError::Site { root, error })?;
-        let log = seat.log.clone().map(|sink| AccessLog::new(sink, LogFormat::Combined));
-        worker::Worker::new(io, site, log, &config, seat)
-            .map_err(|error| StartError::Listen { addr: seat.listen, error })
     }
 }
 

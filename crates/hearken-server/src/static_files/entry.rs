@@ -123,20 +123,19 @@ impl Entry {
 
     /// Whether its path leads to the same file, unchanged, or did when it was last looked at in
     /// this turn.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_current(&mut self, turn: u64, root: &Root) -> bool {
-        match &mut self.seen {
-            Some(seen) if seen.turn == turn => true,
-            Some(seen) => {
-                let same =
-                    seen.location.status(turn, root).is_ok_and(|now| now.stamp == seen.stamp);
-                if same {
-                    seen.turn = turn;
-                }
-                same
-            }
-            None => false,
+        matches!(&self.seen, Some(seen) if seen.turn == turn) || self.is_unchanged(turn, root)
+    }
+
+    #[inline(never)]
+    fn is_unchanged(&mut self, turn: u64, root: &Root) -> bool {
+        let Some(seen) = &mut self.seen else { return false };
+        let same = seen.location.status(turn, root).is_ok_and(|now| now.stamp == seen.stamp);
+        if same {
+            seen.turn = turn;
         }
+        same
     }
 
     /// Whether nothing is being sent from its descriptor.

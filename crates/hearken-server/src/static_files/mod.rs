@@ -29,7 +29,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 
-use hearken::io::Body;
 use hearken_http::path::resolve;
 use hearken_http::{DateCache, Method, Request};
 use rustix::fd::OwnedFd;
@@ -37,6 +36,7 @@ use rustix::fd::OwnedFd;
 mod beneath;
 mod clock;
 mod entry;
+pub(crate) mod handler;
 mod load;
 mod location;
 mod name;
@@ -44,6 +44,7 @@ mod plain;
 mod stamp;
 mod types;
 
+pub use crate::front::Answer;
 use beneath::Root;
 use clock::Clock;
 use entry::Entry;
@@ -63,6 +64,8 @@ pub struct SiteConfig {
     pub cache_file_bytes: usize,
     /// How many large files are kept open between requests.
     pub open_files: usize,
+    /// Maximum size in bytes of a request's body, which is discarded (413).
+    pub body_limit: u64,
 }
 
 impl Default for SiteConfig {
@@ -74,29 +77,8 @@ impl Default for SiteConfig {
             cache_bytes: 64 * 1024 * 1024,
             cache_file_bytes: 64 * 1024,
             open_files: 64,
+            body_limit: 1024 * 1024,
         }
-    }
-}
-
-/// What is to follow the head that was appended, and what there is to log.
-#[derive(Debug)]
-pub struct Answer<'s> {
-    /// The whole answer, if it was ready; else it is what was appended, and then `body`.
-    pub ready: &'s [u8],
-    /// What is to be sent after the head; nothing if the body is with the head already.
-    pub body: Body,
-    /// The status code.
-    pub status: u16,
-    /// How long the body is, in bytes, wherever it is; 0 for an answer that has none.
-    pub length: u64,
-}
-
-impl Answer<'_> {
-    /// Appends what is ready to `out`, to have the answer there in any case.
-    pub fn append_to(self, out: &mut Vec<u8>) -> Answer<'static> {
-        let Answer { ready, body, status, length } = self;
-        out.extend_from_slice(ready);
-        Answer { ready: &[], body, status, length }
     }
 }
 

@@ -57,6 +57,9 @@ fn of_way(way: &Way) -> Vec<Trial> {
         // What each worker has a share of cannot be told of few requests.
         tests.extend(behaviour::TESTS);
         tests.extend(memory::TESTS);
+        if way.is_usual() || way.name() == "uring" {
+            tests.extend(behaviour::SOME);
+        }
     }
     let mut trials: Vec<Trial> =
         tests.into_iter().map(|(name, test)| trial(way, name, test)).collect();

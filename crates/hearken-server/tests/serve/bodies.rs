@@ -129,7 +129,7 @@ pub(crate) fn malformed_chunks(way: &Way) {
 
 pub(crate) fn over_the_limit(way: &Way) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.body_limit = 1000);
+    let server = way.serve(&site, |config| config.site().unwrap().body_limit = 1000);
     for (fields, body) in framed(&[b'x'; 1000]) {
         let mut client = server.connect();
         client.send([request("GET /small", &fields), body].concat());
@@ -145,7 +145,7 @@ pub(crate) fn over_the_limit(way: &Way) {
 
 pub(crate) fn continue_is_sent_to_who_waits(way: &Way) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.body_limit = 1000);
+    let server = way.serve(&site, |config| config.site().unwrap().body_limit = 1000);
     let mut client = server.connect();
     // More than an octet counts.
     for _ in 0..300 {

@@ -6,11 +6,14 @@
 //! promises one, and an upper bound that only a hang exceeds.
 
 mod bodies;
+mod connection_limit;
 mod descriptors;
 mod failing;
+mod logging;
 mod patience;
 mod refusals;
 mod requests;
+mod routes;
 mod starting;
 mod stopping;
 mod support;
@@ -101,6 +104,43 @@ macro_rules! over_mechanisms {
 hearken::for_each_mechanism!(over_mechanisms);
 all_clauses! { uring, crate::support::Way::named("uring") }
 all_clauses! { uring_tiny, crate::support::Way::named("uring:sends=ring:buffers=2:size=64:completions=16") }
+
+/// Clauses that depend on the mechanism so little that one of each kind is enough.
+macro_rules! some_clauses {
+    ($($name:ident => $events:literal,)*) => {$(
+        mod $name {
+            suite! { crate::support::Way::named($events);
+                connection_limit:
+                    the_longest_idle_connection_makes_room
+                    silent_connections_make_room
+                    requests_in_flight_are_not_closed;
+                descriptors:
+                    idle_connections_make_room_in_a_full_table;
+                routes:
+                    each_path_has_its_handler
+                    one_connection_reaches_every_handler
+                    requests_with_a_body_reach_their_handler
+                    a_proxied_request_does_not_delay_files;
+                patience:
+                    uploads_above_the_minimum_rate_outlast_the_body_timeout
+                    uploads_below_the_minimum_rate_end
+                    slow_uploads_end_at_the_request_timeout;
+                refusals:
+                    lingering_close_is_bounded_in_bytes;
+                logging:
+                    a_log_that_nobody_reads_delays_no_request
+                    rejected_requests_are_logged_with_input_and_reason;
+            }
+        }
+    )*};
+}
+
+mod some {
+    some_clauses! {
+        epoll_edge => "epoll-edge",
+        uring => "uring",
+    }
+}
 
 /// What waiting and accepting may break, under each policy.
 macro_rules! over_policies {

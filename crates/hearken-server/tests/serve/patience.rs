@@ -3,7 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, HANG, HUGE, Running, Site, Way, assert_took, get, ms, request};
+use crate::support::{
+    Client, HANG, HUGE, Running, Site, Way, assert_took, get, limit_uploads, ms, request,
+    request_timeout,
+};
 
 const PATIENCE: Duration = ms(400);
 
@@ -82,6 +85,43 @@ fn trickle(client: &mut Client, bytes: &[u8]) {
         }
     }
     panic!("never refused");
+}
+
+pub(crate) fn uploads_above_the_minimum_rate_outlast_the_body_timeout(way: &Way) {
+    const PIECE: usize = 4000;
+    let site = Site::new();
+    let server = way.serve(&site, |config| limit_uploads(config, 1000, ms(1000)));
+    let mut client = server.connect();
+    client.send(request("POST /small", &format!("Content-Length: {}\r\n", 50 * PIECE)));
+    for piece in 0..50 {
+        assert!(!client.hears(ms(50)), "ended after {piece} pieces of {PIECE} bytes in 50 ms each");
+        client.send([b'x'; PIECE]);
+    }
+    assert_eq!(client.answer().status, 405);
+}
+
+pub(crate) fn uploads_below_the_minimum_rate_end(way: &Way) {
+    let site = Site::new();
+    let server = way.serve(&site, |config| limit_uploads(config, 10_000, PATIENCE));
+    upload_slowly(&server);
+}
+
+pub(crate) fn slow_uploads_end_at_the_request_timeout(way: &Way) {
+    let site = Site::new();
+    let server = way.serve(&site, |config| {
+        limit_uploads(config, 1, HANG);
+        request_timeout(config, PATIENCE);
+    });
+    upload_slowly(&server);
+}
+
+/// Uploads a byte every 20 ms, until there is a 408 and the end.
+fn upload_slowly(server: &Running) {
+    let since = Instant::now();
+    let mut client = server.connect();
+    client.send(request("POST /small", "Content-Length: 1000\r\n"));
+    trickle(&mut client, &[b'x'; 200]);
+    assert_took(since, PATIENCE, "refused");
 }
 
 /// All at a time, as each takes theirs.

@@ -1,5 +1,6 @@
 //! Addresses, workers, and what keeps a server from starting.
 
+use hearken_server::static_files::SiteConfig;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use hearken_server::{Config, StartError, start};
@@ -53,9 +54,9 @@ pub(crate) fn two_servers(way: &Way) {
 }
 
 fn config(site: &Site) -> Config {
-    let mut config = Config::default();
+    let mut config = Config::static_files(SiteConfig::default());
     config.loops.listen = (Ipv4Addr::LOCALHOST, 0).into();
-    config.site.root = site.root();
+    config.site().unwrap().root = site.root();
     config
 }
 
@@ -125,10 +126,10 @@ fn without_a_directory() {
     let site = Site::new();
     for name in ["missing", "small"] {
         let mut config = config(&site);
-        config.site.root = site.root().join(name);
+        config.site().unwrap().root = site.root().join(name);
         for count in [1, 2] {
             config.loops.workers = workers(count);
-            assert!(matches!(refusal(&config, name), StartError::Site { .. }), "{name}");
+            assert!(matches!(refusal(&config, name), StartError::Handler { .. }), "{name}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn finishes_what_is_in_flight(way: &Way) {
 
 pub(crate) fn grace_ends(way: &Way) {
     let site = Site::with_huge();
-    let server = way.serve(&site, |config| config.timeouts.grace = ms(300));
+    let server = way.serve(&site, |config| config.loops.grace = ms(300));
     let (mut slow, mut partial) = (server.connect(), server.connect());
     slow.send(get("/huge"));
     slow.head();
@@ -110,7 +110,7 @@ pub(crate) fn is_prompt_with_nothing_open(way: &Way) {
     for count in [1, 3] {
         let server = way.serve(&site, |config| {
             config.loops.workers = workers(count);
-            config.timeouts.grace = HANG * 2;
+            config.loops.grace = HANG * 2;
         });
         server.connect().get("/small");
         let since = Instant::now();

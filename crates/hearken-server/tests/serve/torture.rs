@@ -1,9 +1,8 @@
 //! Scripts made at random, and what is to come of them.
 
-use std::num::NonZeroUsize;
 use std::thread;
 
-use crate::support::{Client, Running, Site, Way, get, pattern, request};
+use crate::support::{Client, Running, Site, Way, get, limit_connections, pattern, request};
 
 const CLIENTS: u64 = 4;
 const SCRIPTS: u64 = 25;
@@ -147,10 +146,11 @@ fn check(client: &mut Client, expected: &Expected) {
 }
 
 pub(crate) fn scripts(way: &Way) {
-    const LIMIT: usize = 6;
+    // So many that no client is idle longest when the server has not seen yet that others left.
+    const LIMIT: usize = 16;
     let site = Site::new();
     site.add("sent", &pattern()[..300_000]);
-    let server = way.serve(&site, |config| config.loops.max_connections = NonZeroUsize::new(LIMIT));
+    let server = way.serve(&site, |config| limit_connections(config, LIMIT));
     thread::scope(|scope| {
         for client in 1..=CLIENTS {
             let server = &server;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use super::Relay;
 use super::readiness::{Policy, ReadinessIo};
 use super::uring::{self, Settings, UringIo};
-use crate::Wakeups;
 use crate::mechanism::{self, Choice, Open, Options, SelectError, Unavailable};
+use crate::waker::Wakeups;
 
 /// The name of [`uring`](super::uring) on every command line.
 pub const URING: &str = "uring";

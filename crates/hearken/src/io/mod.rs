@@ -51,8 +51,8 @@ pub struct ListenOptions {
     /// the places for half-open connections, of which there are as many as the backlog: many silent
     /// clients delay others.
     pub defer: Duration,
-    /// Reports the peer's address in [`CompletionKind::Accepted`]. This costs nothing extra with
-    /// [`readiness`] and one call per connection with [`uring`]. Ignored for Unix sockets.
+    /// Reports the peer's address in [`CompletionKind::Accepted`]. This costs one allocation with
+    /// [`readiness`], and one more call with [`uring`]. Ignored for Unix sockets.
     pub peers: bool,
 }
 
@@ -140,6 +140,9 @@ pub struct Completion {
     pub kind: CompletionKind,
 }
 
+// `Io::next` moves every completion.
+const _: () = assert!(size_of::<Completion>() <= 32);
+
 /// An event of a listener or connection.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -148,8 +151,9 @@ pub enum CompletionKind {
     Accepted {
         /// The token of the connection. It receives nothing until it is [started](Io::start).
         token: Token,
-        /// The peer's address, if the listener [reports it](ListenOptions::peers).
-        peer: Option<SocketAddr>,
+        /// The peer's address, if the listener [reports it](ListenOptions::peers). It is boxed because
+        /// its 32 bytes would make every completion larger.
+        peer: Option<Box<SocketAddr>>,
     },
     /// The listener could not accept (out of descriptors or memory) and stopped. The caller decides when
     /// to [start](Io::start) it again.

@@ -113,7 +113,7 @@ impl<I: Io> Net<I> {
         let kind = match completion.kind {
             CompletionKind::Accepted { token, peer } => {
                 self.accepted.push(token);
-                self.last_peer = peer;
+                self.last_peer = peer.map(|peer| *peer);
                 Kind::Accepted(token)
             }
             CompletionKind::AcceptFailed(error) => {

@@ -14,6 +14,9 @@ type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const COUNTERS_BY_WORKER: &[Family<Worker>] = &[
     ("connections_accepted", "Connections that clients made.", |it| it.connections_accepted.get()),
+    ("connections_evicted", "Idle connections closed to make room for new ones.", |it| {
+        it.connections_evicted.get()
+    }),
     ("event_waits", "Waits for events.", |it| it.waits.waits.get()),
     ("event_empty_waits", "Waits that brought no event.", |it| it.waits.empty_waits.get()),
     ("events", "Events that waits brought.", |it| it.waits.events.get()),
@@ -76,13 +79,18 @@ const UPSTREAM_GAUGES: &[Family<UpstreamFigures>] = &[
     }),
 ];
 
+/// Returns the counters of each worker.
+fn workers_of(metrics: &Metrics) -> impl Iterator<Item = &Worker> + Clone {
+    metrics.workers.iter().map(|worker| &**worker)
+}
+
 pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut String) {
     let mut page = Page { out };
     page.family("hearken_build_info", "gauge", "What runs; always 1.");
     page.sample("hearken_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
     of_workers(metrics, &mut page);
 
-    let workers = || metrics.workers.iter();
+    let workers = || workers_of(metrics);
     of_access_log(metrics, &mut page);
     page.histogram(
         "hearken_request_duration_seconds",
@@ -98,7 +106,7 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut
 }
 
 fn of_workers(metrics: &Metrics, page: &mut Page<'_>) {
-    let workers = || metrics.workers.iter().enumerate();
+    let workers = || workers_of(metrics).enumerate();
     for (name, help, get) in COUNTERS_BY_WORKER {
         let name = page.counter(name, help);
         for (number, worker) in workers() {
@@ -123,11 +131,11 @@ fn of_workers(metrics: &Metrics, page: &mut Page<'_>) {
     }
     for (name, help, get) in COUNTERS {
         let name = page.counter(name, help);
-        page.sample(&name, &[], metrics.workers.iter().map(get).sum::<u64>());
+        page.sample(&name, &[], workers_of(metrics).map(get).sum::<u64>());
     }
     let name = page.counter("errors", "What went wrong, by what it was.");
     for (at, error) in Error::ALL.iter().enumerate() {
-        let counts = metrics.workers.iter().filter_map(|worker| worker.errors.get(at));
+        let counts = workers_of(metrics).filter_map(|worker| worker.errors.get(at));
         let sum: u64 = counts.map(super::Counter::get).sum();
         page.sample(&name, &[("kind", &error.name())], sum);
     }

@@ -1,7 +1,5 @@
 //! How long things took, counted in buckets whose bounds are fixed.
 
-use std::time::Duration;
-
 use super::Counter;
 
 /// Two bounds for each doubling, from 96 microseconds to 67 seconds.
@@ -18,6 +16,7 @@ pub struct Histogram {
 }
 
 /// How many numbers of the form 2^n and 1.5 * 2^n there are from 1 up to this one, which is not 0.
+#[inline(always)]
 const fn half_octave(number: u64) -> usize {
     let octave = number.ilog2() as usize;
     let half = if octave == 0 { 0 } else { number >> (octave - 1) & 1 };
@@ -36,8 +35,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one.
     #[inline]
-    pub fn add(&self, time: Duration) {
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    pub fn add(&self, nanoseconds: u64) {
         // A bound belongs to the bucket below it.
         let microseconds = nanoseconds.saturating_sub(1) / 1_000;
         let bucket = (half_octave(microseconds.max(64)) + 1).saturating_sub(FIRST).min(BOUNDS);
@@ -45,6 +43,13 @@ impl Histogram {
             counter.add(1);
         }
         self.sum_nanoseconds.add(nanoseconds);
+    }
+
+    /// Counts so many that took less than the first bound, and no time to speak of.
+    pub(super) fn add_shortest(&self, count: u64) {
+        if let Some(counter) = self.buckets.first() {
+            counter.add(count);
+        }
     }
 
     /// The bounds, in microseconds.
@@ -92,7 +97,7 @@ mod tests {
             let near_bound = (bounds[bound] * 1_000).saturating_add_signed(off);
             let nanoseconds = if near { near_bound } else { any };
             let histogram = Histogram::default();
-            histogram.add(Duration::from_nanos(nanoseconds));
+            histogram.add(nanoseconds);
             let (upto, sum) = Histogram::cumulative([&histogram].into_iter());
             prop_assert_eq!(sum, nanoseconds);
             let want = bounds.iter().map(|bound| u64::from(nanoseconds <= bound * 1_000));

@@ -32,7 +32,8 @@ pub(super) fn render(metrics: &Metrics, out: &mut String) {
         one("process_resident_memory_bytes", "gauge", "Memory that is resident.", &resident);
     }
 
-    let own: Vec<u64> = metrics.workers.iter().filter_map(super::Worker::thread_of_table).collect();
+    let own: Vec<u64> =
+        metrics.workers.iter().filter_map(|worker| worker.thread_of_table()).collect();
     let tables = own.iter().map(|thread| format!("/proc/self/task/{thread}/fd"));
     // A worker that has ended has none any more.
     let tables: Vec<u64> =

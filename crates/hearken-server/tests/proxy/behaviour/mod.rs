@@ -5,6 +5,7 @@ mod forward;
 mod limits;
 mod observing;
 mod policy;
+mod proxy_protocol_networks;
 mod reuse;
 mod stopping;
 mod timeouts;
@@ -18,13 +19,43 @@ use crate::harness::{Link, Message};
 /// The tests, each with its name.
 macro_rules! tests {
     ($($module:ident: $($test:ident)+;)+) => {
-        pub(crate) const TESTS: &[(&str, Test)] = &[$($(
+        &[$($(
             (concat!(stringify!($module), "::", stringify!($test)), $module::$test as Test),
-        )+)+];
+        )+)+]
     };
 }
 
-tests! {
+/// Tests that depend on the mechanism so little that one of each kind is enough.
+pub(crate) const SOME: &[(&str, Test)] = tests! {
+    reuse:
+        silently_closed_connections_are_not_reused
+        connections_are_not_reused_after_their_announced_timeout;
+    limits:
+        the_longest_idle_connection_makes_room
+        silent_connections_make_room
+        requests_in_flight_are_not_closed
+        lingering_close_is_bounded_in_bytes
+        a_loop_is_answered_with_508
+        a_loop_without_via_is_answered_with_508;
+    timeouts:
+        uploads_below_the_minimum_rate_end
+        slow_uploads_end_at_the_request_timeout
+        uploads_wait_for_a_slow_server;
+    fields:
+        unverified_fields_about_the_client;
+    proxy_protocol_networks:
+        headers_from_listed_networks_are_accepted
+        headers_from_other_networks_are_refused
+        other_networks_need_no_header;
+    tunnels:
+        only_the_requested_protocol_is_switched_to
+        versions_of_http_and_tls_are_not_upgraded_to;
+    observing:
+        a_log_that_nobody_reads_delays_no_request
+        rejected_requests_are_logged_with_input_and_reason;
+};
+
+pub(crate) const TESTS: &[(&str, Test)] = tests! {
     reuse:
         connections_are_kept
         none_is_kept_where_none_may_be
@@ -102,7 +133,7 @@ tests! {
         idle_clients_are_let_go
         grace_ends
         a_tunnel_is_cut_when_grace_ends;
-}
+};
 
 /// A request without a body, to `site.test`.
 fn get(target: &str) -> String {

@@ -1,19 +1,23 @@
 //! What is told of what was done.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use hearken_server::proxy::config::{Config, LogFormat};
+use hearken_server::Config;
+use hearken_server::proxy::config::LogFormat;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::{ask, get, has, post, request};
 use crate::harness::admin::{admin, figure};
-use crate::harness::{Origin, Proxy, Way, eventually};
+use crate::harness::proxy::log_to;
+use crate::harness::proxy::proxy_of;
+use crate::harness::{Kind, Origin, Proxy, Way, eventually};
 
 pub(crate) fn metrics(way: &Way) {
     let origin = Origin::answering(|request| "x".repeat(request.body.len()));
     let proxy = way.proxy(&[origin.addr()], |config| {
         config.admin = Some(([127, 0, 0, 1], 0).into());
-        config.body_limit = Some(1000);
+        proxy_of(config).body_limit = Some(1000);
     });
     let mut link = proxy.connect();
     for _ in 0..7 {
@@ -58,7 +62,7 @@ fn logged(way: &Way, format: LogFormat, to: &Path) -> (Origin, Proxy) {
     let change = |config: &mut Config| {
         config.access_log = Some(to.to_owned());
         config.log_format = format;
-        config.fields.via = String::new();
+        proxy_of(config).fields.via = String::new();
     };
     let proxy = way.proxy(&[origin.addr()], change);
     let mut link = proxy.connect();
@@ -114,4 +118,58 @@ pub(crate) fn log_objects(way: &Way) {
     }
     assert!(has(&lines[1], "\"received\":5"), "{}", lines[1]);
     assert!(has(&lines[2], "\"status\":400") && has(&lines[2], "\"method\":null"), "{}", lines[2]);
+}
+
+pub(crate) fn a_log_that_nobody_reads_delays_no_request(way: &Way) {
+    const BATCH: usize = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fifo");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    // Opened for both, it blocks neither this process nor the proxy.
+    let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let origin = Origin::answering(|_| "fine".to_owned());
+    let proxy = way.proxy(&[origin.addr()], |config| log_to(config, &path));
+    // Closed before the proxy is stopped, so that the log's writer is not blocked for ever.
+    let reader = reader;
+    let mut link = proxy.connect();
+    let long = "x".repeat(1000);
+    let about = format!("User-Agent: {long}\r\nReferer: {long}\r\n");
+    let one = request("GET", &format!("/{long}"), &about);
+    for batch in 0..2000 / BATCH {
+        link.send(one.repeat(BATCH));
+        for _ in 0..BATCH {
+            let answer = link.response(Kind::Response);
+            assert!(answer.is_some(), "batch {batch}: no response: {:?}", link.end);
+        }
+    }
+    drop(reader);
+    proxy.end();
+}
+
+pub(crate) fn rejected_requests_are_logged_with_input_and_reason(way: &Way) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let origin = Origin::answering(|_| "fine".to_owned());
+    let proxy = way.proxy(&[origin.addr()], |config| log_to(config, &path));
+    let rejected = [
+        "GET /\"quoted\x01 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /no-host HTTP/1.1\r\n\r\n".to_owned(),
+        get(&format!("/{}", "x".repeat(100_000))),
+    ];
+    for bytes in rejected {
+        assert!(ask(&mut proxy.connect(), bytes).status() >= 400);
+    }
+    let lines = lines(&path, 3);
+    proxy.end();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    for (line, input) in
+        lines.iter().zip([r#" "GET /\x22quoted\x01"#, r#" "GET /no-host"#, r#" "GET /xxxx"#])
+    {
+        assert!(has(line, input), "{input:?} is not in {line:?}");
+        let mut ends = line.rsplit('"');
+        let (end, reason, referer) = (ends.next(), ends.next(), ends.nth(3));
+        assert_eq!((end, referer), (Some(""), Some("-")), "{line}");
+        assert!(reason.is_some_and(|reason| reason.len() > 1), "no reason in {line:?}");
+        assert!(line.len() < 8 << 10, "{} bytes", line.len());
+    }
 }

@@ -12,6 +12,7 @@ use hearken_server::proxy::config::{
 use super::{ask, get, has, post, request};
 use crate::harness::admin::admin;
 use crate::harness::proxy::of;
+use crate::harness::proxy::proxy_of;
 use crate::harness::{HANG, Link, Origin, Way, eventually, ms};
 
 /// Servers that answer with their number.
@@ -182,7 +183,7 @@ pub(crate) fn by_its_name(way: &Way) {
     let named = |name: &str| {
         let at = Address::Name(name.to_owned(), origin.addr().port());
         let to = To::Upstreams(Upstreams::new(vec![Upstream::new(at)]));
-        way.to(to, |config| config.fields.keep_host = false)
+        way.to(to, |config| proxy_of(config).fields.keep_host = false)
     };
     let port = origin.addr().port();
     let here = named("localhost");

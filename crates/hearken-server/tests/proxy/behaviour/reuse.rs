@@ -9,7 +9,7 @@ use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstrea
 
 use super::{ask, get, post, request};
 use crate::harness::proxy::of;
-use crate::harness::{HANG, Notes, Origin, Way, content, eventually};
+use crate::harness::{HANG, Notes, Origin, Way, content, eventually, ms};
 
 pub(crate) fn connections_are_kept(way: &Way) {
     let origin = Origin::answering(|request| request.target().to_owned());
@@ -291,4 +291,62 @@ pub(crate) fn at_a_socket_in_the_file_system(way: &Way) {
     let body = "x".repeat(300_000);
     assert_eq!(ask(&mut link, post("/b", &body)).text(), "/b 300000");
     assert_eq!(origin.accepted(), 1);
+}
+
+/// A server that closes each connection with its first response, in the same packet, and does not
+/// announce it.
+fn closing_silently() -> (Origin, Notes<()>) {
+    let notes = Notes::new();
+    let closed = notes.clone();
+    let origin = Origin::new(move |mut peer| {
+        let Some(request) = peer.request() else { return };
+        // What is not full waits for the end.
+        peer.link.cork();
+        peer.answer(request.target());
+        drop(peer);
+        closed.add(());
+    });
+    (origin, notes)
+}
+
+pub(crate) fn silently_closed_connections_are_not_reused(way: &Way) {
+    let (origin, closed) = closing_silently();
+    let proxy = way.proxy(&[origin.addr()], |config| of(config).passive = None);
+    let mut link = proxy.connect();
+    for number in 0..200 {
+        let target = format!("/{number}");
+        let answer = ask(&mut link, post(&target, "body"));
+        assert_eq!((answer.status(), answer.text()), (200, target));
+        eventually("the server has closed", || closed.len() == number + 1);
+    }
+    // The next request is there before the end of the connection is noticed.
+    for batch in 0..20 {
+        let targets = [(); 10].map(|()| format!("/{batch}"));
+        link.send(targets.each_ref().map(|target| post(target, "body")).concat());
+        for target in targets {
+            let answer = link.answer();
+            assert_eq!((answer.status(), answer.text()), (200, target));
+        }
+    }
+    assert_eq!(origin.accepted(), 400);
+}
+
+pub(crate) fn connections_are_not_reused_after_their_announced_timeout(way: &Way) {
+    let announcing = |timeout: u32| {
+        Origin::new(move |mut peer| {
+            while peer.request().is_some() {
+                let lines = format!("Keep-Alive: timeout={timeout}\r\nContent-Length: 4");
+                peer.link.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\nfine"));
+            }
+        })
+    };
+    for (timeout, connections) in [(100, 1), (1, 2)] {
+        let origin = announcing(timeout);
+        let proxy = way.proxy(&[origin.addr()], |_| ());
+        let mut link = proxy.connect();
+        assert_eq!(ask(&mut link, post("/", "body")).text(), "fine");
+        std::thread::sleep(ms(1300));
+        assert_eq!(ask(&mut link, post("/", "body")).text(), "fine");
+        assert_eq!(origin.accepted(), connections, "after Keep-Alive: timeout={timeout}");
+    }
 }

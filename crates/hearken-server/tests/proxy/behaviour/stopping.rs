@@ -56,7 +56,7 @@ pub(crate) fn grace_ends(way: &Way) {
         peer.request();
         peer.link.drain();
     });
-    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.grace = ms(300));
+    let proxy = way.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
     let mut link = proxy.connect();
     link.send(get("/"));
     eventually("it is asked", || origin.accepted() == 1);
@@ -69,7 +69,7 @@ pub(crate) fn grace_ends(way: &Way) {
 
 pub(crate) fn a_tunnel_is_cut_when_grace_ends(way: &Way) {
     let origin = agreeing(echo_all);
-    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.grace = ms(300));
+    let proxy = way.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
     let mut link = proxy.connect();
     let lines = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     assert_eq!(ask(&mut link, request("GET", "/", lines)).status(), 101);

@@ -5,12 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
-use hearken_server::proxy::config::HalfClose;
+use hearken_server::Config;
+use hearken_server::proxy::config::{Forward, HalfClose, To};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{ask, get, request};
-use crate::harness::proxy::of;
-use crate::harness::{End, HANG, Notes, Origin, Peer, Way, eventually, ms};
+use crate::harness::proxy::proxy_of;
+use crate::harness::proxy::{limit_uploads, of, request_timeout, request_timeout_of};
+use crate::harness::{End, HANG, Kind, Notes, Origin, Peer, Way, eventually, ms};
 
 pub(crate) fn as_a_whole(way: &Way) {
     let origin = Origin::new(|mut peer| {
@@ -25,8 +27,8 @@ pub(crate) fn as_a_whole(way: &Way) {
         }
     });
     let proxy = way.proxy(&[origin.addr()], |config| {
-        config.timeouts.whole = ms(400);
-        config.timeouts.response = ms(10_000);
+        proxy_of(config).timeouts.whole = ms(400);
+        proxy_of(config).timeouts.response = ms(10_000);
     });
     let since = Instant::now();
     assert_eq!(ask(&mut proxy.connect(), get("/none")).status(), 504);
@@ -91,7 +93,7 @@ impl Full {
 pub(crate) fn connecting(way: &Way) {
     let full = Full::new();
     let proxy = way.proxy(&[full.addr], |config| {
-        config.timeouts.connect = ms(300);
+        proxy_of(config).timeouts.connect = ms(300);
         of(config).passive = None;
     });
     let since = Instant::now();
@@ -100,7 +102,7 @@ pub(crate) fn connecting(way: &Way) {
     // Where there is another, it is asked.
     let origin = Origin::answering(|_| "here".to_owned());
     let proxy = way.proxy(&[full.addr, origin.addr()], |config| {
-        config.timeouts.connect = ms(200);
+        proxy_of(config).timeouts.connect = ms(200);
         of(config).passive = None;
     });
     let mut link = proxy.connect();
@@ -116,7 +118,7 @@ pub(crate) fn an_upload_that_nobody_takes(way: &Way) {
     let origin = Origin::new(move |_peer| {
         let _ = ended.lock().unwrap().recv_timeout(HANG);
     });
-    let proxy = way.proxy(&[origin.addr()], |config| config.timeouts.server_send = ms(400));
+    let proxy = way.proxy(&[origin.addr()], |config| proxy_of(config).timeouts.send = ms(400));
     let mut link = proxy.connect();
     link.send(request("PUT", "/", "Content-Length: 1000000000\r\n\r\n"));
     let block = vec![b'x'; 1 << 20];
@@ -211,7 +213,8 @@ pub(crate) fn both_ways_at_once(way: &Way) {
     let proxy = way.proxy(&[origin.addr()], |config| {
         let timeouts = &mut config.timeouts;
         (timeouts.send, timeouts.body) = (ms(300), ms(300));
-        (timeouts.server_send, timeouts.response_body) = (ms(300), ms(300));
+        let timeouts = &mut proxy_of(config).timeouts;
+        (timeouts.send, timeouts.response_body) = (ms(300), ms(300));
     });
     let mut link = proxy.connect();
     link.send(request("PUT", "/", "Content-Length: 1000000000\r\n\r\n"));
@@ -261,4 +264,72 @@ pub(crate) fn half_closed_clients_that_have_left(way: &Way) {
     link.end_sending();
     link.ends();
     eventually("the server is told", || told.len() == 2);
+}
+
+/// Uploads a byte every 30 ms until the proxy ends it, and returns the status of the response. The
+/// server has begun its response if `early`, reads to the end, and sees its connection close.
+fn upload_slowly(way: &Way, early: bool, change: impl FnOnce(&mut Config)) -> Option<u16> {
+    const BEGUN: &str = "early";
+    let closed = Notes::new();
+    let notes = closed.clone();
+    let origin = Origin::new(move |mut peer| {
+        peer.head();
+        if early {
+            peer.link.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{BEGUN}"));
+        }
+        peer.link.drain();
+        notes.add(());
+    });
+    let proxy = way.proxy(&[origin.addr()], change);
+    let mut link = proxy.connect();
+    link.send(request("PUT", "/", "Content-Length: 1000000\r\n\r\n"));
+    if early {
+        link.receive_until(|reader| {
+            reader.advance().is_err() || reader.message().body.len() == BEGUN.len()
+        });
+    }
+    let since = Instant::now();
+    while !link.hears(ms(30)) {
+        assert!(since.elapsed() < ms(5000), "it goes on at a byte every 30 ms");
+        link.send("x");
+    }
+    let status = link.response(Kind::Response).map(|response| response.status());
+    link.drain();
+    assert!(matches!(link.end, Some(End::Closed | End::Reset)), "{:?}", link.end);
+    eventually("the server's connection is closed", || closed.len() == 1);
+    status
+}
+
+pub(crate) fn uploads_below_the_minimum_rate_end(way: &Way) {
+    let limit = |config: &mut Config| limit_uploads(config, 10_000, ms(400));
+    let status = upload_slowly(way, false, limit);
+    assert!(matches!(status, None | Some(408)), "{status:?}");
+    assert_eq!(upload_slowly(way, true, limit), None);
+}
+
+pub(crate) fn slow_uploads_end_at_the_request_timeout(way: &Way) {
+    let limit = |config: &mut Config| {
+        limit_uploads(config, 1, HANG);
+        request_timeout(config, ms(400));
+    };
+    assert_eq!(upload_slowly(way, false, limit), Some(408));
+    assert_eq!(upload_slowly(way, true, limit), None);
+    let default = way.config(To::Anywhere(Forward::default()));
+    assert!(!request_timeout_of(&default).is_zero(), "there is no request timeout by default");
+}
+
+pub(crate) fn uploads_wait_for_a_slow_server(way: &Way) {
+    const SIZE: usize = 16 << 20;
+    let origin = Origin::new(|mut peer| {
+        peer.head();
+        // The proxy stops reading from the client, whose rate is then nobody's fault but ours.
+        std::thread::sleep(ms(1500));
+        let whole = peer.request().unwrap();
+        peer.answer(&whole.body.len().to_string());
+    });
+    let proxy = way.proxy(&[origin.addr()], |config| limit_uploads(config, 100_000, ms(400)));
+    let mut link = proxy.connect();
+    link.send(request("PUT", "/", &format!("Content-Length: {SIZE}\r\n\r\n")));
+    link.send(vec![b'x'; SIZE]);
+    assert_eq!(link.answer().text(), SIZE.to_string());
 }

@@ -164,3 +164,62 @@ pub(crate) fn refused_upgrades(way: &Way) {
     let proxy = way.proxy(&[origin.addr()], |_| ());
     assert_eq!(ask(&mut proxy.connect(), get("/")).status(), 502);
 }
+
+/// A server that notes the Upgrade field of each request, and answers with a 101 with these lines.
+fn switching(lines: &str) -> (Origin, Notes<Option<String>>) {
+    let notes = Notes::new();
+    let (seen, lines) = (notes.clone(), lines.to_owned());
+    let origin = Origin::new(move |mut peer| {
+        let Some(request) = peer.request() else { return };
+        seen.add(request.field("upgrade"));
+        peer.link.send(format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n"));
+        peer.link.drain();
+    });
+    (origin, notes)
+}
+
+/// The Upgrade field that the server sees, and the status of the response to the client.
+fn upgrade(way: &Way, client: &str, server: &str) -> (Option<String>, u16) {
+    let (origin, seen) = switching(server);
+    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let status = ask(&mut proxy.connect(), request("GET", "/", client)).status();
+    (seen.take().remove(0), status)
+}
+
+pub(crate) fn only_the_requested_protocol_is_switched_to(way: &Way) {
+    let switched = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    let websocket = Some("websocket".to_owned());
+    for (client, server, expected) in [
+        (switched, switched, 101),
+        (switched, "Connection: Upgrade\r\nUpgrade: WebSocket\r\n", 101),
+        (switched, "Connection: Upgrade\r\nUpgrade: foo\r\n", 502),
+        (switched, "Connection: Upgrade\r\nUpgrade: websocket2\r\n", 502),
+        (switched, "Connection: Upgrade\r\n", 502),
+        (switched, "", 502),
+    ] {
+        let got = upgrade(way, client, server);
+        assert_eq!(got, (websocket.clone(), expected), "101 with {server:?}");
+    }
+    // Connection does not name the field, so the server does not see it.
+    assert_eq!(upgrade(way, "Upgrade: websocket\r\n", switched), (None, 502));
+    let either = upgrade(way, "Connection: Upgrade\r\nUpgrade: foo, websocket\r\n", switched);
+    assert_eq!(either, (Some("foo, websocket".to_owned()), 101));
+}
+
+pub(crate) fn versions_of_http_and_tls_are_not_upgraded_to(way: &Way) {
+    for name in ["h2c", "H2C", "HTTP/2.0", "TLS/1.0"] {
+        let alone = format!("Connection: Upgrade\r\nUpgrade: {name}\r\n");
+        assert_eq!(upgrade(way, &alone, &alone), (None, 502), "{name}");
+        for list in [
+            format!("Upgrade: {name}, websocket\r\n"),
+            format!("Upgrade: websocket, {name}\r\n"),
+            format!("Upgrade: {name}\r\nUpgrade: websocket\r\n"),
+        ] {
+            let client = format!("Connection: Upgrade\r\n{list}");
+            let websocket = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+            let got = upgrade(way, &client, websocket);
+            assert_eq!(got, (Some("websocket".to_owned()), 101), "{list:?}");
+            assert_eq!(upgrade(way, &client, &alone).1, 502, "{list:?}, and 101 for {name}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use hearken_server::proxy::config::ProxyProtocol;
 
 use super::{ask, get};
-use crate::harness::proxy::of;
+use crate::harness::proxy::{accept_proxy_protocol, of};
 use crate::harness::{End, Notes, Origin, Way, latin1};
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
@@ -20,7 +20,7 @@ fn v2() -> Vec<u8> {
 
 pub(crate) fn taken(way: &Way) {
     let origin = Origin::answering(|request| request.field("x-forwarded-for").unwrap_or_default());
-    let proxy = way.proxy(&[origin.addr()], |config| config.accept_proxy_protocol = true);
+    let proxy = way.proxy(&[origin.addr()], accept_proxy_protocol);
     for (header, from) in [(V1, "192.0.2.7"), (&v2(), "192.0.2.7")] {
         let mut link = proxy.connect();
         let mut bytes = header.to_vec();
@@ -41,7 +41,7 @@ pub(crate) fn taken(way: &Way) {
 
 pub(crate) fn refused(way: &Way) {
     let origin = Origin::answering(|_| "reached".to_owned());
-    let proxy = way.proxy(&[origin.addr()], |config| config.accept_proxy_protocol = true);
+    let proxy = way.proxy(&[origin.addr()], accept_proxy_protocol);
     let long = format!("PROXY TCP4 192.0.2.7 198.51.100.1 4711 {}\r\n", "8".repeat(200));
     for header in [
         "",

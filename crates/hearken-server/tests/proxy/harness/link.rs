@@ -132,6 +132,11 @@ impl Link {
         };
     }
 
+    /// Sends what does not fill a packet only with the end of the connection (TCP_CORK).
+    pub(crate) fn cork(&self) {
+        sockopt::set_tcp_cork(self.socket.fd(), true).unwrap();
+    }
+
     /// Closes with a reset.
     pub(crate) fn reset(self) {
         let _ = sockopt::set_socket_linger(self.socket.fd(), Some(Duration::ZERO));

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use hearken_server::proxy::config::{Config, To};
-use hearken_server::proxy::start;
+use hearken_server::proxy::config::To;
+use hearken_server::start;
+use hearken_server::{Config, proxy};
 
 use super::link::Link;
+use super::proxy::proxy_of;
 use super::proxy::{Way, upstreams};
 use super::wire::Kind;
 
@@ -26,12 +28,12 @@ pub(crate) fn run() {
     let (events, to) = said.split_once(' ').unwrap();
     let mut words = to.split(' ');
     let to = words.next().unwrap().parse().unwrap();
-    let mut config = Config::new(To::Upstreams(upstreams(&[to])));
+    let mut config = Config::proxy(proxy::Config::new(To::Upstreams(upstreams(&[to]))));
     config.loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     config.loops.events = events.to_owned();
-    config.splice = words.next() == Some("splice");
+    proxy_of(&mut config).splice = words.next() == Some("splice");
     // What is left open is not to be waited for.
-    config.timeouts.grace = super::ms(200);
+    config.loops.grace = super::ms(200);
     let server = start(&config).unwrap();
     println!("listening on {}", server.addr());
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();

@@ -1,16 +1,22 @@
 //! A proxy that is tested, over one of the ways to have events.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Deref;
+use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use hearken::io;
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken::mechanism::Unavailable;
-use hearken_server::proxy::config::{Address, Config, Server as Upstream, To, Upstreams};
-use hearken_server::proxy::start;
-use hearken_server::{Server, StartError};
+use hearken_http::forward::Given;
+use hearken_server::proxy::{
+    self,
+    config::{Address, Server as Upstream, To, Upstreams},
+};
+use hearken_server::runtime::network::Network;
+use hearken_server::{Config, Server, StartError, start};
 
 use super::link::{HANG, Link};
 use super::wire::Kind;
@@ -69,11 +75,11 @@ impl Way {
     }
 
     pub(crate) fn config(&self, to: To) -> Config {
-        let mut config = Config::new(to);
+        let mut config = Config::proxy(proxy::Config::new(to));
         config.loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         config.loops.events = self.events.to_owned();
-        config.splice = self.splice;
-        config.timeouts.grace = HANG / 2;
+        proxy_of(&mut config).splice = self.splice;
+        config.loops.grace = HANG / 2;
         config.loops.workers = NonZeroUsize::new(self.workers).unwrap();
         if self.papers {
             config.loops.order = Order::WaitFirst;
@@ -101,12 +107,68 @@ pub(crate) fn upstreams(to: &[SocketAddr]) -> Upstreams {
     Upstreams::new(to.iter().map(|&addr| Upstream::new(Address::Inet(addr))).collect())
 }
 
+/// The settings of the proxy.
+pub(crate) fn proxy_of(config: &mut Config) -> &mut proxy::Config {
+    config.first_proxy().unwrap()
+}
+
 /// The upstreams of a configuration that has some.
 pub(crate) fn of(config: &mut Config) -> &mut Upstreams {
-    match &mut config.to {
+    match &mut proxy_of(config).to {
         To::Upstreams(upstreams) => upstreams,
         To::Anywhere(_) => panic!("a forward proxy"),
     }
+}
+
+/// Limits the number of open client connections.
+pub(crate) fn limit_connections(config: &mut Config, count: usize) {
+    config.loops.max_connections = NonZeroUsize::new(count);
+}
+
+/// Sets the minimum rate of uploads in bytes per second, and the time over which it is measured.
+pub(crate) fn limit_uploads(config: &mut Config, min_rate: u64, over: Duration) {
+    config.min_rate = min_rate;
+    config.timeouts.body = over;
+}
+
+/// Sets the timeout of a request's whole body.
+pub(crate) fn request_timeout(config: &mut Config, timeout: Duration) {
+    config.timeouts.request = timeout;
+}
+
+/// Returns the timeout of a request's whole body.
+pub(crate) fn request_timeout_of(config: &Config) -> Duration {
+    config.timeouts.request
+}
+
+/// Listens on `addr`.
+pub(crate) fn listen_on(config: &mut Config, addr: SocketAddr) {
+    config.loops.listen = addr;
+}
+
+/// Sets the name in `Via`; empty for none.
+pub(crate) fn via(config: &mut Config, name: &str) {
+    proxy_of(config).fields.via = name.to_owned();
+}
+
+/// Sets how fields about the client are treated that the client has sent.
+pub(crate) fn x_forwarded(config: &mut Config, policy: Given) {
+    proxy_of(config).fields.x_forwarded = policy;
+}
+
+/// Writes the access log to `path`, in the combined format.
+pub(crate) fn log_to(config: &mut Config, path: &Path) {
+    config.access_log = Some(path.to_owned());
+}
+
+/// Expects a PROXY protocol header on connections from this host.
+pub(crate) fn accept_proxy_protocol(config: &mut Config) {
+    accept_proxy_protocol_from(config, &[([127, 0, 0, 0].into(), 8)]);
+}
+
+/// Expects a PROXY protocol header on connections from these networks.
+pub(crate) fn accept_proxy_protocol_from(config: &mut Config, networks: &[(IpAddr, u8)]) {
+    config.proxy_protocol = networks.iter().map(|&(ip, bits)| Network::new(ip, bits)).collect();
 }
 
 /// A running proxy, which has to end well.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::harness::admin::is_at_rest;
 use crate::harness::proxy::of;
+use crate::harness::proxy::proxy_of;
 use crate::harness::{Notes, Origin, Way, ms};
 use case::{Case, IDS, SHORTS, Short};
 
@@ -59,7 +60,7 @@ fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
         // One that fails on purpose is to be asked on.
         of(config).passive = None;
         of(config).tries = NonZeroU32::MIN;
-        config.body_limit = Some(16 << 20);
+        proxy_of(config).body_limit = Some(16 << 20);
         config.admin = Some(([127, 0, 0, 1], 0).into());
         let timeouts = &mut config.timeouts;
         // Where all that there is was sent, it is by this that a client is missed which has gone.
@@ -68,6 +69,7 @@ fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
             (timeouts.head, timeouts.body) = (STALL, STALL);
         }
         if matches!(short, Short::Server | Short::Both) {
+            let timeouts = &mut proxy_of(config).timeouts;
             (timeouts.response, timeouts.response_body) = (STALL, STALL);
         }
     });

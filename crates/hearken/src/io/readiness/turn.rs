@@ -241,7 +241,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                         Order::WaitFirst => State::empty(),
                     };
                     let token = self.adopt(accepted, state | self.newborn);
-                    break CompletionKind::Accepted { token, peer };
+                    break CompletionKind::Accepted { token, peer: peer.map(Box::new) };
                 }
                 Err(Errno::AGAIN) => {
                     socket.state.remove(State::READABLE);

@@ -210,6 +210,7 @@ impl UringIo {
         let peers = self.sockets.get(token).is_some_and(|of| of.state.contains(State::PEERS));
         let peer = peers.then(|| sockets::peer_addr(Some(&accepted)).ok()).flatten();
         let connection = self.sockets.insert(accepted, State::empty());
+        let peer = peer.map(Box::new);
         Completion { token, kind: CompletionKind::Accepted { token: connection, peer } }
     }
 

@@ -1,0 +1,168 @@
+//! The driver of the front over [`hearken::EventQueue`]: waiting, accepting, and reporting events.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use hearken::timer::Time;
+use hearken::{Interest, Readiness, Registration, Token};
+use hearken_http::Limits;
+
+use super::handler::Admin;
+use super::sockets::Sockets;
+use crate::front::{Front, HalfClose, Settings, Timeouts};
+use crate::runtime::clock::unix_seconds;
+
+use crate::runtime::queue_thread;
+
+/// Maximum number of connections.
+const MAX_CONNECTIONS: usize = 64;
+/// The timer of the listener; connections use those below.
+const LISTENER: u32 = MAX_CONNECTIONS as u32;
+/// Pause after a failed accept or wait, such as one without memory.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const TIMEOUTS: Timeouts = Timeouts {
+    head: Duration::from_secs(5),
+    body: Duration::from_secs(5),
+    request: Duration::from_secs(10),
+    idle: Duration::from_secs(60),
+    send: Duration::from_secs(10),
+};
+const LIMITS: Limits = Limits { head_bytes: 8 * 1024, fields: 64, target_bytes: 4 * 1024 };
+
+/// Events carry the token of the connection, none if they are the listener's.
+type Queue = queue_thread::Queue<Option<Token>>;
+
+/// A front and its handler over sockets and an event queue.
+pub(super) struct Driver {
+    listener: Registration<TcpListener>,
+    io: Sockets,
+    front: Front,
+    handler: Admin,
+    /// Number of connections accepted so far.
+    accepted: u32,
+    buffer: Vec<u8>,
+}
+
+impl Driver {
+    pub(super) fn new(queue: &Queue, listener: TcpListener, handler: Admin) -> io::Result<Driver> {
+        let (listener, _) = queue.declare_interest(listener, Interest::READ, None)?;
+        let settings = Settings {
+            timeouts: TIMEOUTS,
+            min_rate: 1024,
+            limits: LIMITS,
+            half_close: HalfClose::Waits,
+            proxy_protocol: Vec::new(),
+            needs_peers: false,
+        };
+        let front = Front::new(settings, MAX_CONNECTIONS, None, Arc::default());
+        let io = Sockets::new(Time::now());
+        Ok(Driver { listener, io, front, handler, accepted: 0, buffer: vec![0; 16 * 1024] })
+    }
+
+    /// Runs until the queue is woken.
+    pub(super) fn run(mut self, queue: &Queue) {
+        loop {
+            let timeout = self.io.timers.next().map(|next| next.since(Time::now()));
+            let events = match queue.next_events(MAX_CONNECTIONS, timeout) {
+                Ok(events) if events.woken() => return,
+                Ok(events) => events,
+                Err(_) => {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
+            };
+            self.io.now = Time::now();
+            self.front.begin_turn(self.io.now, unix_seconds());
+            for event in events {
+                match event.who {
+                    Some(token) => self.on_ready(token, event.readiness),
+                    None => self.accept(queue),
+                }
+            }
+            while let Some(slot) = self.io.timers.expired(self.io.now) {
+                self.on_deadline(slot);
+            }
+            self.front.end_turn();
+        }
+    }
+
+    /// Accepts connections, as many as there may be.
+    fn accept(&mut self, queue: &Queue) {
+        for _ in 0..MAX_CONNECTIONS {
+            match self.accept_one(queue) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // There are too few descriptors, or another resource is short for a while.
+                    let _ = self.listener.change_interest(Interest::empty());
+                    return self.io.timers.arm(LISTENER, self.io.now + PAUSE);
+                }
+            }
+        }
+    }
+
+    fn accept_one(&mut self, queue: &Queue) -> io::Result<()> {
+        let (stream, _) = self.listener.accept()?;
+        stream.set_nonblocking(true)?;
+        if self.front.open() >= MAX_CONNECTIONS {
+            self.make_room();
+        }
+        self.accepted = self.accepted.wrapping_add(1);
+        let token = Token::new(self.io.vacant(), self.accepted);
+        let (socket, ready) = queue.declare_interest(stream, Interest::READ, Some(token))?;
+        self.io.insert(token, socket);
+        self.front.accepted(&mut self.io, token, None);
+        // A burst of connections does not displace those whose requests have arrived.
+        self.on_ready(token, ready & Readiness::READABLE);
+        Ok(())
+    }
+
+    /// Closes the connection that has been idle longest, or else the oldest one.
+    fn make_room(&mut self) {
+        if !self.front.close_idle_longest(&mut self.io)
+            && let Some(oldest) = self.io.oldest()
+        {
+            self.front.receive_failed(&mut self.io, &mut self.handler, oldest);
+        }
+    }
+
+    fn on_ready(&mut self, token: Token, readiness: Readiness) {
+        let Driver { io, front, handler, buffer, .. } = self;
+        handler.set_loopback(io.is_loopback(token));
+        if readiness.is_readable() {
+            match io.receive(token, buffer) {
+                Some(Ok(0)) => front.ended(io, handler, token),
+                Some(Ok(count)) => front.received(io, handler, token, &buffer[..count]),
+                Some(Err(_)) => front.receive_failed(io, handler, token),
+                None => {}
+            }
+        }
+        if readiness.is_writable() {
+            while let Some(sent) = io.resume_sending(token) {
+                match sent {
+                    Ok(()) => front.sent(io, handler, token),
+                    Err(_) => front.send_failed(io, handler, token),
+                }
+            }
+        }
+        while let Some(next) = front.next_ready() {
+            handler.set_loopback(io.is_loopback(next));
+            front.next_request(io, handler, next);
+        }
+    }
+
+    fn on_deadline(&mut self, slot: u32) {
+        if slot == LISTENER {
+            if self.listener.change_interest(Interest::READ).is_err() {
+                self.io.timers.arm(LISTENER, self.io.now + PAUSE);
+            }
+        } else if let Some(token) = self.io.at(slot) {
+            self.front.deadline(&mut self.io, &mut self.handler, token);
+        }
+    }
+}

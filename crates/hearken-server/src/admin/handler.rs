@@ -1,0 +1,236 @@
+//! The handler of the admin address.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+
+use hearken_http::{Body, Method, Request, ResponseHead, Version};
+
+use crate::front::{Answer, Handled, Handler, Incoming, Transport};
+use crate::runtime::access_log::json;
+use crate::runtime::administration::{Order, Sources};
+use crate::runtime::metrics::{CONTENT_TYPE, UpstreamFigures};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+/// The content of responses to all other requests.
+const ENDPOINTS: &str = "\
+GET /metrics
+GET /upstreams
+POST /upstreams/NAME/drain
+POST /upstreams/NAME/ready
+POST /upstreams/NAME/off
+GET /healthz
+";
+
+/// Answers requests at the admin address.
+pub(crate) struct Admin {
+    sources: Sources,
+    is_loopback: bool,
+}
+
+/// A response without the fields that all responses have.
+struct Response {
+    status: u16,
+    content_type: &'static str,
+    allow: Option<&'static str>,
+    content: Vec<u8>,
+}
+
+impl Admin {
+    pub(super) fn new(sources: Sources) -> Admin {
+        Admin { sources, is_loopback: true }
+    }
+
+    /// Sets whether the next requests come over a connection to a loopback address.
+    pub(super) fn set_loopback(&mut self, is_loopback: bool) {
+        self.is_loopback = is_loopback;
+    }
+
+    fn answer(&self, request: &Request<'_>) -> Response {
+        if let Some(reason) = refused(request, self.is_loopback) {
+            return text(403, reason);
+        }
+        let path = request.target().path_and_query().map(|(path, _)| path).unwrap_or_default();
+        let mut parts = path.split(|&byte| byte == b'/').skip(1);
+        let page = match [parts.next(), parts.next(), parts.next(), parts.next()] {
+            [Some(b"metrics"), None, ..] => metrics,
+            [Some(b"upstreams"), None, ..] => upstreams,
+            [Some(b"healthz"), None, ..] => health,
+            [Some(b"upstreams"), Some(name), Some(order), None] => {
+                let order = match order {
+                    b"drain" => Order::Drain,
+                    b"ready" => Order::Ready,
+                    b"off" => Order::Off,
+                    _ => return text(404, ENDPOINTS),
+                };
+                if request.method != Method::Post {
+                    return Response { allow: Some("POST"), ..text(405, ENDPOINTS) };
+                }
+                return give_order(&self.sources, name, order);
+            }
+            _ => return text(404, ENDPOINTS),
+        };
+        if !matches!(request.method, Method::Get | Method::Head) {
+            return Response { allow: Some("GET, HEAD"), ..text(405, ENDPOINTS) };
+        }
+        page(&self.sources)
+    }
+}
+
+impl<T: Transport> Handler<T> for Admin {
+    fn request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
+        if request.body != Body::None && !incoming.is_body_read() {
+            // No request needs content.
+            return Handled::AfterBody(0);
+        }
+        let Response { status, content_type, allow, content } = self.answer(request);
+        let (date, keep_alive, out) = incoming.parts();
+        let mut head = ResponseHead::new(out, status);
+        head.date(date);
+        if let Some(allow) = allow {
+            head.field("Allow", allow);
+        }
+        head.field("Content-Type", content_type)
+            .content_length(content.len() as u64)
+            .field("Cache-Control", "no-store")
+            .field("X-Content-Type-Options", "nosniff");
+        if !keep_alive {
+            head.connection_close();
+        } else if request.version == Version::Http10 {
+            head.connection_keep_alive();
+        }
+        head.end();
+        let mut length = 0;
+        if request.method != Method::Head {
+            out.extend_from_slice(&content);
+            length = content.len() as u64;
+        }
+        incoming.respond(request, Answer { ready: &[], body: Default::default(), status, length })
+    }
+}
+
+/// Returns why a request is refused that a page of another site may have caused.
+fn refused(request: &Request<'_>, loopback: bool) -> Option<&'static str> {
+    let host = request.host.unwrap_or_default();
+    // A client of HTTP/1.0 may leave it out; no browser does.
+    if loopback && request.host.is_some() && !is_local(host) {
+        return Some("the Host is a name other than localhost; write the address\n");
+    }
+    let own = |origin: &[u8]| {
+        origin.strip_prefix(b"http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+    };
+    if !request.field_values("Origin").all(own) {
+        return Some("the Origin is another site\n");
+    }
+    let sites = request.field_values("Sec-Fetch-Site");
+    if !sites.into_iter().all(|site| matches!(site, b"same-origin" | b"none")) {
+        return Some("the request was caused by another site\n");
+    }
+    None
+}
+
+/// Returns whether a host, with or without a port, is an address or `localhost`.
+fn is_local(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    if let Some((inner, _)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return inner.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
+}
+
+fn metrics(sources: &Sources) -> Response {
+    let mut page = String::new();
+    (sources.metrics)(&mut page);
+    Response { content_type: CONTENT_TYPE, ..text(200, page) }
+}
+
+fn health(sources: &Sources) -> Response {
+    if sources.stopping.load(Ordering::Acquire) {
+        return text(503, "draining\n");
+    }
+    text(200, "ok\n")
+}
+
+fn upstreams(sources: &Sources) -> Response {
+    let mut out = b"{\"upstreams\":[".to_vec();
+    for (at, figures) in sources.figures().iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
+        upstream(figures, &mut out);
+    }
+    out.extend_from_slice(b"\n]}\n");
+    Response { content_type: JSON, ..text(200, out) }
+}
+
+fn upstream(it: &UpstreamFigures, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"name\":");
+    json::string(it.name.as_bytes(), out);
+    out.extend_from_slice(b",\"state\":");
+    json::string(it.state.as_bytes(), out);
+    let numbers = [
+        ("weight", u64::from(it.weight)),
+        ("requests", it.requests),
+        ("failures", it.failures),
+        ("in_flight", it.in_flight),
+        ("retries", it.retries),
+        ("checks_failed", it.checks_failed),
+    ];
+    for (key, number) in numbers {
+        // Writing to a vector does not fail.
+        let _ = write!(out, ",\"{key}\":{number}");
+    }
+    out.extend_from_slice(b",\"last_failure\":");
+    match &it.last_failure {
+        Some(failure) => json::string(failure.as_bytes(), out),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b'}');
+}
+
+/// Gives an order to the upstream servers with this percent-encoded name.
+fn give_order(sources: &Sources, name: &[u8], order: Order) -> Response {
+    let Some(name) = decoded(name) else {
+        return text(400, "the name is not percent-encoded UTF-8\n");
+    };
+    if sources.order(&name, order).is_ok() {
+        return text(
+            200,
+            match order {
+                Order::Drain => "draining\n",
+                Order::Ready => "ready\n",
+                Order::Off => "off\n",
+            },
+        );
+    }
+    let mut content = b"no such upstream; the upstreams are:\n".to_vec();
+    for upstream in sources.figures() {
+        content.extend_from_slice(upstream.name.as_bytes());
+        content.push(b'\n');
+    }
+    text(404, content)
+}
+
+/// Decodes percent-encoding. Returns `None` if it is malformed or the result is not UTF-8.
+fn decoded(mut name: &[u8]) -> Option<String> {
+    let mut out = Vec::with_capacity(name.len());
+    while let [first, rest @ ..] = name {
+        name = match (first, rest) {
+            (b'%', [high, low, rest @ ..]) => {
+                let digit = |digit: u8| char::from(digit).to_digit(16);
+                out.push((digit(*high)? * 16 + digit(*low)?) as u8);
+                rest
+            }
+            (b'%', _) => return None,
+            (&byte, rest) => {
+                out.push(byte);
+                rest
+            }
+        };
+    }
+    String::from_utf8(out).ok()
+}
+
+fn text(status: u16, content: impl Into<Vec<u8>>) -> Response {
+    Response { status, content_type: TEXT, allow: None, content: content.into() }
+}

@@ -1,0 +1,218 @@
+//! The event loop over [`Io`](hearken::io::Io): the driver of the front.
+//!
+//! A turn waits for completions, tells the front of those that concern clients and the handler of
+//! the others, and accepts within the limits of connections and descriptors.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hearken::io::{Completion, CompletionKind, Relay};
+use hearken::timer::Time;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::front::{Context, Front, Handler, Owner};
+use crate::runtime::acceptor::Acceptor;
+use crate::runtime::clock::unix_seconds;
+use crate::runtime::event_loops::Loops;
+use crate::runtime::server::{self, WorkerContext};
+
+/// How often counters are updated and handlers retry, while anything happens.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A worker: a front and a handler over an `Io`.
+pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
+    io: I,
+    front: Front,
+    handler: H,
+    acceptor: Acceptor,
+    stop: Arc<AtomicBool>,
+    meter_waits: bool,
+    /// When counters are updated next, if there is anything to tell.
+    tick_at: Time,
+    ticks: bool,
+    /// When the handler needs the next turn.
+    wake_at: Option<Time>,
+}
+
+impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
+    /// Creates a worker that accepts connections.
+    pub(crate) fn new(
+        mut io: I,
+        front: Front,
+        handler: H,
+        context: &WorkerContext,
+        loops: &Loops,
+        peers: bool,
+    ) -> io::Result<EventLoop<I, H>> {
+        let acceptor = Acceptor::open(&mut io, context, loops, peers)?;
+        // One more is accepted than there may be, and then an idle one closed.
+        io.reserve(context.share.descriptors + 1);
+        Ok(EventLoop {
+            tick_at: io.now(),
+            io,
+            front,
+            handler,
+            acceptor,
+            stop: context.stop.clone(),
+            meter_waits: loops.meter_waits,
+            ticks: false,
+            wake_at: None,
+        })
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
+        let tick = self.ticks.then_some(self.tick_at);
+        let until = [until, tick, self.wake_at].into_iter().flatten().min();
+        if !self.meter_waits {
+            return self.io.wait(until);
+        }
+        let before = clock_gettime(ClockId::ThreadCPUTime);
+        self.io.wait(until)?;
+        let used = clock_gettime(ClockId::ThreadCPUTime) - before;
+        self.front.figures().waited(Duration::try_from(used).unwrap_or_default());
+        Ok(())
+    }
+
+    #[cold]
+    fn tick(&mut self) {
+        self.tick_at = self.io.now() + TICK;
+        let figures = self.front.figures();
+        figures.events(&self.io.counters());
+        figures.connections_open.set(self.front.open());
+        figures.requests_in_flight.set(self.front.in_progress());
+        self.ticks = self.handler.tick(&mut Context { front: &mut self.front, io: &mut self.io });
+    }
+
+    #[inline(always)]
+    fn on_completion(&mut self, completion: Completion) {
+        let token = completion.token;
+        let EventLoop { io, front, handler, .. } = self;
+        match completion.kind {
+            // By far the most common.
+            CompletionKind::Received(bytes) => match front.owner(token) {
+                Owner::Handler { key, route } if H::CONNECTS => {
+                    handler.received(&mut Context { front, io }, (key, route), &bytes);
+                }
+                _ => front.received(io, handler, token, &bytes),
+            },
+            CompletionKind::Sent(_)
+            | CompletionKind::End
+            | CompletionKind::Deadline
+            | CompletionKind::ReceiveFailed(_)
+            | CompletionKind::Relayed { .. }
+            | CompletionKind::Connected(_)
+                if H::CONNECTS
+                    && let Owner::Handler { key, route } = front.owner(token) =>
+            {
+                handler.completion(&mut Context { front, io }, (key, route), completion);
+            }
+            CompletionKind::Sent(Ok(())) => front.sent(io, handler, token),
+            CompletionKind::Accepted { token, peer } => {
+                self.on_accepted(token, peer.map(|peer| *peer));
+            }
+            CompletionKind::AcceptFailed(error) => self.on_accept_failed(&error),
+            CompletionKind::ReceiveFailed(error) if self.acceptor.is(token) => {
+                self.on_accept_failed(&error);
+            }
+            CompletionKind::End => front.ended(io, handler, token),
+            CompletionKind::Deadline if self.acceptor.is(token) => self.acceptor.retry(io),
+            CompletionKind::Deadline => front.deadline(io, handler, token),
+            CompletionKind::Sent(Err(_)) => front.send_failed(io, handler, token),
+            CompletionKind::ReceiveFailed(_) => front.receive_failed(io, handler, token),
+            CompletionKind::Relayed { moved, ended } => {
+                front.relayed(io, handler, token, moved, &ended);
+            }
+            CompletionKind::Woken => handler.woken(&mut Context { front, io }),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn adjust_accepting(&mut self) {
+        let EventLoop { io, front, acceptor, .. } = self;
+        if acceptor.needs_adjusting(front.open()) {
+            acceptor.adjust(io, front.open(), front.has_closable());
+        }
+    }
+
+    fn on_accepted(&mut self, token: hearken::Token, peer: Option<SocketAddr>) {
+        let EventLoop { io, front, acceptor, .. } = self;
+        front.figures().connections_accepted.add(1);
+        front.accepted(io, token, peer);
+        if acceptor.accepted(front.open()) {
+            front.close_idle_longest(io);
+        }
+    }
+
+    #[cold]
+    fn on_accept_failed(&mut self, error: &io::Error) {
+        let EventLoop { io, front, acceptor, .. } = self;
+        if acceptor.failed(io, front.open(), front.has_closable(), error) {
+            front.close_idle_longest(io);
+            acceptor.retry(io);
+        }
+    }
+}
+
+impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
+    fn addr(&self) -> io::Result<SocketAddr> {
+        self.acceptor.addr(&self.io)
+    }
+
+    fn now(&self) -> Time {
+        self.io.now()
+    }
+
+    fn turn(&mut self, until: Option<Time>) -> io::Result<bool> {
+        self.wait(until)?;
+        let now = self.io.now();
+        if !self.front.is_stopping() && self.stop.load(Ordering::Acquire) {
+            self.begin_to_stop();
+        }
+        self.front.begin_turn(now, unix_seconds());
+        self.handler.begin_turn(now);
+        if now >= self.tick_at {
+            self.tick();
+        }
+        self.adjust_accepting();
+        let mut any = false;
+        while let Some(completion) = self.io.next() {
+            any = true;
+            self.on_completion(completion);
+            while let Some(client) = self.front.next_ready() {
+                self.front.next_request(&mut self.io, &mut self.handler, client);
+            }
+            self.adjust_accepting();
+        }
+        self.ticks |= any;
+        self.front.end_turn();
+        self.wake_at = self.handler.end_turn(now);
+        if self.acceptor.is_paused() && self.front.has_recently_idle() {
+            self.wake_at = Some(now); // Two turns from now one may be closed for a new one.
+        }
+        Ok(any)
+    }
+
+    fn begin_to_stop(&mut self) {
+        self.acceptor.stop();
+        self.front.stop();
+    }
+
+    fn close_idle(&mut self) {
+        self.acceptor.close(&mut self.io);
+        self.front.close_idle(&mut self.io);
+        self.handler.close_idle(&mut Context { front: &mut self.front, io: &mut self.io });
+    }
+
+    fn is_idle(&self) -> bool {
+        self.front.open() == 0
+    }
+
+    fn end(&mut self) {
+        self.tick();
+        self.front.end_turn();
+    }
+}

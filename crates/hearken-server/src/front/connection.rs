@@ -1,0 +1,333 @@
+//! The table of connections, and the list of idle ones in the order of their last use.
+
+use hearken::Token;
+
+/// The end of the list of idle connections.
+const NONE: u32 = u32::MAX;
+
+/// A connection, in as little memory as an idle one needs.
+#[derive(Debug)]
+pub(super) struct Connection {
+    generation: u32,
+    /// Idle: the previous connection in the list. Active: the index of its exchange. Lingering:
+    /// bytes discarded. Of a handler: the handler's key.
+    a: u32,
+    /// Idle: the next connection in the list. Of a handler: its route.
+    b: u32,
+    pub(super) flags: Flags,
+    pub(super) phase: Phase,
+    /// Sends that are not complete.
+    pub(super) sends: u8,
+}
+
+/// There is one for each connection, however many are idle.
+const _: () = assert!(size_of::<Connection>() == 16);
+
+/// The phase of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// The slot holds no connection.
+    Vacant,
+    /// Waiting for a request of which nothing has been received.
+    Idle,
+    /// Receiving a request, or answering it.
+    Active,
+    /// Shut down; what the client still sends is discarded, because closing at once would reset
+    /// the connection, and the reset may overtake the response.
+    Lingering,
+    /// A connection that a handler made.
+    Handler,
+}
+
+bitflags::bitflags! {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub(super) struct Flags: u16 {
+        /// The connection has had a response: it is not new.
+        const SERVED = 1;
+        /// The client has ended its side.
+        const ENDED = 2;
+        /// To be closed after the response.
+        const CLOSE = 4;
+        /// To be closed after lingering, since the client may send more.
+        const LINGER = 8;
+        /// Receiving is paused.
+        const PAUSED = 16;
+        /// The transport closes the connection itself, behind the response.
+        const CLOSES_ITSELF = 32;
+        /// A PROXY protocol header must come first.
+        const HEADER = 64;
+        /// The transport moves what the client sends without showing it.
+        const RELAYED = 128;
+    }
+}
+
+/// Who owns the connection of a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// The front: it is a client's.
+    Client,
+    /// The handler of a route, which knows it by this key.
+    Handler { key: u32, route: u32 },
+}
+
+/// All connections, by the slot of their tokens.
+#[derive(Debug)]
+pub(super) struct Connections {
+    slots: Vec<Connection>,
+    /// The connection that has been idle longest, and the one that became idle last.
+    oldest: u32,
+    newest: u32,
+    /// The first ones that became idle, or were used, in the last turn and in this one. A request
+    /// of theirs may be on its way that this turn has not reached.
+    of_last_turn: u32,
+    of_this_turn: u32,
+    /// Connections of clients.
+    open: usize,
+}
+
+impl Connections {
+    pub(super) fn with_capacity(connections: usize) -> Connections {
+        Connections {
+            slots: Vec::with_capacity(connections),
+            oldest: NONE,
+            newest: NONE,
+            of_last_turn: NONE,
+            of_this_turn: NONE,
+            open: 0,
+        }
+    }
+
+    /// Begins a turn of the event loop.
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.of_last_turn = std::mem::replace(&mut self.of_this_turn, NONE);
+    }
+
+    /// Returns how many clients are connected.
+    #[inline]
+    pub(super) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Returns the connection in a slot that has one.
+    #[inline(always)]
+    pub(super) fn get(&mut self, token: Token) -> &mut Connection {
+        &mut self.slots[token.slot() as usize]
+    }
+
+    #[inline]
+    pub(super) fn owner(&self, token: Token) -> Owner {
+        match self.slots.get(token.slot() as usize) {
+            Some(&Connection { phase: Phase::Handler, a: key, b: route, .. }) => {
+                Owner::Handler { key, route }
+            }
+            // A listening socket has no entry.
+            _ => Owner::Client,
+        }
+    }
+
+    fn insert(&mut self, token: Token, phase: Phase, a: u32, b: u32) {
+        let slot = token.slot() as usize;
+        while self.slots.len() <= slot {
+            let (flags, sends) = (Flags::empty(), 0);
+            let phase = Phase::Vacant;
+            self.slots.push(Connection { generation: 0, a: 0, b: 0, flags, phase, sends });
+        }
+        let generation = token.generation();
+        self.slots[slot] = Connection { generation, a, b, flags: Flags::empty(), phase, sends: 0 };
+    }
+
+    /// Adds a client's connection, which is idle.
+    pub(super) fn insert_client(&mut self, token: Token) {
+        self.insert(token, Phase::Idle, NONE, NONE);
+        self.append(token.slot());
+        self.open += 1;
+    }
+
+    /// Adds a connection that a handler made.
+    pub(super) fn insert_handler(&mut self, token: Token, key: u32, route: u32) {
+        self.insert(token, Phase::Handler, key, route);
+    }
+
+    /// Forgets a connection.
+    pub(super) fn remove(&mut self, token: Token) {
+        let phase = self.slots[token.slot() as usize].phase;
+        match phase {
+            Phase::Vacant => return,
+            Phase::Idle => self.unlink(token.slot()),
+            _ => {}
+        }
+        self.open -= usize::from(phase != Phase::Handler);
+        self.slots[token.slot() as usize].phase = Phase::Vacant;
+    }
+
+    /// Returns the exchange of an active connection.
+    #[inline(always)]
+    pub(super) fn exchange(&self, token: Token) -> u32 {
+        self.slots[token.slot() as usize].a
+    }
+
+    /// Makes an idle connection active, with this exchange.
+    #[inline(always)]
+    pub(super) fn activate(&mut self, token: Token, exchange: u32) {
+        self.unlink(token.slot());
+        let connection = self.get(token);
+        connection.phase = Phase::Active;
+        connection.a = exchange;
+    }
+
+    /// Makes a connection idle, or notes that an idle one was used.
+    #[inline(always)]
+    pub(super) fn set_idle(&mut self, token: Token) {
+        let slot = token.slot();
+        if self.slots[slot as usize].phase == Phase::Idle {
+            if self.newest == slot {
+                return;
+            }
+            self.unlink(slot);
+        }
+        self.slots[slot as usize].phase = Phase::Idle;
+        self.append(slot);
+    }
+
+    /// Makes a connection linger.
+    pub(super) fn set_lingering(&mut self, token: Token) {
+        if self.get(token).phase == Phase::Idle {
+            self.unlink(token.slot());
+        }
+        let connection = self.get(token);
+        connection.phase = Phase::Lingering;
+        connection.a = 0;
+    }
+
+    /// Counts discarded bytes of a lingering connection and returns their sum.
+    pub(super) fn discard(&mut self, token: Token, bytes: usize) -> usize {
+        let connection = self.get(token);
+        connection.a = connection.a.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        connection.a as usize
+    }
+
+    /// Returns whether a connection is idle.
+    #[inline]
+    pub(super) fn has_idle(&self) -> bool {
+        self.oldest != NONE
+    }
+
+    /// Returns the connection that has been idle longest, unless it was used in the last turn or in
+    /// this one.
+    pub(super) fn idle_longest(&self) -> Option<Token> {
+        let is_recent = self.oldest == self.of_last_turn || self.oldest == self.of_this_turn;
+        let oldest = self.slots.get(self.oldest as usize).filter(|_| !is_recent)?;
+        Some(Token::new(self.oldest, oldest.generation))
+    }
+
+    /// Returns the clients' connections in this phase.
+    pub(super) fn in_phase(&self, phase: Phase) -> Vec<Token> {
+        let all = self.slots.iter().enumerate();
+        let matching = all.filter(|(_, it)| it.phase == phase);
+        matching.map(|(slot, it)| Token::new(slot as u32, it.generation)).collect()
+    }
+
+    #[inline]
+    fn append(&mut self, slot: u32) {
+        let newest = std::mem::replace(&mut self.newest, slot);
+        if self.of_this_turn == NONE {
+            self.of_this_turn = slot;
+        }
+        let connection = &mut self.slots[slot as usize];
+        connection.a = newest;
+        connection.b = NONE;
+        match self.slots.get_mut(newest as usize) {
+            Some(previous) => previous.b = slot,
+            None => self.oldest = slot,
+        }
+    }
+
+    #[inline]
+    fn unlink(&mut self, slot: u32) {
+        let Connection { a: previous, b: next, .. } = self.slots[slot as usize];
+        if slot == self.of_this_turn {
+            self.of_this_turn = next;
+        } else if slot == self.of_last_turn {
+            self.of_last_turn = if next == self.of_this_turn { NONE } else { next };
+        }
+        match self.slots.get_mut(previous as usize) {
+            Some(previous) => previous.b = next,
+            None => self.oldest = next,
+        }
+        match self.slots.get_mut(next as usize) {
+            Some(following) => following.a = previous,
+            None => self.newest = previous,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(slot: u32) -> Token {
+        Token::new(slot, slot + 100)
+    }
+
+    #[test]
+    fn keeps_idle_connections_in_order_of_last_use() {
+        let mut table = Connections::with_capacity(0);
+        let longest = |table: &mut Connections| {
+            (0..2).for_each(|_| table.begin_turn());
+            table.idle_longest()
+        };
+        assert_eq!(longest(&mut table), None);
+        (0..4).for_each(|slot| table.insert_client(token(slot)));
+        assert_eq!(longest(&mut table), Some(token(0)));
+        table.set_idle(token(0));
+        table.set_idle(token(0));
+        assert_eq!(longest(&mut table), Some(token(1)));
+        table.activate(token(1), 7);
+        assert_eq!(table.exchange(token(1)), 7);
+        table.remove(token(3));
+        assert_eq!(longest(&mut table), Some(token(2)));
+        table.set_lingering(token(2));
+        assert_eq!(longest(&mut table), Some(token(0)));
+        table.set_idle(token(1));
+        table.remove(token(0));
+        assert_eq!(longest(&mut table), Some(token(1)));
+        table.remove(token(1));
+        table.remove(token(1));
+        assert_eq!((longest(&mut table), table.open()), (None, 1));
+    }
+
+    #[test]
+    fn spares_connections_that_were_used_in_the_last_two_turns() {
+        let mut table = Connections::with_capacity(0);
+        (0..3).for_each(|slot| table.insert_client(token(slot)));
+        assert_eq!(table.idle_longest(), None);
+        table.begin_turn();
+        assert_eq!(table.idle_longest(), None);
+        table.insert_client(token(3));
+        table.set_idle(token(0));
+        table.begin_turn();
+        assert_eq!(table.idle_longest(), Some(token(1)));
+        table.activate(token(1), 0);
+        table.set_idle(token(2));
+        // 3 and 0 were used in the last turn, 2 in this one.
+        assert_eq!(table.idle_longest(), None);
+        table.remove(token(3));
+        table.remove(token(0));
+        assert_eq!(table.idle_longest(), None);
+        table.begin_turn();
+        table.begin_turn();
+        assert_eq!(table.idle_longest(), Some(token(2)));
+    }
+
+    #[test]
+    fn counts_clients_only() {
+        let mut table = Connections::with_capacity(0);
+        table.insert_handler(token(5), 3, 1);
+        assert_eq!((table.open(), table.idle_longest()), (0, None));
+        assert_eq!(table.owner(token(5)), Owner::Handler { key: 3, route: 1 });
+        table.remove(token(5));
+        table.insert_client(token(5));
+        assert_eq!((table.open(), table.owner(token(5))), (1, Owner::Client));
+    }
+}

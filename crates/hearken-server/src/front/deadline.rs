@@ -1,0 +1,196 @@
+//! Slow clients: every wait for a client has an end.
+
+use hearken::Token;
+use hearken_http::Reject;
+
+use super::Front;
+use super::connection::Phase;
+use super::handler::{Context, Handler};
+use super::request::{Facts, Stage, Wait};
+use super::transport::Transport;
+use crate::runtime::access_log::Outcome;
+use crate::runtime::metrics::Error;
+use crate::runtime::rate::{is_too_slow, least};
+
+const HEAD: Reject = Reject::new(408, "the request took too long");
+const BODY: Reject = Reject::new(408, "the request's body took too long");
+const OVERDUE: Reject = Reject::new(504, "the request as a whole took too long");
+
+impl Front {
+    /// Waits for an event of the client from now on; not at all with [`Wait::Nothing`], though a
+    /// deadline that was set before is left to be found out.
+    pub(super) fn wait_for<T: Transport>(&mut self, io: &mut T, index: u32, wait: Wait) {
+        let timeouts = &self.settings.timeouts;
+        let span = match wait {
+            Wait::Nothing => None,
+            Wait::Head => Some(timeouts.head),
+            Wait::Body => Some(timeouts.body),
+            Wait::Send => Some(timeouts.send),
+        };
+        if wait == Wait::Body {
+            self.has_sent_enough(io, index);
+        }
+        let request = &mut self.requests[index];
+        request.wait = wait;
+        request.wait_until = span.map(|span| io.turn_time() + span);
+        self.set_timer(io, index);
+    }
+
+    /// As [`wait_for`](Front::wait_for), unless that is waited for already: a body's rate is
+    /// measured over whole periods.
+    pub(super) fn wait_for_client<T: Transport>(&mut self, io: &mut T, index: u32, wait: Wait) {
+        let before = self.requests[index].wait;
+        let is_sending = before == Wait::Send
+            && (self.connections.get(self.requests[index].token).sends > 0
+                || self.requests[index].facts.contains(Facts::RELAYED));
+        if before != wait && !is_sending {
+            self.wait_for(io, index, wait);
+        }
+    }
+
+    /// Sets the connection's deadline to the first of those of its request.
+    #[inline]
+    pub(super) fn set_timer<T: Transport>(&mut self, io: &mut T, index: u32) {
+        let request = &self.requests[index];
+        let all = [request.wait_until, request.timer, request.until, request.body_until];
+        io.set_timer(request.token, all.into_iter().flatten().min());
+    }
+
+    /// The deadline of a client has passed.
+    pub(crate) fn deadline<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        match self.connections.get(token).phase {
+            Phase::Idle | Phase::Lingering => self.close(io, token),
+            Phase::Active => {
+                let index = self.connections.exchange(token);
+                self.late(io, handler, token, index);
+            }
+            Phase::Vacant | Phase::Handler => {}
+        }
+    }
+
+    fn late<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+    ) {
+        let now = io.turn_time();
+        let id = self.requests.id(index);
+        let request = &mut self.requests[index];
+        let past = |deadline: Option<hearken::timer::Time>| deadline.is_some_and(|it| it <= now);
+        if past(request.until) {
+            self.count_error(Error::WholeTimeout);
+            return self.abandon(io, handler, index, OVERDUE, Outcome::Overdue);
+        }
+        if past(request.body_until) {
+            self.count_error(Error::ClientTimeout);
+            return self.abandon(io, handler, index, BODY, Outcome::ClientLate);
+        }
+        if past(request.timer) {
+            request.timer = None;
+            let deferred = self.deferred(index);
+            handler.timer(&mut Context { front: self, io }, deferred);
+        } else if past(request.wait_until) {
+            match (request.stage, request.wait) {
+                (Stage::Head, _) if request.received.is_empty() => {
+                    self.requests.end(index);
+                    return self.close(io, token);
+                }
+                (_, Wait::Head) => {
+                    self.count_error(Error::ClientTimeout);
+                    return self.refuse_late(io, index);
+                }
+                (_, Wait::Body) => self.check_body_rate(io, handler, index),
+                (_, Wait::Send) => self.check_send_rate(io, handler, token, index),
+                (_, Wait::Nothing) => {}
+            }
+        } else if request.stage == Stage::Head && request.wait == Wait::Nothing {
+            // The first head of a new connection has its time since the accept.
+            if request.received.is_empty() {
+                self.requests.end(index);
+                return self.close(io, token);
+            }
+            self.count_error(Error::ClientTimeout);
+            return self.refuse_late(io, index);
+        }
+        if self.requests.find(id).is_some() {
+            self.set_timer(io, index);
+        }
+    }
+
+    fn refuse_late<T: Transport>(&mut self, io: &mut T, index: u32) {
+        let request = &mut self.requests[index];
+        request.facts.remove(Facts::KEEP_ALIVE);
+        request.reason = Some(HEAD.reason);
+        let input = request.received.len().min(256);
+        request.head.extend_from_slice(&request.received[..input]);
+        self.refuse_at(io, index, HEAD.status, HEAD.reason, Outcome::BadRequest);
+    }
+
+    /// Checks how fast a client sends a body.
+    fn check_body_rate<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        index: u32,
+    ) {
+        // It may be the upstream server that is slow.
+        let is_excused = self.requests[index].relay_to.is_some_and(|to| io.unacknowledged(to) > 0);
+        if !self.has_sent_enough(io, index) && !is_excused {
+            self.count_error(Error::ClientTimeout);
+            return self.abandon(io, handler, index, BODY, Outcome::ClientLate);
+        }
+        self.wait_for(io, index, Wait::Body);
+    }
+
+    /// Returns whether as much of the body has come as was due by now, and sets what is due next.
+    fn has_sent_enough<T: Transport>(&mut self, io: &T, index: u32) -> bool {
+        let request = &self.requests[index];
+        let relayed = request.relay_to.map_or(0, |_| io.relayed_bytes(request.token));
+        let received = request.uploaded + relayed;
+        let least = least(self.settings.min_rate, self.settings.timeouts.body);
+        !is_too_slow(&mut self.requests[index].body_due, received, least)
+    }
+
+    /// Checks how fast a client takes what it is sent.
+    fn check_send_rate<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+    ) {
+        let is_behind = self.connections.get(token).sends > 0;
+        let is_relayed = self.requests[index].facts.contains(Facts::RELAYED);
+        let taken = io.acknowledged(token);
+        let relay_to = self.requests[index].relay_to;
+        if is_relayed && !is_behind && io.unacknowledged(token) == 0 {
+            // It has taken all; but if it owes a body, too, both sides must not excuse each other.
+            let is_excused = match relay_to {
+                None => true,
+                Some(to) => io.unacknowledged(to) > 0 || self.has_sent_enough(io, index),
+            };
+            if is_excused {
+                self.requests[index].due = None;
+                return self.wait_for(io, index, Wait::Send);
+            }
+        }
+        // Without a backlog it may be the upstream server that is slow, and what is on its way takes
+        // a while.
+        let has_backlog = is_behind || io.is_relay_blocked(token);
+        let min_rate = if has_backlog { self.settings.min_rate } else { 0 };
+        let least = least(min_rate, self.settings.timeouts.send);
+        if is_too_slow(&mut self.requests[index].due, taken, least) {
+            self.count_error(Error::ClientTimeout);
+            io.reset_connection(token);
+            return self.cancel(io, handler, index, Outcome::ClientLate);
+        }
+        self.wait_for(io, index, Wait::Send);
+    }
+}

@@ -1,0 +1,780 @@
+//! Bytes of clients: heads, bodies, tunnels; and the end of a client's side.
+
+use hearken::Token;
+use hearken::io::RelayEnd;
+use hearken_http::forward::Relay;
+use hearken_http::{Body, BodyReader, Reject, Request, RequestParser};
+
+use super::connection::{Flags, Phase};
+use super::handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
+use super::request::{Facts, RequestId, Stage, Upload, Wait};
+use super::transport::Transport;
+use super::{AHEAD, Front, HalfClose, LINGER_BYTES};
+use crate::runtime::access_log::Outcome;
+use crate::runtime::metrics::Error;
+use crate::runtime::proxy_protocol::{self, Parsed};
+
+/// Length from which a body is moved by the transport, in bytes. From here on it costs less, by
+/// `examples/relay_cost.rs` of the library.
+pub(super) const LONG: u64 = 32 * 1024;
+/// Bytes of a request that could not be parsed that are kept for the log.
+const REJECTED: usize = 256;
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+impl Front {
+    /// A client sent `bytes`.
+    #[inline]
+    pub(crate) fn received<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        bytes: &[u8],
+    ) {
+        let connection = self.connections.get(token);
+        match connection.phase {
+            Phase::Idle if !connection.flags.contains(Flags::HEADER) => {
+                self.feed(io, handler, token, bytes, RequestParser::new(), true);
+            }
+            Phase::Idle => {
+                let index = self.activate(io, token);
+                self.requests[index].received.extend_from_slice(bytes);
+                self.read_header(io, handler, token, index);
+            }
+            Phase::Active => self.received_more(io, handler, token, bytes),
+            Phase::Lingering => {
+                if self.connections.discard(token, bytes.len()) > LINGER_BYTES {
+                    self.close(io, token);
+                }
+            }
+            Phase::Vacant | Phase::Handler => {}
+        }
+    }
+
+    /// Continues with the next request of a client, which was received with the last one.
+    pub(crate) fn next_request<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        let connection = self.connections.get(token);
+        if connection.phase == Phase::Active {
+            let index = self.connections.exchange(token);
+            if self.requests[index].token == token && self.requests[index].stage == Stage::Head {
+                self.feed_received(io, handler, token, index, true);
+            }
+        }
+    }
+
+    /// Begins a request of an idle connection.
+    #[inline(always)]
+    fn activate<T: Transport>(&mut self, io: &mut T, token: Token) -> u32 {
+        let index = self.requests.begin(token, io.turn_time());
+        self.connections.activate(token, index);
+        index
+    }
+
+    /// Parses and answers requests of what was received before.
+    fn feed_received<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+        new: bool,
+    ) {
+        let request = &mut self.requests[index];
+        let (received, parser) = (std::mem::take(&mut request.received), request.parser);
+        self.requests.end(index);
+        self.connections.set_idle(token);
+        self.feed(io, handler, token, &received, parser, new);
+    }
+
+    /// Parses and answers requests of an idle connection. The time of a request that is incomplete
+    /// begins now if it is `new`.
+    #[inline]
+    fn feed<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        bytes: &[u8],
+        mut parser: RequestParser,
+        new: bool,
+    ) {
+        let used = self.answer(io, handler, token, bytes, &mut parser);
+        let connection = self.connections.get(token);
+        if connection.phase != Phase::Idle {
+            if used < bytes.len() && connection.phase == Phase::Active {
+                self.keep_rest(io, token, &bytes[used..]);
+            }
+            return;
+        }
+        let flags = connection.flags;
+        if used < bytes.len() {
+            if flags.contains(Flags::ENDED) {
+                return self.close(io, token); // The rest will not come.
+            }
+            let index = self.activate(io, token);
+            let request = &mut self.requests[index];
+            request.received.extend_from_slice(&bytes[used..]);
+            request.parser = parser;
+            self.resume(io, token);
+            // The first head of a new connection has had its time since the accept.
+            if (new || used > 0) && flags.contains(Flags::SERVED) {
+                self.wait_for(io, index, Wait::Head);
+            }
+            return;
+        }
+        self.connections.set_idle(token);
+        if flags.intersects(Flags::ENDED | Flags::PAUSED) | self.closing {
+            return self.rest(io, token);
+        }
+        if flags.contains(Flags::SERVED) {
+            io.set_timer(token, Some(self.idle_until));
+        }
+    }
+
+    /// Ends or resumes a connection that has become idle.
+    #[cold]
+    pub(super) fn rest<T: Transport>(&mut self, io: &mut T, token: Token) {
+        if self.connections.get(token).flags.contains(Flags::ENDED) {
+            return self.close(io, token);
+        }
+        if self.closing {
+            return self.linger(io, token);
+        }
+        self.resume(io, token);
+        io.set_timer(token, Some(self.idle_until));
+    }
+
+    /// Keeps bytes that follow a request in progress.
+    fn keep_rest<T: Transport>(&mut self, io: &mut T, token: Token, bytes: &[u8]) {
+        let index = self.connections.exchange(token);
+        let request = &mut self.requests[index];
+        request.received.extend_from_slice(bytes);
+        if request.received.len() >= AHEAD {
+            self.pause(io, token);
+        }
+    }
+
+    /// Answers requests that are complete, and returns how many bytes they took.
+    #[inline]
+    fn answer<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        bytes: &[u8],
+        parser: &mut RequestParser,
+    ) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let parsed = parser.parse(&bytes[used..], &self.settings.limits);
+            // By reference, since it is large enough that a move is a copy.
+            let request = match &parsed {
+                Ok(Some(request)) => request,
+                Ok(None) => break,
+                Err(reject) => {
+                    self.reject_new(io, token, &bytes[used..], *reject);
+                    return bytes.len();
+                }
+            };
+            let head = &bytes[used..used + request.head_len];
+            used += request.head_len;
+            let incoming = Incoming {
+                io,
+                token,
+                index: None,
+                head,
+                keep_alive: request.keep_alive && !self.stopping,
+                rest: &bytes[used..],
+                route: 0,
+                front: self,
+            };
+            match handler.request(incoming, request) {
+                Handled::Answered => {}
+                // What follows a deferred request is kept with it.
+                Handled::Last | Handled::Deferred => return bytes.len(),
+                Handled::Sending => return used,
+                Handled::AfterBody(limit) => {
+                    self.discard_body(io, handler, token, head, request, limit, &bytes[used..]);
+                    return bytes.len();
+                }
+            }
+        }
+        if !self.out.is_empty() {
+            self.flush(io, token);
+        }
+        used
+    }
+
+    /// Begins to discard a request's body, `rest` first, before the handler is asked again: a
+    /// malformed body makes the whole request malformed.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    #[cold]
+    fn discard_body<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        head: &[u8],
+        request: &Request<'_>,
+        limit: u64,
+        rest: &[u8],
+    ) {
+        // Earlier requests are answered first.
+        if !self.out.is_empty() && !self.flush(io, token) {
+            if self.connections.get(token).phase == Phase::Active {
+                // The request is read again when these answers were sent.
+                self.keep_rest(io, token, head);
+                self.keep_rest(io, token, rest);
+            }
+            return;
+        }
+        let index = self.activate(io, token);
+        let reader = BodyReader::new(request.body, limit, &self.settings.limits);
+        let active = &mut self.requests[index];
+        active.keep(request, head);
+        active.body_until = Some(io.turn_time() + self.settings.timeouts.request);
+        let reader = match reader {
+            Ok(reader) => reader,
+            Err(reject) => return self.reject(io, index, reject),
+        };
+        active.stage = Stage::Body;
+        active.discard = Some(reader);
+        if request.expect_continue && rest.is_empty() {
+            self.write_to_client(io, token, CONTINUE);
+        }
+        self.wait_for(io, index, Wait::Body);
+        self.discard(io, handler, token, index, rest);
+    }
+
+    /// Discards a part of a body, and has the request answered once the body is complete.
+    fn discard<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+        bytes: &[u8],
+    ) {
+        let request = &mut self.requests[index];
+        let Some(reader) = &mut request.discard else { return };
+        let mut at = 0;
+        while at < bytes.len() && !reader.is_done() {
+            match reader.next(&bytes[at..]) {
+                Ok(piece) => at += piece.consumed,
+                Err(reject) => return self.reject(io, index, reject),
+            }
+        }
+        request.uploaded += at as u64;
+        if !reader.is_done() {
+            if self.connections.get(token).flags.contains(Flags::ENDED) {
+                self.requests.end(index);
+                return self.close(io, token); // The rest will not come.
+            }
+            return self.resume(io, token);
+        }
+        request.received.extend_from_slice(&bytes[at..]);
+        request.discard = None;
+        request.body_until = None;
+        request.wait = Wait::Nothing;
+        request.wait_until = None;
+        request.stage = Stage::Handler;
+        // The front, which has the head for the log, is lent to the handler.
+        let head = request.head.clone();
+        let Some(parts) = request.parts else { return };
+        let parsed = parts.request(&head);
+        let incoming = Incoming {
+            io,
+            token,
+            index: Some(index),
+            head: &head,
+            keep_alive: parsed.keep_alive && !self.stopping,
+            rest: &[],
+            route: 0,
+            front: self,
+        };
+        let _ = handler.request(incoming, &parsed);
+    }
+
+    /// Takes bytes of a client whose request is in progress.
+    fn received_more<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        bytes: &[u8],
+    ) {
+        let index = self.connections.exchange(token);
+        let connection = self.connections.get(token);
+        // It was under way when the transport was to move what follows.
+        connection.flags.remove(Flags::RELAYED);
+        let header = connection.flags.contains(Flags::HEADER);
+        let request = &mut self.requests[index];
+        match request.stage {
+            Stage::Head => {
+                request.received.extend_from_slice(bytes);
+                if header {
+                    self.read_header(io, handler, token, index);
+                } else {
+                    self.feed_received(io, handler, token, index, false);
+                }
+            }
+            Stage::Body => self.discard(io, handler, token, index, bytes),
+            Stage::Handler if matches!(request.upload, Upload::Flowing { started: true, .. }) => {
+                self.upload(io, handler, token, index, bytes);
+            }
+            Stage::Handler if matches!(request.upload, Upload::Dropped) => {}
+            Stage::Tunnel => {
+                request.uploaded += bytes.len() as u64;
+                self.figures().bytes_received_client.add(bytes.len() as u64);
+                self.pass(io, handler, token, index, bytes, u64::MAX);
+            }
+            _ => self.keep_rest(io, token, bytes),
+        }
+    }
+
+    /// Reads a PROXY protocol header, and then the request behind it.
+    #[cold]
+    fn read_header<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+    ) {
+        match proxy_protocol::parse(&self.requests[index].received) {
+            Ok(Parsed::More) => {}
+            Ok(Parsed::Header { len, source, .. }) => {
+                self.requests[index].received.drain(..len);
+                self.connections.get(token).flags.remove(Flags::HEADER);
+                if source.is_some() {
+                    self.set_peer(token, source);
+                }
+                if !self.requests[index].received.is_empty() {
+                    self.feed_received(io, handler, token, index, false);
+                }
+            }
+            Err(_) => {
+                self.count_error(Error::BadProxyHeader);
+                self.requests.end(index);
+                self.close(io, token);
+            }
+        }
+    }
+
+    /// Begins a request that a handler answers later. `rest` was received behind its head.
+    #[inline(always)]
+    pub(super) fn defer<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        (head, rest): (&[u8], &[u8]),
+        request: &Request<'_>,
+        (route, key): (u32, u32),
+        body_limit: u64,
+    ) -> Option<RequestId> {
+        if !self.out.is_empty() {
+            self.write_gathered(io, token);
+        }
+        let index = self.activate(io, token);
+        let active = &mut self.requests[index];
+        active.keep(request, head);
+        active.stage = Stage::Handler;
+        (active.route, active.key) = (route, key);
+        active.received.extend_from_slice(rest);
+        if rest.len() >= AHEAD {
+            self.pause(io, token);
+        }
+        if request.body != Body::None && !self.expect_upload(io, index, request, body_limit) {
+            return None;
+        }
+        Some(self.requests.id(index))
+    }
+
+    /// Prepares for the body of a request that a handler answers later. Returns false if it is too
+    /// long, which was answered.
+    #[cold]
+    fn expect_upload<T: Transport>(
+        &mut self,
+        io: &mut T,
+        index: u32,
+        request: &Request<'_>,
+        body_limit: u64,
+    ) -> bool {
+        let active = &mut self.requests[index];
+        match Relay::new(request.body, request.body, body_limit, &self.settings.limits) {
+            Ok(relay) => active.upload = Upload::Flowing { relay, started: false },
+            Err(reject) => {
+                active.upload = Upload::Dropped;
+                self.reject(io, index, reject);
+                return false;
+            }
+        }
+        active.body_until = Some(io.turn_time() + self.settings.timeouts.request);
+        self.set_timer(io, index);
+        true
+    }
+
+    /// Sends the responses that were gathered, before a request that is answered later.
+    #[cold]
+    fn write_gathered<T: Transport>(&mut self, io: &mut T, token: Token) {
+        let mut out = std::mem::take(&mut self.out);
+        self.write_to_client(io, token, &out);
+        out.clear();
+        self.out = out;
+    }
+
+    /// Appends to `out` what was received of the body, whose next pieces then come to
+    /// [`Handler::body`]. Returns false if it is malformed, which was answered.
+    pub(crate) fn start_body<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(index) = self.requests.find(id) else { return false };
+        let request = &mut self.requests[index];
+        let Upload::Flowing { relay, started } = &mut request.upload else { return true };
+        *started = true;
+        if request.received.is_empty() {
+            return true;
+        }
+        request.facts.remove(Facts::EXPECTS);
+        match relay.pass(&request.received, out) {
+            Ok(used) => {
+                request.received.drain(..used);
+                self.uploaded(index, used);
+                true
+            }
+            Err(reject) => {
+                self.reject(io, index, reject);
+                false
+            }
+        }
+    }
+
+    /// Has the rest of the body come, after [`start_body`](Front::start_body) or
+    /// [`Flow::Pause`]; moved by the transport to `relay_to`, if that is given and the rest is long.
+    pub(crate) fn resume_body<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        relay_to: Option<Token>,
+    ) {
+        let Some(index) = self.requests.find(id) else { return };
+        let request = &self.requests[index];
+        let token = request.token;
+        let is_flowing = matches!(request.upload, Upload::Flowing { .. });
+        if !is_flowing && request.stage != Stage::Tunnel {
+            return;
+        }
+        if relay_to.is_none_or(|to| !self.relay_body(io, token, index, to)) {
+            self.resume(io, token);
+        }
+        if is_flowing {
+            self.wait_for(io, index, Wait::Body);
+        }
+    }
+
+    /// The client may send the body, because the upstream server has said so.
+    pub(crate) fn expect_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
+        if let Some(index) = self.requests.find(id) {
+            self.requests[index].facts.remove(Facts::EXPECTS);
+            if self.requests[index].waits_for_body() {
+                self.wait_for(io, index, Wait::Body);
+            }
+        }
+    }
+
+    /// Has the rest of the body discarded, since nobody wants it.
+    pub(crate) fn drop_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
+        if let Some(index) = self.requests.find(id)
+            && !self.requests[index].is_uploaded()
+        {
+            self.requests[index].upload = Upload::Dropped;
+            let token = self.requests[index].token;
+            self.resume(io, token);
+            self.wait_for(io, index, Wait::Nothing);
+        }
+    }
+
+    /// Passes a part of a body to the handler.
+    fn upload<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+        bytes: &[u8],
+    ) {
+        let request = &mut self.requests[index];
+        request.facts.remove(Facts::EXPECTS);
+        let Upload::Flowing { relay, .. } = &mut request.upload else { return };
+        let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
+        let mut framed = std::mem::take(&mut self.out);
+        let used = if plain > 0 {
+            relay.skip(plain as u64);
+            Ok(plain)
+        } else {
+            relay.pass(bytes, &mut framed)
+        };
+        match used {
+            Ok(used) => {
+                let rest = relay.plain();
+                // What follows the body is the next request's.
+                request.received.extend_from_slice(&bytes[used..]);
+                self.uploaded(index, used);
+                let piece = if plain > 0 { &bytes[..plain] } else { &framed[..] };
+                self.pass(io, handler, token, index, piece, rest);
+            }
+            Err(reject) => self.abandon(io, handler, index, reject, Outcome::BadRequest),
+        }
+        framed.clear();
+        self.out = framed;
+    }
+
+    /// Passes bytes to the handler, of which `rest` or more follow as they are.
+    fn pass<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        index: u32,
+        bytes: &[u8],
+        rest: u64,
+    ) {
+        let deferred = self.deferred(index);
+        let flow = handler.body(&mut Context { front: self, io }, deferred, bytes);
+        if self.requests.find(deferred.id).is_none() {
+            return;
+        }
+        let takes_more = match flow {
+            Flow::Continue => true,
+            Flow::Pause => false,
+            Flow::Relay(to, _) if rest >= LONG && self.relay_body(io, token, index, to) => {
+                if self.requests[index].stage == Stage::Handler {
+                    self.wait_for(io, index, Wait::Body);
+                }
+                return handler.relaying(&mut Context { front: self, io }, deferred);
+            }
+            Flow::Relay(_, takes_more) => takes_more,
+        };
+        let request = &self.requests[index];
+        let waits = matches!(request.upload, Upload::Flowing { .. }) && takes_more;
+        if takes_more && request.received.len() < AHEAD {
+            self.resume(io, token);
+        } else {
+            self.pause(io, token);
+        }
+        if self.requests[index].stage == Stage::Handler {
+            let wait = if waits { Wait::Body } else { Wait::Nothing };
+            self.wait_for_client(io, index, wait);
+        }
+    }
+
+    /// Has the transport move the rest of a body, if it is long, and returns whether it does.
+    fn relay_body<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        index: u32,
+        to: Token,
+    ) -> bool {
+        let request = &mut self.requests[index];
+        let most = match &request.upload {
+            _ if request.stage == Stage::Tunnel => u64::MAX,
+            Upload::Flowing { relay, .. } => relay.plain(),
+            _ => 0,
+        };
+        if most < LONG || !request.received.is_empty() || !io.relay_bytes(token, to, most) {
+            return false;
+        }
+        request.relay_to = Some(to);
+        self.connections.get(token).flags.insert(Flags::RELAYED | Flags::PAUSED);
+        true
+    }
+
+    /// The transport has moved bytes of a client, and has ended to do so.
+    pub(crate) fn relayed<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+        moved: u64,
+        ended: &RelayEnd,
+    ) {
+        let connection = self.connections.get(token);
+        connection.flags.remove(Flags::RELAYED);
+        if connection.phase != Phase::Active {
+            return;
+        }
+        let index = self.connections.exchange(token);
+        let request = &mut self.requests[index];
+        request.relay_to = None;
+        request.uploaded += moved;
+        if let Upload::Flowing { relay, .. } = &mut request.upload {
+            relay.skip(moved);
+            if relay.is_done() {
+                request.upload = Upload::Done;
+                request.body_until = None;
+            }
+        }
+        let figures = self.figures();
+        figures.spliced_bytes.add(moved);
+        figures.bytes_received_client.add(moved);
+        figures.bytes_sent_upstream.add(moved);
+        let deferred = self.deferred(index);
+        match ended {
+            RelayEnd::End => self.ended(io, handler, token),
+            RelayEnd::ReceiveFailed(_) => self.receive_failed(io, handler, token),
+            RelayEnd::SendFailed(_) => {
+                handler.relay_failed(&mut Context { front: self, io }, deferred);
+            }
+            _ => {
+                self.resume(io, token);
+                // The handler has all of the body now.
+                let _ = handler.body(&mut Context { front: self, io }, deferred, &[]);
+                if self.requests.find(deferred.id).is_some() {
+                    let waits = self.requests[index].waits_for_body();
+                    let wait = if waits { Wait::Body } else { Wait::Nothing };
+                    self.wait_for_client(io, index, wait);
+                }
+            }
+        }
+    }
+
+    /// So many bytes of a request's body were passed on.
+    fn uploaded(&mut self, index: u32, count: usize) {
+        let request = &mut self.requests[index];
+        request.uploaded += count as u64;
+        request.facts.insert(Facts::UPLOADED);
+        if let Upload::Flowing { relay, .. } = &request.upload
+            && relay.is_done()
+        {
+            request.upload = Upload::Done;
+            request.body_until = None;
+        }
+        self.figures().bytes_received_client.add(count as u64);
+    }
+
+    pub(super) fn deferred(&self, index: u32) -> Deferred {
+        let request = &self.requests[index];
+        Deferred { id: self.requests.id(index), key: request.key, route: request.route }
+    }
+
+    /// A client has ended its side.
+    pub(crate) fn ended<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        let connection = self.connections.get(token);
+        connection.flags.remove(Flags::RELAYED);
+        connection.flags.insert(Flags::ENDED);
+        match connection.phase {
+            Phase::Idle | Phase::Lingering => return self.close(io, token),
+            Phase::Vacant | Phase::Handler => return,
+            Phase::Active => {}
+        }
+        let index = self.connections.exchange(token);
+        let request = &self.requests[index];
+        match request.stage {
+            // The rest will not come.
+            Stage::Head | Stage::Body => {
+                self.requests.end(index);
+                self.close(io, token);
+            }
+            Stage::Tunnel => {
+                let deferred = self.deferred(index);
+                handler.tunnel_ended(&mut Context { front: self, io }, deferred);
+            }
+            Stage::Handler
+                // What has come may be all of a body that the handler has yet to start.
+                if matches!(request.upload, Upload::Flowing { started: true, .. })
+                    || self.settings.half_close == HalfClose::Left =>
+            {
+                self.disconnected(io, handler, index);
+            }
+            Stage::Sending | Stage::Handler | Stage::Free => {}
+        }
+    }
+
+    /// Receiving from a client failed: the connection is of no more use.
+    pub(crate) fn receive_failed<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        self.connections.get(token).flags.remove(Flags::RELAYED);
+        self.failed(io, handler, token);
+    }
+
+    /// Sending to a client failed, or a file was shorter than promised: all that is left is to end
+    /// before the response does.
+    pub(crate) fn send_failed<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        self.failed(io, handler, token);
+    }
+
+    fn failed<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H, token: Token) {
+        match self.connections.get(token).phase {
+            Phase::Active => {
+                let index = self.connections.exchange(token);
+                match self.requests[index].stage {
+                    Stage::Head | Stage::Body => {
+                        self.requests.end(index);
+                        self.close(io, token);
+                    }
+                    _ => self.disconnected(io, handler, index),
+                }
+            }
+            Phase::Vacant | Phase::Handler => {}
+            Phase::Idle | Phase::Lingering => self.close(io, token),
+        }
+    }
+
+    /// A client disconnected whose request is in progress.
+    pub(super) fn disconnected<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        index: u32,
+    ) {
+        self.count_error(Error::ClientLeft);
+        self.cancel(io, handler, index, Outcome::ClientLeft);
+    }
+
+    /// Rejects what an idle connection sent.
+    #[cold]
+    fn reject_new<T: Transport>(&mut self, io: &mut T, token: Token, input: &[u8], reject: Reject) {
+        // Earlier requests are answered first.
+        let out = std::mem::take(&mut self.out);
+        if !out.is_empty() {
+            self.write_to_client(io, token, &out);
+        }
+        let index = self.activate(io, token);
+        let input = input.get(..REJECTED).unwrap_or(input);
+        self.requests[index].head.extend_from_slice(input);
+        self.reject(io, index, reject);
+    }
+
+    /// Rejects a request: it is malformed, or larger than allowed.
+    #[cold]
+    pub(super) fn reject<T: Transport>(&mut self, io: &mut T, index: u32, reject: Reject) {
+        self.count_error(Error::BadRequest);
+        let request = &mut self.requests[index];
+        request.facts.remove(Facts::KEEP_ALIVE);
+        request.reason = Some(reject.reason);
+        self.refuse_at(io, index, reject.status, reject.reason, Outcome::BadRequest);
+    }
+}

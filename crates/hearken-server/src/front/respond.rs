@@ -1,0 +1,729 @@
+//! Responses: at once, later, as a stream; and errors.
+
+use hearken::Token;
+use hearken::io::{Body, SendOutcome, Then};
+use hearken_http::{DateCache, Request, ResponseHead, Version, reason};
+
+use super::Front;
+use super::connection::Flags;
+use super::handler::{Answer, Context, Handled, Handler};
+use super::request::{Facts, RequestId, Stage, Upload, Wait};
+use super::transport::Transport;
+use crate::runtime::access_log::{End, Outcome, Rejected};
+
+/// Size up to which responses to pipelined requests are sent together, in bytes.
+const GATHER: usize = 12 * 1024;
+
+/// How the end of a response is told, and what becomes of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Persistence {
+    /// The connection is kept open.
+    Keep,
+    /// The connection is closed after the response.
+    Close,
+    /// The end of the connection is the end of the response.
+    UntilClose,
+}
+
+/// What a handler has to know to write a response's head.
+#[derive(Debug)]
+pub(crate) struct ResponseContext<'f> {
+    /// The version that the client speaks.
+    pub(crate) version: Version,
+    /// Whether the connection is kept open if the response allows it.
+    pub(crate) keep_alive: bool,
+    /// The date.
+    pub(crate) date: &'f DateCache,
+}
+
+impl Front {
+    /// Answers a request of an idle connection, or one whose body was discarded.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request, on the hot path")]
+    #[inline(always)]
+    pub(super) fn respond_at_once<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        index: Option<u32>,
+        head: &[u8],
+        request: &Request<'_>,
+        answer: Answer<'_>,
+        (keep_alive, more): (bool, bool),
+    ) -> Handled {
+        if let Some(index) = index {
+            return self.respond_kept(io, index, answer, keep_alive);
+        }
+        let Answer { ready, body, status, length } = answer;
+        match status {
+            200 => self.answered[2] += 1,
+            _ => self.answered[usize::from(status / 100).min(5)] += 1,
+        }
+        if !keep_alive {
+            let connection = self.connections.get(token);
+            connection.flags.insert(Flags::CLOSE);
+            connection.flags.set(Flags::LINGER, request.keep_alive || more);
+        }
+        if !ready.is_empty() && self.out.is_empty() && !(keep_alive && more) {
+            // By far the most common, and sent from where it is kept.
+            self.sent += ready.len() as u64;
+            let flags = &mut self.connections.get(token).flags;
+            if !send(io, token, ready, flags) {
+                self.await_client(io, token, head, request, status, length);
+            } else {
+                if self.log.is_some() {
+                    self.log_now(token, request, status, length);
+                }
+                self.sent_at_once(io, token);
+            }
+            return Handled::Last; // Nothing is looked at that follows the last response.
+        }
+        self.out.extend_from_slice(ready);
+        if keep_alive && self.out.len() < GATHER && matches!(body, Body::None) {
+            if self.log.is_some() {
+                self.log_now(token, request, status, length);
+            }
+            return Handled::Answered;
+        }
+        self.sent += self.out.len() as u64;
+        let done = if matches!(body, Body::None) {
+            let flags = &mut self.connections.get(token).flags;
+            let done = send(io, token, &self.out, flags);
+            self.out.clear();
+            done
+        } else {
+            self.sent += length;
+            io.send_body(token, &mut self.out, body);
+            self.out.clear();
+            false
+        };
+        if !done {
+            self.await_client(io, token, head, request, status, length);
+            return if keep_alive { Handled::Sending } else { Handled::Last };
+        }
+        if self.log.is_some() {
+            self.log_now(token, request, status, length);
+        }
+        self.sent_at_once(io, token);
+        if keep_alive { Handled::Answered } else { Handled::Last }
+    }
+
+    /// All responses of an idle connection were sent.
+    #[inline(always)]
+    fn sent_at_once<T: Transport>(&mut self, io: &mut T, token: Token) {
+        let flags = &mut self.connections.get(token).flags;
+        flags.insert(Flags::SERVED);
+        if flags.contains(Flags::CLOSE) {
+            self.end(io, token);
+        }
+    }
+
+    /// The client has yet to take a response.
+    #[cold]
+    fn await_client<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        head: &[u8],
+        request: &Request<'_>,
+        status: u16,
+        length: u64,
+    ) {
+        let index = self.await_sending(io, token);
+        let active = &mut self.requests[index];
+        active.facts.insert(Facts::RESPONDING);
+        // It is counted already.
+        (active.status, active.sent) = (status, length);
+        if self.log.is_some() {
+            active.keep(request, head);
+        }
+    }
+
+    fn await_sending<T: Transport>(&mut self, io: &mut T, token: Token) -> u32 {
+        let index = self.requests.begin(token, io.turn_time());
+        self.connections.activate(token, index);
+        let connection = self.connections.get(token);
+        connection.sends += 1;
+        let keeps = !connection.flags.contains(Flags::CLOSE);
+        let active = &mut self.requests[index];
+        active.stage = Stage::Sending;
+        // Responses that were sent at once are counted by class in `answered`.
+        active.facts.insert(Facts::COUNTED);
+        active.facts.set(Facts::KEEP_ALIVE, keeps);
+        self.wait_for(io, index, Wait::Send);
+        index
+    }
+
+    /// Sends the responses that were gathered, and returns whether the client took them and the
+    /// connection is idle.
+    pub(super) fn flush<T: Transport>(&mut self, io: &mut T, token: Token) -> bool {
+        self.sent += self.out.len() as u64;
+        let flags = &mut self.connections.get(token).flags;
+        let done = send(io, token, &self.out, flags);
+        self.out.clear();
+        if done {
+            flags.insert(Flags::SERVED);
+        } else {
+            self.await_sending(io, token);
+        }
+        done
+    }
+
+    /// Answers a request whose body was discarded.
+    #[cold]
+    fn respond_kept<T: Transport>(
+        &mut self,
+        io: &mut T,
+        index: u32,
+        answer: Answer<'_>,
+        keep_alive: bool,
+    ) -> Handled {
+        let mut out = std::mem::take(&mut self.out);
+        let Answer { body, status, length, .. } = answer.append_to(&mut out);
+        self.begin_response(
+            index,
+            status,
+            if keep_alive { Persistence::Keep } else { Persistence::Close },
+        );
+        self.requests[index].sent = length;
+        let token = self.requests[index].token;
+        if matches!(body, Body::None) {
+            self.write_to_client(io, token, &out);
+        } else {
+            self.connections.get(token).sends += 1;
+            io.send_body(token, &mut out, body);
+        }
+        out.clear();
+        self.out = out;
+        self.finish_at(io, index);
+        Handled::Deferred
+    }
+
+    // What handlers call to answer later.
+
+    /// Returns what has to be known to write the response's head.
+    #[inline]
+    pub(crate) fn response_context(&self, id: RequestId) -> Option<ResponseContext<'_>> {
+        let index = self.requests.find(id)?;
+        let request = &self.requests[index];
+        // If the body has not wholly come, what follows it on the connection may never come.
+        let keep_alive =
+            request.facts.contains(Facts::KEEP_ALIVE) && request.is_uploaded() && !self.stopping;
+        Some(ResponseContext { version: request.version, keep_alive, date: &self.date })
+    }
+
+    /// Sends an interim response, and returns whether the client took all.
+    pub(crate) fn write_interim<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        bytes: &[u8],
+    ) -> bool {
+        match self.client(id) {
+            Some(token) => self.write_to_client(io, token, bytes),
+            None => true,
+        }
+    }
+
+    /// Begins a response with its head and the beginning of its body, of so many bytes. Returns
+    /// whether the client took all; if not, [`Handler::drained`] follows.
+    #[inline]
+    pub(crate) fn write_head<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        status: u16,
+        persistence: Persistence,
+        bytes: &[u8],
+        body: u64,
+    ) -> bool {
+        let Some(index) = self.requests.find(id) else { return true };
+        self.begin_response(index, status, persistence);
+        self.requests[index].sent = body;
+        let token = self.requests[index].token;
+        self.write_to_client(io, token, bytes)
+    }
+
+    /// Answers with a complete response, whose body has so many bytes.
+    #[inline]
+    pub(crate) fn respond<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        status: u16,
+        persistence: Persistence,
+        bytes: &[u8],
+        body: u64,
+    ) {
+        let Some(index) = self.requests.find(id) else { return };
+        self.begin_response(index, status, persistence);
+        let request = &mut self.requests[index];
+        request.sent = body;
+        let token = request.token;
+        let connection = self.connections.get(token);
+        let is_last = persistence == Persistence::Close
+            && !request.facts.contains(Facts::KEEP_ALIVE)
+            && request.received.is_empty()
+            && connection.sends == 0;
+        if is_last {
+            // The end of the connection can go with the last bytes.
+            connection.sends += u8::from(!send(io, token, bytes, &mut connection.flags));
+            self.figures.bytes_sent_client.add(bytes.len() as u64);
+        } else {
+            self.write_to_client(io, token, bytes);
+        }
+        self.finish_at(io, index);
+    }
+
+    /// Continues a response with bytes of which so many are of the body. Returns whether the client
+    /// took all; if not, [`Handler::drained`] follows.
+    #[inline]
+    pub(crate) fn write<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        bytes: &[u8],
+        body: u64,
+    ) -> bool {
+        let Some(index) = self.requests.find(id) else { return true };
+        self.requests[index].sent += body;
+        if bytes.is_empty() {
+            return true;
+        }
+        let token = self.requests[index].token;
+        let taken = self.write_to_client(io, token, bytes);
+        if !taken && self.requests[index].stage == Stage::Handler {
+            self.wait_for(io, index, Wait::Send);
+        }
+        taken
+    }
+
+    /// Has the transport move up to `most` bytes of the response from another connection, and
+    /// returns whether it does.
+    pub(crate) fn relay_response<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        from: Token,
+        most: u64,
+    ) -> bool {
+        let Some(index) = self.requests.find(id) else { return false };
+        let token = self.requests[index].token;
+        if most < super::receive::LONG || !io.relay_bytes(from, token, most) {
+            return false;
+        }
+        if self.requests[index].stage == Stage::Handler {
+            self.requests[index].facts.insert(Facts::RELAYED);
+            self.wait_for(io, index, Wait::Send);
+        }
+        true
+    }
+
+    /// The transport has moved so many bytes of the response, and has ended to do so.
+    pub(crate) fn response_relayed<T: Transport>(&mut self, io: &mut T, id: RequestId, moved: u64) {
+        let Some(index) = self.requests.find(id) else { return };
+        let request = &mut self.requests[index];
+        request.facts.remove(Facts::RELAYED);
+        request.sent += moved;
+        self.figures().bytes_sent_client.add(moved);
+        if self.requests[index].wait == Wait::Send {
+            let waits = self.requests[index].waits_for_body();
+            self.wait_for_client(io, index, if waits { Wait::Body } else { Wait::Nothing });
+        }
+    }
+
+    /// Has both sides exchange bytes from now on, after a response that was written, and appends
+    /// to `early` what the client has sent already.
+    pub(crate) fn start_tunnel<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        early: &mut Vec<u8>,
+    ) {
+        let Some(index) = self.requests.find(id) else { return };
+        let request = &mut self.requests[index];
+        request.stage = Stage::Tunnel;
+        request.until = None;
+        request.body_until = None;
+        request.wait = Wait::Nothing;
+        request.wait_until = None;
+        request.uploaded += request.received.len() as u64;
+        early.append(&mut request.received);
+        self.connections.get(self.requests[index].token).flags.insert(Flags::CLOSE);
+        self.set_timer(io, index);
+    }
+
+    /// Stops receiving from a client in a tunnel.
+    pub(crate) fn pause_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
+        if let Some(token) = self.client(id) {
+            self.pause(io, token);
+        }
+    }
+
+    /// Shuts down the sending side of a client in a tunnel.
+    pub(crate) fn shut_down<T: Transport>(&mut self, io: &mut T, id: RequestId) {
+        if let Some(token) = self.client(id) {
+            io.shut_down(token);
+        }
+    }
+
+    /// Sets or clears the handler's timer for the request.
+    #[inline]
+    pub(crate) fn set_request_timer<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        deadline: Option<hearken::timer::Time>,
+    ) {
+        if let Some(index) = self.requests.find(id)
+            && self.requests[index].timer != deadline
+        {
+            self.requests[index].timer = deadline;
+            self.set_timer(io, index);
+        }
+    }
+
+    /// Sets when the request must have ended.
+    pub(crate) fn set_request_timeout<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        until: hearken::timer::Time,
+    ) {
+        if let Some(index) = self.requests.find(id) {
+            self.requests[index].until = Some(until);
+            self.set_timer(io, index);
+        }
+    }
+
+    /// Ends the request: all of the response was written.
+    #[inline]
+    pub(crate) fn finish<T: Transport>(&mut self, io: &mut T, id: RequestId) {
+        if let Some(index) = self.requests.find(id) {
+            self.finish_at(io, index);
+        }
+    }
+
+    fn finish_at<T: Transport>(&mut self, io: &mut T, index: u32) {
+        if self.connections.get(self.requests[index].token).sends == 0 {
+            return self.complete(io, index);
+        }
+        let request = &mut self.requests[index];
+        request.stage = Stage::Sending;
+        request.timer = None;
+        request.body_until = None;
+        self.wait_for(io, index, Wait::Send);
+    }
+
+    /// Answers with an error, or ends the connection if a response has begun.
+    #[cold]
+    pub(crate) fn refuse<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        status: u16,
+        why: &'static str,
+        outcome: Outcome,
+    ) {
+        if let Some(index) = self.requests.find(id) {
+            self.refuse_at(io, index, status, why, outcome);
+        }
+    }
+
+    #[cold]
+    pub(super) fn refuse_at<T: Transport>(
+        &mut self,
+        io: &mut T,
+        index: u32,
+        status: u16,
+        why: &'static str,
+        outcome: Outcome,
+    ) {
+        let stopping = self.stopping;
+        let request = &mut self.requests[index];
+        request.outcome = outcome;
+        if request.facts.contains(Facts::RESPONDING) {
+            return self.cut_at(io, index, outcome);
+        }
+        let uploaded = request.is_uploaded() && request.discard.is_none();
+        let keep_alive = request.facts.contains(Facts::KEEP_ALIVE) && uploaded && !stopping;
+        if !uploaded {
+            request.upload = Upload::Dropped;
+            request.discard = None;
+        }
+        request.until = None;
+        let text = match why {
+            "" => String::new(),
+            why => format!("{status} {}: {why}\n", reason(status)),
+        };
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let mut head = ResponseHead::new(&mut out, status);
+        head.date(&self.date)
+            .field("Content-Type", "text/plain; charset=utf-8")
+            .content_length(text.len() as u64);
+        match status {
+            405 => drop(head.field("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")),
+            503 => drop(head.field("Retry-After", "1")),
+            _ => {}
+        }
+        if !keep_alive {
+            head.connection_close();
+        } else if request.version == Version::Http10 {
+            head.connection_keep_alive();
+        }
+        head.end();
+        let mut length = 0;
+        if !request.facts.contains(Facts::HEAD) {
+            out.extend_from_slice(text.as_bytes());
+            length = text.len() as u64;
+        }
+        let token = request.token;
+        self.begin_response(
+            index,
+            status,
+            if keep_alive { Persistence::Keep } else { Persistence::Close },
+        );
+        self.requests[index].sent = length;
+        self.write_to_client(io, token, &out);
+        out.clear();
+        self.out = out;
+        self.finish_at(io, index);
+    }
+
+    /// Ends a request whose response cannot be completed, so that the client can tell.
+    pub(crate) fn cut<T: Transport>(&mut self, io: &mut T, id: RequestId, outcome: Outcome) {
+        if let Some(index) = self.requests.find(id) {
+            self.cut_at(io, index, outcome);
+        }
+    }
+
+    fn cut_at<T: Transport>(&mut self, io: &mut T, index: u32, outcome: Outcome) {
+        let request = &mut self.requests[index];
+        request.outcome = outcome;
+        let broken =
+            request.stage == Stage::Tunnel && !matches!(outcome, Outcome::Done | Outcome::Idle);
+        // An end of the connection would be taken for that of the response.
+        let resets = broken || request.facts.contains(Facts::UNTIL_CLOSE);
+        self.drop_client(io, index, resets);
+    }
+
+    /// Gives a request up, and ends its connection.
+    pub(super) fn cancel<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        index: u32,
+        outcome: Outcome,
+    ) {
+        self.release(io, handler, index);
+        self.requests[index].outcome = outcome;
+        self.drop_client(io, index, false);
+    }
+
+    /// Has the handler forget a request.
+    fn release<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H, index: u32) {
+        if matches!(self.requests[index].stage, Stage::Handler | Stage::Tunnel) {
+            let deferred = self.deferred(index);
+            handler.cancelled(&mut Context { front: self, io }, deferred);
+        }
+    }
+
+    /// Gives a request up, and answers with an error if no response has begun.
+    #[cold]
+    pub(super) fn abandon<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        index: u32,
+        reject: hearken_http::Reject,
+        outcome: Outcome,
+    ) {
+        self.release(io, handler, index);
+        if outcome == Outcome::BadRequest {
+            return self.reject(io, index, reject);
+        }
+        self.refuse_at(io, index, reject.status, reject.reason, outcome);
+    }
+
+    /// Ends a request and closes its connection, with a reset if asked to.
+    pub(super) fn drop_client<T: Transport>(&mut self, io: &mut T, index: u32, resets: bool) {
+        let token = self.requests[index].token;
+        self.account(io, index);
+        self.requests.end(index);
+        self.connections.remove(token);
+        if resets {
+            io.reset_connection(token);
+        } else {
+            io.close_connection(token);
+        }
+    }
+
+    /// The oldest send to a client that was not complete is complete.
+    pub(crate) fn sent<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        token: Token,
+    ) {
+        let connection = self.connections.get(token);
+        if connection.phase != super::Phase::Active {
+            return;
+        }
+        connection.sends = connection.sends.saturating_sub(1);
+        if connection.sends > 0 {
+            return;
+        }
+        let index = self.connections.exchange(token);
+        match self.requests[index].stage {
+            Stage::Sending => self.complete(io, index),
+            Stage::Handler | Stage::Tunnel => {
+                let request = &mut self.requests[index];
+                request.due = None;
+                if request.wait == Wait::Send {
+                    let waits = request.waits_for_body();
+                    self.wait_for_client(io, index, if waits { Wait::Body } else { Wait::Nothing });
+                }
+                let deferred = self.deferred(index);
+                handler.drained(&mut Context { front: self, io }, deferred);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes that a response begins.
+    #[inline]
+    fn begin_response(&mut self, index: u32, status: u16, persistence: Persistence) {
+        let request = &mut self.requests[index];
+        request.status = status;
+        request.facts.insert(Facts::RESPONDING);
+        request.facts.set(Facts::UNTIL_CLOSE, persistence == Persistence::UntilClose);
+        if persistence != Persistence::Keep {
+            self.connections.get(self.requests[index].token).flags.insert(Flags::CLOSE);
+        }
+    }
+
+    /// Sends bytes to a client with a request in progress, and returns whether it took all.
+    #[inline]
+    pub(super) fn write_to_client<T: Transport>(
+        &mut self,
+        io: &mut T,
+        token: Token,
+        bytes: &[u8],
+    ) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        self.figures().bytes_sent_client.add(bytes.len() as u64);
+        let taken = io.send_bytes(token, bytes);
+        if !taken {
+            let connection = self.connections.get(token);
+            connection.sends = connection.sends.saturating_add(1);
+        }
+        taken
+    }
+
+    /// The client has taken all of the response.
+    fn complete<T: Transport>(&mut self, io: &mut T, index: u32) {
+        self.account(io, index);
+        let request = &mut self.requests[index];
+        let token = request.token;
+        let connection = self.connections.get(token);
+        let flags = connection.flags;
+        let is_last = self.closing && request.received.is_empty();
+        if flags.contains(Flags::CLOSE) || is_last {
+            let more = request.facts.contains(Facts::KEEP_ALIVE)
+                || !request.is_uploaded()
+                || !request.received.is_empty()
+                || flags.intersects(Flags::PAUSED | Flags::LINGER)
+                || request.reason.is_some();
+            self.requests.end(index);
+            if more && !flags.contains(Flags::CLOSES_ITSELF) {
+                return self.linger(io, token);
+            }
+            return self.close(io, token);
+        }
+        connection.flags.insert(Flags::SERVED);
+        if !request.received.is_empty() {
+            request.clear();
+            request.stage = Stage::Head;
+            return self.ready.push_back(token);
+        }
+        self.requests.end(index);
+        self.connections.set_idle(token);
+        if flags.intersects(Flags::ENDED | Flags::PAUSED) {
+            return self.rest(io, token);
+        }
+        io.set_timer(token, Some(self.idle_until));
+    }
+
+    /// Counts a request that ends, and logs it.
+    #[inline]
+    fn account<T: Transport>(&mut self, io: &mut T, index: u32) {
+        let request = &self.requests[index];
+        let whole = io.turn_time().as_nanos().saturating_sub(request.began.as_nanos());
+        if !request.facts.contains(Facts::COUNTED) {
+            let figures = self.figures();
+            figures.answered(request.status);
+            figures.took(whole);
+        }
+        if self.log.is_some() {
+            self.log_ended(index, std::time::Duration::from_nanos(whole));
+        }
+    }
+
+    #[cold]
+    fn log_ended(&mut self, index: u32, whole: std::time::Duration) {
+        let peer = self.peer(self.requests[index].token);
+        let request = &self.requests[index];
+        let Some(log) = &mut self.log else { return };
+        let parsed = request.request();
+        let rejected = request.reason.filter(|_| parsed.is_none());
+        let rejected = rejected.map(|reason| Rejected { input: &request.head, reason });
+        if parsed.is_none() && rejected.is_none() {
+            return; // Responses that were gathered are logged.
+        }
+        let upstream = request.upstream.as_deref();
+        let zero = std::time::Duration::ZERO;
+        let end = End {
+            peer,
+            status: request.status,
+            sent: request.sent,
+            received: request.uploaded,
+            server: upstream.and_then(|upstream| upstream.server.as_deref()),
+            tries: upstream.map_or(0, |upstream| upstream.attempts),
+            queued: upstream.map_or(zero, |upstream| upstream.queued),
+            connected: upstream.map_or(zero, |upstream| upstream.connected),
+            answered: upstream.map_or(zero, |upstream| upstream.answered),
+            whole,
+            how: request.outcome,
+        };
+        log.request(&self.date, parsed.as_ref(), rejected, &end);
+    }
+
+    /// Logs a request that was answered at once.
+    #[cold]
+    fn log_now(&mut self, token: Token, request: &Request<'_>, status: u16, length: u64) {
+        let peer = self.peer(token);
+        let Some(log) = &mut self.log else { return };
+        let end = End { peer, status, sent: length, ..End::default() };
+        log.request(&self.date, Some(request), None, &end);
+    }
+}
+
+/// Sends `bytes`, the last ones if the connection is to be closed, and returns whether all were
+/// taken.
+#[inline(always)]
+fn send<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags) -> bool {
+    if flags.contains(Flags::CLOSE) {
+        return send_final(io, token, bytes, flags);
+    }
+    io.send_bytes(token, bytes)
+}
+
+#[inline(never)]
+fn send_final<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags) -> bool {
+    let then = if flags.contains(Flags::LINGER) { Then::Shutdown } else { Then::Close };
+    let outcome = io.send_final(token, bytes, then);
+    flags.set(Flags::CLOSES_ITSELF, outcome == SendOutcome::PendingClose);
+    outcome == SendOutcome::Complete
+}

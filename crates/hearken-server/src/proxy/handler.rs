@@ -1,0 +1,327 @@
+//! The handler that passes requests on to other servers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearken::io::{Completion, CompletionKind, Relay};
+use hearken::timer::Time;
+use hearken_http::forward::{self, Rules};
+use hearken_http::{Method, Request, Target};
+
+use super::config::Config;
+use super::destination::Destination;
+use super::exchange::{Exchanges, State};
+use super::upstream::{Connections, Flags, Lifetimes};
+use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming, RequestId};
+use crate::runtime::access_log::Outcome;
+use crate::runtime::metrics::{self, Error};
+
+/// Passes requests on to other servers: one worker's part.
+pub(crate) struct Proxy {
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Rules,
+    pub(super) destination: Destination,
+    pub(super) upstreams: Connections,
+    pub(super) lifetimes: Lifetimes,
+    pub(super) exchanges: Exchanges,
+    /// Requests that wait for a server to have room, oldest first. Some have ended meanwhile.
+    pub(super) queue: VecDeque<(u32, RequestId)>,
+    /// Entries of the queue whose requests have ended, at most.
+    pub(super) deserted: usize,
+    /// What is to be done next.
+    pub(super) ready: VecDeque<Task>,
+    pub(super) figures: Arc<metrics::Worker>,
+    /// The route by which the handler is found.
+    pub(super) route: u32,
+    /// Messages are put together here.
+    pub(super) out: Vec<u8>,
+    pub(super) stopping: bool,
+}
+
+/// Something to be done once the current event is dealt with: there is no recursion.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Task {
+    /// Find a server for a request.
+    Route(u32, RequestId),
+    /// Connect to the next address of a request to a forward proxy.
+    NextAddress(u32, RequestId),
+    /// Find servers for requests in the queue.
+    ServeQueue,
+}
+
+pub(super) type Cx<'a, I> = Context<'a, I>;
+
+impl Proxy {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        destination: Destination,
+        figures: Arc<metrics::Worker>,
+        route: u32,
+    ) -> Proxy {
+        let fields = &config.fields;
+        Proxy {
+            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host)
+                .counting_hops(),
+            upstreams: destination.connections(),
+            lifetimes: Lifetimes::new(destination.servers()),
+            destination,
+            exchanges: Exchanges::default(),
+            queue: VecDeque::new(),
+            deserted: 0,
+            ready: VecDeque::new(),
+            figures,
+            route,
+            out: Vec::new(),
+            stopping: false,
+            config,
+        }
+    }
+
+    #[inline]
+    pub(super) fn figures(&self) -> &metrics::Worker {
+        &self.figures
+    }
+
+    /// Does what became ready.
+    #[inline(always)]
+    fn run_ready<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        if !self.ready.is_empty() {
+            self.run_tasks(cx);
+        }
+    }
+
+    #[inline(never)]
+    fn run_tasks<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        while let Some(task) = self.ready.pop_front() {
+            match task {
+                Task::Route(key, id) => {
+                    if self.is_routing(key, id) {
+                        self.find_server(cx, key, None);
+                    }
+                }
+                Task::NextAddress(key, id) => {
+                    if self.is_routing(key, id) {
+                        self.connect_next(cx, key);
+                    }
+                }
+                Task::ServeQueue => self.serve_queue(cx),
+            }
+        }
+    }
+
+    fn is_routing(&self, key: u32, id: RequestId) -> bool {
+        let exchange = &self.exchanges[key];
+        exchange.id == id && matches!(exchange.state, State::Routing)
+    }
+
+    /// Answers what is for a proxy itself, and returns whether the request is not.
+    #[cold]
+    fn is_forwarded<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        key: u32,
+        request: &Request<'_>,
+    ) -> bool {
+        let is_forward_proxy = self.destination.is_anywhere();
+        let (status, why) = match request.method {
+            Method::Connect if !is_forward_proxy => {
+                (405, "there are no tunnels through this proxy")
+            }
+            Method::Connect if request.body != hearken_http::Body::None => {
+                (400, "CONNECT has no body")
+            }
+            Method::Connect => return true,
+            // RFC 9110 section 7.6.2. The request is not sent back, as it may have secrets in it.
+            Method::Trace if forward::max_forwards(request) == Some(0) => {
+                (405, "TRACE is not answered here")
+            }
+            _ if forward::max_forwards(request) == Some(0) => (200, ""),
+            _ if matches!(request.target(), Target::Asterisk) && is_forward_proxy => {
+                (400, "the request does not say which server it is for")
+            }
+            _ => return true,
+        };
+        let outcome = if status == 200 { Outcome::Done } else { Outcome::Refused };
+        self.refuse(cx, key, status, why, outcome);
+        false
+    }
+}
+
+impl<I: Relay> Handler<I> for Proxy {
+    const CONNECTS: bool = true;
+
+    #[inline]
+    fn request(&mut self, incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
+        let key = self.exchanges.reserve();
+        let limit = self.config.body_limit.unwrap_or(u64::MAX);
+        let (mut cx, id) = match incoming.defer(request, key, limit) {
+            Ok(deferred) => deferred,
+            Err(handled) => {
+                self.exchanges.end(key);
+                return handled;
+            }
+        };
+        let cx = &mut cx;
+        let now = cx.io.now();
+        self.exchanges.begin(key, id, request, now);
+        let whole = self.config.timeouts.whole;
+        if !whole.is_zero() {
+            cx.front.set_request_timeout(cx.io, id, now + whole);
+        }
+        if forward::is_loop(&self.rules, request) {
+            self.figures().error(Error::Loop);
+            self.refuse(cx, key, 508, "the request goes in circles", Outcome::Refused);
+        } else if !matches!(request.method, Method::Options | Method::Trace | Method::Connect)
+            || self.is_forwarded(cx, key, request)
+        {
+            self.find_server(cx, key, Some(request));
+        }
+        self.run_ready(cx);
+        Handled::Deferred
+    }
+
+    fn body(&mut self, cx: &mut Cx<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
+        let flow = self.upload(cx, request.key, bytes);
+        self.run_ready(cx);
+        flow
+    }
+
+    fn relaying(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.set_upstream_deadline(cx, request.key);
+    }
+
+    fn relay_failed(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        if let Some(attempt) = self.exchanges[request.key].state.attempt() {
+            self.on_send_failed(cx, attempt.connection);
+        }
+        self.run_ready(cx);
+    }
+
+    fn tunnel_ended(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.client_ended_tunnel(cx, request.key);
+        self.run_ready(cx);
+    }
+
+    fn drained(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.client_drained(cx, request.key);
+        self.run_ready(cx);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.request_is_late(cx, request.key);
+        self.run_ready(cx);
+    }
+
+    fn cancelled(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.cancel(cx, request.key);
+        self.run_ready(cx);
+    }
+
+    #[inline]
+    fn received(&mut self, cx: &mut Cx<'_, I>, (key, _): (u32, u32), bytes: &[u8]) {
+        self.on_received(cx, key, bytes);
+        self.run_ready(cx);
+    }
+
+    fn completion(&mut self, cx: &mut Cx<'_, I>, (key, _): (u32, u32), completion: Completion) {
+        match completion.kind {
+            CompletionKind::Sent(Ok(())) => self.on_sent(cx, key),
+            CompletionKind::Sent(Err(_)) => self.on_send_failed(cx, key),
+            CompletionKind::Connected(result) => self.on_connected(cx, key, result),
+            CompletionKind::End => self.on_end(cx, key),
+            CompletionKind::ReceiveFailed(error) => self.on_receive_failed(cx, key, &error),
+            CompletionKind::Relayed { moved, ended } => self.on_relayed(cx, key, moved, ended),
+            CompletionKind::Deadline => self.on_deadline(cx, key),
+            _ => {}
+        }
+        self.run_ready(cx);
+    }
+
+    #[cold]
+    fn woken(&mut self, cx: &mut Cx<'_, I>) {
+        self.looked_up(cx);
+        self.run_ready(cx);
+    }
+
+    fn tick(&mut self, cx: &mut Cx<'_, I>) -> bool {
+        // Requests that wait may have a server that came back.
+        self.serve_queue(cx);
+        self.run_ready(cx);
+        let figures = self.figures();
+        figures.queued.set(self.queue.len());
+        figures.upstream_connections_idle.set(self.upstreams.count_idle());
+        !self.queue.is_empty()
+    }
+
+    fn close_idle(&mut self, cx: &mut Cx<'_, I>) {
+        self.stopping = true;
+        for key in self.upstreams.idle() {
+            self.close(cx, key);
+        }
+    }
+}
+
+impl Proxy {
+    /// Forgets an upstream connection, and closes it.
+    pub(super) fn close<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        cx.front.close_handler(cx.io, self.upstreams[key].token);
+        self.upstreams.remove(key);
+    }
+
+    /// Pauses receiving from a server.
+    pub(super) fn pause<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let connection = &mut self.upstreams[key];
+        if !connection.flags.contains(Flags::PAUSED) {
+            connection.flags.insert(Flags::PAUSED);
+            cx.io.stop(connection.token);
+        }
+    }
+
+    /// Resumes receiving from a server, unless the transport moves what it sends.
+    #[inline]
+    pub(super) fn resume<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        let connection = &mut self.upstreams[key];
+        if connection.flags & (Flags::PAUSED | Flags::RELAYED) == Flags::PAUSED {
+            connection.flags.remove(Flags::PAUSED);
+            cx.io.start(connection.token);
+        }
+    }
+
+    /// Sends bytes to a server, and returns whether it has taken all.
+    #[inline]
+    pub(super) fn send<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) -> bool {
+        if bytes.is_empty() {
+            return true;
+        }
+        let connection = &mut self.upstreams[key];
+        self.figures.bytes_sent_upstream.add(bytes.len() as u64);
+        let taken = cx.io.send_now(connection.token, bytes);
+        if !taken {
+            connection.sends = connection.sends.saturating_add(1);
+        }
+        taken
+    }
+
+    /// Sends the server what was put together.
+    #[inline]
+    pub(super) fn send_out<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+        let mut out = std::mem::take(&mut self.out);
+        let taken = self.send(cx, key, &out);
+        out.clear();
+        self.out = out;
+        taken
+    }
+
+    /// How long an upstream connection is kept between requests.
+    pub(super) fn keep_time(&self, announced: Option<Duration>) -> Duration {
+        let keep = self.config.timeouts.keep;
+        announced.map_or(keep, |announced| announced.min(keep))
+    }
+
+    /// Returns the time at which the turn began.
+    #[inline]
+    pub(super) fn now<I: Relay>(cx: &Cx<'_, I>) -> Time {
+        cx.io.now()
+    }
+}

@@ -1,0 +1,177 @@
+//! The handler that selects another by the path of a request.
+
+use hearken::io::{Completion, Relay};
+use hearken::timer::Time;
+use hearken_http::Request;
+use hearken_http::path::resolve;
+
+use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming};
+use crate::proxy::Proxy;
+use crate::static_files::handler::StaticFiles;
+
+/// Handlers, and the prefixes of paths by which they are selected.
+pub(crate) struct Routes {
+    /// Prefixes without the first slash, the longest first, and the handlers' numbers.
+    prefixes: Vec<(Box<[u8]>, u32)>,
+    handlers: Vec<Selected>,
+    /// There is one route, of all paths.
+    is_single: bool,
+    /// The normalised path of the request that is being routed.
+    path: Vec<u8>,
+}
+
+/// A handler that can be selected.
+pub(crate) enum Selected {
+    StaticFiles(Box<StaticFiles>),
+    Proxy(Box<Proxy>),
+}
+
+macro_rules! each {
+    ($selected:expr, $handler:ident => $call:expr) => {
+        match $selected {
+            Selected::StaticFiles($handler) => $call,
+            Selected::Proxy($handler) => $call,
+        }
+    };
+}
+
+impl Routes {
+    /// Creates routes of handlers with the prefixes of their paths.
+    pub(crate) fn new(routes: Vec<(String, Selected)>) -> Routes {
+        let mut prefixes = Vec::new();
+        let mut handlers = Vec::new();
+        for (number, (prefix, handler)) in routes.into_iter().enumerate() {
+            let prefix = prefix.strip_prefix('/').unwrap_or(&prefix);
+            prefixes.push((prefix.as_bytes().into(), number as u32));
+            handlers.push(handler);
+        }
+        prefixes.sort_by_key(|(prefix, _): &(Box<[u8]>, u32)| std::cmp::Reverse(prefix.len()));
+        let is_single = matches!(&*prefixes, [(prefix, _)] if prefix.is_empty());
+        Routes { prefixes, handlers, is_single, path: Vec::new() }
+    }
+
+    /// Selects a handler by the normalised path, so that no spelling of a path leads elsewhere.
+    /// Requests without a path, and those of malformed ones, go to the route of `/`.
+    #[inline(never)]
+    fn select(&mut self, request: &Request<'_>) -> Option<u32> {
+        self.path.clear();
+        if let Some((raw, _)) = request.target().path_and_query() {
+            let mut normalised = Vec::new();
+            if let Ok(safe) = resolve(raw, &mut normalised) {
+                self.path.extend_from_slice(safe.path);
+                if safe.trailing_slash && !safe.path.is_empty() {
+                    self.path.push(b'/');
+                }
+            }
+        }
+        let matches = |(prefix, _): &&(Box<[u8]>, u32)| self.path.starts_with(prefix);
+        self.prefixes.iter().find(matches).map(|(_, number)| *number)
+    }
+}
+
+impl<I: Relay> Handler<I> for Routes {
+    const CONNECTS: bool = true;
+
+    #[inline]
+    fn request(&mut self, mut incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
+        // One handler that answers all paths is by far the most common.
+        if !self.is_single {
+            match self.select(request) {
+                Some(route) => incoming.route = route,
+                None => return incoming.refuse(request, 404, "nothing is served at this path"),
+            }
+        }
+        match self.handlers.get_mut(incoming.route as usize) {
+            Some(handler) => each!(handler, it => it.request(incoming, request)),
+            None => Handled::Last,
+        }
+    }
+
+    fn body(&mut self, cx: &mut Context<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
+        match self.handlers.get_mut(request.route as usize) {
+            Some(handler) => each!(handler, it => it.body(cx, request, bytes)),
+            None => Flow::Continue,
+        }
+    }
+
+    fn relaying(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.relaying(cx, request));
+        }
+    }
+
+    fn relay_failed(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.relay_failed(cx, request));
+        }
+    }
+
+    fn tunnel_ended(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.tunnel_ended(cx, request));
+        }
+    }
+
+    fn drained(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.drained(cx, request));
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.timer(cx, request));
+        }
+    }
+
+    fn cancelled(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+        if let Some(handler) = self.handlers.get_mut(request.route as usize) {
+            each!(handler, it => it.cancelled(cx, request));
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, cx: &mut Context<'_, I>, owner: (u32, u32), bytes: &[u8]) {
+        if let Some(handler) = self.handlers.get_mut(owner.1 as usize) {
+            each!(handler, it => it.received(cx, owner, bytes));
+        }
+    }
+
+    fn completion(&mut self, cx: &mut Context<'_, I>, owner: (u32, u32), completion: Completion) {
+        if let Some(handler) = self.handlers.get_mut(owner.1 as usize) {
+            each!(handler, it => it.completion(cx, owner, completion));
+        }
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_, I>) {
+        for handler in &mut self.handlers {
+            each!(handler, it => it.woken(cx));
+        }
+    }
+
+    fn begin_turn(&mut self, now: Time) {
+        for handler in &mut self.handlers {
+            each!(handler, it => Handler::<I>::begin_turn(&mut **it, now));
+        }
+    }
+
+    fn end_turn(&mut self, now: Time) -> Option<Time> {
+        let next =
+            |handler: &mut Selected| each!(handler, it => Handler::<I>::end_turn(&mut **it, now));
+        self.handlers.iter_mut().filter_map(next).min()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_, I>) -> bool {
+        let mut again = false;
+        for handler in &mut self.handlers {
+            again |= each!(handler, it => it.tick(cx));
+        }
+        again
+    }
+
+    fn close_idle(&mut self, cx: &mut Context<'_, I>) {
+        for handler in &mut self.handlers {
+            each!(handler, it => it.close_idle(cx));
+        }
+    }
+}

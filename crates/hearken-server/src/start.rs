@@ -1,0 +1,178 @@
+//! Starting a server: its handlers, its workers, and what runs beside them.
+
+use std::sync::Arc;
+
+use hearken::io::Relay;
+
+use crate::admin;
+use crate::config::{Config, Handler};
+use crate::event_loop::EventLoop;
+use crate::front::{self, Front, Settings};
+use crate::proxy;
+use crate::routes::{Routes, Selected};
+use crate::runtime::access_log::AccessLog;
+use crate::runtime::administration::{Sources, Upstreams};
+use crate::runtime::metrics::Metrics;
+use crate::runtime::server::{self, Server, StartError, WorkerContext, launch};
+use crate::static_files::handler::StaticFiles;
+use crate::static_files::{Site, SiteConfig};
+
+/// Starts a server: when this returns, it accepts connections.
+///
+/// # Errors
+/// [`StartError`]: a directory, an address, the log, the mechanism, or the limits of the process. An
+/// upstream server that cannot be reached is none.
+pub fn start(config: &Config) -> Result<Server, StartError> {
+    let workers = config.loops.workers.get();
+    let metrics = Arc::new(Metrics::new(workers));
+    let mut routes = Vec::new();
+    let mut proxies = Vec::new();
+    let mut warnings = Vec::new();
+    for route in &config.routes {
+        let handler = match &route.handler {
+            Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone()),
+            Handler::Proxy(proxy) => {
+                let (shared, threads, warned) = proxy::Shared::start(proxy, workers)?;
+                warnings.extend(warned);
+                proxies.push((shared.clone(), threads));
+                Prepared::Proxy(shared)
+            }
+        };
+        routes.push((route.prefix.clone(), handler));
+    }
+    let service = Service { config: Arc::new(config.clone()), routes: routes.into() };
+    let connects = !proxies.is_empty();
+    let log = config.access_log.as_deref();
+    let loops = &config.loops;
+    let mut server = match &*service.routes {
+        [] => return Err(std::io::Error::other("no handler is configured").into()),
+        // It is compiled by itself: no branch on its hot path asks which handler there is.
+        [(prefix, Prepared::StaticFiles(_))] if prefix == "/" => {
+            launch(loops, false, log, &metrics, &StaticService(service))?
+        }
+        _ => launch(loops, connects, log, &metrics, &service)?,
+    };
+    server.warn(warnings);
+    let mut upstreams: Vec<Arc<dyn Upstreams>> = Vec::new();
+    for (shared, mut threads) in proxies {
+        shared.launched(&mut threads, server.wakers())?;
+        server.keep(threads);
+        upstreams.push(Arc::new(shared));
+    }
+    if let Some(addr) = config.admin {
+        let all = upstreams.clone();
+        let sources = Sources {
+            metrics: Box::new(move |out| {
+                let figures: Vec<_> = all.iter().flat_map(|all| all.figures()).collect();
+                metrics.render(&figures, out);
+            }),
+            upstreams,
+            stopping: server.stopping(),
+        };
+        let admin =
+            admin::start(addr, sources).map_err(|error| StartError::Listen { addr, error })?;
+        server.set_admin_addr(admin.addr());
+        server.keep(admin);
+    }
+    Ok(server)
+}
+
+/// A handler of which each worker gets one.
+#[derive(Clone)]
+enum Prepared {
+    StaticFiles(SiteConfig),
+    Proxy(proxy::Shared),
+}
+
+/// Creates workers with handlers selected by routes.
+#[derive(Clone)]
+struct Service {
+    config: Arc<Config>,
+    routes: Arc<[(String, Prepared)]>,
+}
+
+/// Creates workers with the files of one directory.
+#[derive(Clone)]
+struct StaticService(Service);
+
+impl Service {
+    fn needs_peers(&self) -> bool {
+        let by_handler = self.routes.iter().any(|(_, handler)| match handler {
+            Prepared::Proxy(proxy) => proxy.needs_clients(),
+            Prepared::StaticFiles(_) => false,
+        });
+        by_handler || self.config.access_log.is_some() || !self.config.proxy_protocol.is_empty()
+    }
+
+    fn event_loop<I: Relay, H: front::Handler<I>>(
+        &self,
+        io: I,
+        handler: H,
+        context: &WorkerContext,
+    ) -> Result<EventLoop<I, H>, StartError> {
+        let config = &self.config;
+        let settings = Settings {
+            timeouts: config.timeouts,
+            min_rate: config.min_rate,
+            limits: config.limits,
+            half_close: config.half_close,
+            proxy_protocol: config.proxy_protocol.clone(),
+            needs_peers: self.needs_peers(),
+        };
+        let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
+        let front = Front::new(settings, context.share.descriptors, log, context.figures());
+        if context.own_table {
+            front.figures().has_own_table();
+        }
+        EventLoop::new(io, front, handler, context, &config.loops, self.needs_peers())
+            .map_err(|error| StartError::Listen { addr: context.listen, error })
+    }
+}
+
+/// Opens a directory for one worker.
+fn static_files(site: &SiteConfig, context: &WorkerContext) -> Result<StaticFiles, StartError> {
+    let mut site = site.clone();
+    site.open_files = site.open_files.min(context.share.open_files);
+    let opened = Site::open(&site).map_err(|error| {
+        let name = site.root.display().to_string();
+        StartError::Handler { name, error }
+    })?;
+    Ok(StaticFiles::new(opened, site.body_limit))
+}
+
+impl server::Service for Service {
+    fn worker<I: Relay>(
+        self,
+        io: I,
+        context: &WorkerContext,
+    ) -> Result<impl server::Worker, StartError> {
+        let mut routes = Vec::new();
+        for (number, (prefix, handler)) in self.routes.iter().enumerate() {
+            let selected = match handler {
+                Prepared::StaticFiles(site) => {
+                    Selected::StaticFiles(Box::new(static_files(site, context)?))
+                }
+                Prepared::Proxy(proxy) => {
+                    Selected::Proxy(Box::new(proxy.handler(context, number as u32)))
+                }
+            };
+            routes.push((prefix.clone(), selected));
+        }
+        self.event_loop(io, Routes::new(routes), context)
+    }
+}
+
+impl server::Service for StaticService {
+    fn worker<I: Relay>(
+        self,
+        io: I,
+        context: &WorkerContext,
+    ) -> Result<impl server::Worker, StartError> {
+        let StaticService(service) = self;
+        let site = match &*service.routes {
+            [(_, Prepared::StaticFiles(site))] => site.clone(),
+            _ => SiteConfig::default(),
+        };
+        service.event_loop(io, static_files(&site, context)?, context)
+    }
+}

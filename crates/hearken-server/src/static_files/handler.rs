@@ -1,0 +1,57 @@
+//! The handler that answers requests with the files of a directory.
+
+use std::time::Duration;
+
+use hearken::timer::Time;
+use hearken_http::{Body, Request};
+
+use super::Site;
+use crate::front::{Handled, Handler, Incoming, Transport};
+
+/// How often files that are kept open are searched for those that nobody asks for.
+const TIDY: Duration = Duration::from_secs(5);
+
+/// Answers requests with the files of a directory.
+#[derive(Debug)]
+pub(crate) struct StaticFiles {
+    site: Site,
+    /// Maximum size in bytes of a request's body, which is discarded.
+    body_limit: u64,
+    tidy_at: Option<Time>,
+}
+
+impl StaticFiles {
+    pub(crate) fn new(site: Site, body_limit: u64) -> StaticFiles {
+        StaticFiles { site, body_limit, tidy_at: None }
+    }
+}
+
+impl<T: Transport> Handler<T> for StaticFiles {
+    #[inline(always)]
+    fn request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
+        // A body is read before its request is answered: a request whose body is malformed is
+        // refused as a whole.
+        if request.body != Body::None && !incoming.is_body_read() {
+            return Handled::AfterBody(self.body_limit);
+        }
+        let (date, keep_alive, out) = incoming.parts();
+        let answer = self.site.answer(request, date, keep_alive, out);
+        incoming.respond(request, answer)
+    }
+
+    #[inline]
+    fn begin_turn(&mut self, now: Time) {
+        self.site.new_turn();
+        if self.tidy_at.is_some_and(|at| now >= at) {
+            self.tidy_at = self.site.tidy().then(|| now + TIDY);
+        }
+    }
+
+    #[inline]
+    fn end_turn(&mut self, now: Time) -> Option<Time> {
+        if self.tidy_at.is_none() && self.site.cached().1 > 0 {
+            self.tidy_at = Some(now + TIDY);
+        }
+        self.tidy_at
+    }
+}
