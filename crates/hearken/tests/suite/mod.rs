@@ -134,7 +134,11 @@ fn run_over<V: Variant>(
 pub(crate) fn run_all(trials: Vec<Trial>) -> ExitCode {
     // Loaded once, where they can be: they are found loaded by each instance then.
     let _programs = hearken::mechanism::bpf::Programs::load();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let mut arguments = Arguments::from_args();
+    // Trials wait as much as they compute.
+    let threads = std::thread::available_parallelism().map_or(2, |cores| 2 * cores.get());
+    arguments.test_threads.get_or_insert(threads);
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// What `trials` makes for each variant that can be had.
