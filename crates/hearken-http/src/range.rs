@@ -26,7 +26,7 @@ impl ByteRange {
     }
 }
 
-/// What to send in answer to a Range field.
+/// The result of evaluating a Range field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RangeOutcome {
     /// Everything, with a 200: the field is malformed, in another unit or has more than [`MOST_RANGES`]

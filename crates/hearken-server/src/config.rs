@@ -15,7 +15,7 @@ use crate::static_files::SiteConfig;
 pub struct Config {
     /// Handlers, by the paths that they answer. At least one.
     pub routes: Vec<Route>,
-    /// How the server listens, and its event loops.
+    /// The listening socket and the event loops.
     pub loops: Loops,
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
@@ -25,7 +25,7 @@ pub struct Config {
     pub min_rate: u64,
     /// Maximum size of a request's head.
     pub limits: hearken_http::Limits,
-    /// How to treat a client that half-closes the connection.
+    /// Treatment of a client that half-closes the connection.
     pub half_close: HalfClose,
     /// Networks whose connections begin with a PROXY protocol header, version 1 or 2, which tells
     /// the client's address. A connection from there that does not is closed; on connections from

@@ -19,7 +19,7 @@ use crate::runtime::clock::unix_seconds;
 use crate::runtime::event_loops::Loops;
 use crate::runtime::server::{self, WorkerContext};
 
-/// How often counters are updated and handlers retry, while anything happens.
+/// Interval at which counters are updated and handlers retry, while anything happens.
 const TICK: Duration = Duration::from_millis(250);
 
 /// A worker: a front and a handler over an `Io`.

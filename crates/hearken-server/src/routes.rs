@@ -54,15 +54,17 @@ impl Routes {
     /// Requests without a path, and those of malformed ones, go to the route of `/`.
     #[inline(never)]
     fn select(&mut self, request: &Request<'_>) -> Option<u32> {
-        self.path.clear();
-        if let Some((raw, _)) = request.target().path_and_query() {
-            let mut normalised = Vec::new();
-            if let Ok(safe) = resolve(raw, &mut normalised) {
-                self.path.extend_from_slice(safe.path);
-                if safe.trailing_slash && !safe.path.is_empty() {
-                    self.path.push(b'/');
-                }
+        let target = request.target();
+        let resolved = target.path_and_query().map(|(raw, _)| resolve(raw, &mut self.path));
+        let is_directory = match resolved {
+            Some(Ok(safe)) => safe.trailing_slash && !safe.path.is_empty(),
+            _ => {
+                self.path.clear();
+                false
             }
+        };
+        if is_directory {
+            self.path.push(b'/');
         }
         let matches = |(prefix, _): &&(Box<[u8]>, u32)| self.path.starts_with(prefix);
         self.prefixes.iter().find(matches).map(|(_, number)| *number)

@@ -8,7 +8,7 @@ use crate::scan;
 /// Maximum number of protocols of a message that are compared.
 const MOST_PROTOCOLS: usize = 16;
 
-/// How the Upgrade fields of a request are passed on.
+/// The treatment of the Upgrade fields of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Upgrade {
     /// There is none to pass on.

@@ -46,9 +46,9 @@ bitflags::bitflags! {
         const SERVED = 1;
         /// The client has ended its side.
         const ENDED = 2;
-        /// To be closed after the response.
+        /// The connection is closed after the response.
         const CLOSE = 4;
-        /// To be closed after lingering, since the client may send more.
+        /// The connection lingers before it is closed, since the client may send more.
         const LINGER = 8;
         /// Receiving is paused.
         const PAUSED = 16;
@@ -61,7 +61,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Who owns the connection of a completion.
+/// The owner of the connection of a completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// The front: it is a client's.

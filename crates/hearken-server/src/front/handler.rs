@@ -119,7 +119,7 @@ pub(crate) struct Deferred {
     pub(crate) route: u32,
 }
 
-/// What a handler did with a request.
+/// The result of handing a request to a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Handled {
@@ -135,7 +135,7 @@ pub(crate) enum Handled {
     AfterBody(u64),
 }
 
-/// What becomes of the bytes that follow.
+/// The treatment of the bytes that follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Flow {

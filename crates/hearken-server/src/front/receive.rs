@@ -712,7 +712,7 @@ impl Front {
         token: Token,
     ) {
         self.connections.get(token).flags.remove(Flags::RELAYED);
-        self.failed(io, handler, token);
+        self.send_failed(io, handler, token);
     }
 
     /// Sending to a client failed, or a file was shorter than promised: all that is left is to end
@@ -723,10 +723,6 @@ impl Front {
         handler: &mut H,
         token: Token,
     ) {
-        self.failed(io, handler, token);
-    }
-
-    fn failed<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H, token: Token) {
         match self.connections.get(token).phase {
             Phase::Active => {
                 let index = self.connections.exchange(token);

@@ -21,23 +21,19 @@ impl Proxy {
     ) {
         let id = self.exchanges[key].id;
         self.exchanges[key].times.answered = Self::now(cx);
-        self.forget(cx, key);
+        self.cancel(cx, key);
         cx.front.refuse(cx.io, id, status, why, outcome);
     }
 
     /// Ends an exchange whose response cannot be completed, so that the client can tell.
     pub(super) fn cut<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, outcome: Outcome) {
         let id = self.exchanges[key].id;
-        self.forget(cx, key);
+        self.cancel(cx, key);
         cx.front.cut(cx.io, id, outcome);
     }
 
     /// Ends an exchange whose request the front has given up.
     pub(super) fn cancel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
-        self.forget(cx, key);
-    }
-
-    fn forget<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         if matches!(self.exchanges[key].state, State::Free) {
             return;
         }
