@@ -1,5 +1,8 @@
-//! Rules that no compiler checks: crates and modules depend downwards only, and every dependency has an
-//! allowed licence.
+//! Rules that no compiler checks.
+//!
+//! Covers dependencies between crates and modules, licences, the language of all texts, and help texts.
+//! Run one: `cargo test -p hearken-cli --test tidy -- short_help_fits_one_screen`. The language rules also
+//! list every violation with its file and line.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+
+mod help;
+mod language;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
