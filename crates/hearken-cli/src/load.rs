@@ -1,4 +1,4 @@
-//! `hearken load`.
+//! `hearken load`: runs a load and writes its result.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -23,21 +23,22 @@ mod read;
 mod results;
 mod specweb;
 
-use command::{LoadCommand, Other};
+use command::{LoadCommand, Subcommands};
 use file::ResultFile;
 use output::Outputs;
 
+/// Runs a load or one of the subcommands.
 pub(crate) fn run(command: LoadCommand) -> Result<ExitCode, Failure> {
     match command {
         LoadCommand::Run(args) => load_agents::run(*args),
-        LoadCommand::Other(Other::Merge(args)) => results::merge(&args),
-        LoadCommand::Other(Other::Compare(args)) => results::compared(&args),
-        LoadCommand::Other(Other::Show(args)) => results::show(&args),
-        LoadCommand::Other(Other::Specweb(args)) => specweb::run(&args),
+        LoadCommand::Other(Subcommands::Merge(args)) => results::merge(&args),
+        LoadCommand::Other(Subcommands::Compare(args)) => results::compare_results(&args),
+        LoadCommand::Other(Subcommands::Show(args)) => results::show(&args),
+        LoadCommand::Other(Subcommands::Specweb(args)) => specweb::run(&args),
     }
 }
 
-/// The load itself, or an agent's part of it.
+/// Runs the load, or the share of an agent.
 pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Failure> {
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
@@ -51,8 +52,8 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     }
     let watched = Watched::new(args.watch.as_deref(), args.watch_interval)?;
     let mut outputs = Outputs::open(args.json.as_deref(), &args.outputs)?;
-    if let Some(form) = agent.and_then(Agent::form) {
-        outputs.take_stdout(form);
+    if let Some(format) = agent.and_then(Agent::format) {
+        outputs.default_to(format);
     }
     let stop = Stop::new();
     let raised = stop.clone();
@@ -64,48 +65,48 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     let json_on_stdout = outputs.has_stdout();
     let announce = args.announce;
     let live = Live::on_stderr(args.progress);
-    let mut shown = Shown { announce, json_on_stdout, live, watched };
-    // They are of the whole, of which this may be a part.
+    let mut reporter = Reporter { announce, json_on_stdout, live, watched };
+    // Objectives apply to the whole load, not to the share of an agent.
     let objectives = args.knee.slo.clone().filter(|_| agent.is_none_or(Agent::is_alone));
     let objectives = objectives.unwrap_or_default();
     let mut config = config(args)?;
     objectives.measurable(&config).map_err(Failure::usage)?;
     if let Some(agent) = agent {
-        agent.part(&mut config);
+        agent.configure(&mut config);
     }
-    let report = hearken_load::run(&config, &mut shown, &stop);
-    let Shown { mut live, watched, .. } = shown;
+    let report = hearken_load::run(&config, &mut reporter, &stop);
+    let Reporter { mut live, watched, .. } = reporter;
     live.clear();
     let mut report = report.map_err(Failure::usage)?;
-    watched.conclude(&mut report);
+    watched.add_to(&mut report);
     report.objectives = objectives.judge(&report);
-    output::sign(&mut report);
+    output::add_origin(&mut report);
     if let Some(agent) = agent {
-        agent.sign(&mut report);
+        agent.add_part(&mut report);
     }
     if config.events == AUTO {
         mechanisms::tell_refused(&report.events);
     }
-    outputs.tell(&report)?;
+    outputs.write(&report)?;
     let met = report.objectives.iter().all(|judgement| judgement.met);
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
 
-/// The status where objectives are not met.
+/// Exit status if an objective is not met.
 pub(crate) const NOT_MET: u8 = 3;
 
-/// Where the result goes.
+/// The destination of a result.
 pub(crate) enum Sink {
-    /// As text, to standard output.
+    /// Text on standard output.
     Summary,
-    /// As JSON in its place.
+    /// JSON on standard output.
     Stdout,
-    /// As JSON, beside the text.
+    /// JSON in a file, and text on standard output.
     File(ResultFile),
 }
 
 impl Sink {
-    /// Before the run.
+    /// Opens the destination that `--json` selects. Called before the run, so that errors lose no result.
     pub(crate) fn open(json: Option<&Path>) -> Result<Sink, Failure> {
         Ok(match json {
             None => Sink::Summary,
@@ -114,41 +115,41 @@ impl Sink {
         })
     }
 
-    /// Writes it.
-    pub(crate) fn tell(self, report: &(impl Display + Serialize)) -> Result<(), Failure> {
+    /// Writes a result.
+    pub(crate) fn write(self, report: &(impl Display + Serialize)) -> Result<(), Failure> {
         match self {
-            Sink::Stdout => print(&as_json(report).map_err(Failure::runtime)?),
+            Sink::Stdout => print(&to_json(report).map_err(Failure::runtime)?),
             Sink::Summary => print(&report.to_string()),
             Sink::File(file) => {
                 print(&report.to_string());
-                file.write(as_json(report).map_err(Failure::runtime)?.as_bytes())?;
+                file.write(to_json(report).map_err(Failure::runtime)?.as_bytes())?;
             }
         }
         Ok(())
     }
 }
 
-fn as_json(report: &impl Serialize) -> io::Result<String> {
+fn to_json(report: &impl Serialize) -> io::Result<String> {
     Ok(serde_json::to_string_pretty(report)? + "\n")
 }
 
-/// A reader that has seen enough is no failure.
+/// Prints to standard output. Ignores errors, because a reader may close a pipe early.
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Says how it goes.
-struct Shown {
+/// The display of progress.
+struct Reporter {
     announce: bool,
     json_on_stdout: bool,
     live: Live,
     watched: Watched,
 }
 
-impl Progress for Shown {
+impl Progress for Reporter {
     fn prepared(&mut self) {
-        self.watched.begin();
+        self.watched.start();
         if self.announce {
             print("prepared\n");
         }
@@ -165,7 +166,7 @@ impl Progress for Shown {
     }
 
     fn over(&mut self) {
-        self.watched.end();
+        self.watched.stop();
     }
 
     fn tick(&mut self, now: &Snapshot) {
@@ -173,13 +174,13 @@ impl Progress for Shown {
     }
 }
 
-/// The load that the arguments describe.
+/// Returns the load that the arguments describe.
 pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     let source = source(&args.source)?;
     let body = match (args.body, &args.body_file) {
         (Some(text), _) => Some(text.into_bytes()),
         (None, Some(path)) => {
-            let cannot = |error| format!("cannot read the body from {}: {error}", path.display());
+            let cannot = |error| format!("cannot read body file '{}': {error}", path.display());
             Some(std::fs::read(path).map_err(|error| Failure::usage(cannot(error)))?)
         }
         (None, None) => None,
@@ -192,12 +193,7 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     Ok(Config {
         url: args.url,
         source,
-        asking: Asking {
-            method: if args.head { "HEAD".to_owned() } else { args.method },
-            headers: args.header,
-            body,
-            expect: args.expect,
-        },
+        asking: Asking { method: args.method, headers: args.header, body, expect: args.expect },
         model: if args.closed { Some(Model::Closed) } else { by },
         rate: args.steps.unwrap_or(args.rate),
         duration: args.duration,
@@ -236,28 +232,28 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     })
 }
 
-/// Where it is said what to ask for.
+/// Returns the workload that the arguments select.
 fn source(args: &SourceArgs) -> Result<Source, Failure> {
-    let wrong = |option: &str, text: &str, form: &str| {
-        Failure::usage(format!("\"{text}\" is nothing for --{option}: write {form}"))
+    let invalid = |option: &str, text: &str, form: &str| {
+        Failure::usage(format!("invalid value '{text}' for --{option}: expected {form}"))
     };
     if let Some(text) = &args.wlog {
         let (repeat, path) = match text.split_once(',') {
             Some(("y" | "Y", path)) => (true, path),
             Some(("n" | "N", path)) => (false, path),
-            _ => return Err(wrong("wlog", text, "y,FILE or n,FILE")),
+            _ => return Err(invalid("wlog", text, "y,FILE or n,FILE")),
         };
         return Ok(Source::Wlog { path: path.into(), repeat });
     }
     if let Some(text) = &args.wsesslog {
-        let wrong = || wrong("wsesslog", text, "N,SECONDS,FILE");
+        let invalid = || invalid("wsesslog", text, "N,SECONDS,FILE");
         let mut parts = text.splitn(3, ',');
         let (Some(sessions), Some(think), Some(path)) = (parts.next(), parts.next(), parts.next())
         else {
-            return Err(wrong());
+            return Err(invalid());
         };
-        let sessions = sessions.parse::<u64>().map_err(|_| wrong())?;
-        let think = duration(think).map_err(|_| wrong())?;
+        let sessions = sessions.parse::<u64>().map_err(|_| invalid())?;
+        let think = duration(think).map_err(|_| invalid())?;
         let sessions = (sessions > 0).then_some(sessions);
         return Ok(Source::Wsesslog { sessions, think, path: path.into() });
     }

@@ -11,9 +11,10 @@ use crate::args::load::LoadArgs;
 use crate::load::{NOT_MET, Sink, config};
 use crate::{Failure, signals};
 
-/// How often a pause looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a pause checks whether the search was stopped.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Runs `--find-knee`.
 pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     let sink = Sink::open(args.json.as_deref())?;
     let defaults = KneeOptions::default();
@@ -22,7 +23,7 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
         trial: args.knee.trial,
         max_rate: args.knee.max_rate,
         precision: args.knee.precision,
-        // Of a size that can be typed.
+        // 32 bits, so that the seed is easy to type.
         seed: args.seed.unwrap_or_else(|| fastrand::u32(..).into()),
         ..defaults
     };
@@ -34,14 +35,14 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
     let mut loads = Loads { config, seed: options.seed, stop };
     let knee = find_knee(&options, &mut loads).map_err(Failure::usage)?;
     let met = knee.rate > 0.0;
-    sink.tell(&knee)?;
+    sink.write(&knee)?;
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
 
-/// The same load again and again, at one rate after the other.
+/// One load, repeated at different rates.
 struct Loads {
     config: Config,
-    /// Of the next one's arrivals.
+    /// The seed of the next trial.
     seed: u64,
     stop: Stop,
 }
@@ -63,7 +64,7 @@ impl Trials for Loads {
         while !self.stop.is_raised() {
             match end.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => return true,
-                left => thread::sleep(left.min(LOOK)),
+                remaining => thread::sleep(remaining.min(POLL_INTERVAL)),
             }
         }
         false

@@ -1,8 +1,7 @@
-//! A run plan: a file that has options of `hearken load`, under their own names.
+//! Plans: TOML files with options of `hearken load`. Keys are the names of the options.
 //!
-//! There is no second list of them. What a plan says becomes arguments that stand before those of the
-//! command line, and clap parses both by one definition. An option that is given on the command line
-//! wins over the plan's, and over those of the plan that it cannot be used with.
+//! A plan is converted to arguments in front of those of the command line, and clap parses both by one definition. An
+//! option on the command line overrides the same option of the plan, and those that conflict with it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -21,7 +20,7 @@ mod write;
 
 pub(crate) use write::{check, print, with_files};
 
-/// Options of this process and not of the run: no plan has them, and no agent is handed them.
+/// Options that concern this process only. They are neither part of plans nor sent to agents.
 const LOCAL: &[&str] = &[
     "plan",
     "plan-text",
@@ -47,30 +46,32 @@ const LOCAL: &[&str] = &[
     "version",
 ];
 
-/// Options whose files are not sent along: arguments can be seen by everyone on a machine.
+/// Options with files that are not sent to agents, because all users of a machine can read arguments.
 const SECRET: &[&str] = &["cert", "key"];
 
-/// An option that was given, by the plan or the command line.
+/// An option that the plan or the command line sets.
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
-    /// As in a plan: the long flag without its dashes.
+pub(crate) struct SetOption {
+    /// The long flag without dashes, as in a plan.
     pub(crate) name: String,
-    /// None of an option that is on or off.
+    /// The values; empty for a flag without value.
     pub(crate) values: Vec<OsString>,
-    /// Where in its values the name of a file begins, if it does: after so many commas.
+    /// The number of commas before a file name in the values, if they contain one.
     pub(crate) path: Option<usize>,
-    /// True if what the file has stays on the machine where it is.
+    /// Whether the file must stay on its machine.
     secret: bool,
-    /// True if it may be given several times.
-    several: bool,
-    /// True of what has no name on the command line.
+    /// Whether the option is repeatable.
+    repeatable: bool,
+    /// Whether the option has no flag.
     positional: bool,
 }
 
-/// What `load` was given, in the order of its definition.
-pub(crate) type AllGiven = Vec<Given>;
+/// The options that are set, in the order of their definition.
+pub(crate) type SetOptions = Vec<SetOption>;
 
-/// The command line, with the plan that it names, if it names one.
+/// Parses the command line, with the options of the plan that it names.
+///
+/// Prints help and exits if the command line requests it.
 pub(crate) fn command_line() -> Result<Cli, Failure> {
     let args: Vec<OsString> = env::args_os().collect();
     let (matches, plan) = match planned(&args)? {
@@ -83,7 +84,7 @@ pub(crate) fn command_line() -> Result<Cli, Failure> {
         (Err(error), Some(plan)) if error.use_stderr() => {
             return Err(Failure::usage(format!("{plan}: {}", one_line(&error))));
         }
-        (Err(error), _) if is_wrong(&error) => {
+        (Err(error), _) if is_invalid(&error) => {
             return Err(Failure::usage(format!("{} (see --help)", one_line(&error))));
         }
         (Err(error), _) => error.exit(),
@@ -91,14 +92,14 @@ pub(crate) fn command_line() -> Result<Cli, Failure> {
     if let (args::Command::Load(LoadCommand::Run(load)), Some(matches)) =
         (&mut cli.command, matches.subcommand_matches("load"))
     {
-        load.given = given(matches);
+        load.options = set_options(matches);
     }
     Ok(cli)
 }
 
-/// The arguments with those of the plan before them, and what the plan is called.
+/// Returns the arguments with those of the plan inserted, and the name of the plan.
 fn planned(args: &[OsString]) -> Result<Option<(Vec<OsString>, String)>, Failure> {
-    // What is wrong with the command line is told when all of it is there.
+    // Errors are reported later, when the command line is complete.
     let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(args) else {
         return Ok(None);
     };
@@ -118,7 +119,7 @@ fn planned(args: &[OsString]) -> Result<Option<(Vec<OsString>, String)>, Failure
     };
     let command = load_command();
     let on_command_line: Vec<&Arg> =
-        command.get_arguments().filter(|arg| is_given(matches, arg)).collect();
+        command.get_arguments().filter(|arg| is_set(matches, arg)).collect();
     let overridden = |arg: &Arg| on_command_line.iter().any(|over| excludes(&command, over, arg));
     let mut all = args.to_vec();
     let at = args.iter().position(|arg| arg == "load").map_or(args.len(), |at| at + 1);
@@ -128,14 +129,14 @@ fn planned(args: &[OsString]) -> Result<Option<(Vec<OsString>, String)>, Failure
     Ok(Some((all, name)))
 }
 
-/// `hearken load`, as clap has it.
+/// Returns clap's definition of `hearken load`.
 fn load_command() -> Command {
     let mut cli = Cli::command();
     cli.build();
     cli.find_subcommand("load").cloned().unwrap_or(cli)
 }
 
-fn is_given(matches: &ArgMatches, arg: &Arg) -> bool {
+fn is_set(matches: &ArgMatches, arg: &Arg) -> bool {
     let source = matches
         .try_contains_id(arg.get_id().as_str())
         .is_ok()
@@ -143,12 +144,12 @@ fn is_given(matches: &ArgMatches, arg: &Arg) -> bool {
     source.flatten() == Some(ValueSource::CommandLine)
 }
 
-/// True if `arg` has no place beside `over`.
+/// Returns whether `arg` conflicts with `over`.
 fn excludes(command: &Command, over: &Arg, arg: &Arg) -> bool {
     let conflict = |a: &Arg, b: &Arg| {
         command.get_arg_conflicts_with(a).iter().any(|other| other.get_id() == b.get_id())
     };
-    // One of several.
+    // Members of an exclusive group.
     let alternative = command.get_groups().any(|group| {
         let among = |arg: &Arg| group.get_args().any(|id| id == arg.get_id());
         !group.clone().is_multiple() && among(over) && among(arg)
@@ -156,12 +157,12 @@ fn excludes(command: &Command, over: &Arg, arg: &Arg) -> bool {
     over.get_id() == arg.get_id() || alternative || conflict(over, arg) || conflict(arg, over)
 }
 
-/// What a plan calls it.
+/// Returns the name of an option in a plan.
 fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or(arg.get_id().as_str())
 }
 
-/// Where the name of a file begins in a value: after so many commas, as its placeholder says.
+/// Returns the number of commas before a file name in a value, according to the placeholder.
 fn path(arg: &Arg) -> Option<usize> {
     if arg.get_value_parser().type_id() == std::any::TypeId::of::<PathBuf>() {
         return Some(0);
@@ -170,13 +171,13 @@ fn path(arg: &Arg) -> Option<usize> {
     form.ends_with(",FILE").then(|| form.matches(',').count())
 }
 
-/// The value with the name of a file in it as `name` has it; `-` stands for a stream.
+/// Replaces the file name in a value by the result of `name`, unless it is `-` (a stream).
 fn with_path<E>(
     value: &str,
     commas: usize,
     name: impl FnOnce(&str) -> Result<String, E>,
 ) -> Result<String, E> {
-    // Where there are fewer, it is refused later.
+    // A value with fewer commas is rejected later.
     let at = match commas {
         0 => Some(0),
         _ => value.match_indices(',').nth(commas - 1).map(|(at, _)| at + 1),
@@ -192,14 +193,15 @@ fn is_flag(arg: &Arg) -> bool {
     !arg.get_action().takes_values()
 }
 
-fn given(matches: &ArgMatches) -> AllGiven {
+/// Returns the options of the run that are set.
+fn set_options(matches: &ArgMatches) -> SetOptions {
     let command = load_command();
     let of_run = command.get_arguments().filter(|arg| !LOCAL.contains(&name(arg)));
-    let given = of_run.filter(|arg| is_given(matches, arg));
-    given
+    of_run
+        .filter(|arg| is_set(matches, arg))
         .map(|arg| {
             let raw = matches.get_raw(arg.get_id().as_str());
-            Given {
+            SetOption {
                 name: name(arg).to_owned(),
                 values: match is_flag(arg) {
                     true => Vec::new(),
@@ -207,20 +209,20 @@ fn given(matches: &ArgMatches) -> AllGiven {
                 },
                 path: path(arg),
                 secret: SECRET.contains(&name(arg)),
-                several: matches!(arg.get_action(), ArgAction::Append),
+                repeatable: matches!(arg.get_action(), ArgAction::Append),
                 positional: arg.is_positional(),
             }
         })
         .collect()
 }
 
-/// Whether the command line is wrong; else the help was asked for, or is the answer.
-fn is_wrong(error: &clap::Error) -> bool {
+/// Returns whether the command line is invalid. Otherwise clap prints help.
+fn is_invalid(error: &clap::Error) -> bool {
     let kind = error.kind();
     error.use_stderr() && kind != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
-/// What clap says, without its advice.
+/// Returns clap's message in one line, without usage and tips.
 fn one_line(error: &clap::Error) -> String {
     if let (ErrorKind::ValueValidation, Some(source)) =
         (error.kind(), std::error::Error::source(error))
@@ -237,11 +239,11 @@ fn one_line(error: &clap::Error) -> String {
     lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// The option and its value.
+/// Returns the invalid value and its option.
 fn invalid(error: &clap::Error) -> String {
     use clap::error::ContextKind::{InvalidArg, InvalidValue};
-    let of = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    format!("\"{}\" for {}", of(InvalidValue), of(InvalidArg))
+    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    format!("invalid value '{}' for {}", context(InvalidValue), context(InvalidArg))
 }
 
 #[cfg(test)]
@@ -253,7 +255,7 @@ mod tests {
     use clap::{Arg, ArgAction, Command, CommandFactory, value_parser};
     use proptest::prelude::*;
 
-    use super::{Given, LOCAL, SECRET, load_command, name, path, read, with_path, write};
+    use super::{LOCAL, SECRET, SetOption, load_command, name, path, read, with_path, write};
     use crate::Failure;
     use crate::args::Cli;
 
@@ -273,30 +275,30 @@ mod tests {
         read.into_iter().flat_map(|option| option.arguments).collect()
     }
 
-    fn option(name: &str, values: &[&str], path: Option<usize>) -> Given {
-        Given {
+    fn option(name: &str, values: &[&str], path: Option<usize>) -> SetOption {
+        SetOption {
             name: name.to_owned(),
             values: values.iter().map(OsString::from).collect(),
             path,
             secret: false,
-            several: name == "words",
+            repeatable: name == "words",
             positional: false,
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_passes(word in ".*", words in prop::collection::vec("[0-9a-z.\\-\u{7f}\\n\"]*", 1..4)) {
+        fn any_text_survives_a_plan(word in ".*", words in prop::collection::vec("[0-9a-z.\\-\u{7f}\\n\"]*", 1..4)) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let given = [option("word", &[&word], None), option("words", &words, None)];
-            let plan = write::print(&given).map_err(|failure| failure.error.to_string()).unwrap();
+            let options = [option("word", &[&word], None), option("words", &words, None)];
+            let plan = write::print(&options).map_err(|failure| failure.error.to_string()).unwrap();
             let mut expected = vec![OsString::from(format!("--word={word}"))];
             expected.extend(words.iter().map(|word| OsString::from(format!("--words={word}"))));
             prop_assert_eq!(arguments(&plan, ""), expected);
         }
 
         #[test]
-        fn nothing_makes_it_panic(plan in ".*", key in "[a-z]{1,5}", value in ".{0,20}") {
+        fn arbitrary_plans_do_not_panic(plan in ".*", key in "[a-z]{1,5}", value in ".{0,20}") {
             let command = command();
             let _ = read::plan(&plan, "plan", Path::new(""), &command);
             let _ = read::plan(&format!("{key} = {value}"), "plan", Path::new(""), &command);
@@ -304,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_are_relative_to_the_plan() {
+    fn file_names_are_relative_to_the_plan() {
         assert_eq!(arguments("file = 'x'\n", "dir/below"), ["--file=dir/below/x"]);
         assert_eq!(arguments("file = '/x'\n", "dir"), ["--file=/x"]);
         assert_eq!(arguments("file = '-'\n", "dir"), ["--file=-"]);
     }
 
     #[test]
-    fn names_of_files_may_follow_commas() {
+    fn file_names_may_follow_commas() {
         let named = |value: &str, commas| {
             with_path(value, commas, |name| Ok::<_, ()>(format!("<{name}>"))).unwrap()
         };
@@ -327,21 +329,21 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_agents_carries_its_files() {
+    fn plans_for_agents_contain_files() {
         let dir = tempfile::TempDir::new().unwrap();
         let [small, large] = ["small", "large"].map(|name| dir.path().join(name));
         fs::write(&small, b"\0\xff here").unwrap();
         fs::write(&large, vec![b'x'; 1 << 20]).unwrap();
         let carry = |path: &Path| {
-            let given =
+            let options =
                 [option("flag", &[], None), option("file", &[path.to_str().unwrap()], Some(0))];
-            write::with_files(&given).map_err(|failure| failure.error.to_string())
+            write::with_files(&options).map_err(|failure| failure.error.to_string())
         };
         let (plan, left) = carry(&small).unwrap();
         let arguments_of = arguments(&plan, "elsewhere");
         let path = arguments_of[1].to_str().unwrap().strip_prefix("--file=").unwrap();
         assert!(left.is_empty() && !path.starts_with(dir.path().to_str().unwrap()), "{path}");
-        // As often as it is opened.
+        // The file can be opened repeatedly.
         for _ in 0..2 {
             assert_eq!(fs::read(path).unwrap(), b"\0\xff here");
         }
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_process_are_options() {
+    fn local_options_exist() {
         let command = load_command();
         for local in LOCAL.iter().chain(SECRET) {
             assert!(command.get_arguments().any(|arg| name(arg) == *local), "--{local}");

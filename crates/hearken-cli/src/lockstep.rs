@@ -12,13 +12,14 @@ use crate::args::load::LoadArgs;
 use crate::load::{Sink, config, print};
 use crate::{Failure, signals};
 
-/// How many requests are made where it is not said.
-const REQUESTS: u64 = 10_000;
+/// Default number of requests.
+const DEFAULT_REQUESTS: u64 = 10_000;
 
+/// Runs `--lockstep`.
 pub(crate) fn run(args: LoadArgs, batch: NonZeroUsize) -> Result<ExitCode, Failure> {
     let settings = Settings { batch, pipeline: args.pipeline, close: args.close };
     let sink = Sink::open(args.json.as_deref())?;
-    let (warm_up, requests) = (args.warm_up, args.requests.unwrap_or(REQUESTS));
+    let (warm_up, requests) = (args.warm_up, args.requests.unwrap_or(DEFAULT_REQUESTS));
     let on_demand = args.on_demand;
     let mut driver = Driver::new(&config(args)?, settings).map_err(Failure::usage)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -26,37 +27,37 @@ pub(crate) fn run(args: LoadArgs, batch: NonZeroUsize) -> Result<ExitCode, Failu
     let on_stop = move || raised.store(true, Ordering::Release);
     signals::on_stop(on_stop).map_err(Failure::runtime)?;
     if warm_up > 0 {
-        ended_well(&driver.run(warm_up, &stop), &stop)?;
+        check(&driver.run(warm_up, &stop), &stop)?;
     }
     if on_demand {
-        return passes(&mut driver, &stop);
+        return run_on_demand(&mut driver, &stop);
     }
     let report = driver.run(requests, &stop);
-    sink.tell(&report)?;
-    ended_well(&report, &stop)?;
+    sink.write(&report)?;
+    check(&report, &stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A pass for each number on standard input, until it ends: whoever measures the server reads its
-/// accounts between them.
-fn passes(driver: &mut Driver, stop: &AtomicBool) -> Result<ExitCode, Failure> {
+/// Makes as many requests as each line of standard input says, until it ends. A program that measures the server reads
+/// its counters in between.
+fn run_on_demand(driver: &mut Driver, stop: &AtomicBool) -> Result<ExitCode, Failure> {
     print("ready\n");
     for line in io::stdin().lock().lines() {
         let line = line.map_err(Failure::runtime)?;
         let requests = line.trim().parse().map_err(|_| {
-            Failure::usage(format!("\"{line}\" on standard input is no number of requests"))
+            Failure::usage(format!("invalid number of requests '{line}' on standard input"))
         })?;
         let report = driver.run(requests, stop);
         print(&(serde_json::to_string(&report).map_err(Failure::runtime)? + "\n"));
-        ended_well(&report, stop)?;
+        check(&report, stop)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// An error if a request failed: what is counted over such a pass is no request's cost.
-fn ended_well(report: &Report, stop: &AtomicBool) -> Result<(), Failure> {
+/// Fails if a request failed, because the counters then do not measure the cost of requests.
+fn check(report: &Report, stop: &AtomicBool) -> Result<(), Failure> {
     match report.warnings.first() {
-        Some(wrong) => Err(Failure::runtime(format!("{}: {wrong}", report.url))),
+        Some(warning) => Err(Failure::runtime(format!("{}: {warning}", report.url))),
         None if report.complete || stop.load(Ordering::Acquire) => Ok(()),
         None => Err(Failure::runtime(format!("{}: the rounds ended early", report.url))),
     }

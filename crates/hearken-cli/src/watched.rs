@@ -1,4 +1,4 @@
-//! The server's side of a load: `--watch`.
+//! `hearken load --watch`: sampling of the server during a load.
 
 use std::time::Duration;
 
@@ -7,58 +7,59 @@ use hearken_load::{Report, Server};
 
 use crate::Failure;
 
-/// How far it is.
+/// The state of sampling.
 pub(crate) enum Watched {
-    Nothing,
-    Before(Box<Watch>, Duration),
-    During(Sampler),
-    After(Box<Server>),
-    /// It could not be begun.
+    /// No server is watched.
+    Off,
+    /// The server is known. Sampling starts with the first request, at this interval.
+    Ready(Box<Watch>, Duration),
+    /// Sampling is in progress.
+    Sampling(Sampler),
+    /// Sampling has ended with this result.
+    Finished(Box<Server>),
+    /// Sampling could not be started, for this reason.
     Failed(String),
 }
 
 impl Watched {
-    /// Finds what is to be watched, if anything is.
-    pub(crate) fn new(what: Option<&str>, interval: Duration) -> Result<Watched, Failure> {
-        Ok(match what {
-            None => Watched::Nothing,
-            Some(what) => {
-                Watched::Before(Watch::new(what).map_err(Failure::usage)?.into(), interval)
-            }
-        })
+    /// Finds the server to watch, if one is given.
+    pub(crate) fn new(target: Option<&str>, interval: Duration) -> Result<Watched, Failure> {
+        let Some(target) = target else { return Ok(Watched::Off) };
+        let watch = Watch::new(target).map_err(Failure::usage)?;
+        Ok(Watched::Ready(watch.into(), interval))
     }
 
-    /// When the first request is about to be made.
-    pub(crate) fn begin(&mut self) {
-        *self = match std::mem::replace(self, Watched::Nothing) {
-            Watched::Before(watch, interval) => match watch.start(interval) {
-                Ok(sampler) => Watched::During(sampler),
+    /// Starts sampling. Called before the first request.
+    pub(crate) fn start(&mut self) {
+        *self = match std::mem::replace(self, Watched::Off) {
+            Watched::Ready(watch, interval) => match watch.start(interval) {
+                Ok(sampler) => Watched::Sampling(sampler),
                 Err(error) => Watched::Failed(error.to_string()),
             },
             other => other,
         };
     }
 
-    /// Processors that the server keeps busy now.
+    /// Returns the number of processors that the server keeps busy.
     pub(crate) fn cores(&self) -> Option<f64> {
-        if let Watched::During(sampler) = self { sampler.cores() } else { None }
+        if let Watched::Sampling(sampler) = self { sampler.cores() } else { None }
     }
 
-    /// When the last reply is in: what closing the connections costs the server is no request's.
-    pub(crate) fn end(&mut self) {
-        *self = match std::mem::replace(self, Watched::Nothing) {
-            Watched::During(sampler) => Watched::After(sampler.stop().into()),
+    /// Stops sampling. Called after the last reply, so that the cost of closing connections is not included.
+    pub(crate) fn stop(&mut self) {
+        *self = match std::mem::replace(self, Watched::Off) {
+            Watched::Sampling(sampler) => Watched::Finished(sampler.stop().into()),
             other => other,
         };
     }
 
-    /// Puts what was seen into the result.
-    pub(crate) fn conclude(mut self, report: &mut Report) {
-        self.end();
+    /// Adds the samples, or a warning if there are none, to the report.
+    pub(crate) fn add_to(mut self, report: &mut Report) {
+        self.stop();
         match self {
-            Watched::After(server) => report.server = Some(*server),
-            Watched::Failed(why) => {
-                report.warnings.push(format!("the server was not watched: {why}"));
+            Watched::Finished(server) => report.server = Some(*server),
+            Watched::Failed(reason) => {
+                report.warnings.push(format!("the server was not watched: {reason}"));
             }
             _ => {}
         }

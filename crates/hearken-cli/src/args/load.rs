@@ -10,339 +10,426 @@ use hearken_load::{Count, Distribution, Expect, Objectives, Profile};
 
 use crate::load::output::OutputArgs;
 use crate::load_agents::ManyArgs;
-use crate::load_plan::AllGiven;
+use crate::load_plan::SetOptions;
 use crate::time::{patience, watch_interval};
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  hearken load http://127.0.0.1:8080/ --rate 2000 --duration 10s --idle 10000 --json before.json
+  hearken load compare before.json after.json")]
+#[command(after_long_help = "\
+Examples:
   hearken load http://127.0.0.1:8080/index.html --rate 2000 --duration 10s
-      2,000 new requests a second, whatever becomes of the earlier ones, over 50 connections.
+      Send 2,000 requests per second over 50 connections, on schedule even if replies are late.
   hearken load http://127.0.0.1:8080/ --rate 500 --per-connection 1 --json result.json
-      A connection for each request; the result for a program to read.
+      Open one connection per request, and write the result as JSON.
   hearken load http://127.0.0.1:8080/ --rate 1000 --idle 10000
-      While 10,000 other connections are held idle.
+      Hold 10,000 idle connections on the side.
   hearken load http://127.0.0.1:8080/ --rate 0 --idle 100000 --idle-request
-      Nothing but idle ones, each of which has made a request, until it is interrupted.
+      Hold idle connections only, each after one request, until interrupted.
   hearken load http://127.0.0.1:8080/ --rate 2000 --slo 'p99<5ms,errors<0.1%'
-      Exits with 3 unless that is met.
+      Exit with 3 if an objective is missed.
   hearken load http://127.0.0.1:8080/ --find-knee --slo 'p99<5ms,errors<0.1%'
-      The highest rate at which it is met, with its 95 % interval; some minutes.
+      Search for the highest rate that meets the objectives. Takes some minutes.
   hearken load http://127.0.0.1:8080/ --lockstep 50 --requests 100000
-      Rounds of 50 requests, each begun when the last is answered: to count what the server does.
+      Send rounds of 50 requests, to count what a request costs the server.
   hearken load http://127.0.0.1:8080/ --rate 5000 --watch :8080
-      And what the server uses meanwhile: CPU, memory, sockets, what the kernel counts.
+      Also report the CPU time, memory, sockets and system calls of the server.
   hearken load http://127.0.0.1:8080/ --json after.json --html after.html
   hearken load compare before.json after.json
-      A page with plots; and whether it is better than it was.
+      Write a page with plots, and compare the result with an earlier one.
   hearken load http://10.0.0.1/ --rate 200000 --on slurm:4
-      From four machines at once, which Slurm gives; one result.
+      Make the load from four machines.
   hearken load --plan run.toml --check
-      Whether the options in a file are sound. --print-plan writes such a file.
+      Validate a file of options. --print-plan writes one.
 
-Latency is measured from the time at which a request was to be sent, so that a server that stalls is
-charged for every request that it kept waiting. Errors have httperf's names.")]
+Latency is measured from the scheduled send time, so a server that stalls is charged for every request
+that it delays. Errors have httperf's names. Durations are written as 500ms, 5s, 2m or 1h.
+
+Exit status: 0 on success, 1 on failure, 2 for invalid arguments, 3 if an objective is missed.")]
 pub(crate) struct LoadArgs {
-    /// What to ask for: http://HOST[:PORT]/PATH, or https:
+    /// URL to request: http://HOST[:PORT]/PATH or https://...
+    #[arg(hide_short_help = true)]
     pub(crate) url: String,
-    /// Arrivals a second, which may change: R, FROM..TO@TIME, or several with commas; 0 for none
+    /// Requests per second; 0 for none
+    ///
+    /// Either a number, a ramp FROM..TO@DURATION, or several separated by commas. With --by, the rate of
+    /// connections or sessions.
     #[arg(long, value_name = "RATE", default_value = "1000", allow_hyphen_values = true,
-        conflicts_with_all = ["steps", "closed"], help_heading = "Arrivals")]
+        conflicts_with_all = ["steps", "closed"], help_heading = "Rate")]
     pub(crate) rate: Profile,
-    /// Rates that are held one after another: R,R,...@TIME or FROM..TO/BY@TIME
-    #[arg(long, value_name = "STEPS", value_parser = Profile::steps, conflicts_with = "closed", help_heading = "Arrivals")]
+    /// Steps of the rate: R,R,...@DURATION or FROM..TO/BY@DURATION
+    #[arg(long, value_name = "STEPS", value_parser = Profile::steps, conflicts_with = "closed", hide_short_help = true, help_heading = "Rate")]
     pub(crate) steps: Option<Profile>,
-    /// No rate: each of the connections asks again when it has its reply
-    #[arg(long, conflicts_with_all = ["by", "arrivals"], help_heading = "Arrivals")]
+    /// Closed loop: each connection sends its next request after a reply
+    #[arg(long, conflicts_with_all = ["by", "arrivals"], hide_short_help = true, help_heading = "Rate")]
     pub(crate) closed: bool,
-    /// What arrives [default: requests, or sessions where the workload has them]
-    #[arg(long, value_name = "WHAT", help_heading = "Arrivals")]
-    pub(crate) by: Option<By>,
-    /// For how long they arrive [default: as the rate or the workload says, else 10s]
-    #[arg(long, value_name = "TIME", value_parser = patience, help_heading = "Arrivals")]
+    /// Duration of the load [default: from the rate or workload, or 10s]
+    #[arg(long, value_name = "DURATION", value_parser = patience, help_heading = "Rate")]
     pub(crate) duration: Option<Duration>,
-    /// How they follow each other
-    #[arg(long, value_name = "KIND", default_value = "poisson", help_heading = "Arrivals")]
+    /// Unit of the rate [default: requests, or sessions if the workload has them]
+    #[arg(long, value_name = "UNIT", hide_short_help = true, help_heading = "Rate")]
+    pub(crate) by: Option<By>,
+    /// Arrival process
+    #[arg(
+        long,
+        value_name = "PROCESS",
+        default_value = "poisson",
+        hide_short_help = true,
+        help_heading = "Rate"
+    )]
     pub(crate) arrivals: Arrivals,
-    /// Connections that are kept open for the requests
+    /// Pause between a reply and the next request on a connection
+    ///
+    /// A distribution of times: DURATION, exp:MEAN, uniform:MIN..MAX, lognormal:MEDIAN,SIGMA or
+    /// pareto:MIN,ALPHA.
+    #[arg(long, value_name = "TIMES", hide_short_help = true, help_heading = "Rate")]
+    pub(crate) think: Option<Distribution>,
+    /// Seed of random arrivals, to repeat a run [default: random]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Rate")]
+    pub(crate) seed: Option<u64>,
+    /// Number of persistent connections
     #[arg(short = 'c', long, value_name = "N", default_value = "50", help_heading = "Connections")]
     pub(crate) connections: NonZeroUsize,
-    /// Requests on each connection, K or K..L: with --by connections or --closed; else, connections
-    /// are opened as they are needed, for so many requests each
-    #[arg(long, value_name = "K", help_heading = "Connections")]
+    /// Requests per connection, N or MIN..MAX; opens connections as needed
+    #[arg(long, value_name = "N", help_heading = "Connections")]
     pub(crate) per_connection: Option<Count>,
-    /// Requests that are sent at once where a connection has several
-    #[arg(long, value_name = "K", default_value = "1", help_heading = "Connections")]
-    pub(crate) pipeline: NonZeroUsize,
-    /// Between a reply and the next request on a connection: TIME, exp:MEAN, uniform:MIN..MAX,
-    /// lognormal:MEDIAN,SIGMA or pareto:MIN,ALPHA
-    #[arg(long, value_name = "TIMES", help_heading = "Arrivals")]
-    pub(crate) think: Option<Distribution>,
-    /// How long connections last, as for --think
-    #[arg(long, value_name = "TIMES", help_heading = "Arrivals")]
-    pub(crate) connection_time: Option<Distribution>,
-    /// Connections that are held idle besides, and made again when lost; in as many tables of
-    /// descriptors as they take
-    #[arg(long, value_name = "N", default_value = "0", help_heading = "Idle connections")]
+    /// Number of idle connections to hold on the side
+    ///
+    /// Connections that the server closes are re-established. The generator uses as many threads with
+    /// descriptor tables of their own as the connections need.
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Connections")]
     pub(crate) idle: usize,
-    /// Have each idle connection make one request first
-    #[arg(long, help_heading = "Idle connections")]
-    pub(crate) idle_request: bool,
-    /// Have each idle connection make a request now and then, as for --think
-    #[arg(long, value_name = "TIMES", help_heading = "Idle connections")]
-    pub(crate) idle_think: Option<Distribution>,
-    /// Begin no more than R idle connections a second
-    #[arg(long, value_name = "R", help_heading = "Idle connections")]
-    pub(crate) idle_rate: Option<f64>,
-    /// From its intended time on, after which a request without its whole reply is given up
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = patience, help_heading = "Connections")]
+    /// Request timeout, measured from the scheduled send time
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience, help_heading = "Connections")]
     pub(crate) timeout: Duration,
-    /// After which a connection that is not made is given up
-    #[arg(long, value_name = "TIME", value_parser = patience, help_heading = "Connections")]
+    /// Connect timeout [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = patience, hide_short_help = true, help_heading = "Connections")]
     pub(crate) connect_timeout: Option<Duration>,
-    /// After which a request whose reply has not begun is given up
-    #[arg(long, value_name = "TIME", value_parser = patience, help_heading = "Connections")]
+    /// Timeout for the first byte of a reply [default: none]
+    #[arg(long, value_name = "DURATION", value_parser = patience, hide_short_help = true, help_heading = "Connections")]
     pub(crate) first_byte_timeout: Option<Duration>,
-    /// The method of requests
+    /// Number of pipelined requests
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "1",
+        hide_short_help = true,
+        help_heading = "Connections"
+    )]
+    pub(crate) pipeline: NonZeroUsize,
+    /// Lifetime of connections, a distribution as for --think
+    #[arg(long, value_name = "TIMES", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) connection_time: Option<Distribution>,
+    /// Source addresses, separated by commas
+    ///
+    /// By default, the generator adds addresses from 127.0.0.0/8 when the ports of one are exhausted.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_delimiter = ',',
+        hide_short_help = true,
+        help_heading = "Connections"
+    )]
+    pub(crate) sources: Vec<IpAddr>,
+    /// Send one request on each idle connection first
+    #[arg(long, hide_short_help = true, help_heading = "Connections")]
+    pub(crate) idle_request: bool,
+    /// Send a request on each idle connection after such pauses, as for --think
+    #[arg(long, value_name = "TIMES", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) idle_think: Option<Distribution>,
+    /// Maximum rate of opening idle connections, per second [default: none]
+    #[arg(long, value_name = "RATE", hide_short_help = true, help_heading = "Connections")]
+    pub(crate) idle_rate: Option<f64>,
+    /// Request method
     #[arg(
         short = 'X',
         long,
         value_name = "METHOD",
         default_value = "GET",
-        conflicts_with = "head",
+        hide_short_help = true,
         help_heading = "Requests"
     )]
     pub(crate) method: String,
-    /// Use HEAD instead of GET
-    #[arg(long, help_heading = "Requests")]
-    pub(crate) head: bool,
-    /// A field for each request, as NAME: VALUE; may be given several times
+    /// Header field 'NAME: VALUE'; repeatable
     #[arg(short = 'H', long = "header", value_name = "FIELD", help_heading = "Requests")]
     pub(crate) header: Vec<String>,
-    /// What each request has as its body
-    #[arg(long, value_name = "TEXT", conflicts_with = "body_file", help_heading = "Requests")]
+    /// Request body
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "body_file",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
     pub(crate) body: Option<String>,
-    /// A file that each request has as its body
-    #[arg(long, value_name = "FILE", help_heading = "Requests")]
+    /// File with the request body
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Requests")]
     pub(crate) body_file: Option<PathBuf>,
-    /// What each reply must be: status=200, status=2xx, length=N, sha256=HEX; several with commas
-    #[arg(long, value_name = "CHECKS", help_heading = "Requests")]
+    /// Checks of replies: status=200, status=2xx, length=N, sha256=HEX
+    ///
+    /// Several are separated by commas. A reply that fails a check counts as an error.
+    #[arg(long, value_name = "CHECKS", hide_short_help = true, help_heading = "Requests")]
     pub(crate) expect: Option<Expect>,
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
-    /// Addresses to connect from, with commas [default: more of 127.x when ports run short]
-    #[arg(long, value_name = "ADDRS", value_delimiter = ',', help_heading = "Connections")]
-    pub(crate) sources: Vec<IpAddr>,
-    /// Event loops, a thread each
-    #[arg(short = 't', long, value_name = "N", default_value = "1")]
+    /// Number of threads, each with an event loop
+    #[arg(
+        short = 't',
+        long,
+        value_name = "N",
+        default_value = "1",
+        hide_short_help = true,
+        help_heading = "Generator"
+    )]
     pub(crate) threads: NonZeroUsize,
-    /// How long the pieces are into which the result divides the run
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = patience, help_heading = "Results")]
-    pub(crate) interval: Duration,
-    /// What the arrivals are drawn from, to have the same again [default: a new one]
-    #[arg(long, value_name = "N", help_heading = "Arrivals")]
-    pub(crate) seed: Option<u64>,
-    /// The generator's own event mechanism
-    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO)]
+    /// Event mechanism of the generator, as listed by hearken mechanisms
+    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO, hide_short_help = true, help_heading = "Generator")]
     pub(crate) events: String,
-    /// Signals that may be queued for it, for experiments with rt-signal (RLIMIT_SIGPENDING)
-    #[arg(long, value_name = "N")]
+    /// Maximum number of queued signals, for experiments with rt-signal (RLIMIT_SIGPENDING)
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Generator")]
     pub(crate) rt_queue: Option<u64>,
-    /// No rate, but rounds: send a request on each of B connections, then read B replies
-    #[arg(long, value_name = "B", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
+    /// Send rounds instead of a rate: a request on each of N connections, then all replies
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
         "TlsArgs", "sources", "threads", "interval", "seed", "events", "rt_queue", "announce",
-        "OutputArgs"], help_heading = "Rounds instead of a rate")]
+        "OutputArgs"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
-    /// How many requests the rounds are made of, rounded up to whole ones [default: 10000]
+    /// Number of requests in rounds, rounded up to complete rounds [default: 10000]
     #[arg(
         long,
         value_name = "N",
         requires = "lockstep",
-        help_heading = "Rounds instead of a rate"
+        hide_short_help = true,
+        help_heading = "Rounds"
     )]
     pub(crate) requests: Option<u64>,
-    /// Requests in rounds before those that are told of
+    /// Number of requests before the measured rounds
     #[arg(
         long,
         value_name = "N",
         requires = "lockstep",
         default_value = "0",
-        help_heading = "Rounds instead of a rate"
+        hide_short_help = true,
+        help_heading = "Rounds"
     )]
     pub(crate) warm_up: u64,
-    /// A new connection for each request of a round
-    #[arg(long, requires = "lockstep", help_heading = "Rounds instead of a rate")]
+    /// Open a new connection for each request of a round
+    #[arg(long, requires = "lockstep", hide_short_help = true, help_heading = "Rounds")]
     pub(crate) close: bool,
-    /// Say "ready" after the warm-up; then, for each number on stdin, make as many and tell of them
-    #[arg(long, hide = true, requires = "lockstep", conflicts_with_all = ["requests", "json"], help_heading = "Rounds instead of a rate")]
+    /// Print "ready" after the warm-up, and make as many requests as each line of stdin says
+    #[arg(long, hide = true, requires = "lockstep", conflicts_with_all = ["requests", "json"], help_heading = "Rounds")]
     pub(crate) on_demand: bool,
     #[command(flatten)]
     pub(crate) knee: KneeArgs,
-    /// Say "prepared" on stdout when the first request is about to be made
+    /// Print "prepared" on stdout before the first request
     #[arg(long, hide = true)]
     pub(crate) announce: bool,
-    /// Tell what the server uses meanwhile: a process id (with its descendants), :PORT for whoever
-    /// listens there, a systemd unit, or a control group
-    #[arg(long, value_name = "WHAT", conflicts_with = "lockstep", help_heading = "Results")]
-    pub(crate) watch: Option<String>,
-    /// How often it is sampled
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = watch_interval,
-        requires = "watch", help_heading = "Results")]
-    pub(crate) watch_interval: Duration,
-    /// How it goes, on stderr: =log for a line each interval, =none, or =auto, which is a block in
-    /// place on a terminal and nothing elsewhere [default: auto]
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, hide_possible_values = true,
-        default_value = "auto", default_missing_value = "log", hide_default_value = true,
-        conflicts_with = "lockstep", help_heading = "Results")]
-    pub(crate) progress: ProgressArg,
-    /// Write the result as JSON to FILE (- for stdout, in place of the summary)
+    /// Write the result as JSON (- for stdout, instead of the summary)
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) outputs: OutputArgs,
-    /// End when the process that started this one does
+    /// Also measure the server: a process ID, :PORT, systemd unit or control group
+    ///
+    /// A process includes its descendants, and :PORT stands for the process that listens there. The result
+    /// contains CPU time, memory, sockets and system calls, and instructions where the hardware counts them.
+    #[arg(long, value_name = "TARGET", conflicts_with = "lockstep", help_heading = "Results")]
+    pub(crate) watch: Option<String>,
+    /// Sampling interval of --watch
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = watch_interval,
+        requires = "watch", hide_short_help = true, help_heading = "Results")]
+    pub(crate) watch_interval: Duration,
+    /// Length of the intervals of the result
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = patience,
+        hide_short_help = true, help_heading = "Results")]
+    pub(crate) interval: Duration,
+    /// Progress on stderr: auto, log or none [default: auto]
+    ///
+    /// 'auto' redraws a block on a terminal and prints nothing elsewhere. 'log', or the flag without a
+    /// value, prints one line per interval.
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, hide_possible_values = true,
+        default_value = "auto", default_missing_value = "log", hide_default_value = true,
+        conflicts_with = "lockstep", hide_short_help = true, help_heading = "Results")]
+    pub(crate) progress: ProgressArg,
+    /// Exit when the parent process ends
     #[arg(long, hide = true)]
     pub(crate) exit_with_parent: bool,
     #[command(flatten)]
     pub(crate) many: ManyArgs,
-    /// What was given of all these, by a plan or the command line.
+    /// The options set by the plan and the command line.
     #[arg(skip)]
-    pub(crate) given: AllGiven,
+    pub(crate) options: SetOptions,
 }
 
-/// What the server is held to.
+/// Objectives, and the search for the highest rate that meets them.
 #[derive(Args)]
 pub(crate) struct KneeArgs {
-    /// Exit with 3 if these objectives are not met, such as p99<5ms,errors<0.1%,rate>=99%. There are
-    /// pN, mean and max of the latency, also service.pN and connect.pN, errors, rate, idle. Requests
-    /// that fail count as longer than any limit
-    #[arg(
-        long,
-        value_name = "OBJECTIVES",
-        conflicts_with = "lockstep",
-        help_heading = "Objectives"
-    )]
+    /// Exit with 3 if objectives are missed, e.g. p99<5ms,errors<0.1%
+    ///
+    /// Figures are percentiles of the latency (pN), mean, max, service.pN, connect.pN, errors, rate and idle.
+    /// Failed requests count as slower than any limit.
+    #[arg(long, value_name = "OBJECTIVES", conflicts_with = "lockstep", help_heading = "Results")]
     pub(crate) slo: Option<Objectives>,
-    /// Search for the highest rate that meets the objectives [default: p99<50ms,errors<0.1%,rate>=99%]
+    /// Search for the highest rate that meets the objectives
+    ///
+    /// Without --slo, the objectives are p99<50ms,errors<0.1%,rate>=99%. The search ends after 60 trials or 15
+    /// minutes.
     #[arg(long, conflicts_with_all = ["rate", "steps", "closed", "duration",
-        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog"], help_heading = "Objectives")]
+        "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog"], help_heading = "Results")]
     pub(crate) find_knee: bool,
-    /// How long each rate is tried
-    #[arg(long, value_name = "TIME", default_value = "3s", requires = "find_knee", value_parser = patience, help_heading = "Objectives")]
+    /// Duration of a trial
+    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "find_knee", value_parser = patience,
+        hide_short_help = true, help_heading = "Results")]
     pub(crate) trial: Duration,
-    /// The highest rate that is tried
+    /// Highest rate to try
     #[arg(
         long,
-        value_name = "R",
+        value_name = "RATE",
         default_value = "1000000",
         requires = "find_knee",
-        help_heading = "Objectives"
+        hide_short_help = true,
+        help_heading = "Results"
     )]
     pub(crate) max_rate: f64,
-    /// How narrow its 95 % interval is to be, to each side; it ends after 60 trials or 15 minutes in
-    /// any case
-    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "find_knee", value_parser = share, help_heading = "Objectives")]
+    /// Half-width of the 95 % confidence interval at which the search ends
+    #[arg(long, value_name = "PERCENT", default_value = "2%", requires = "find_knee", value_parser = share,
+        hide_short_help = true, help_heading = "Results")]
     pub(crate) precision: f64,
 }
 
 /// Parses a share: `2%` or `0.02`.
 fn share(text: &str) -> Result<f64, String> {
-    let (number, of) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    let (number, divisor) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     match number.trim().parse::<f64>() {
-        Ok(number) if number.is_finite() => Ok(number / of),
-        _ => Err(format!("\"{text}\" is no share; write one such as 2% or 0.02")),
+        Ok(number) if number.is_finite() => Ok(number / divisor),
+        _ => Err("expected a share such as 2% or 0.02".to_owned()),
     }
 }
 
-/// Where it is said what to ask for.
+/// The workload.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// Ask for what the lines of FILE name: [WEIGHT] PATH [METHOD] [CHECKS]
+    /// Request the paths of a file; lines: [WEIGHT] PATH [METHOD] [CHECKS]
     #[arg(long, value_name = "FILE", group = "from", help_heading = "Requests")]
     pub(crate) urls: Option<PathBuf>,
-    /// httperf's list of paths, each ended by a NUL: B is y to begin again at its end, else n
-    #[arg(long, value_name = "B,FILE", group = "from", help_heading = "Requests")]
-    pub(crate) wlog: Option<String>,
-    /// httperf's file of sessions: N of them in all, with pauses of X seconds where it says nothing
-    #[arg(long, value_name = "N,X,FILE", group = "from", help_heading = "Requests")]
-    pub(crate) wsesslog: Option<String>,
-    /// Ask for a SPECweb99-like mix of the files in DIR, which `hearken load specweb` makes
-    #[arg(long, value_name = "DIR", group = "from", help_heading = "Requests")]
-    pub(crate) specweb: Option<PathBuf>,
-    /// Ask for what an access log (combined, or JSON) names, at its times
-    #[arg(long, value_name = "FILE", group = "from", help_heading = "Requests")]
-    pub(crate) access_log: Option<PathBuf>,
-    /// How many times as fast as it was logged
+    /// Replay an access log, combined or JSON
     #[arg(
         long,
-        value_name = "X",
+        value_name = "FILE",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Speed factor for --access-log
+    #[arg(
+        long,
+        value_name = "N",
         requires = "access_log",
         default_value = "1",
+        hide_short_help = true,
         help_heading = "Requests"
     )]
     pub(crate) speed: f64,
-    /// Pass over lines of the log that cannot be read
-    #[arg(long, requires = "access_log", help_heading = "Requests")]
+    /// Skip invalid lines of --access-log
+    #[arg(long, requires = "access_log", hide_short_help = true, help_heading = "Requests")]
     pub(crate) skip_bad: bool,
-    /// Ask for what the lines of FILE name, at their times: SECONDS PATH
-    #[arg(long, value_name = "FILE", group = "from", help_heading = "Requests")]
+    /// Request paths at given times; lines: SECONDS PATH
+    #[arg(
+        long,
+        value_name = "FILE",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
     pub(crate) trace: Option<PathBuf>,
+    /// httperf's file of paths that end with NUL; y repeats the list, n does not
+    #[arg(
+        long,
+        value_name = "y|n,FILE",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
+    pub(crate) wlog: Option<String>,
+    /// httperf's file of sessions: number of sessions, default pause in seconds, file
+    #[arg(
+        long,
+        value_name = "N,SECONDS,FILE",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
+    pub(crate) wsesslog: Option<String>,
+    /// Request a SPECweb99-like mix of the files that hearken load specweb creates
+    #[arg(
+        long,
+        value_name = "DIR",
+        group = "from",
+        hide_short_help = true,
+        help_heading = "Requests"
+    )]
+    pub(crate) specweb: Option<PathBuf>,
 }
 
-/// How https is spoken.
+/// TLS settings.
 #[derive(Args)]
 #[group(multiple = true)]
 pub(crate) struct TlsArgs {
-    /// Trust the authorities in FILE (PEM) instead of this system's
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
-    pub(crate) cacert: Option<PathBuf>,
-    /// Believe whatever certificate the server shows
-    #[arg(short = 'k', long, help_heading = "TLS")]
+    /// Skip certificate verification
+    #[arg(short = 'k', long, hide_short_help = true, help_heading = "TLS")]
     pub(crate) insecure: bool,
-    /// Make a full TLS handshake on every connection
-    #[arg(long, help_heading = "TLS")]
-    pub(crate) no_resumption: bool,
-    /// The name the server is asked for and must have, instead of the URL's host
-    #[arg(long, value_name = "NAME", help_heading = "TLS")]
+    /// Trusted CA certificates (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "TLS")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Server name for SNI and verification [default: host of the URL]
+    #[arg(long, value_name = "NAME", hide_short_help = true, help_heading = "TLS")]
     pub(crate) server_name: Option<String>,
-    /// Show this certificate (PEM) to a server that asks
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    /// Client certificate (PEM)
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "TLS")]
     pub(crate) cert: Option<PathBuf>,
-    /// The key to it, if it is not in the same file
-    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    /// Private key of the client certificate (PEM) [default: in the file of --cert]
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "TLS")]
     pub(crate) key: Option<PathBuf>,
+    /// Make a full handshake on every connection
+    #[arg(long, hide_short_help = true, help_heading = "TLS")]
+    pub(crate) no_resumption: bool,
 }
 
+/// The unit of the rate.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum By {
-    /// Requests, over connections that are kept or opened for them
+    /// Requests, on persistent connections or on connections opened for them
     Requests,
-    /// Connections, each with its requests one after another
+    /// Connections, each with several sequential requests
     Connections,
-    /// Sessions: bursts of requests with pauses between them
+    /// Sessions: bursts of requests with pauses
     Sessions,
 }
 
+/// The mode of progress reports.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ProgressArg {
-    /// In place on a terminal, nothing elsewhere
+    /// A block on a terminal, nothing elsewhere
     Auto,
-    /// A line for each interval
+    /// One line per interval
     Log,
     /// Nothing
     None,
 }
 
+/// The arrival process.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Arrivals {
-    /// Independent of each other, as from many clients
+    /// Exponential intervals, as from many independent clients
     Poisson,
-    /// One every 1/R seconds
+    /// Constant intervals
     Constant,
-    /// At distances from nothing to 2/R
+    /// Uniformly distributed intervals from 0 to twice the mean
     Uniform,
 }

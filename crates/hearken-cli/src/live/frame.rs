@@ -1,43 +1,46 @@
-//! What is shown of a load at a moment, as text of any width.
+//! A snapshot of a load as text of any width.
 
 use hearken_load::{Grouped, Snapshot};
 
-use super::numbers::{clock, rate, time};
+use super::numbers::{elapsed, rate, time};
 
-/// Columns of a line's title.
+/// Columns of the title of a line.
 const TITLE: usize = 11;
-/// Narrower than this, titles are left out.
-const NARROW: usize = 30;
+/// Terminals with fewer columns get no titles.
+const MIN_TITLED: usize = 30;
 
-/// What is shown. Filled in by [`Frame::of`] alone.
+/// The displayed figures. [`Frame::new`] computes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Frame {
-    /// Seconds since the first request; none while connections are prepared.
-    pub(super) at_s: Option<f64>,
-    /// Requests a second, in the last interval, whose time came.
+    /// Seconds since the first request. `None` while connections are prepared.
+    pub(super) elapsed_s: Option<f64>,
+    /// Scheduled requests per second in the last interval.
     pub(super) offered: f64,
-    /// Replies a second in the last interval.
+    /// Replies per second in the last interval.
     pub(super) replied: f64,
-    /// Latency of its replies, in nanoseconds.
+    /// Median latency in the last interval, in nanoseconds.
     pub(super) p50_ns: Option<u64>,
+    /// 99th percentile of the latency in the last interval, in nanoseconds.
     pub(super) p99_ns: Option<u64>,
-    /// Since the first request.
+    /// Requests sent since the start.
     pub(super) sent: u64,
+    /// Replies since the start.
     pub(super) replies: u64,
+    /// Errors since the start.
     pub(super) errors: u64,
-    /// Those kinds of errors that there were.
+    /// The number of errors by kind, without zeros.
     pub(super) kinds: Vec<(&'static str, u64)>,
     /// Connections for requests.
     pub(super) active: u64,
-    /// Idle connections that are held.
+    /// Open idle connections.
     pub(super) idle: u64,
     /// Processors that the watched server keeps busy.
     pub(super) cores: Option<f64>,
 }
 
 impl Frame {
-    /// All that the generator tells, and what the watched server does.
-    pub(super) fn of(now: &Snapshot, cores: Option<f64>) -> Frame {
+    /// Computes the figures of a snapshot. `cores` is the CPU use of the watched server, in processors.
+    pub(super) fn new(now: &Snapshot, cores: Option<f64>) -> Frame {
         let interval = &now.interval;
         let rate = |count: u64| match interval.length_s {
             seconds if seconds > 0.0 => count as f64 / seconds,
@@ -46,7 +49,7 @@ impl Frame {
         let latency = Some(&interval.latency_ns).filter(|latency| latency.count > 0);
         let kinds = now.errors.by_name();
         Frame {
-            at_s: (!now.elapsed.is_zero()).then_some(now.elapsed.as_secs_f64()),
+            elapsed_s: (!now.elapsed.is_zero()).then_some(now.elapsed.as_secs_f64()),
             offered: rate(interval.intended),
             replied: rate(interval.replies),
             p50_ns: latency.map(|latency| latency.p50),
@@ -62,26 +65,27 @@ impl Frame {
     }
 }
 
-/// A line, and whether it tells of something bad.
+/// A line of the block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
+    /// The text, at most as wide as requested.
     pub(super) text: String,
-    pub(super) bad: bool,
+    /// Whether the line reports a problem.
+    pub(super) is_problem: bool,
 }
 
-/// The frame as lines of at most `width` characters, under which the reply rates of `history` are
-/// drawn with `bars`.
+/// Returns the frame as lines of at most `width` characters, with a plot of the reply rates of `history` made of
+/// `bars`.
 pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize) -> Vec<Line> {
     let mut lines = Vec::new();
-    let mut add = |title: &str, parts: &[String], bad: bool| {
-        let room = room(width);
-        let wrapped = wrap(parts, room);
+    let mut add = |title: &str, parts: &[String], is_problem: bool| {
+        let wrapped = wrap(parts, text_width(width));
         for (index, text) in wrapped.into_iter().enumerate() {
             let title = if index == 0 { title } else { "" };
-            lines.push(Line { text: titled(title, &text, width), bad });
+            lines.push(Line { text: titled(title, &text, width), is_problem });
         }
     };
-    let Some(at_s) = frame.at_s else {
+    let Some(elapsed_s) = frame.elapsed_s else {
         add("preparing", &[format!("{} idle connections", Grouped(frame.idle))], false);
         return lines;
     };
@@ -91,34 +95,34 @@ pub(super) fn lines(frame: &Frame, history: &[f64], bars: &[char], width: usize)
     ];
     rates.extend(frame.p50_ns.map(|ns| format!("p50 {}", time(ns))));
     rates.extend(frame.p99_ns.map(|ns| format!("p99 {}", time(ns))));
-    add(&clock(at_s), &rates, false);
+    add(&elapsed(elapsed_s), &rates, false);
     let [sent, replies] = [frame.sent, frame.replies].map(Grouped);
     add("so far", &[format!("{sent} sent"), format!("{replies} replies")], false);
     if frame.errors > 0 {
         add("errors", &kinds(frame), true);
     }
-    let mut held = vec![format!("{} active", Grouped(frame.active))];
+    let mut connections = vec![format!("{} active", Grouped(frame.active))];
     if frame.idle > 0 {
-        held.push(format!("{} idle", Grouped(frame.idle)));
+        connections.push(format!("{} idle", Grouped(frame.idle)));
     }
-    add("connected", &held, false);
+    add("connected", &connections, false);
     if let Some(cores) = frame.cores {
         add("server", &[format!("{cores:.2} processors")], false);
     }
-    let drawn = sparkline(history, bars, room(width));
-    if !drawn.is_empty() {
-        add("replies/s", &[drawn], false);
+    let plot = sparkline(history, bars, text_width(width));
+    if !plot.is_empty() {
+        add("replies/s", &[plot], false);
     }
     lines
 }
 
-/// The frame as one line for a log.
+/// Returns the frame as one line of a log.
 pub(super) fn log_line(frame: &Frame) -> String {
-    let Some(at_s) = frame.at_s else {
+    let Some(elapsed_s) = frame.elapsed_s else {
         return format!("preparing: {} idle connections", frame.idle);
     };
     let mut line = format!(
-        "{at_s:.1} s: {} requests/s, {} replies/s",
+        "{elapsed_s:.1} s: {} requests/s, {} replies/s",
         rate(frame.offered),
         rate(frame.replied)
     );
@@ -138,34 +142,35 @@ fn kinds(frame: &Frame) -> Vec<String> {
     frame.kinds.iter().map(|(kind, count)| format!("{kind} {}", Grouped(*count))).collect()
 }
 
-/// Bars for rates, from none to the highest of those that are shown; the latest at the right.
-fn sparkline(history: &[f64], bars: &[char], room: usize) -> String {
-    let shown = &history[history.len().saturating_sub(room)..];
-    let most = shown.iter().copied().fold(0.0, f64::max);
+/// Returns one bar per rate, scaled to the highest displayed rate. The latest rate is on the right.
+fn sparkline(history: &[f64], bars: &[char], width: usize) -> String {
+    let shown = &history[history.len().saturating_sub(width)..];
+    let max = shown.iter().copied().fold(0.0, f64::max);
     let steps = bars.len().saturating_sub(1);
     let bar = |rate: &f64| {
-        let step = if most > 0.0 { (rate / most * steps as f64).round() as usize } else { 0 };
+        let step = if max > 0.0 { (rate / max * steps as f64).round() as usize } else { 0 };
         bars.get(step.min(steps))
     };
     shown.iter().filter_map(bar).collect()
 }
 
-/// Columns beside the title.
-fn room(width: usize) -> usize {
-    if width < NARROW { width } else { width - TITLE - 2 }
+/// Returns the number of columns next to the title.
+fn text_width(width: usize) -> usize {
+    if width < MIN_TITLED { width } else { width - TITLE - 2 }
 }
 
 fn titled(title: &str, text: &str, width: usize) -> String {
-    let text = if width < NARROW { text.to_owned() } else { format!("  {title:<TITLE$}{text}") };
+    let text =
+        if width < MIN_TITLED { text.to_owned() } else { format!("  {title:<TITLE$}{text}") };
     text.chars().take(width).collect()
 }
 
-/// As many of `parts` on a line as there is room for.
-fn wrap(parts: &[String], room: usize) -> Vec<String> {
+/// Joins parts into lines of at most `width` characters, unless a single part is longer.
+fn wrap(parts: &[String], width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 2 + part.chars().count() <= room => {
+            Some(line) if line.chars().count() + 2 + part.chars().count() <= width => {
                 line.push_str("  ");
                 line.push_str(part);
             }
@@ -186,7 +191,7 @@ mod tests {
 
     fn busy() -> Frame {
         Frame {
-            at_s: Some(12.3),
+            elapsed_s: Some(12.3),
             offered: 1_000.0,
             replied: 998.4,
             p50_ns: Some(1_234_567),
@@ -202,25 +207,25 @@ mod tests {
     }
 
     fn extreme() -> Frame {
-        let most = u64::MAX;
+        let max = u64::MAX;
         Frame {
-            at_s: Some(f64::MAX),
+            elapsed_s: Some(f64::MAX),
             offered: f64::MAX,
             replied: f64::INFINITY,
-            p50_ns: Some(most),
-            p99_ns: Some(most),
-            sent: most,
-            replies: most,
-            errors: most,
-            kinds: vec![("client-timo", most); 7],
-            active: most,
-            idle: most,
+            p50_ns: Some(max),
+            p99_ns: Some(max),
+            sent: max,
+            replies: max,
+            errors: max,
+            kinds: vec![("client-timo", max); 7],
+            active: max,
+            idle: max,
             cores: Some(f64::MAX),
         }
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal() {
+    fn lines_fit_the_terminal() {
         let history: Vec<f64> = (0..500).map(f64::from).collect();
         for frame in [busy(), extreme(), Frame::default()] {
             for history in [&history[..], &[], &[0.0, 0.0], &[f64::INFINITY, f64::NAN]] {
@@ -241,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_usual_width() {
+    fn wide_terminals_need_no_wrapping() {
         let expected = "  12 s       1,000 requests/s  998 replies/s  p50 1.23 ms  p99 45.7 ms
   so far     12,345 sent  12,300 replies
   errors     client-timo 40  connreset 5
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_narrow_lines_go_on_below() {
+    fn narrow_terminals_wrap_lines() {
         let lines = text(40);
         let expected = "  12 s       1,000 requests/s
              998 replies/s  p50 1.23 ms
@@ -265,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_a_line() {
+    fn log_has_one_line_per_frame() {
         let expected = "12.3 s: 1,000 requests/s, 998 replies/s, p50 1.23 ms, p99 45.7 ms, \
                         45 errors (client-timo 40, connreset 5), 50 active, 10,000 idle, \
                         server 0.42 processors";
@@ -275,27 +280,27 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_last_interval() {
+    fn rates_cover_the_last_interval() {
         let mut now = Snapshot::default();
-        assert_eq!(Frame::of(&now, None).at_s, None);
+        assert_eq!(Frame::new(&now, None).elapsed_s, None);
         now.elapsed = Duration::from_secs(3);
         (now.sent, now.replies, now.connections, now.idle) = (500, 400, 6, 7);
         now.errors.conn_reset = 3;
         (now.interval.length_s, now.interval.intended, now.interval.replies) = (2.0, 400, 100);
         let latency = &mut now.interval.latency_ns;
         (latency.count, latency.p50, latency.p99) = (100, 5, 9);
-        let frame = Frame::of(&now, Some(0.5));
+        let frame = Frame::new(&now, Some(0.5));
         assert_eq!((frame.offered, frame.replied), (200.0, 50.0));
         assert_eq!((frame.p50_ns, frame.p99_ns), (Some(5), Some(9)));
         assert_eq!((frame.active, frame.idle, frame.cores), (6, 7, Some(0.5)));
         assert_eq!((frame.errors, frame.kinds), (3, vec![("connreset", 3)]));
         now.interval = Interval::default();
-        let silent = Frame::of(&now, None);
-        assert_eq!((silent.offered, silent.p99_ns), (0.0, None));
+        let empty = Frame::new(&now, None);
+        assert_eq!((empty.offered, empty.p99_ns), (0.0, None));
     }
 
     #[test]
-    fn a_sparkline_has_the_latest_at_its_right() {
+    fn sparkline_ends_with_the_latest_rate() {
         assert_eq!(sparkline(&[1.0, 0.0, 4.0, 8.0], &BARS, 3), "▁▅█");
         assert_eq!(sparkline(&[0.0, 0.0], &BARS, 9), "▁▁");
         assert_eq!(

@@ -1,22 +1,27 @@
-//! Numbers that take little room.
+//! Short forms of numbers.
 
 use hearken_load::Grouped;
 
-/// Since the start.
-pub(super) fn clock(at_s: f64) -> String {
-    match at_s {
-        ..100.0 => format!("{at_s:.0} s"),
-        ..6_000.0 => format!("{:.0} m {:02.0} s", (at_s / 60.0).floor(), (at_s % 60.0).floor()),
-        _ => format!("{:.0} h {:02.0} m", (at_s / 3600.0).floor(), (at_s / 60.0 % 60.0).floor()),
+/// Formats the time since the start.
+pub(super) fn elapsed(seconds: f64) -> String {
+    match seconds {
+        ..100.0 => format!("{seconds:.0} s"),
+        ..6_000.0 => {
+            format!("{:.0} m {:02.0} s", (seconds / 60.0).floor(), (seconds % 60.0).floor())
+        }
+        _ => {
+            let minutes = seconds / 60.0;
+            format!("{:.0} h {:02.0} m", (minutes / 60.0).floor(), (minutes % 60.0).floor())
+        }
     }
 }
 
-/// A second.
+/// Formats a rate per second.
 pub(super) fn rate(rate: f64) -> String {
     if rate >= 100.0 { Grouped(rate.round() as u64).to_string() } else { format!("{rate:.1}") }
 }
 
-/// Nanoseconds, with three digits and a unit.
+/// Formats nanoseconds with three digits and a unit.
 pub(super) fn time(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000_000 => (ns as f64 / 1e3, "us"),
@@ -36,11 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_clocks_are_short() {
+    fn times_have_three_digits() {
         assert_eq!(
             [0, 999, 1_500, 45_600_000].map(time),
             ["0.00 us", "1.00 us", "1.50 us", "45.6 ms"]
         );
-        assert_eq!([5.0, 99.4, 125.0, 7_300.0].map(clock), ["5 s", "99 s", "2 m 05 s", "2 h 01 m"]);
+        assert_eq!(
+            [5.0, 99.4, 125.0, 7_300.0].map(elapsed),
+            ["5 s", "99 s", "2 m 05 s", "2 h 01 m"]
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! `hearken load URL`, what is done with results (`hearken load merge | compare | show`), and
-//! `hearken load specweb`.
+//! The command lines of `hearken load` and its subcommands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,32 +9,35 @@ use super::output::OutputArgs;
 use crate::args::load::LoadArgs;
 use crate::time::duration;
 
-/// A load, or what comes before or after one.
+/// A load, or a subcommand.
 pub(crate) enum LoadCommand {
+    /// A load.
     Run(Box<LoadArgs>),
-    Other(Other),
+    /// A subcommand.
+    Other(Subcommands),
 }
 
-// No words above it: they would become those of `hearken load`.
+// Without documentation of its own, which clap would use as that of `hearken load`.
 #[derive(Subcommand)]
-pub(crate) enum Other {
-    /// Make one result of those of several generators
+pub(crate) enum Subcommands {
+    /// Merge the results of several generators
     Merge(MergeArgs),
-    /// Compare two loads, by statistics
+    /// Compare two loads statistically
     Compare(CompareArgs),
-    /// Show a result, or write it in another form
+    /// Print a result, or convert it
     Show(ShowArgs),
-    /// Make the files that --specweb asks for
+    /// Create the files of the SPECweb99-like mix
     Specweb(SpecwebArgs),
 }
 
 impl Args for LoadCommand {
     fn augment_args(command: Command) -> Command {
-        Other::augment_subcommands(LoadArgs::augment_args(command))
+        Subcommands::augment_subcommands(LoadArgs::augment_args(command))
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .subcommand_required(false)
             .arg_required_else_help(false)
+            .disable_help_subcommand(true)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -46,7 +48,7 @@ impl Args for LoadCommand {
 impl FromArgMatches for LoadCommand {
     fn from_arg_matches(matches: &ArgMatches) -> Result<LoadCommand, Error> {
         if matches.subcommand_name().is_some() {
-            Other::from_arg_matches(matches).map(LoadCommand::Other)
+            Subcommands::from_arg_matches(matches).map(LoadCommand::Other)
         } else {
             LoadArgs::from_arg_matches(matches).map(|args| LoadCommand::Run(Box::new(args)))
         }
@@ -61,22 +63,21 @@ impl FromArgMatches for LoadCommand {
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  hearken load merge rank-*.json --json whole.json
-      The results of all parts of a load, as one: counts and whole distributions are added.
-  hearken load merge a.json b.json --html whole.html
-      As a page.
+  hearken load merge rank-*.json --json total.json
+      Merge all parts of a load. Counts and complete distributions are added.
+  hearken load merge a.json b.json --html total.html
+      Write the merged result as a page.
 
-Intervals are put together by the time at which they were. Missing parts, starts that lie apart and
-clocks that are not synchronised become warnings; results of different loads, and the same part
-twice, are refused.")]
+Intervals are aligned by time. Missing parts, different start times and unsynchronised clocks cause
+warnings. Results of different loads, and duplicate parts, are rejected.")]
 pub(crate) struct MergeArgs {
-    /// The results, as --json wrote them, in any order
+    /// Results written by --json, in any order
     #[arg(value_name = "FILES", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// By how much starts may lie apart, and clocks be wrong, without a warning
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    /// Difference of start times and clock error that cause a warning
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
     pub(crate) within: Duration,
-    /// Write the result as JSON to FILE (- for stdout, in place of the summary)
+    /// Write the result as JSON (- for stdout, instead of the summary)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
@@ -87,30 +88,30 @@ pub(crate) struct MergeArgs {
 #[command(after_help = "\
 Examples:
   hearken load compare before.json after.json
-      Figure by figure: the ratio, its interval, and whether that is better or worse.
+      Print the ratio of each figure, its confidence interval and a verdict.
   hearken load compare a1.json,a2.json,a3.json b1.json,b2.json,b3.json
-      Several runs of each, which also tell how much runs differ by themselves.
+      Compare several runs of each, which also shows how much runs vary.
   hearken load compare before.json after.json --threshold 5 --fail-if-worse
-      For a pipeline: exits with 3 if a figure is worse, and by 5 % or more.
+      Exit with 3 if a figure is worse by 5 % or more.
 
-The intervals of all figures hold together with 95 % (Bonferroni). They are by a block bootstrap over
-the intervals of a run, and over runs where there are several.
+The confidence intervals of all figures hold together with 95 % (Bonferroni). They come from a block
+bootstrap over the intervals of a run, and over runs if there are several.
 
-Exit status: 0; with --fail-if-worse 3 if B is worse in a figure; 2 if a file is no result.")]
+Exit status: 0 on success, 2 if a file is not a result, 3 if a figure of B is worse (--fail-if-worse).")]
 pub(crate) struct CompareArgs {
-    /// What it is compared with: a result, or several of the same with commas
-    #[arg(value_name = "A.json[,...]")]
+    /// Reference: a result, or several of the same load, separated by commas
+    #[arg(value_name = "A.JSON[,...]")]
     pub(crate) a: String,
-    /// What is judged
-    #[arg(value_name = "B.json[,...]")]
+    /// Result, or several, to compare with the reference
+    #[arg(value_name = "B.JSON[,...]")]
     pub(crate) b: String,
-    /// The smallest difference that matters, in per cent
+    /// Smallest relevant difference, in per cent
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = percent)]
     pub(crate) threshold: f64,
-    /// Write the comparison as JSON to FILE (- for stdout, in place of the table)
+    /// Write the comparison as JSON (- for stdout, instead of the table)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Exit with 3 if B is worse in a figure
+    /// Exit with 3 if a figure of B is worse
     #[arg(long)]
     pub(crate) fail_if_worse: bool,
 }
@@ -119,18 +120,18 @@ pub(crate) struct CompareArgs {
 #[command(after_help = "\
 Examples:
   hearken load show result.json
-      The summary, again.
+      Print the summary.
   hearken load show result.json --html result.html
-      As a page that needs nothing else, with plots.
+      Write a self-contained page with plots.
   hearken load show result.json --hlog result.hlog
-      For HdrHistogram's tools.
+      Write a log for HdrHistogram's tools.
   hearken load show result.json --csv - | column -s, -t
-      Its intervals, as a table.")]
+      Print the intervals as a table.")]
 pub(crate) struct ShowArgs {
-    /// The result, as --json wrote it
+    /// Result written by --json
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Write it as JSON to FILE (- for stdout, in place of the summary)
+    /// Write the result as JSON (- for stdout, instead of the summary)
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     #[command(flatten)]
@@ -141,18 +142,18 @@ pub(crate) struct ShowArgs {
 #[command(after_help = "\
 Examples:
   hearken load specweb --make /srv/files --directories 20
-      20 directories of 36 files each: 102 MB.
+      Create 20 directories of 36 files each: 102 MB.
   hearken load specweb --make /srv/files --connections 100
-      As many as SPECweb99 has for so many simultaneous connections.
+      Create as many directories as SPECweb99 defines for 100 simultaneous connections.
   hearken serve /srv/files & hearken load http://127.0.0.1:8080/ --specweb /srv/files
-      Ask for them, in the mix and the sessions of SPECweb99's static part.
+      Request them in the mix and the sessions of SPECweb99's static part.
 
-What is there already with the right size is kept, so that what was interrupted can be gone on with.")]
+Existing files of the right size are kept, so an interrupted command can be repeated.")]
 pub(crate) struct SpecwebArgs {
-    /// Where to make them
+    /// Directory to create the files in
     #[arg(long, value_name = "DIR")]
     pub(crate) make: PathBuf,
-    /// How many directories, of 36 files and 5.1 MB each
+    /// Number of directories, each with 36 files and 5.1 MB
     #[arg(
         long,
         value_name = "N",
@@ -160,12 +161,14 @@ pub(crate) struct SpecwebArgs {
         conflicts_with = "connections"
     )]
     pub(crate) directories: Option<u32>,
-    /// As many as SPECweb99 has for N simultaneous connections
+    /// Number of simultaneous connections, from which SPECweb99 derives the number of directories
     #[arg(long, value_name = "N")]
     pub(crate) connections: Option<u32>,
 }
 
+/// Parses a percentage from 0 to 1000.
 fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| "no number".to_owned())?;
-    if (0.0..=1000.0).contains(&value) { Ok(value) } else { Err("not from 0 to 1000".to_owned()) }
+    let value = text.trim_end_matches('%').parse::<f64>().ok();
+    let value = value.filter(|value| (0.0..=1000.0).contains(value));
+    value.ok_or_else(|| "expected a percentage from 0 to 1000".to_owned())
 }

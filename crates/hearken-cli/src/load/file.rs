@@ -1,4 +1,4 @@
-//! A file that a result is written to.
+//! The file that a result is written to.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -6,32 +6,35 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// Opened before there is a result, so that one that cannot be written is not measured; what an earlier
-/// one has left there stays until then.
+/// A file for a result. It is opened before the run, so that no result is lost to an error. Its content stays until the
+/// result is written.
 pub(crate) struct ResultFile {
     path: PathBuf,
     file: File,
 }
 
 impl ResultFile {
+    /// Opens a file for writing, and creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<ResultFile, Failure> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let cannot = |error| format!("cannot write to {}: {error}", path.display());
+        let cannot = |error| format!("cannot write to '{}': {error}", path.display());
         let file = file.map_err(|error| Failure::usage(cannot(error)))?;
         Ok(ResultFile { path: path.to_owned(), file })
     }
 
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Has it contain these bytes and nothing else.
+    /// Replaces the content of the file.
     pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
         // A pipe or a device has no length.
         let regular = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let emptied = if regular { self.file.set_len(0) } else { Ok(()) };
-        emptied.and_then(|()| self.file.write_all(bytes)).map_err(|error| {
-            Failure::runtime(format!("writing the result to {}: {error}", self.path.display()))
+        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
+        truncated.and_then(|()| self.file.write_all(bytes)).map_err(|error| {
+            let path = self.path.display();
+            Failure::runtime(format!("cannot write the result to '{path}': {error}"))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Where the result of a load goes, and in which forms.
+//! The formats and destinations of a result.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,159 +8,164 @@ use hearken_lab::{Machine, export};
 use hearken_load::Report;
 
 use super::file::ResultFile;
-use super::{as_json, print};
+use super::{print, to_json};
 use crate::{Failure, load_agents};
 
-/// The forms besides JSON.
+/// Formats other than JSON.
 #[derive(Args, Debug, Default)]
 pub(crate) struct OutputArgs {
-    /// Write the result as a page with plots to FILE, which needs nothing else
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    /// Write the result as a self-contained page with plots
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Results")]
     pub(crate) html: Option<PathBuf>,
-    /// Write its intervals as CSV to FILE (one of these may be - for stdout, in place of the summary)
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    /// Write the intervals as CSV (- for stdout, instead of the summary)
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Results")]
     pub(crate) csv: Option<PathBuf>,
-    /// Write the latencies of its intervals to FILE as an HdrHistogram log
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    /// Write the latencies of the intervals as an HdrHistogram log
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "Results")]
     pub(crate) hlog: Option<PathBuf>,
 }
 
 impl OutputArgs {
-    /// The same files, by the names that `name` gives them.
-    pub(crate) fn renamed(&mut self, name: impl Fn(&mut PathBuf)) {
-        [&mut self.html, &mut self.csv, &mut self.hlog].into_iter().flatten().for_each(name);
+    /// Changes each path by `rename`.
+    pub(crate) fn rename(&mut self, rename: impl Fn(&mut PathBuf)) {
+        [&mut self.html, &mut self.csv, &mut self.hlog].into_iter().flatten().for_each(rename);
     }
 }
 
+/// The format of a result.
 #[derive(Clone, Copy)]
-pub(crate) enum Form {
+pub(crate) enum Format {
+    /// Indented JSON.
     Json,
-    /// In one line.
+    /// JSON in one line.
     JsonLine,
-    /// As what started an agent takes it from standard output; the agent's rank.
+    /// Frames for the process that started an agent of this rank.
     Frames(u32),
+    /// A page.
     Html,
+    /// Intervals as CSV.
     Csv,
+    /// An HdrHistogram log.
     Hlog,
 }
 
-impl Form {
+impl Format {
     fn flag(self) -> &'static str {
         match self {
-            Form::Json => "--json",
-            Form::JsonLine => "--agent",
-            Form::Frames(_) => "--framed",
-            Form::Html => "--html",
-            Form::Csv => "--csv",
-            Form::Hlog => "--hlog",
+            Format::Json => "--json",
+            Format::JsonLine => "--agent",
+            Format::Frames(_) => "--framed",
+            Format::Html => "--html",
+            Format::Csv => "--csv",
+            Format::Hlog => "--hlog",
         }
     }
 
-    fn of(self, report: &Report) -> Result<Vec<u8>, Failure> {
+    fn encode(self, report: &Report) -> Result<Vec<u8>, Failure> {
         Ok(match self {
-            Form::Json => as_json(report).map_err(Failure::runtime)?.into_bytes(),
-            Form::JsonLine => {
+            Format::Json => to_json(report).map_err(Failure::runtime)?.into_bytes(),
+            Format::JsonLine => {
                 (serde_json::to_string(report).map_err(Failure::runtime)? + "\n").into_bytes()
             }
-            Form::Frames(rank) => {
+            Format::Frames(rank) => {
                 load_agents::frames(rank, &serde_json::to_vec(report).map_err(Failure::runtime)?)?
             }
-            Form::Html => export::html(report).into_bytes(),
-            Form::Csv => hearken_load::export::csv(report).into_bytes(),
-            Form::Hlog => hearken_load::export::hlog(report).map_err(Failure::runtime)?,
+            Format::Html => export::html(report).into_bytes(),
+            Format::Csv => hearken_load::export::csv(report).into_bytes(),
+            Format::Hlog => hearken_load::export::hlog(report).map_err(Failure::runtime)?,
         })
     }
 }
 
-/// All places that the result goes to.
+/// All destinations of a result.
 pub(crate) struct Outputs {
-    stdout: Option<Form>,
-    files: Vec<(Form, ResultFile)>,
+    stdout: Option<Format>,
+    files: Vec<(Format, ResultFile)>,
 }
 
 impl Outputs {
-    /// Before the run, and without losing an earlier result should this one come to nothing.
+    /// Opens all files before the run. Keeps their content until the result is written.
     pub(crate) fn open(json: Option<&Path>, others: &OutputArgs) -> Result<Outputs, Failure> {
         let mut outputs = Outputs { stdout: None, files: Vec::new() };
-        for (form, path) in [
-            (Form::Json, json),
-            (Form::Html, others.html.as_deref()),
-            (Form::Csv, others.csv.as_deref()),
-            (Form::Hlog, others.hlog.as_deref()),
+        for (format, path) in [
+            (Format::Json, json),
+            (Format::Html, others.html.as_deref()),
+            (Format::Csv, others.csv.as_deref()),
+            (Format::Hlog, others.hlog.as_deref()),
         ] {
             if let Some(path) = path {
-                outputs.add(form, path)?;
+                outputs.add(format, path)?;
             }
         }
         Ok(outputs)
     }
 
-    fn add(&mut self, form: Form, path: &Path) -> Result<(), Failure> {
+    fn add(&mut self, format: Format, path: &Path) -> Result<(), Failure> {
         let taken =
-            self.files.iter().find(|(_, other)| other.path() == path).map(|(form, _)| *form);
+            self.files.iter().find(|(_, other)| other.path() == path).map(|(format, _)| *format);
         let taken = if path == Path::new("-") { self.stdout } else { taken };
         if let Some(other) = taken {
             return Err(Failure::usage(format!(
-                "{} and {} cannot both write to {}",
+                "{} and {} cannot both write to '{}'",
                 other.flag(),
-                form.flag(),
+                format.flag(),
                 path.display()
             )));
         }
         if path == Path::new("-") {
-            self.stdout = Some(form);
+            self.stdout = Some(format);
             return Ok(());
         }
-        self.files.push((form, ResultFile::open(path)?));
+        self.files.push((format, ResultFile::open(path)?));
         Ok(())
     }
 
-    /// This form goes to standard output, where nothing else was asked for.
-    pub(crate) fn take_stdout(&mut self, form: Form) {
-        let json = self.files.iter().any(|(form, ..)| matches!(form, Form::Json));
-        if matches!(form, Form::Frames(_)) || (self.stdout.is_none() && !json) {
-            self.stdout = Some(form);
+    /// Writes this format to standard output, unless the user selected other output.
+    pub(crate) fn default_to(&mut self, format: Format) {
+        let json = self.files.iter().any(|(format, ..)| matches!(format, Format::Json));
+        if matches!(format, Format::Frames(_)) || (self.stdout.is_none() && !json) {
+            self.stdout = Some(format);
         }
     }
 
-    /// Does standard output belong to a form, so that nothing else may be said there?
+    /// Returns whether standard output receives a format, so that nothing else may be printed there.
     pub(crate) fn has_stdout(&self) -> bool {
         self.stdout.is_some()
     }
 
-    /// Writes it.
-    pub(crate) fn tell(self, report: &Report) -> Result<(), Failure> {
+    /// Writes a result to all destinations.
+    pub(crate) fn write(self, report: &Report) -> Result<(), Failure> {
         match self.stdout {
             None => print(&report.to_string()),
-            Some(Form::Frames(rank)) => {
-                load_agents::hand_over(&Form::Frames(rank).of(report)?)?;
+            Some(Format::Frames(rank)) => {
+                load_agents::write_frames(&Format::Frames(rank).encode(report)?)?;
             }
-            // A reader that has seen enough is no failure.
-            Some(form) => {
+            // A reader may close a pipe early.
+            Some(format) => {
                 let mut out = io::stdout();
-                let _ = out.write_all(&form.of(report)?).and_then(|()| out.flush());
+                let _ = out.write_all(&format.encode(report)?).and_then(|()| out.flush());
             }
         }
-        for (form, file) in self.files {
-            file.write(&form.of(report)?)?;
+        for (format, file) in self.files {
+            file.write(&format.encode(report)?)?;
         }
         Ok(())
     }
 }
 
-/// Fills in what only this process knows.
-pub(crate) fn sign(report: &mut Report) {
-    let words = std::env::args_os().map(|word| open(&word.to_string_lossy()));
+/// Adds the command and the machine to a report.
+pub(crate) fn add_origin(report: &mut Report) {
+    let words = std::env::args_os().map(|word| without_secrets(&word.to_string_lossy()));
     report.command = words.collect();
     report.machine = Machine::look().to_string();
 }
 
-/// A word of the command line without what is to stay secret: results are shown around.
-fn open(word: &str) -> String {
+/// Returns an argument without credentials, because results are shared.
+fn without_secrets(word: &str) -> String {
     let lower = word.to_ascii_lowercase();
     for name in ["authorization:", "cookie:"] {
         if let Some(at) = lower.find(name) {
-            return format!("{} (left out)", &word[..at + name.len()]);
+            return format!("{} (removed)", &word[..at + name.len()]);
         }
     }
     word.to_owned()
@@ -168,12 +173,12 @@ fn open(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::open;
+    use super::without_secrets;
 
     #[test]
-    fn secrets_are_left_out() {
-        assert_eq!(open("-HAuthorization: Bearer x"), "-HAuthorization: (left out)");
-        assert_eq!(open("--header=cookie:a=b"), "--header=cookie: (left out)");
-        assert_eq!(open("http://a/cookie"), "http://a/cookie");
+    fn secrets_are_removed() {
+        assert_eq!(without_secrets("-HAuthorization: Bearer x"), "-HAuthorization: (removed)");
+        assert_eq!(without_secrets("--header=cookie:a=b"), "--header=cookie: (removed)");
+        assert_eq!(without_secrets("http://a/cookie"), "http://a/cookie");
     }
 }

@@ -1,4 +1,4 @@
-//! Results that were stored: whatever is in the file, what comes out can be worked with.
+//! Reading results from files, which may contain anything.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,46 +9,45 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// A day in intervals of a second is a twentieth of it.
-const LARGEST: u64 = 1 << 28;
+/// Maximum size of a result in bytes. A day in intervals of one second takes a twentieth of it.
+const MAX_SIZE: u64 = 1 << 28;
 
-/// What tells one kind of result from another.
+/// The field that identifies the kind and version of a result.
 #[derive(Deserialize)]
-struct Kind {
+struct Header {
     schema: Option<String>,
 }
 
-/// The result in a file.
+/// Reads and checks a result.
 pub(super) fn read(path: &Path) -> Result<Report, Failure> {
-    let named = |what: String| {
-        let text = format!("{}: {what}", path.display());
+    let failure = |reason: String| {
+        let text = format!("cannot read result '{}': {reason}", path.display());
         Failure::usage(text.replace(char::is_control, "?"))
     };
     let mut bytes = Vec::new();
-    let mut file = File::open(path)
-        .map_err(|error| named(format!("cannot read it: {error}")))?
-        .take(LARGEST + 1);
-    file.read_to_end(&mut bytes).map_err(|error| named(format!("cannot read it: {error}")))?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(named(format!("it has more than {} MiB: no result has", LARGEST >> 20)));
+    let mut file = File::open(path).map_err(|error| failure(error.to_string()))?.take(MAX_SIZE + 1);
+    file.read_to_end(&mut bytes).map_err(|error| failure(error.to_string()))?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return Err(failure(format!("larger than {} MiB", MAX_SIZE >> 20)));
     }
-    let not = |error: serde_json::Error| named(format!("it is no result of hearken load: {error}"));
-    let Kind { schema } = serde_json::from_slice(&bytes).map_err(not)?;
+    let invalid =
+        |error: serde_json::Error| failure(format!("not a result of hearken load: {error}"));
+    let Header { schema } = serde_json::from_slice(&bytes).map_err(invalid)?;
     match schema {
         Some(schema) if schema == SCHEMA => {}
         Some(schema) => {
             let schema: String = schema.chars().take(40).collect();
-            return Err(named(format!(
-                "it is \"{schema}\", and this reads {SCHEMA}: make it anew with this version"
+            return Err(failure(format!(
+                "schema '{schema}' is not supported; this version reads {SCHEMA}"
             )));
         }
         None => {
-            let what = "it is no result of hearken load: it has no \"schema\"; --json writes one";
-            return Err(named(what.to_owned()));
+            let reason = "not a result of hearken load --json: field 'schema' is missing";
+            return Err(failure(reason.to_owned()));
         }
     }
-    let mut report: Report = serde_json::from_slice(&bytes).map_err(not)?;
-    report.check().map_err(|unsound| named(unsound.to_string()))?;
+    let mut report: Report = serde_json::from_slice(&bytes).map_err(invalid)?;
+    report.check().map_err(|error| failure(error.to_string()))?;
     report.tidy();
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! `hearken load merge | compare | show`: what is done with results that were stored.
+//! `hearken load merge | compare | show`: operations on stored results.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,27 +13,30 @@ use super::output::Outputs;
 use super::read::read;
 use crate::Failure;
 
-/// What a load that is worse exits with, if asked to.
+/// Exit status of `compare --fail-if-worse` if a figure is worse.
 const WORSE: u8 = 3;
 
+/// Runs `hearken load merge`.
 pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let parts = read_all(&args.files)?;
-    let whole = merge_within(&parts, args.within).map_err(|error| {
+    let total = merge_within(&parts, args.within).map_err(|error| {
         let file = error.at().and_then(|at| args.files.get(at));
         let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
         Failure::usage(format!("{file}{error}"))
     })?;
-    Outputs::open(args.json.as_deref(), &args.outputs)?.tell(&whole)?;
+    Outputs::open(args.json.as_deref(), &args.outputs)?.write(&total)?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs `hearken load show`.
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, Failure> {
     let report = read(&args.file)?;
-    Outputs::open(args.json.as_deref(), &args.outputs)?.tell(&report)?;
+    Outputs::open(args.json.as_deref(), &args.outputs)?.write(&report)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn compared(args: &CompareArgs) -> Result<ExitCode, Failure> {
+/// Runs `hearken load compare`.
+pub(super) fn compare_results(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let side = |files: &str| {
         let files: Vec<PathBuf> = files.split(',').map(PathBuf::from).collect();
         read_all(&files)
@@ -42,7 +45,7 @@ pub(super) fn compared(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let options = Options { threshold: args.threshold / 100.0, ..Options::default() };
     let sink = Sink::open(args.json.as_deref())?;
     let comparison = compare(&a, &b, &options);
-    sink.tell(&comparison)?;
+    sink.write(&comparison)?;
     let worse = comparison.figures.iter().any(|figure| figure.verdict == Verdict::Worse);
     Ok(if worse && args.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS })
 }

@@ -1,4 +1,4 @@
-//! `hearken load specweb`: the files of a SPECweb99-like mix.
+//! `hearken load specweb`: creates the files of the SPECweb99-like mix.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -9,22 +9,23 @@ use super::command::SpecwebArgs;
 use super::print;
 use crate::Failure;
 
+/// Runs `hearken load specweb`.
 pub(super) fn run(args: &SpecwebArgs) -> Result<ExitCode, Failure> {
     let by_connections = || args.connections.map(directories_for);
     let directories = args.directories.or_else(by_connections).unwrap_or_default();
-    let shown = io::stderr().is_terminal();
-    let mut progress = |made: u32| {
-        if shown {
-            let _ = write!(io::stderr(), "\r{made} of {directories} directories");
+    let is_terminal = io::stderr().is_terminal();
+    let mut progress = |created: u32| {
+        if is_terminal {
+            let _ = write!(io::stderr(), "\r{created} of {directories} directories");
         }
     };
     let made = make(&args.make, directories, &mut progress);
-    if shown {
+    if is_terminal {
         let _ = writeln!(io::stderr());
     }
     let made = made.map_err(Failure::usage)?;
     print(&format!(
-        "{directories} directories in {}: {} files written, {} kept, {:.1} MB in all\n",
+        "{directories} directories in {}: {} files written, {} kept, {:.1} MB in total\n",
         args.make.display(),
         made.written,
         made.kept,

@@ -1,4 +1,4 @@
-//! An agent: its share of what all are to do, when it begins, and what it tells.
+//! An agent: its share of the load, its start time and the format of its result.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -8,88 +8,97 @@ use jiff::Timestamp;
 
 use crate::Failure;
 use crate::args::load::LoadArgs;
-use crate::load::output::Form;
+use crate::load::output::Format;
 
-/// How long after its start an agent may still be told of it.
-const LATE: Duration = Duration::from_millis(50);
+/// Maximum delay of an agent behind its start time.
+const MAX_DELAY: Duration = Duration::from_millis(50);
 
-/// How long before its start an agent is told of it, at most: a wrong clock or year is found here.
-const EARLY: Duration = Duration::from_secs(24 * 3600);
+/// Maximum time until the start. A longer time is probably a wrong clock or year.
+const MAX_LEAD: Duration = Duration::from_secs(24 * 3600);
 
-/// One of several; or the only one, which has a time to start at.
+/// One of several agents, or a single process with a start time.
 pub(crate) struct Agent {
     rank: Rank,
     start: Option<SystemTime>,
-    told: Told,
+    format: ResultFormat,
 }
 
-/// How its result is told, if not in a file.
+/// The format of the result on standard output.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// To people.
+pub(super) enum ResultFormat {
+    /// Text for people.
     Summary,
+    /// One line of JSON.
     Line,
+    /// Frames for the launching process.
     Frames,
 }
 
-/// What an agent of this rank is, and for what of it `args` has no place; an error if it cannot be.
-pub(super) fn agent(args: &mut LoadArgs, rank: Rank, told: Told) -> Result<Agent, Failure> {
+/// Creates the agent of a rank, and adapts the seed and the file names in `args` to it.
+///
+/// # Errors
+/// An option that agents do not support, or a start time that has passed or is more than a day away.
+pub(super) fn agent(
+    args: &mut LoadArgs,
+    rank: Rank,
+    format: ResultFormat,
+) -> Result<Agent, Failure> {
     if args.knee.find_knee {
-        return Err(Failure::usage("--find-knee is for one process, which begins at once"));
+        return Err(Failure::usage(
+            "--find-knee supports a single process without start time only",
+        ));
     }
     if args.lockstep.is_some() {
-        return Err(Failure::usage(
-            "--lockstep is for one process, which begins at once; agents cannot share its rounds",
-        ));
+        return Err(Failure::usage("--lockstep supports a single process without start time only"));
     }
     if args.many.start_in.is_some() && rank.size() > 1 {
         return Err(Failure::usage(
-            "--start-in is counted from another time by each agent; give all the same --start-at",
+            "--start-in would start each agent at a different time; use --start-at",
         ));
     }
     let start = args.many.start_at.or(args.many.start_in.map(|time| SystemTime::now() + time));
     if let Some(start) = start {
-        in_time(start)?;
+        check_start(start)?;
     }
     if args.seed.is_none() {
         args.seed = Some(seed(args));
     }
-    let named = |path: &mut PathBuf| {
+    let insert_rank = |path: &mut PathBuf| {
         *path = path.to_string_lossy().replace("{rank}", &rank.rank().to_string()).into();
     };
-    args.json.iter_mut().for_each(named);
-    args.outputs.renamed(named);
-    Ok(Agent { rank, start, told })
+    args.json.iter_mut().for_each(insert_rank);
+    args.outputs.rename(insert_rank);
+    Ok(Agent { rank, start, format })
 }
 
-/// An error if it is too late to start then, or if that is far away.
-pub(super) fn in_time(start: SystemTime) -> Result<(), Failure> {
+/// Checks that a start time has not passed and is less than a day away.
+pub(super) fn check_start(start: SystemTime) -> Result<(), Failure> {
     let now = SystemTime::now();
-    if let Some(late) = now.duration_since(start).ok().filter(|late| *late > LATE) {
+    if let Some(delay) = now.duration_since(start).ok().filter(|delay| *delay > MAX_DELAY) {
         return Err(Failure::usage(format!(
-            "the start was at {}, {:.1} s ago; a later one (and clocks that agree) would be met",
-            shown(start),
-            late.as_secs_f64(),
+            "start time {} passed {:.1} s ago; choose a later one and synchronise the clocks",
+            format_time(start),
+            delay.as_secs_f64(),
         )));
     }
     match start.duration_since(now) {
-        Ok(early) if early > EARLY => Err(Failure::usage(format!(
-            "the start is at {}, in more than a day; is that meant?",
-            shown(start)
+        Ok(lead) if lead > MAX_LEAD => Err(Failure::usage(format!(
+            "start time {} is more than a day away; check the date and the clock",
+            format_time(start)
         ))),
         _ => Ok(()),
     }
 }
 
-/// A moment as a plan has it.
-pub(super) fn shown(moment: SystemTime) -> String {
-    match Timestamp::try_from(moment) {
+/// Formats a time as in a plan.
+pub(super) fn format_time(time: SystemTime) -> String {
+    match Timestamp::try_from(time) {
         Ok(time) => time.to_string(),
-        Err(_) => "a time that no calendar has".to_owned(),
+        Err(_) => "(time out of range)".to_owned(),
     }
 }
 
-/// The same for all who were given the same, wherever their files are (FNV-1a).
+/// Returns a seed that is the same for all agents with the same options, wherever their files are (FNV-1a).
 fn seed(args: &LoadArgs) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut add = |bytes: &[u8]| {
@@ -97,45 +106,44 @@ fn seed(args: &LoadArgs) -> u64 {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
     };
-    for option in args.given.iter().filter(|option| option.path.is_none()) {
+    for option in args.options.iter().filter(|option| option.path.is_none()) {
         add(option.name.as_bytes());
         option.values.iter().for_each(|value| add(value.as_encoded_bytes()));
     }
-    // Of a size that can be typed, and that every reader of JSON keeps.
+    // 32 bits, so that the seed is easy to type and exact in every JSON reader.
     (hash >> 32) ^ (hash & u64::from(u32::MAX))
 }
 
-/// An error if so many agents cannot make this load together.
-pub(super) fn shared(mut config: Config, size: u32) -> Result<(), Failure> {
-    // The last has the least.
+/// Checks that this number of agents can share a load.
+pub(super) fn check_shares(mut config: Config, size: u32) -> Result<(), Failure> {
+    // The last agent has the smallest share.
     config.rank = Rank::new(size.saturating_sub(1), size).map_err(Failure::usage)?;
     config.seed = config.seed.or(Some(0));
     hearken_load::check(&config).map_err(Failure::usage)
 }
 
 impl Agent {
-    /// True if it makes the whole load.
+    /// Returns whether this process makes the complete load.
     pub(crate) fn is_alone(&self) -> bool {
-        self.told == Told::Summary
+        self.format == ResultFormat::Summary
     }
 
-    /// Has its part of what all are to do for the load.
-    pub(crate) fn part(&self, config: &mut Config) {
+    /// Sets the share and the start time of this agent.
+    pub(crate) fn configure(&self, config: &mut Config) {
         config.rank = self.rank;
         config.start_at = self.start;
     }
 
-    /// Says in the result which part it is.
-    pub(crate) fn sign(&self, report: &mut Report) {
-        if self.told == Told::Frames {
-            // The whole plan; what started us has a command of its own to tell of.
+    /// Adds to the report which part of the load it covers.
+    pub(crate) fn add_part(&self, report: &mut Report) {
+        if self.format == ResultFormat::Frames {
+            // The command contains the complete plan. The launching process reports its own.
             report.command.clear();
         }
-        report.part = (self.told != Told::Summary).then(|| self.told_part(report));
+        report.part = (self.format != ResultFormat::Summary).then(|| self.part(report));
     }
 
-    fn told_part(&self, report: &Report) -> Part {
-        // Where the kernel does not tell, it is not told.
+    fn part(&self, report: &Report) -> Part {
         let clock = ClockState::read().ok();
         let asked = self.start.and_then(|start| start.duration_since(SystemTime::UNIX_EPOCH).ok());
         let asked = asked.and_then(|since| u64::try_from(since.as_nanos()).ok());
@@ -149,12 +157,12 @@ impl Agent {
         }
     }
 
-    /// How its result is told on standard output, if not to people.
-    pub(crate) fn form(&self) -> Option<Form> {
-        match self.told {
-            Told::Summary => None,
-            Told::Line => Some(Form::JsonLine),
-            Told::Frames => Some(Form::Frames(self.rank.rank())),
+    /// Returns the format of the result on standard output, or `None` for the summary.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self.format {
+            ResultFormat::Summary => None,
+            ResultFormat::Line => Some(Format::JsonLine),
+            ResultFormat::Frames => Some(Format::Frames(self.rank.rank())),
         }
     }
 }

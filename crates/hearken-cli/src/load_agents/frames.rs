@@ -1,30 +1,30 @@
-//! Results of many processes in one stream.
+//! Frames: results of several processes in one stream.
 //!
-//! srun passes on a task's output in pieces of at most 1,024 bytes, and mpirun in pieces of 4,096,
-//! between which come those of other tasks. So a result is cut into lines of 512 bytes, each of which
-//! says whose it is: no piece ends within one, if each is written in a call of its own to a pipe.
+//! srun forwards the output of a task in pieces of at most 1,024 bytes, and mpirun in pieces of 4,096, mixed with the
+//! output of other tasks. So a result is split into lines of 512 bytes that start with the rank. No piece ends within
+//! a line if each line is written to a pipe in a call of its own.
 
 use std::collections::BTreeMap;
 
-/// Of a line, with its end.
+/// Length of a line in bytes, including the newline.
 pub(super) const LENGTH: usize = 512;
 
-/// What a line begins with.
+/// The first bytes of a line.
 const MARK: &[u8] = b"@hearken ";
 
-/// Whose it is, which one it is, and of how many, in hexadecimal.
+/// Length of the header: the mark, and rank, index and number of lines in hexadecimal.
 const HEAD: usize = MARK.len() + 3 * 9;
 
 const PAYLOAD: usize = LENGTH - HEAD - 1;
 
-/// Lines of one result: 64 MiB.
-const MOST: usize = (64 << 20) / PAYLOAD;
+/// Maximum number of lines of a result: 64 MiB.
+const MAX_LINES: usize = (64 << 20) / PAYLOAD;
 
-/// The lines of a result: text without line ends.
+/// Splits a result, which must not contain newlines, into lines.
 pub(super) fn frames(rank: u32, result: &[u8]) -> Result<Vec<u8>, String> {
     let count = result.len().div_ceil(PAYLOAD);
-    if count > MOST || result.contains(&b'\n') {
-        return Err(format!("a result of {} bytes is too long to be handed over", result.len()));
+    if count > MAX_LINES || result.contains(&b'\n') {
+        return Err(format!("the result is too large for frames: {} bytes", result.len()));
     }
     let mut lines = Vec::with_capacity(count * LENGTH);
     for (index, piece) in result.chunks(PAYLOAD).enumerate() {
@@ -37,40 +37,43 @@ pub(super) fn frames(rank: u32, result: &[u8]) -> Result<Vec<u8>, String> {
     Ok(lines)
 }
 
-/// Results that are put together again.
+/// Results that are being reassembled.
 #[derive(Default)]
 pub(super) struct Results {
-    /// By rank: how many lines came, and what they said.
-    parts: BTreeMap<u32, (usize, Vec<u8>)>,
-    whole: BTreeMap<u32, Vec<u8>>,
+    /// The number of received lines and their content, by rank.
+    partial: BTreeMap<u32, (usize, Vec<u8>)>,
+    complete: BTreeMap<u32, Vec<u8>>,
 }
 
 impl Results {
-    /// Takes a line, and gives back what of it is no part of a result.
-    pub(super) fn line<'a>(&mut self, line: &'a [u8], size: u32) -> Result<&'a [u8], String> {
-        // Others may have left a line without its end.
+    /// Adds a line. Returns the part of the line that does not belong to a result.
+    ///
+    /// # Errors
+    /// A frame of an unexpected rank, or out of order.
+    pub(super) fn add_line<'a>(&mut self, line: &'a [u8], size: u32) -> Result<&'a [u8], String> {
+        // Other output may precede the frame without a newline.
         let (before, frame) = line.split_at(line.len().saturating_sub(LENGTH - 1));
         let Some((rank, index, count, piece)) = parse(frame) else { return Ok(line) };
-        let wrong = |what: &str| Err(format!("the result of rank {rank} {what}"));
-        if rank >= size || self.whole.contains_key(&rank) {
-            return wrong("came from two agents, or from none of these");
+        let invalid = |reason: &str| Err(format!("invalid result of rank {rank}: {reason}"));
+        if rank >= size || self.complete.contains_key(&rank) {
+            return invalid("duplicate or unexpected rank");
         }
-        let (came, text) = self.parts.entry(rank).or_default();
-        if index != *came || index >= count || count > MOST {
-            return wrong("lacks a part");
+        let (received, text) = self.partial.entry(rank).or_default();
+        if index != *received || index >= count || count > MAX_LINES {
+            return invalid("a line is missing");
         }
-        *came += 1;
+        *received += 1;
         text.extend(piece);
-        if *came == count {
-            let (_, text) = self.parts.remove(&rank).unwrap_or_default();
-            self.whole.insert(rank, text);
+        if *received == count {
+            let (_, text) = self.partial.remove(&rank).unwrap_or_default();
+            self.complete.insert(rank, text);
         }
         Ok(before)
     }
 
-    /// By rank, those that are whole.
-    pub(super) fn whole(self) -> BTreeMap<u32, Vec<u8>> {
-        self.whole
+    /// Returns the complete results by rank.
+    pub(super) fn complete(self) -> BTreeMap<u32, Vec<u8>> {
+        self.complete
     }
 }
 
@@ -92,7 +95,7 @@ mod tests {
 
     use super::{Results, frames};
 
-    /// As a launcher mixes them: pieces of 1,024 bytes, or what is left, of one after another.
+    /// Mixes outputs as a launcher does: in pieces of up to 1,024 bytes.
     fn mixed(mut all: Vec<Vec<u8>>, order: &[usize]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut turns = order.iter().copied().chain(0..);
@@ -106,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn results_are_put_together_again(
+        fn results_are_reassembled(
             results in prop::collection::vec("[ -~]{1,4000}", 1..5),
             order in prop::collection::vec(0..5usize, 0..50),
         ) {
@@ -115,9 +118,9 @@ mod tests {
             let mut found = Results::default();
             let size = results.len() as u32;
             for line in stream.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                prop_assert_eq!(found.line(line, size), Ok(&b""[..]));
+                prop_assert_eq!(found.add_line(line, size), Ok(&b""[..]));
             }
-            for (rank, text) in found.whole() {
+            for (rank, text) in found.complete() {
                 let said = std::str::from_utf8(&text).unwrap();
                 prop_assert_eq!(said.trim_end(), results[rank as usize].trim_end());
             }
@@ -134,9 +137,9 @@ mod tests {
         let lines = frames(1, &[b'x'; 2000]).unwrap();
         let lines: Vec<_> = lines.split(|byte| *byte == b'\n').collect();
         let mut found = Results::default();
-        assert_eq!(found.line(&[b"what: ", lines[0]].concat(), 2), Ok(&b"what: "[..]));
-        assert!(found.line(lines[2], 2).unwrap_err().contains("rank 1 lacks"));
-        assert!(found.line(lines[0], 1).unwrap_err().contains("rank 1 came from"));
-        assert!(found.whole().is_empty());
+        assert_eq!(found.add_line(&[b"what: ", lines[0]].concat(), 2), Ok(&b"what: "[..]));
+        assert!(found.add_line(lines[2], 2).unwrap_err().contains("rank 1 lacks"));
+        assert!(found.add_line(lines[0], 1).unwrap_err().contains("rank 1 came from"));
+        assert!(found.complete().is_empty());
     }
 }

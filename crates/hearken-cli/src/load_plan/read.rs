@@ -1,4 +1,4 @@
-//! Reading a plan: TOML, each key the name of an option.
+//! Reading plans.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,38 +19,38 @@ use toml::de::{DeTable, DeValue};
 use super::{LOCAL, is_flag, name, one_line, path, with_path};
 use crate::Failure;
 
-/// The longest plan, with the files that it carries.
-const LONGEST: u64 = 16 << 20;
+/// Maximum size of a plan in bytes, including its files.
+const MAX_SIZE: u64 = 16 << 20;
 
-/// The table of files that a plan carries, in base64.
+/// The table of files in a plan, in base64.
 pub(super) const FILES: &str = "files";
 
-/// An option, as the command line has it.
+/// An option of a plan and the equivalent arguments.
 pub(super) struct Planned<'a> {
     pub(super) arg: &'a Arg,
     pub(super) arguments: Vec<OsString>,
 }
 
-/// The text of a plan; `-` is standard input.
+/// Reads the text of a plan from a file, or from standard input (`-`).
 pub(super) fn text(path: &Path) -> Result<String, Failure> {
-    let cannot = |error| Failure::usage(format!("cannot read {}: {error}", path.display()));
+    let cannot = |error| Failure::usage(format!("cannot read plan '{}': {error}", path.display()));
     let mut from: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin()),
         false => Box::new(File::open(path).map_err(cannot)?),
     };
     let mut text = String::new();
-    from.by_ref().take(LONGEST + 1).read_to_string(&mut text).map_err(cannot)?;
-    match text.len() as u64 > LONGEST {
+    from.by_ref().take(MAX_SIZE + 1).read_to_string(&mut text).map_err(cannot)?;
+    match text.len() as u64 > MAX_SIZE {
         true => Err(Failure::usage(format!(
-            "{} is longer than {} MiB, which no plan is",
+            "plan '{}' is larger than {} MiB",
             path.display(),
-            LONGEST >> 20
+            MAX_SIZE >> 20
         ))),
         false => Ok(text),
     }
 }
 
-/// What a plan says, in its order. Names of files in it are relative to `dir`.
+/// Parses a plan. File names in it are relative to `dir`.
 pub(super) fn plan<'a>(
     text: &str,
     file: &str,
@@ -59,12 +59,12 @@ pub(super) fn plan<'a>(
 ) -> Result<Vec<Planned<'a>>, Failure> {
     let mut reader = Reader { text, file, dir, command, files: BTreeMap::new() };
     let table = DeTable::parse(text).map_err(|error| {
-        reader.wrong(error.span().map_or(0, |span| span.start), error.message())
+        reader.error(error.span().map_or(0, |span| span.start), error.message())
     })?;
     let mut entries: Vec<_> = table.into_inner().into_iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     if let Some(at) = entries.iter().position(|(key, _)| key.get_ref() == FILES) {
-        reader.carried(&entries.swap_remove(at).1)?;
+        reader.store_files(&entries.swap_remove(at).1)?;
         entries.sort_by_key(|(key, _)| key.span().start);
     }
     entries
@@ -82,13 +82,14 @@ struct Reader<'t, 'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    fn wrong(&self, at: usize, what: impl AsRef<str>) -> Failure {
+    /// Returns an error at a byte offset, with line and column.
+    fn error(&self, at: usize, reason: impl AsRef<str>) -> Failure {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        // A parser's message may have several lines.
-        let what = what.as_ref().lines().collect::<Vec<_>>().join("; ");
-        Failure::usage(format!("{}:{line}:{column}: {what}", self.file))
+        // A message of the TOML parser may have several lines.
+        let reason = reason.as_ref().lines().collect::<Vec<_>>().join("; ");
+        Failure::usage(format!("{}:{line}:{column}: {reason}", self.file))
     }
 
     fn option(
@@ -97,33 +98,28 @@ impl<'a> Reader<'_, 'a> {
         at: usize,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<Planned<'a>, Failure> {
-        let known = |arg: &&Arg| {
-            name(arg) == key || arg.get_all_aliases().is_some_and(|all| all.contains(&key))
-        };
-        let Some(arg) = self.command.get_arguments().find(known) else {
-            return Err(self.wrong(at, self.unknown(key)));
+        let Some(arg) = self.command.get_arguments().find(|arg| name(arg) == key) else {
+            return Err(self.error(at, self.unknown(key)));
         };
         if LOCAL.contains(&name(arg)) {
-            let what = format!("\"{key}\" is of a process and not of a run: give it as --{key}");
-            return Err(self.wrong(at, what));
+            let reason = format!("'{key}' is not part of a plan; use --{key} on the command line");
+            return Err(self.error(at, reason));
         }
         let arguments = self.arguments(arg, key, value)?;
-        self.parses(arg, &arguments).map_err(|what| self.wrong(value.span().start, what))?;
+        self.check(arg, &arguments).map_err(|reason| self.error(value.span().start, reason))?;
         Ok(Planned { arg, arguments })
     }
 
-    /// What is said of a name that no option has; clap knows those that are like it.
+    /// Returns the error for an unknown key, with clap's suggestion if there is one.
     fn unknown(&self, key: &str) -> String {
-        let tried = self.command.clone().try_get_matches_from(["load", &format!("--{key}")]);
-        let like = tried
+        let matches = self.command.clone().try_get_matches_from(["load", &format!("--{key}")]);
+        let similar = matches
             .err()
             .and_then(|error| error.get(ContextKind::SuggestedArg).map(ToString::to_string));
-        let like = like.filter(|like| !LOCAL.contains(&like.trim_start_matches('-')));
-        match like {
-            Some(like) => {
-                format!("no option \"{key}\"; is it \"{}\"?", like.trim_start_matches('-'))
-            }
-            None => format!("no option \"{key}\"; hearken load --help lists them"),
+        let similar = similar.map(|flag| flag.trim_start_matches('-').to_owned());
+        match similar.filter(|similar| !LOCAL.contains(&&**similar)) {
+            Some(similar) => format!("unknown key '{key}' (did you mean '{similar}'?)"),
+            None => format!("unknown key '{key}'; hearken load --help lists the options"),
         }
     }
 
@@ -139,11 +135,11 @@ impl<'a> Reader<'_, 'a> {
             DeValue::Boolean(false) if is_flag(arg) => Ok(Vec::new()),
             DeValue::Boolean(true) if is_flag(arg) || optional => Ok(vec![flag()]),
             _ if is_flag(arg) => {
-                let what = format!("\"{key}\" is true or false, not {}", kind(value.get_ref()));
-                Err(self.wrong(value.span().start, what))
+                let reason = format!("'{key}' is true or false, not {}", kind(value.get_ref()));
+                Err(self.error(value.span().start, reason))
             }
             DeValue::Array(_) if !matches!(arg.get_action(), ArgAction::Append) => {
-                Err(self.wrong(value.span().start, format!("\"{key}\" has one value, not several")))
+                Err(self.error(value.span().start, format!("'{key}' takes a single value")))
             }
             DeValue::Array(all) => all.iter().map(|one| self.argument(arg, key, one)).collect(),
             _ => Ok(vec![self.argument(arg, key, value)?]),
@@ -156,76 +152,79 @@ impl<'a> Reader<'_, 'a> {
         key: &str,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<OsString, Failure> {
-        let wrong = |what: String| self.wrong(value.span().start, what);
-        let said = match value.get_ref() {
-            DeValue::String(said) => said.clone().into_owned(),
+        let error = |reason: String| self.error(value.span().start, reason);
+        let text = match value.get_ref() {
+            DeValue::String(text) => text.clone().into_owned(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str().to_owned(),
             DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
-                .map_err(|error| wrong(format!("\"{key}\": {error}")))?
+                .map_err(|cause| error(format!("'{key}': {cause}")))?
                 .to_string(),
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Datetime(time) => time.to_string(),
-            other => return Err(wrong(format!("\"{key}\" has a value, not {}", kind(other)))),
+            other => return Err(error(format!("'{key}' takes a value, not {}", kind(other)))),
         };
-        let found = |name: &str| match self.files.get(name) {
-            Some(carried) => Ok(carried.display().to_string()),
+        let resolve = |name: &str| match self.files.get(name) {
+            Some(stored) => Ok(stored.display().to_string()),
             None => self.dir.join(name).into_os_string().into_string().map_err(|_| {
-                wrong(format!("\"{key}\": the directory of this plan has a name that is no text"))
+                error(format!("'{key}': the name of the plan's directory is not valid UTF-8"))
             }),
         };
-        let said = match path(arg) {
-            Some(commas) => with_path(&said, commas, found)?,
-            None => said,
+        let text = match path(arg) {
+            Some(commas) => with_path(&text, commas, resolve)?,
+            None => text,
         };
-        let said = OsString::from(said);
+        let text = OsString::from(text);
         if !arg.is_positional() {
             let mut joined = OsString::from(format!("--{}=", name(arg)));
-            joined.push(said);
+            joined.push(text);
             return Ok(joined);
         }
-        // It would be taken for an option.
-        match said.as_encoded_bytes().first() {
-            Some(b'-') => Err(wrong(format!("\"{key}\" cannot begin with a dash"))),
-            _ => Ok(said),
+        // clap would take it for an option.
+        match text.as_encoded_bytes().first() {
+            Some(b'-') => Err(error(format!("'{key}' cannot begin with a dash"))),
+            _ => Ok(text),
         }
     }
 
-    /// Refuses a value that the option would refuse; what it is combined with is looked at later.
-    fn parses(&self, arg: &Arg, arguments: &[OsString]) -> Result<(), String> {
+    /// Checks the value of an option. Conflicts between options are checked later.
+    fn check(&self, arg: &Arg, arguments: &[OsString]) -> Result<(), String> {
         let command = self.command.clone().no_binary_name(true);
         let Err(error) = command.try_get_matches_from(arguments) else { return Ok(()) };
         let key = name(arg);
         match error.kind() {
             ErrorKind::ValueValidation => {
                 let source = std::error::Error::source(&error).map(ToString::to_string);
-                Err(format!("\"{key}\": {}", source.unwrap_or_else(|| one_line(&error))))
+                Err(format!("'{key}': {}", source.unwrap_or_else(|| one_line(&error))))
             }
             ErrorKind::InvalidValue => {
                 let known = error.get(ContextKind::ValidValue).map(ToString::to_string);
                 let known = known.filter(|known| !known.is_empty());
                 Err(match known {
-                    Some(known) => format!("\"{key}\" is one of: {known}"),
-                    None => format!("\"{key}\" needs a value"),
+                    Some(known) => format!("'{key}' is one of: {known}"),
+                    None => format!("'{key}' needs a value"),
                 })
             }
             ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict => Ok(()),
-            _ => Err(format!("\"{key}\": {}", one_line(&error))),
+            _ => Err(format!("'{key}': {}", one_line(&error))),
         }
     }
 
-    /// The files that the plan carries, in memory, where they have names for as long as we run.
-    fn carried(&mut self, files: &Spanned<DeValue<'_>>) -> Result<(), Failure> {
+    /// Stores the files of the plan in memory, under names that exist until the process ends.
+    fn store_files(&mut self, files: &Spanned<DeValue<'_>>) -> Result<(), Failure> {
         let DeValue::Table(table) = files.get_ref() else {
-            return Err(self.wrong(files.span().start, "\"files\" is a table of names and base64"));
+            let reason = "'files' is a table of names and content in base64";
+            return Err(self.error(files.span().start, reason));
         };
         for (name, content) in table {
             let at = content.span().start;
             let bytes = content.get_ref().as_str().and_then(|text| STANDARD.decode(text).ok());
             let Some(bytes) = bytes else {
-                return Err(self.wrong(at, format!("file \"{}\" is not in base64", name.get_ref())));
+                let reason = format!("content of file '{}' is not valid base64", name.get_ref());
+                return Err(self.error(at, reason));
             };
             let path = in_memory(&bytes).map_err(|error| {
-                Failure::runtime(format!("holding \"{}\" in memory: {error}", name.get_ref()))
+                let name = name.get_ref();
+                Failure::runtime(format!("cannot store file '{name}': memfd_create: {error}"))
             })?;
             self.files.insert(name.get_ref().clone().into_owned(), path);
         }
@@ -233,15 +232,17 @@ impl<'a> Reader<'_, 'a> {
     }
 }
 
+/// Creates a file in memory and returns its path.
 fn in_memory(bytes: &[u8]) -> io::Result<PathBuf> {
     let mut file = File::from(memfd_create("hearken-plan", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    // Kept open until the process ends: its name goes with it.
+    // The path is valid only while the descriptor is open.
     mem::forget(file);
     Ok(path.into())
 }
 
+/// Returns the type of a value, for errors.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "text",
