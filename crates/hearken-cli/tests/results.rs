@@ -1,4 +1,4 @@
-//! `hearken load merge | compare | show`, and the forms that a load writes, as their users meet them.
+//! `hearken load merge | compare | show`, and the files that a load writes.
 
 #[path = "../../hearken-load/tests/made/mod.rs"]
 mod made;
@@ -20,8 +20,8 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Fails with exit status 2 and one line that names what was wrong.
-fn refused(args: &[&str], names: &[&str]) {
+/// Asserts that a command fails with exit status 2 and one line of error that contains `names`.
+fn assert_rejected(args: &[&str], names: &[&str]) {
     let output = run(args);
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
@@ -30,14 +30,15 @@ fn refused(args: &[&str], names: &[&str]) {
     assert!(output.stdout.is_empty());
 }
 
-/// Latencies around `millis`, differing a little from interval to interval.
-fn some(millis: u64, intervals: u64) -> Report {
+/// Returns a report with latencies around `millis` that vary between intervals.
+fn sample(millis: u64, intervals: u64) -> Report {
     let latencies =
         |at: u64| (0..50).map(move |i| millis * (900_000 + (i * 37 + at * 11) % 200_000));
     let piece = |at| Piece { latencies: latencies(at).collect(), ..Piece::default() };
     report(&(0..intervals).map(piece).collect::<Vec<_>>())
 }
 
+/// A temporary directory.
 struct Dir(TempDir);
 
 impl Dir {
@@ -68,7 +69,7 @@ fn help_has_examples() {
         assert!(text(&output.stdout).contains("Examples:\n  hearken load "), "{command}");
     }
     let help = run(&["load", "--help"]);
-    assert!(text(&help.stdout).contains("Compare two loads"));
+    assert!(text(&help.stdout).contains("Compare two loads statistically"));
     let output = run(&["load"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("<URL>"), "{}", text(&output.stderr));
@@ -77,26 +78,26 @@ fn help_has_examples() {
 #[test]
 fn parts_are_merged() {
     let dir = Dir::new();
-    let paths = [0, 1, 2].map(|rank| dir.write(&format!("{rank}"), &part(rank, 3, some(2, 4))));
+    let paths = [0, 1, 2].map(|rank| dir.write(&format!("{rank}"), &part(rank, 3, sample(2, 4))));
     let [a, b, c] = paths.each_ref().map(String::as_str);
-    let (json, html) = (dir.path("whole.json"), dir.path("whole.html"));
+    let (json, html) = (dir.path("total.json"), dir.path("total.html"));
     let output = run(&["load", "merge", a, b, c, "--json", &json, "--html", &html]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("merged     3 of 3 parts"), "{}", text(&output.stdout));
-    let whole = load(&json);
-    assert_eq!((whole.requests.replies, whole.latency_ns.count), (600, 600));
+    let total = load(&json);
+    assert_eq!((total.requests.replies, total.latency_ns.count), (600, 600));
     assert!(fs::read_to_string(&html).unwrap().starts_with("<!DOCTYPE html>"));
     let output = run(&["load", "merge", a, c]);
     assert!(text(&output.stdout).contains("of 3 parts, rank 1 are missing"), "{output:?}");
-    refused(&["load", "merge", a, b, b], &[b, "rank 1 came before"]);
-    let other = dir.write("other", &Report { url: "http://b/".into(), ..part(1, 3, some(2, 4)) });
-    refused(&["load", "merge", a, &other], &[&other, "url", "http://b/"]);
+    assert_rejected(&["load", "merge", a, b, b], &[b, "rank 1 came before"]);
+    let other = dir.write("other", &Report { url: "http://b/".into(), ..part(1, 3, sample(2, 4)) });
+    assert_rejected(&["load", "merge", a, &other], &[&other, "url", "http://b/"]);
 }
 
 #[test]
 fn loads_are_compared() {
     let dir = Dir::new();
-    let (fast, slow) = (dir.write("fast", &some(2, 30)), dir.write("slow", &some(3, 30)));
+    let (fast, slow) = (dir.write("fast", &sample(2, 30)), dir.write("slow", &sample(3, 30)));
     let output = run(&["load", "compare", &fast, &slow]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let table = text(&output.stdout);
@@ -113,32 +114,32 @@ fn loads_are_compared() {
     let output = run(&["load", "compare", &several, &slow, "--json", "-"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&json["a"]["runs"], &json["schema"]), (&2.into(), &"hearken-compare/1".into()));
-    refused(&["load", "compare", &fast, &dir.path("none")], &["none", "No such file"]);
+    assert_rejected(&["load", "compare", &fast, &dir.path("none")], &["none", "No such file"]);
 }
 
 #[test]
 fn results_are_shown_in_every_form() {
     let dir = Dir::new();
-    let file = dir.write("result.json", &some(2, 5));
+    let file = dir.write("result.json", &sample(2, 5));
     let shown = run(&["load", "show", &file]);
-    assert_eq!(text(&shown.stdout), some(2, 5).to_string());
+    assert_eq!(text(&shown.stdout), sample(2, 5).to_string());
     let [html, hlog, json] = ["a.html", "a.hlog", "a.json"].map(|name| dir.path(name));
     let args = ["load", "show", &file, "--html", &html, "--hlog", &hlog, "--json", &json];
     let output = run(&[&args[..], &["--csv", "-"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), hearken_load::export::csv(&some(2, 5)));
+    assert_eq!(text(&output.stdout), hearken_load::export::csv(&sample(2, 5)));
     assert!(fs::read_to_string(hlog).unwrap().contains("1.3]"));
-    assert_eq!(load(json), some(2, 5));
+    assert_eq!(load(json), sample(2, 5));
     assert!(fs::metadata(html).unwrap().len() > 10_000);
-    refused(&["load", "show", &file, "--csv", "-", "--html", "-"], &["--html and --csv", "-"]);
-    refused(&["load", "show", &file, "--csv", &file, "--hlog", &file], &["--csv and --hlog"]);
-    refused(&["load", "show", &file, "--csv", "/no/such/file"], &["/no/such/file"]);
+    assert_rejected(&["load", "show", &file, "--csv", "-", "--html", "-"], &["--html and --csv", "-"]);
+    assert_rejected(&["load", "show", &file, "--csv", &file, "--hlog", &file], &["--csv and --hlog"]);
+    assert_rejected(&["load", "show", &file, "--csv", "/no/such/file"], &["/no/such/file"]);
 }
 
 #[test]
-fn what_is_no_result_is_named() {
+fn invalid_results_are_rejected_with_a_reason() {
     let dir = Dir::new();
-    let good = serde_json::to_string_pretty(&some(2, 3)).unwrap();
+    let good = serde_json::to_string_pretty(&sample(2, 3)).unwrap();
     let broken = |name: &str, content: &str| {
         let path = dir.path(name);
         fs::write(&path, content).unwrap();
@@ -147,7 +148,7 @@ fn what_is_no_result_is_named() {
     let files = [
         (broken("empty", ""), "line 1"),
         (broken("text", "hello\n"), "line 1"),
-        (broken("array", "[1,2]"), "no result of hearken load"),
+        (broken("array", "[1,2]"), "not a result of hearken load"),
         (broken("foreign", "{\"a\":1}"), "schema"),
         (broken("older", &good.replace("load/2", "load/1")), "hearken-load/1"),
         (broken("escape", &good.replace("load/2", "\\u001b[2J\\n")), "?[2J?"),
@@ -164,21 +165,21 @@ fn what_is_no_result_is_named() {
         ),
         (dir.path(""), "directory"),
     ];
-    for (path, what) in &files {
+    for (path, reason) in &files {
         for command in ["show", "merge"] {
-            refused(&["load", command, path], &[path, what]);
+            assert_rejected(&["load", command, path], &[path, reason]);
         }
-        refused(&["load", "compare", path, path], &[path, what]);
+        assert_rejected(&["load", "compare", path, path], &[path, reason]);
     }
-    // Deep nesting neither.
+    // Deep nesting does not overflow the stack.
     let deep = broken("deep", &"[".repeat(100_000));
-    refused(&["load", "show", &deep], &["deep"]);
+    assert_rejected(&["load", "show", &deep], &["deep"]);
 }
 
 #[test]
-fn no_text_of_a_result_commands_a_terminal() {
+fn results_contain_no_control_characters() {
     let dir = Dir::new();
-    let mut evil = some(2, 3);
+    let mut evil = sample(2, 3);
     evil.url = "http://a/\u{1b}[2J".to_owned();
     evil.warnings = vec!["\u{1b}]0;x\u{7}".to_owned()];
     let output = run(&["load", "show", &dir.write("evil", &evil)]);
@@ -186,11 +187,11 @@ fn no_text_of_a_result_commands_a_terminal() {
 }
 
 #[test]
-fn a_load_writes_what_is_asked_for() {
+fn load_writes_the_requested_formats() {
     let dir = Dir::new();
     let [html, csv, hlog, json] =
         ["a.html", "a.csv", "a.hlog", "a.json"].map(|name| dir.path(name));
-    // Nobody listens at this port: it is bound and closed again.
+    // A free port, on which no server listens.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}/");
     let args = ["load", &url, "--rate", "50", "--duration", "200ms", "-H", "Cookie: a=secret"];
@@ -204,9 +205,9 @@ fn a_load_writes_what_is_asked_for() {
     assert!(fs::read_to_string(&csv).unwrap().starts_with("at_s,"));
     assert!(fs::read_to_string(hlog).unwrap().starts_with("#[Histogram log format version 1.3]"));
     let earlier = fs::read(&json).unwrap();
-    refused(&["load", &url, "--json", &json, "--html", &json], &["--json and --html"]);
-    refused(&["load", &url, "--json", &json, "--csv", "/no/such/file"], &["/no/such/file"]);
-    assert_eq!(fs::read(&json).unwrap(), earlier, "an earlier result is lost");
+    assert_rejected(&["load", &url, "--json", &json, "--html", &json], &["--json and --html"]);
+    assert_rejected(&["load", &url, "--json", &json, "--csv", "/no/such/file"], &["/no/such/file"]);
+    assert_eq!(fs::read(&json).unwrap(), earlier, "the earlier result was lost");
     let lockstep = run(&["load", &url, "--lockstep", "2", "--csv", &csv]);
     assert_eq!(lockstep.status.code(), Some(2));
 }
