@@ -1,7 +1,8 @@
-//! Passes one head on many times, to be run under a profiler that counts instructions.
+//! Forwards one message repeatedly, to be run under a profiler that counts instructions.
 //!
-//! `forward_cost small|small-v6|browser|post|proxied|response|chunked|relay [times]`; with `parse-` before it, the head is also read
-//! each time.
+//! Usage: `forward_cost [parse-]small|small-v6|browser|post|proxied|response|chunked|relay [COUNT]`
+//!
+//! With the prefix `parse-`, each iteration also parses the head.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,6 +1,6 @@
-//! Parses one request many times, to be run under a profiler that counts instructions.
+//! Parses one request repeatedly, to be run under a profiler that counts instructions.
 //!
-//! `parse_cost small|browser|httparse-small|httparse-browser [times]`
+//! Usage: `parse_cost small|browser|httparse-small|httparse-browser [COUNT]`
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,23 +1,22 @@
-//! The `host [":" port]` of a Host field or a request-target.
+//! Parsing of `host [":" port]` in Host fields and request-targets.
 
 use std::net::Ipv6Addr;
 
 use crate::block::Block;
 use crate::scan;
 
-/// Reads a Host field line as nearly all clients write it, and with a valid host in it; returns what
-/// follows it too.
+/// Parses a Host line in its common form with a valid host. Returns the host and the bytes after the line.
 #[inline(always)]
-pub(crate) fn usual_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn parse_common_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let value = bytes.strip_prefix(b"Host: ")?;
     let block = Block::new(value);
-    let mut len = match block.host() {
+    let mut len = match block.host_prefix() {
         0 => return None,
-        Block::LEN => scan::host_from(value, Block::LEN),
+        Block::LEN => scan::host_end(value, Block::LEN),
         len => len,
     };
     if value.get(len) == Some(&b':') {
-        // Up to four digits are a port without more ado, and so are five that begin with a low one.
+        // A number of four digits is a valid port, as is one of five digits below 60000.
         let first = len + 1;
         let digits = block.digits_from(first);
         if digits > 4 && !(digits == 5 && matches!(value.get(first), Some(b'0'..=b'5'))) {
@@ -31,11 +30,11 @@ pub(crate) fn usual_host_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// Splits and checks an authority without userinfo: `(host, port)`, the port `None` when there
-/// is no colon and possibly empty when there is one. `None` when it is not valid.
+/// Splits an authority without userinfo into host and port. Returns `None` if the authority is invalid.
 ///
-/// A host is a reg-name without percent-encoding, an IPv4 address, or an IPv6 address in
-/// brackets without a zone (RFC 3986 section 3.2.2); it is not empty. A port is at most 65535.
+/// The port is `None` without a colon, and may be empty after a colon. A host is a non-empty reg-name
+/// without percent-encoding, an IPv4 address, or an IPv6 address in brackets without a zone (RFC 3986
+/// section 3.2.2). A port is at most 65535.
 pub(crate) fn split(authority: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let host_len = match authority {
         [b'[', rest @ ..] => {
@@ -44,7 +43,7 @@ pub(crate) fn split(authority: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
             address.parse::<Ipv6Addr>().ok()?;
             inner + 2
         }
-        _ => scan::host(authority),
+        _ => scan::host_len(authority),
     };
     let (host, rest) = authority.split_at_checked(host_len)?;
     let port = match rest {
@@ -70,7 +69,7 @@ mod tests {
     use super::split;
 
     #[test]
-    fn splits_what_is_valid() {
+    fn splits_valid_authorities() {
         for (authority, host, port) in [
             ("a", "a", None),
             ("a:", "a", Some("")),
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not() {
+    fn rejects_invalid_authorities() {
         for authority in [
             "",
             ":",

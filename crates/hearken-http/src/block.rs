@@ -1,96 +1,100 @@
-//! Sixteen bytes looked at together.
+//! Classification of sixteen bytes at a time with SIMD.
 //!
-//! A test answers with how many bytes at the start of a block surely are of a class. It may leave
-//! out members that are rare: who must know looks at the next byte in the table of `class`.
+//! Each test returns the number of leading bytes in a block that belong to a class. Tests may omit rare
+//! members of a class, so callers look up the next byte in the table of `class`.
 
 use wide::u8x16;
 
-/// Sixteen bytes; behind those that there are, zeros, which are in no class.
+/// A block of sixteen bytes. A short block is padded with zeros, which belong to no class.
 #[derive(Clone, Copy)]
 pub(crate) struct Block(u8x16);
 
-/// Two blocks that follow each other.
+/// A pair of adjacent blocks.
 pub(crate) struct Pair {
     pub(crate) low: Block,
     high: Block,
 }
 
 impl Block {
-    /// How many bytes a block holds.
+    /// Size of a block in bytes.
     pub(crate) const LEN: usize = 16;
 
-    /// The block at the start of `bytes`.
+    /// Returns the block at the start of `bytes`.
     #[inline(always)]
     pub(crate) fn new(bytes: &[u8]) -> Self {
         match bytes.first_chunk() {
             Some(chunk) => Self::from(chunk),
-            None => Self::short(bytes),
+            None => Self::from_short(bytes),
         }
     }
 
-    /// The block of fewer than sixteen bytes, put together from loads that overlap.
+    /// Returns the block of fewer than sixteen bytes, assembled from overlapping loads.
     #[inline(always)]
-    pub(crate) fn short(bytes: &[u8]) -> Self {
+    pub(crate) fn from_short(bytes: &[u8]) -> Self {
         let bits = 8 * bytes.len() as u32;
         let (low, high) = match (bytes.first_chunk(), bytes.last_chunk()) {
             (Some(first), Some(last)) => {
                 let last = u64::from_le_bytes(*last);
                 (u64::from_le_bytes(*first), last.wrapping_shr(120u32.wrapping_sub(bits)) >> 8)
             }
-            _ => (tiny(bytes), 0),
+            _ => (load_up_to_7(bytes), 0),
         };
         Self(u8x16::from((u128::from(high) << 64 | u128::from(low)).to_le_bytes()))
     }
 
-    /// Letters and hyphens: what nearly all field names are made of.
+    /// Returns the number of leading letters and hyphens, the bytes of nearly all field names.
     #[inline(always)]
-    pub(crate) fn name(self) -> usize {
-        run(self.letters() | self.is(b'-'))
+    pub(crate) fn name_prefix(self) -> usize {
+        leading_lanes(self.alphabetic_lanes() | self.equal_lanes(b'-'))
     }
 
-    /// What a field value may hold, but for tabs.
+    /// Returns the number of leading bytes that a field value may contain, tabs excluded.
     #[inline(always)]
-    pub(crate) fn text(self) -> usize {
+    pub(crate) fn text_prefix(self) -> usize {
         (!self.text_lanes()).trailing_zeros() as usize
     }
 
     #[inline(always)]
     fn text_lanes(self) -> u32 {
-        lanes(self.0.max(splat(b' ')).cmp_eq(self.0) & !self.is(0x7f))
+        bit_mask(self.0.max(splat(b' ')).cmp_eq(self.0) & !self.equal_lanes(0x7f))
     }
 
-    /// Visible ASCII other than `#` and `?`.
+    /// Returns the number of leading visible ASCII bytes other than `#` and `?`.
     #[inline(always)]
-    pub(crate) fn path(self) -> usize {
-        run(between(self.0, b'!', b'~') & !self.is(b'#') & !self.is(b'?'))
+    pub(crate) fn path_prefix(self) -> usize {
+        leading_lanes(
+            between(self.0, b'!', b'~') & !self.equal_lanes(b'#') & !self.equal_lanes(b'?'),
+        )
     }
 
-    /// Visible ASCII other than `#`.
+    /// Returns the number of leading visible ASCII bytes other than `#`.
     #[inline(always)]
-    pub(crate) fn target(self) -> usize {
-        run(between(self.0, b'!', b'~') & !self.is(b'#'))
+    pub(crate) fn target_prefix(self) -> usize {
+        leading_lanes(between(self.0, b'!', b'~') & !self.equal_lanes(b'#'))
     }
 
-    /// Letters, digits, hyphens and dots.
+    /// Returns the number of leading letters, digits, hyphens and dots.
     #[inline(always)]
-    pub(crate) fn host(self) -> usize {
-        run(self.letters() | between(self.0, b'-', b'9') & !self.is(b'/'))
+    pub(crate) fn host_prefix(self) -> usize {
+        leading_lanes(
+            self.alphabetic_lanes() | between(self.0, b'-', b'9') & !self.equal_lanes(b'/'),
+        )
     }
 
-    /// How many digits there are from lane `at` on.
+    /// Returns the number of consecutive digits starting at lane `at`.
     #[inline(always)]
     pub(crate) fn digits_from(self, at: usize) -> usize {
-        let digits = lanes(between(self.0, b'0', b'9'));
+        let digits = bit_mask(between(self.0, b'0', b'9'));
         (!digits.checked_shr(at as u32).unwrap_or_default()).trailing_zeros() as usize
     }
 
     #[inline(always)]
-    fn letters(self) -> u8x16 {
+    fn alphabetic_lanes(self) -> u8x16 {
         between(self.0 | splat(0x20), b'a', b'z')
     }
 
     #[inline(always)]
-    fn is(self, byte: u8) -> u8x16 {
+    fn equal_lanes(self, byte: u8) -> u8x16 {
         self.0.cmp_eq(splat(byte))
     }
 }
@@ -103,12 +107,12 @@ impl From<&[u8; Self::LEN]> for Block {
 }
 
 impl Pair {
-    /// How many bytes a pair holds.
+    /// Size of a pair in bytes.
     pub(crate) const LEN: usize = 2 * Block::LEN;
 
-    /// What a field value may hold, but for tabs.
+    /// Returns the number of leading bytes that a field value may contain, tabs excluded.
     #[inline(always)]
-    pub(crate) fn text(&self) -> usize {
+    pub(crate) fn text_prefix(&self) -> usize {
         (!(self.low.text_lanes() | self.high.text_lanes() << Block::LEN)).trailing_zeros() as usize
     }
 }
@@ -121,9 +125,9 @@ impl From<&[u8; Self::LEN]> for Pair {
     }
 }
 
-/// Up to seven bytes as a number.
+/// Loads up to seven bytes as a little-endian number.
 #[inline(always)]
-fn tiny(bytes: &[u8]) -> u64 {
+fn load_up_to_7(bytes: &[u8]) -> u64 {
     let bits = 8 * bytes.len() as u32;
     match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(first), Some(last)) => {
@@ -139,21 +143,21 @@ fn splat(byte: u8) -> u8x16 {
     u8x16::splat(byte)
 }
 
-/// The lanes that hold a byte of `low..=high`.
+/// Returns a mask of the lanes that contain a byte in `low..=high`.
 #[inline(always)]
 fn between(block: u8x16, low: u8, high: u8) -> u8x16 {
     let above = block - splat(low);
     above.min(splat(high - low)).cmp_eq(above)
 }
 
-/// The lanes that are set, as bits.
+/// Converts a lane mask to one bit per lane.
 #[inline(always)]
-fn lanes(lanes: u8x16) -> u32 {
+fn bit_mask(lanes: u8x16) -> u32 {
     lanes.move_mask() as u32
 }
 
-/// How many lanes at the start are set.
+/// Returns the number of leading lanes that are set.
 #[inline(always)]
-fn run(block: u8x16) -> usize {
-    (!lanes(block)).trailing_zeros() as usize
+fn leading_lanes(block: u8x16) -> usize {
+    (!bit_mask(block)).trailing_zeros() as usize
 }

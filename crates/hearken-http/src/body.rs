@@ -1,4 +1,4 @@
-//! Reading bodies.
+//! Reading of message bodies.
 
 use std::ops::Range;
 
@@ -7,28 +7,31 @@ use crate::error::Reject;
 use crate::framing::ResponseBody;
 use crate::limits::Limits;
 
-/// Most hexadecimal digits of a chunk size: as many as a `u64` holds.
-const SIZE_DIGITS: u8 = 16;
-/// Most that nearly all have.
-const USUAL_SIZE_DIGITS: usize = 8;
-/// Most bytes of the extensions of one chunk, and of those of a whole body.
-const EXTENSION_LINE_BYTES: u16 = 4 * 1024;
-const EXTENSION_BYTES: u16 = 16 * 1024;
+/// Maximum number of hexadecimal digits of a chunk size, enough for a `u64`.
+const MAX_SIZE_DIGITS: u8 = 16;
+/// Maximum number of digits of the chunk sizes that the fast path parses.
+const MAX_COMMON_SIZE_DIGITS: usize = 8;
+/// Maximum size of the extensions of one chunk in bytes.
+const MAX_CHUNK_EXTENSION_BYTES: u16 = 4 * 1024;
+/// Maximum size of the extensions of a body in bytes.
+const MAX_EXTENSION_BYTES: u16 = 16 * 1024;
 
-/// What [`BodyReader::next`] found in the bytes it was given.
+/// The result of one call of [`BodyReader::next`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Piece {
-    /// How many of the bytes were read. The rest is to be given again, unless the body is done.
+#[non_exhaustive]
+pub struct BodySegment {
+    /// Number of bytes consumed. Unless the body is complete, the caller passes the other bytes again.
     pub consumed: usize,
-    /// Where among the bytes the content is; may be empty.
+    /// Position of the content in the bytes, possibly empty.
     pub data: Range<usize>,
-    /// Whether the body ends after `consumed`: what follows is another message.
+    /// Whether the body is complete. The bytes after `consumed` belong to the next message.
     pub done: bool,
 }
 
-/// Takes the content of a body out of its framing, in whatever pieces the bytes arrive.
+/// An incremental reader that separates the content of a body from its framing.
 ///
-/// Keeps no bytes. Chunk extensions and trailer fields are checked, bounded and dropped.
+/// The reader buffers nothing. It validates chunk extensions and trailer fields, limits their size and
+/// discards them.
 ///
 /// ```
 /// use hearken_http::{Body, BodyReader, Limits};
@@ -37,9 +40,9 @@ pub struct Piece {
 /// let mut reader = BodyReader::new(Body::Chunked, 1 << 20, &Limits::default())?;
 /// let (mut content, mut at) = (Vec::new(), 0);
 /// while !reader.is_done() {
-///     let piece = reader.next(&bytes[at..])?;
-///     content.extend_from_slice(&bytes[at..][piece.data]);
-///     at += piece.consumed;
+///     let segment = reader.next(&bytes[at..])?;
+///     content.extend_from_slice(&bytes[at..][segment.data]);
+///     at += segment.consumed;
 /// }
 /// assert_eq!(content, b"hello");
 /// assert!(bytes[at..].starts_with(b"GET"));
@@ -48,17 +51,20 @@ pub struct Piece {
 #[derive(Debug, Clone)]
 pub struct BodyReader {
     state: State,
-    /// Digits of the current chunk size so far.
+    /// Number of digits of the current chunk size so far.
     size_digits: u8,
-    /// Content bytes left of the body, of the chunk, or of the allowance until close.
-    left: u64,
-    /// Content bytes the chunks to come may hold.
-    allowance: u64,
-    /// Bytes of extensions of the current chunk, and of all chunks.
-    extension_line: u16,
-    extensions: u16,
-    /// Bytes and fields left to the trailer section.
+    /// Remaining content bytes of the body or of the chunk, or until the size limit if the body ends at
+    /// close.
+    remaining: u64,
+    /// Remaining content bytes that later chunks may contain.
+    max_remaining: u64,
+    /// Number of extension bytes of the current chunk.
+    chunk_extension_bytes: u16,
+    /// Number of extension bytes of all chunks.
+    extension_bytes: u16,
+    /// Remaining bytes that the trailer section may contain.
     trailer_bytes: u32,
+    /// Remaining fields that the trailer section may contain.
     trailer_fields: u32,
 }
 
@@ -83,123 +89,133 @@ enum State {
 }
 
 impl BodyReader {
-    /// A reader at the start of a body of at most `most` bytes of content, delimited as the
-    /// [`Body`](crate::Body) of a request or the [`ResponseBody`] of a response says.
-    /// `head_bytes` and `fields` of `limits` bound the trailer section.
+    /// Creates a reader for a body with at most `max_bytes` bytes of content.
+    ///
+    /// `body` is the [`Body`](crate::Body) of a request or the [`ResponseBody`] of a response. The trailer
+    /// section is subject to `max_head_bytes` and `max_fields` of `limits`.
     ///
     /// # Errors
     ///
-    /// 413 when the body is known to be longer than `most`.
-    pub fn new(body: impl Into<ResponseBody>, most: u64, limits: &Limits) -> Result<Self, Reject> {
-        let (state, left) = match body.into() {
+    /// 413 if the length of the body is known and exceeds `max_bytes`.
+    pub fn new(
+        body: impl Into<ResponseBody>,
+        max_bytes: u64,
+        limits: &Limits,
+    ) -> Result<Self, Reject> {
+        let (state, remaining) = match body.into() {
             ResponseBody::None | ResponseBody::Length(0) => (State::Done, 0),
-            ResponseBody::Length(length) if length > most => return Err(TOO_LONG),
+            ResponseBody::Length(length) if length > max_bytes => return Err(TOO_LONG),
             ResponseBody::Length(length) => (State::Length, length),
             ResponseBody::Chunked => (State::SizeStart, 0),
-            ResponseBody::UntilClose => (State::UntilClose, most),
+            ResponseBody::UntilClose => (State::UntilClose, max_bytes),
         };
         Ok(Self {
             state,
             size_digits: 0,
-            left,
-            allowance: most,
-            extension_line: 0,
-            extensions: 0,
+            remaining,
+            max_remaining: max_bytes,
+            chunk_extension_bytes: 0,
+            extension_bytes: 0,
             trailer_bytes: limits.head_bytes.try_into().unwrap_or(u32::MAX),
             trailer_fields: limits.fields.try_into().unwrap_or(u32::MAX),
         })
     }
 
-    /// Whether the whole body has been read.
+    /// Returns whether the body is complete.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether the peer may close the connection here; if not, the body was cut short.
+    /// Returns whether the body is complete if the peer closes the connection now.
     pub fn may_close(&self) -> bool {
         matches!(self.state, State::Done | State::UntilClose)
     }
 
-    /// How many of the next bytes are content, without framing among them, for certain or as long as the
-    /// peer does not close.
+    /// Returns the number of the next bytes that consist of content only. For a body that ends when the
+    /// connection closes, this is the number that the size limit permits.
     #[inline]
     pub(crate) fn plain(&self) -> u64 {
         match self.state {
-            State::UntilClose if self.allowance == u64::MAX => u64::MAX,
-            State::Length | State::UntilClose => self.left,
+            State::UntilClose if self.max_remaining == u64::MAX => u64::MAX,
+            State::Length | State::UntilClose => self.remaining,
             _ => 0,
         }
     }
 
-    /// So many of the [`plain`](Self::plain) bytes were read otherwise.
+    /// Skips `count` of the [`plain`](Self::plain) bytes, which the caller has processed.
     #[inline]
     pub(crate) fn skip(&mut self, count: u64) {
-        self.left = self.left.saturating_sub(count);
-        if self.left == 0 && self.state == State::Length {
+        self.remaining = self.remaining.saturating_sub(count);
+        if self.remaining == 0 && self.state == State::Length {
             self.state = State::Done;
         }
     }
 
-    /// The peer has closed, where it [may](Self::may_close).
+    /// Completes the body after the peer closed the connection. Requires [`may_close`](Self::may_close).
     pub(crate) fn close(&mut self) {
         self.state = State::Done;
     }
 
-    /// Reads on in `bytes`, up to the end of the next run of content or of the body.
+    /// Reads `bytes` up to the end of the next run of content or of the body.
     ///
-    /// Reads at least one byte, unless there are none or the body is done.
+    /// Consumes at least one byte unless `bytes` is empty or the body is complete.
     ///
     /// # Errors
     ///
-    /// 413 for more content than allowed, 431 for too long a trailer section, 400 for chunks
-    /// that RFC 9112 section 7.1 does not allow or whose extensions are too long. After an
-    /// error the reader is of no more use and the connection is to be closed.
-    pub fn next(&mut self, bytes: &[u8]) -> Result<Piece, Reject> {
-        self.read(bytes, |_| ())
+    /// - 413: the content exceeds the limit.
+    /// - 431: the trailer section is too large.
+    /// - 400: the chunks violate RFC 9112 section 7.1 or have overlong extensions.
+    ///
+    /// After an error, the caller discards the reader and closes the connection.
+    pub fn next(&mut self, bytes: &[u8]) -> Result<BodySegment, Reject> {
+        self.read_with_trailer(bytes, |_| ())
     }
 
-    /// [`next`](Self::next), with the bytes of the lines of the trailer section given to `trailer`.
+    /// Reads like [`next`](Self::next), and passes each byte of the trailer lines to `trailer`.
     #[inline(always)]
-    pub(crate) fn read(
+    pub(crate) fn read_with_trailer(
         &mut self,
         bytes: &[u8],
         mut trailer: impl FnMut(u8),
-    ) -> Result<Piece, Reject> {
+    ) -> Result<BodySegment, Reject> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             let after = match self.state {
                 State::Done => break,
                 State::Length => State::Done,
                 State::Data => State::DataCr,
-                State::UntilClose if self.left == 0 => return Err(TOO_LONG),
+                State::UntilClose if self.remaining == 0 => return Err(TOO_LONG),
                 State::UntilClose => State::UntilClose,
                 _ => {
-                    at += match self.usual_frame(bytes.get(at..).unwrap_or_default())? {
+                    at += match self.parse_common_framing(bytes.get(at..).unwrap_or_default())? {
                         0 => {
-                            self.state = self.frame(byte, &mut trailer)?;
+                            self.state = self.parse_framing_byte(byte, &mut trailer)?;
                             1
                         }
-                        taken => taken,
+                        count => count,
                     };
                     continue;
                 }
             };
-            let here = bytes.len() - at;
-            let taken = usize::try_from(self.left).map_or(here, |left| left.min(here));
-            self.left -= taken as u64;
-            if self.left == 0 {
+            let available = bytes.len() - at;
+            let count = usize::try_from(self.remaining)
+                .map_or(available, |remaining| remaining.min(available));
+            self.remaining -= count as u64;
+            if self.remaining == 0 {
                 self.state = after;
             }
-            let end = at + taken;
-            return Ok(Piece { consumed: end, data: at..end, done: self.is_done() });
+            let end = at + count;
+            return Ok(BodySegment { consumed: end, data: at..end, done: self.is_done() });
         }
-        Ok(Piece { consumed: at, data: at..at, done: self.is_done() })
+        Ok(BodySegment { consumed: at, data: at..at, done: self.is_done() })
     }
 
-    /// Takes a whole line of chunked framing that is as nearly all are, if that is next; returns how long
-    /// it is, or 0. It answers as [`frame`](Self::frame) does, byte by byte.
+    /// Parses a complete line of chunked framing in its common form. Returns its length, or 0 if the line is
+    /// incomplete or uncommon.
+    ///
+    /// Repeated calls of [`parse_framing_byte`](Self::parse_framing_byte) have the same result.
     #[inline]
-    fn usual_frame(&mut self, bytes: &[u8]) -> Result<usize, Reject> {
+    fn parse_common_framing(&mut self, bytes: &[u8]) -> Result<usize, Reject> {
         match (self.state, bytes) {
             (State::DataCr, [b'\r', b'\n', ..]) => self.state = State::SizeStart,
             (State::TrailerStart, [b'\r', b'\n', ..]) if self.trailer_bytes > 0 => {
@@ -207,13 +223,13 @@ impl BodyReader {
             }
             (State::SizeStart, _) => {
                 let mut size = 0;
-                for (at, &byte) in bytes.iter().take(USUAL_SIZE_DIGITS + 1).enumerate() {
-                    match hex(byte) {
+                for (at, &byte) in bytes.iter().take(MAX_COMMON_SIZE_DIGITS + 1).enumerate() {
+                    match hex_value(byte) {
                         Some(digit) => size = size << 4 | digit,
                         None if at > 0 && bytes.get(at..at + 2) == Some(b"\r\n") => {
-                            self.left = size;
-                            self.extension_line = 0;
-                            self.state = self.size_end()?;
+                            self.remaining = size;
+                            self.chunk_extension_bytes = 0;
+                            self.state = self.finish_size_line()?;
                             return Ok(at + 2);
                         }
                         None => break,
@@ -226,58 +242,64 @@ impl BodyReader {
         Ok(2)
     }
 
-    /// The state after the line with the size of a chunk.
+    /// Validates the size of a chunk and returns the state after the size line.
     #[inline]
-    fn size_end(&mut self) -> Result<State, Reject> {
-        if self.left == 0 {
+    fn finish_size_line(&mut self) -> Result<State, Reject> {
+        if self.remaining == 0 {
             return Ok(State::TrailerStart);
         }
-        self.allowance = self.allowance.checked_sub(self.left).ok_or(TOO_LONG)?;
+        self.max_remaining = self.max_remaining.checked_sub(self.remaining).ok_or(TOO_LONG)?;
         Ok(State::Data)
     }
 
-    /// Takes one byte of chunked framing; returns the state after it.
+    /// Parses one byte of chunked framing and returns the next state.
     #[inline]
-    fn frame(&mut self, byte: u8, trailer: &mut impl FnMut(u8)) -> Result<State, Reject> {
+    fn parse_framing_byte(
+        &mut self,
+        byte: u8,
+        trailer: &mut impl FnMut(u8),
+    ) -> Result<State, Reject> {
         match (self.state, byte) {
             (State::SizeStart, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                self.left = hex(byte).unwrap_or_default();
-                (self.size_digits, self.extension_line) = (1, 0);
+                self.remaining = hex_value(byte).unwrap_or_default();
+                (self.size_digits, self.chunk_extension_bytes) = (1, 0);
                 Ok(State::Size)
             }
             (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                if self.size_digits == SIZE_DIGITS {
-                    return Err(Reject::bad("chunk size has too many digits"));
+                if self.size_digits == MAX_SIZE_DIGITS {
+                    return Err(Reject::bad("chunk size has more than 16 digits"));
                 }
                 self.size_digits += 1;
-                self.left = self.left << 4 | hex(byte).unwrap_or_default();
+                self.remaining = self.remaining << 4 | hex_value(byte).unwrap_or_default();
                 Ok(State::Size)
             }
-            (State::SizeStart, _) => Err(Reject::bad("chunk size is not hexadecimal")),
+            (State::SizeStart, _) => {
+                Err(Reject::bad("invalid chunk size: expected a hexadecimal digit"))
+            }
             (State::Size | State::Extension, b'\r') => Ok(State::SizeLf),
             (State::Size | State::BeforeExtension, b' ' | b'\t') => {
-                self.extend().map(|()| State::BeforeExtension)
+                self.count_extension_byte().map(|()| State::BeforeExtension)
             }
             (State::Size | State::BeforeExtension, b';') => {
-                self.extend().map(|()| State::Extension)
+                self.count_extension_byte().map(|()| State::Extension)
             }
             (State::Size | State::BeforeExtension, _) => {
-                Err(Reject::bad("chunk size is followed by neither CRLF nor an extension"))
+                Err(Reject::bad("invalid byte after a chunk size: expected ';' or CRLF"))
             }
             (State::Extension, _) if class::is(byte, TEXT) => {
-                self.extend().map(|()| State::Extension)
+                self.count_extension_byte().map(|()| State::Extension)
             }
             (State::Extension, _) => Err(Reject::bad("control character in a chunk extension")),
-            (State::SizeLf, b'\n') => self.size_end(),
+            (State::SizeLf, b'\n') => self.finish_size_line(),
             (State::DataCr, b'\r') => Ok(State::DataLf),
             (State::DataLf, b'\n') => Ok(State::SizeStart),
-            (State::DataCr | State::DataLf, _) => Err(Reject::bad("chunk is not followed by CRLF")),
+            (State::DataCr | State::DataLf, _) => Err(Reject::bad("missing CRLF after a chunk")),
             (State::EndLf, b'\n') => Ok(State::Done),
             (State::SizeLf | State::TrailerLf | State::EndLf, _) if byte != b'\n' => {
-                Err(Reject::bad("CR without LF"))
+                Err(Reject::bad("CR without LF in chunked framing: expected CRLF"))
             }
             _ => {
-                let state = self.trailer(byte)?;
+                let state = self.parse_trailer_byte(byte)?;
                 if state != State::EndLf {
                     trailer(byte);
                 }
@@ -286,19 +308,22 @@ impl BodyReader {
         }
     }
 
-    /// Counts a byte of chunk extension.
-    fn extend(&mut self) -> Result<(), Reject> {
-        self.extension_line += 1;
-        self.extensions += 1;
-        if self.extension_line > EXTENSION_LINE_BYTES || self.extensions > EXTENSION_BYTES {
-            return Err(Reject::bad("chunk extensions are too long"));
+    /// Counts one byte of a chunk extension.
+    fn count_extension_byte(&mut self) -> Result<(), Reject> {
+        self.chunk_extension_bytes += 1;
+        self.extension_bytes += 1;
+        if self.chunk_extension_bytes > MAX_CHUNK_EXTENSION_BYTES
+            || self.extension_bytes > MAX_EXTENSION_BYTES
+        {
+            return Err(Reject::bad("chunk extensions exceed the maximum size"));
         }
         Ok(())
     }
 
-    /// Takes one byte of the trailer section, RFC 9112 section 7.1.2.
-    fn trailer(&mut self, byte: u8) -> Result<State, Reject> {
-        const TOO_LARGE: Reject = Reject::new(431, "trailer section is too long");
+    /// Parses one byte of the trailer section (RFC 9112 section 7.1.2) and returns the next state.
+    fn parse_trailer_byte(&mut self, byte: u8) -> Result<State, Reject> {
+        const TOO_LARGE: Reject =
+            Reject::new(431, "trailer section exceeds the limits of message heads");
         self.trailer_bytes = self.trailer_bytes.checked_sub(1).ok_or(TOO_LARGE)?;
         match (self.state, byte) {
             (State::TrailerStart, b'\r') => Ok(State::EndLf),
@@ -311,16 +336,16 @@ impl BodyReader {
             (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
             (State::TrailerValue, _) if class::is(byte, TEXT) => Ok(State::TrailerValue),
             (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
-            _ => Err(Reject::bad("malformed trailer field")),
+            _ => Err(Reject::bad("invalid trailer field: expected 'name: value' and CRLF")),
         }
     }
 }
 
-const TOO_LONG: Reject = Reject::new(413, "body is too long");
+const TOO_LONG: Reject = Reject::new(413, "body exceeds the maximum size");
 
-/// The value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit.
 #[inline]
-fn hex(digit: u8) -> Option<u64> {
+fn hex_value(digit: u8) -> Option<u64> {
     match digit {
         b'0'..=b'9' => Some(u64::from(digit - b'0')),
         b'a'..=b'f' => Some(u64::from(digit - b'a' + 10)),

@@ -1,14 +1,14 @@
-//! The classes of bytes in the HTTP grammar.
+//! Character classes of the HTTP grammar.
 
-/// `tchar`, RFC 9110 section 5.6.2.
+/// Bytes of a token: `tchar`, RFC 9110 section 5.6.2.
 pub(crate) const TOKEN: u8 = 1;
-/// A byte of a request-target before its query.
+/// Bytes of a request-target before its query.
 pub(crate) const PATH: u8 = 2;
-/// A byte of a request-target: visible ASCII but `#`.
+/// Bytes of a request-target: visible ASCII except `#`.
 pub(crate) const TARGET: u8 = 4;
-/// A byte of a `reg-name`, RFC 3986 section 3.2.2, without percent-encoding.
+/// Bytes of a `reg-name` (RFC 3986 section 3.2.2) without percent-encoding.
 pub(crate) const HOST: u8 = 8;
-/// A byte of a field value: visible, space, tab or obs-text, RFC 9110 section 5.5.
+/// Bytes of a field value: visible ASCII, space, tab and obs-text, RFC 9110 section 5.5.
 pub(crate) const TEXT: u8 = 16;
 
 static CLASS: [u8; 256] = {
@@ -50,29 +50,29 @@ const fn in_set(byte: u8, set: &[u8]) -> bool {
     false
 }
 
-/// Whether `byte` is in `class`.
+/// Returns whether `byte` belongs to `class`.
 #[inline]
 pub(crate) fn is(byte: u8, class: u8) -> bool {
     CLASS[usize::from(byte)] & class != 0
 }
 
-/// How many bytes at the start of `bytes` are in `class`, looked at one by one.
+/// Returns the number of leading bytes that belong to `class`, tested one by one.
 #[cfg(test)]
-pub(crate) fn run(bytes: &[u8], class: u8) -> usize {
+pub(crate) fn prefix_len(bytes: &[u8], class: u8) -> usize {
     bytes.iter().position(|&byte| !is(byte, class)).unwrap_or(bytes.len())
 }
 
-/// `bytes` without the spaces and tabs around it (OWS, RFC 9110 section 5.6.3).
+/// Returns `bytes` without leading and trailing spaces and tabs (OWS, RFC 9110 section 5.6.3).
 #[inline(always)]
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
-    // As nearly all senders write it: one space before and none after.
+    // Nearly all senders write one space before the value and none after it.
     match bytes {
         [b' ', value @ ..] if is_trimmed(value) => value,
         _ => trim_any(bytes),
     }
 }
 
-/// Whether `bytes` starts and ends with what surely is no blank.
+/// Returns whether `bytes` starts and ends with a byte that is certainly not whitespace.
 #[inline(always)]
 fn is_trimmed(bytes: &[u8]) -> bool {
     matches!((bytes.first(), bytes.last()), (Some(b'!'..), Some(b'!'..)))
@@ -89,15 +89,15 @@ fn trim_any(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Whether the token `name` is `lower`, whatever its case. `lower` holds `a..=z` and `-` only, and at
-/// least four of them.
+/// Compares the token `name` with `lower`, ignoring case. `lower` contains at least four bytes, each in
+/// `a..=z` or `-`.
 #[inline(always)]
-pub(crate) fn same_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
+pub(crate) fn eq_ignore_case<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     // Setting bit 5 maps no other token byte onto a letter or a hyphen.
     let Ok(name) = <&[u8; N]>::try_from(name) else {
         return false;
     };
-    // In words, of which the last two may overlap.
+    // Compare word by word. The last two words may overlap.
     let (word, bit_5) = if N < 8 { (4, 0x2020_2020) } else { (8, 0x2020_2020_2020_2020) };
     let mut difference = 0;
     let mut at = 0;
@@ -109,7 +109,7 @@ pub(crate) fn same_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     difference == 0
 }
 
-/// The four or eight bytes from `at` on, as a number.
+/// Loads `word` bytes (four or eight) at position `at` as a little-endian number.
 #[inline(always)]
 fn load(bytes: &[u8], at: usize, word: usize) -> u64 {
     let bytes = bytes.get(at..).unwrap_or_default();
@@ -122,12 +122,12 @@ fn load(bytes: &[u8], at: usize, word: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::same_name;
+    use super::eq_ignore_case;
 
     #[test]
     fn names_compare_without_case() {
-        assert!(same_name(b"If-Match", b"if-match"));
-        assert!(!same_name(b"If_Match", b"if-match"));
-        assert!(!same_name(b"If-Matc", b"if-match"));
+        assert!(eq_ignore_case(b"If-Match", b"if-match"));
+        assert!(!eq_ignore_case(b"If_Match", b"if-match"));
+        assert!(!eq_ignore_case(b"If-Matc", b"if-match"));
     }
 }

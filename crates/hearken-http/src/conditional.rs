@@ -8,20 +8,20 @@ use crate::fields::FieldValues;
 use crate::method::Method;
 use crate::request::Request;
 
-/// Most entity tags of one list that are compared; those after them match nothing.
-const TAGS: usize = 256;
+/// Maximum number of entity tags in a list that are compared. Later tags match nothing.
+const MAX_TAGS: usize = 256;
 
 /// An entity tag, RFC 9110 section 8.8.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntityTag<'b> {
-    /// Whether it has the `W/` prefix.
+    /// Whether the tag has the `W/` prefix.
     pub weak: bool,
-    /// What stands between the quotes.
+    /// Opaque part between the quotes.
     pub opaque: &'b [u8],
 }
 
 impl<'b> EntityTag<'b> {
-    /// Reads `"x"` or `W/"x"`; `None` for anything else.
+    /// Parses `"x"` or `W/"x"`. Returns `None` for anything else.
     ///
     /// ```
     /// use hearken_http::conditional::EntityTag;
@@ -39,7 +39,7 @@ impl<'b> EntityTag<'b> {
         }
     }
 
-    /// Reads the tag that `bytes` starts with; returns what follows it too.
+    /// Parses the tag that `bytes` starts with. Returns the tag and the remaining bytes.
     fn split(bytes: &'b [u8]) -> Option<(Self, &'b [u8])> {
         let (weak, quoted) = match bytes {
             [b'W', b'/', rest @ ..] => (true, rest),
@@ -51,28 +51,28 @@ impl<'b> EntityTag<'b> {
         opaque.iter().all(is_etagc).then_some((Self { weak, opaque }, rest.get(1..)?))
     }
 
-    /// Whether both are strong and the same, RFC 9110 section 8.8.3.2.
+    /// Compares with the strong comparison of RFC 9110 section 8.8.3.2: both tags are strong and equal.
     pub fn strong_eq(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Whether both are the same but for their weakness.
+    /// Compares with the weak comparison of RFC 9110 section 8.8.3.2, which ignores weakness.
     pub fn weak_eq(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
 }
 
-/// What is known of the current representation.
+/// Validators of the current representation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Validators<'v> {
-    /// Its entity tag.
+    /// Entity tag.
     pub etag: Option<EntityTag<'v>>,
-    /// When it was last modified, in seconds after 1970-01-01 00:00:00 UTC.
+    /// Modification time in seconds after 1970-01-01 00:00:00 UTC.
     pub last_modified: Option<u64>,
 }
 
-/// A list of entity tags, or `*`: the value of a field, which may be split over several lines (RFC 9110
-/// section 5.3).
+/// A list of entity tags, or `*`: the value of a field that may span several lines (RFC 9110 section
+/// 5.3).
 ///
 /// ```
 /// use hearken_http::conditional::TagList;
@@ -87,20 +87,20 @@ pub struct TagList<'b> {
 }
 
 impl<'b> TagList<'b> {
-    /// Returns the list of the fields with these values, if there are any.
-    pub(crate) fn of(mut values: FieldValues<'b, 'static>) -> Option<Self> {
+    /// Creates a list from the values of the field. Returns `None` if there are none.
+    pub(crate) fn from_values(mut values: FieldValues<'b, 'static>) -> Option<Self> {
         Some(Self { first: values.next()?, others: Some(values) })
     }
 
-    /// Returns the values of the lines.
+    /// Returns the values of the field lines.
     pub fn values(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         std::iter::once(self.first).chain(self.others.into_iter().flatten())
     }
 
-    /// Returns the entity tags, up to the first byte that does not belong there.
+    /// Returns the entity tags up to the first syntax error.
     pub fn tags(&self) -> impl Iterator<Item = EntityTag<'b>> + use<'b> {
         let mut lines = self.values();
-        // None after a syntax error.
+        // `None` after a syntax error.
         let mut rest = lines.next();
         std::iter::from_fn(move || {
             let list = loop {
@@ -112,7 +112,7 @@ impl<'b> TagList<'b> {
             };
             rest = None;
             let (tag, after) = EntityTag::split(list)?;
-            // A tag is followed by a comma or by nothing.
+            // A comma or the end of the list follows each tag.
             rest = match class::trim(after) {
                 [] => Some(&[]),
                 after => after.strip_prefix(b","),
@@ -121,17 +121,17 @@ impl<'b> TagList<'b> {
         })
     }
 
-    /// Whether the list names the current representation.
-    fn names(
+    /// Returns whether the list matches the current representation.
+    fn matches(
         &self,
         exists: bool,
         etag: Option<EntityTag<'_>>,
-        same: fn(&EntityTag<'b>, &EntityTag<'_>) -> bool,
+        equals: fn(&EntityTag<'b>, &EntityTag<'_>) -> bool,
     ) -> bool {
         if self.values().eq([b"*"]) {
             return exists;
         }
-        etag.is_some_and(|etag| self.tags().take(TAGS).any(|tag| same(&tag, &etag)))
+        etag.is_some_and(|etag| self.tags().take(MAX_TAGS).any(|tag| equals(&tag, &etag)))
     }
 }
 
@@ -153,16 +153,28 @@ impl fmt::Debug for TagList<'_> {
     }
 }
 
-/// The preconditions of a request: the values of the fields of these names.
+/// The preconditions of a request.
+///
+/// ```
+/// use hearken_http::conditional::Conditions;
+/// use hearken_http::{Limits, RequestParser};
+///
+/// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\n\r\n";
+/// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
+/// let conditions = Conditions::from(&request);
+/// assert!(conditions.if_none_match.is_some());
+/// assert!(conditions.if_match.is_none());
+/// # Ok::<(), hearken_http::Reject>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Conditions<'b> {
-    /// If-Match
+    /// Value of If-Match.
     pub if_match: Option<TagList<'b>>,
-    /// If-Unmodified-Since
+    /// Value of If-Unmodified-Since.
     pub if_unmodified_since: Option<&'b [u8]>,
-    /// If-None-Match
+    /// Value of If-None-Match.
     pub if_none_match: Option<TagList<'b>>,
-    /// If-Modified-Since
+    /// Value of If-Modified-Since.
     pub if_modified_since: Option<&'b [u8]>,
 }
 
@@ -177,22 +189,21 @@ impl<'b> From<&Request<'b>> for Conditions<'b> {
     }
 }
 
-/// What a server is to do about a conditional request.
+/// The result of evaluating preconditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answer as if there were no condition.
+    /// The server processes the request as if it were unconditional.
     Proceed,
-    /// Answer 304.
+    /// The server responds with status 304.
     NotModified,
-    /// Answer 412.
+    /// The server responds with status 412.
     PreconditionFailed,
 }
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2.
 ///
-/// `current` is `None` when there is no representation. A date that cannot be read, or that
-/// there is nothing to compare with, is ignored; a list of tags that cannot be read matches
-/// nothing from there on.
+/// `current` is `None` if no representation exists. An invalid date is ignored, as is a date if the
+/// representation has none. The tags of a list after a syntax error match nothing.
 ///
 /// ```
 /// use hearken_http::Method;
@@ -212,11 +223,11 @@ pub fn evaluate(
     let etag = current.and_then(|current| current.etag);
     let last_modified = current.and_then(|current| current.last_modified);
     let reads = matches!(method, Method::Get | Method::Head);
-    // `Some(true)` when there is such a date and the representation changed after it.
+    // `Some(true)` if both dates exist and the representation changed after the one in the field.
     let changed_since = |field: Option<&[u8]>| Some(last_modified? > parse_http_date(field?)?);
 
     if let Some(list) = conditions.if_match {
-        if !list.names(current.is_some(), etag, EntityTag::strong_eq) {
+        if !list.matches(current.is_some(), etag, EntityTag::strong_eq) {
             return Outcome::PreconditionFailed;
         }
     } else if changed_since(conditions.if_unmodified_since) == Some(true) {
@@ -224,7 +235,7 @@ pub fn evaluate(
     }
 
     if let Some(list) = conditions.if_none_match {
-        match list.names(current.is_some(), etag, EntityTag::weak_eq) {
+        match list.matches(current.is_some(), etag, EntityTag::weak_eq) {
             true if reads => Outcome::NotModified,
             true => Outcome::PreconditionFailed,
             false => Outcome::Proceed,
@@ -236,11 +247,12 @@ pub fn evaluate(
     }
 }
 
-/// Whether a Range field is to be honoured: whether the value of the If-Range field that came
-/// with it names the current representation (RFC 9110 section 13.1.5).
+/// Returns whether an If-Range value matches the current representation (RFC 9110 section 13.1.5).
 ///
-/// A date does so only when it is the very date of the last change, and that is at least a
-/// second before `now`: the file could otherwise change again under the same date.
+/// A server ignores the Range field of the request if the value does not match.
+///
+/// A date matches only if it equals the modification time and is at least one second before `now`.
+/// Otherwise, the file could change again within the same second.
 ///
 /// ```
 /// use hearken_http::conditional::{EntityTag, Validators, if_range};

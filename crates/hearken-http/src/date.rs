@@ -1,14 +1,14 @@
-//! HTTP dates.
+//! Parsing and formatting of HTTP dates.
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The last second of the year 9999, the last a four-digit year can tell.
+/// Last second of the year 9999, the last that a four-digit year can express.
 const LAST_SECOND: u64 = 253_402_300_799;
 const PREFIX: usize = b"Date: ".len();
 const DATE: usize = b"Thu, 01 Jan 1970 00:00:00 GMT".len();
 
-/// The text of the current date, made anew only when the second changes.
+/// The formatted current date, updated only when the second changes.
 ///
 /// ```
 /// use hearken_http::DateCache;
@@ -21,12 +21,12 @@ const DATE: usize = b"Thu, 01 Jan 1970 00:00:00 GMT".len();
 #[derive(Debug, Clone)]
 pub struct DateCache {
     second: u64,
-    /// The whole field line, so that a head takes it in one copy.
+    /// The complete field line, so that writing a head copies it at once.
     line: [u8; PREFIX + DATE + 2],
 }
 
 impl DateCache {
-    /// The date `unix_seconds` after 1970-01-01 00:00:00 UTC.
+    /// Creates a cache with the date `unix_seconds` after 1970-01-01 00:00:00 UTC.
     pub fn new(unix_seconds: u64) -> Self {
         let mut line = *b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
         if let Some(date) = line.get_mut(PREFIX..PREFIX + DATE) {
@@ -35,7 +35,7 @@ impl DateCache {
         Self { second: unix_seconds, line }
     }
 
-    /// Moves to `unix_seconds`; tells whether the second changed.
+    /// Sets the date to `unix_seconds`. Returns whether the second changed.
     #[inline]
     pub fn update(&mut self, unix_seconds: u64) -> bool {
         let changed = unix_seconds != self.second;
@@ -45,26 +45,26 @@ impl DateCache {
         changed
     }
 
-    /// The date in seconds after 1970-01-01 00:00:00 UTC.
+    /// Returns the date in seconds after 1970-01-01 00:00:00 UTC.
     #[inline]
     pub fn unix_seconds(&self) -> u64 {
         self.second
     }
 
-    /// The date as an IMF-fixdate of 29 bytes, RFC 9110 section 5.6.7.
+    /// Returns the date as an IMF-fixdate of 29 bytes, RFC 9110 section 5.6.7.
     pub fn as_bytes(&self) -> &[u8] {
         self.line.get(PREFIX..PREFIX + DATE).unwrap_or_default()
     }
 
-    /// The line `Date: ...` with its CRLF.
+    /// Returns the line `Date: ...` with its CRLF.
     pub(crate) fn line(&self) -> &[u8] {
         &self.line
     }
 }
 
-/// Writes a date as an IMF-fixdate, RFC 9110 section 5.6.7.
+/// Formats a date as an IMF-fixdate, RFC 9110 section 5.6.7.
 ///
-/// `unix_seconds` after the end of the year 9999 is written as that year's last second.
+/// Dates after the year 9999 are formatted as the last second of that year.
 ///
 /// ```
 /// assert_eq!(&hearken_http::format_http_date(0), b"Thu, 01 Jan 1970 00:00:00 GMT");
@@ -77,8 +77,9 @@ pub fn format_http_date(unix_seconds: u64) -> [u8; 29] {
     text
 }
 
-/// Reads a date in any of the three formats of RFC 9110 section 5.6.7, as seconds after
-/// 1970-01-01 00:00:00 UTC. `None` for anything else, and for a date before 1970.
+/// Parses a date in one of the three formats of RFC 9110 section 5.6.7.
+///
+/// Returns seconds after 1970-01-01 00:00:00 UTC, or `None` if the date is invalid or before 1970.
 ///
 /// ```
 /// use hearken_http::parse_http_date;

@@ -1,29 +1,30 @@
-//! Why a message is refused.
+//! Parse errors.
 
 use std::fmt;
 
-/// A request that must be refused: answer with `status`, then close the connection.
+/// An invalid request. The server responds with `status` and closes the connection.
 ///
-/// The position in the byte stream is lost after a reject, so nothing that follows may be read
-/// as another request (RFC 9112 section 11.2).
+/// The end of an invalid request is unknown, so the server cannot read another request from the
+/// connection (RFC 9112 section 11.2).
 ///
 /// ```
 /// use hearken_http::{Limits, RequestParser};
 ///
 /// let reject = RequestParser::new().parse(b"GET / HTTP/2.0\r\n", &Limits::default()).unwrap_err();
 /// assert_eq!(reject.status, 505);
-/// assert_eq!(reject.to_string(), "505: HTTP version is not 1.x");
+/// assert_eq!(reject.to_string(), "505: unsupported HTTP version: expected 1.0 or 1.1");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reject {
-    /// The status code to answer with: 400, 413, 414, 417, 431, 501 or 505.
+    /// Status code of the response: 400, 413, 414, 417, 431, 501 or 505.
     pub status: u16,
-    /// What was wrong, for a log; never quotes what the peer sent.
+    /// Description of the error for logs. It never contains data from the peer.
     pub reason: &'static str,
 }
 
 impl Reject {
-    /// A reject with this status code and reason.
+    /// Creates an error with this status code and reason.
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }
@@ -41,7 +42,7 @@ impl fmt::Display for Reject {
 
 impl std::error::Error for Reject {}
 
-/// A response that cannot be trusted: close the connection. Holds what was wrong.
+/// An invalid response, with the reason. The client closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

@@ -1,21 +1,31 @@
-//! Walking the field lines of a parsed head.
+//! Iteration over the field lines of a parsed head.
 
 use std::iter::FusedIterator;
 
 use crate::class;
-use crate::line::{Line, field_line};
+use crate::field_line::{Line, parse_field_line};
 
-/// The fields of a head in the order they came, as `(name, value)`.
+/// An iterator over the fields of a head in their original order, as `(name, value)`.
 ///
-/// Walks the raw head again, so it costs a second look at the bytes and no memory. Names keep
-/// their case; values are without the spaces and tabs around them.
+/// It parses the head again and allocates nothing. Names keep their case; values have no surrounding
+/// spaces and tabs.
+///
+/// ```
+/// use hearken_http::{Limits, RequestParser};
+///
+/// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nAccept:  */* \r\n\r\n";
+/// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
+/// let fields: Vec<_> = request.fields().collect();
+/// assert_eq!(fields, [(&b"Host"[..], &b"a"[..]), (b"Accept", b"*/*")]);
+/// # Ok::<(), hearken_http::Reject>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'b> {
     rest: &'b [u8],
 }
 
 impl<'b> Fields<'b> {
-    /// The fields of a head that has been parsed, from its first field line on.
+    /// Creates an iterator from the first field line of a parsed head on.
     #[inline]
     pub(crate) fn new(rest: &'b [u8]) -> Self {
         Self { rest }
@@ -27,7 +37,7 @@ impl<'b> Iterator for Fields<'b> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let Ok(Line::Field { field, rest }) = field_line(self.rest) else {
+        let Ok(Line::Field { field, rest }) = parse_field_line(self.rest) else {
             return None;
         };
         self.rest = rest;
@@ -37,7 +47,7 @@ impl<'b> Iterator for Fields<'b> {
 
 impl FusedIterator for Fields<'_> {}
 
-/// The values of every field of one name, in the order they came.
+/// An iterator over the values of all fields with one name, in their original order.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldValues<'b, 'n> {
     fields: Fields<'b>,

@@ -1,31 +1,31 @@
-//! The fields that decide where a message ends and whether another may follow it.
+//! Fields that determine the framing of a message and the persistence of its connection.
 
 use crate::class::trim;
 use crate::error::Reject;
 use crate::scan;
 use crate::version::Version;
 
-/// How the body of a request is delimited, RFC 9112 section 6.
+/// The framing of a request body, RFC 9112 section 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
-    /// There is none, or its length is 0.
+    /// No body, or a body of length 0.
     None,
-    /// This many bytes; never 0.
+    /// Length of the body in bytes; never 0.
     Length(u64),
-    /// In the chunked coding.
+    /// Chunked transfer coding.
     Chunked,
 }
 
-/// How the body of a response is delimited, RFC 9112 section 6.3.
+/// The framing of a response body, RFC 9112 section 6.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseBody {
-    /// There is none, or its length is 0.
+    /// No body, or a body of length 0.
     None,
-    /// This many bytes; never 0.
+    /// Length of the body in bytes; never 0.
     Length(u64),
-    /// In the chunked coding.
+    /// Chunked transfer coding.
     Chunked,
-    /// All bytes until the peer closes the connection.
+    /// All bytes until the server closes the connection.
     UntilClose,
 }
 
@@ -39,7 +39,7 @@ impl From<Body> for ResponseBody {
     }
 }
 
-/// What the framing fields of one head said, gathered before any of it is judged.
+/// The framing fields of a head before validation.
 #[derive(Debug, Default)]
 pub(crate) struct Framing<'b> {
     content_length: Option<&'b [u8]>,
@@ -49,84 +49,84 @@ pub(crate) struct Framing<'b> {
 
 impl<'b> Framing<'b> {
     #[inline]
-    pub(crate) fn content_length(&mut self, value: &'b [u8]) {
+    pub(crate) fn set_content_length(&mut self, value: &'b [u8]) {
         self.repeated |= self.content_length.replace(trim(value)).is_some();
     }
 
     #[inline]
-    pub(crate) fn transfer_encoding(&mut self, value: &'b [u8]) {
+    pub(crate) fn set_transfer_encoding(&mut self, value: &'b [u8]) {
         self.repeated |= self.transfer_encoding.replace(trim(value)).is_some();
     }
 
-    /// How the body is delimited; `None` when no field says. Doubt is an error.
+    /// Validates the fields and returns the framing, or `None` without framing fields.
     #[inline]
     pub(crate) fn body(&self, version: Version) -> Result<Option<Body>, Reject> {
         match (self.transfer_encoding, self.content_length) {
             (None, None) => Ok(None),
             _ if self.repeated => {
-                Err(Reject::bad("several Content-Length or Transfer-Encoding fields"))
+                Err(Reject::bad("repeated Content-Length or Transfer-Encoding field"))
             }
             (Some(_), Some(_)) => {
-                Err(Reject::bad("Content-Length together with Transfer-Encoding"))
+                Err(Reject::bad("both Content-Length and Transfer-Encoding in one message"))
             }
-            (None, Some(length)) => match decimal(length) {
+            (None, Some(length)) => match parse_decimal(length) {
                 Some(0) => Ok(Some(Body::None)),
                 Some(length) => Ok(Some(Body::Length(length))),
-                None => Err(Reject::bad("Content-Length is not a number")),
+                None => Err(Reject::bad("invalid Content-Length: expected a decimal number")),
             },
             (Some(_), None) if version == Version::Http10 => {
-                Err(Reject::bad("Transfer-Encoding in HTTP/1.0"))
+                Err(Reject::bad("Transfer-Encoding in an HTTP/1.0 message"))
             }
-            (Some(coding), None) => chunked(coding).map(|()| Some(Body::Chunked)),
+            (Some(coding), None) => check_chunked(coding).map(|()| Some(Body::Chunked)),
         }
     }
 }
 
-/// Most options of the Connection lines of a head; more is a 400.
-pub(crate) const MOST_OPTIONS: usize = 32;
+/// Maximum number of Connection options in a head. More options result in 400.
+pub(crate) const MAX_CONNECTION_OPTIONS: usize = 32;
 
-/// The options of the Connection lines of a head that matter here.
+/// The relevant options of the Connection fields of a head.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Options {
-    said: u8,
-    /// How many there are of any kind.
+pub(crate) struct ConnectionOptions {
+    flags: u8,
+    /// Number of options of any kind.
     count: u16,
 }
 
-impl Options {
+impl ConnectionOptions {
     const CLOSE: u8 = 1;
     const KEEP_ALIVE: u8 = 2;
     const UPGRADE: u8 = 4;
-    /// One that says nothing to us: the name of a field, RFC 9110 section 7.6.1.
+    /// An unknown option: the name of a field, RFC 9110 section 7.6.1.
     const OTHER: u8 = 8;
 
-    /// The options of a head that has no Connection line.
+    /// Creates the options of a head without a Connection field.
     #[inline]
     pub(crate) fn new(version: Version) -> Self {
-        let said = match version {
+        let flags = match version {
             Version::Http10 => 0,
             Version::Http11 => Self::KEEP_ALIVE,
         };
-        Self { said, count: 0 }
+        Self { flags, count: 0 }
     }
 
-    /// Takes in one Connection line: a list of options, RFC 9110 section 7.6.1. Whether it names
-    /// fields that are not always of the connection only.
+    /// Adds the options of one Connection field (RFC 9110 section 7.6.1). Returns whether it names fields
+    /// that are not hop-by-hop fields in every message.
     #[inline(always)]
     pub(crate) fn add(&mut self, line: &[u8]) -> bool {
-        let said = match line {
+        let flags = match line {
             b" keep-alive" => Self::KEEP_ALIVE,
             b" close" => Self::CLOSE,
-            _ => self.of(line),
+            _ => self.parse_list(line),
         };
         self.count = self.count.saturating_add(1);
-        self.said |= said;
-        said & Self::OTHER != 0
+        self.flags |= flags;
+        flags & Self::OTHER != 0
     }
 
-    /// What the options of a line say; counts them but for one.
+    /// Returns the flags of the options in a line, and counts all options but one.
     #[inline(never)]
-    fn of(&mut self, line: &[u8]) -> u8 {
+    fn parse_list(&mut self, line: &[u8]) -> u8 {
         let commas = memchr::memchr_iter(b',', line).count();
         self.count = self.count.saturating_add(u16::try_from(commas).unwrap_or(u16::MAX));
         let options = line.split(|&byte| byte == b',').map(|option| {
@@ -144,28 +144,27 @@ impl Options {
         options.fold(0, |all, option| all | option)
     }
 
-    /// Whether the connection is meant to outlive the message, RFC 9112 section 9.3.
+    /// Returns whether the connection persists after the message, RFC 9112 section 9.3.
     #[inline]
     pub(crate) fn is_persistent(self) -> bool {
-        self.said & (Self::CLOSE | Self::KEEP_ALIVE) == Self::KEEP_ALIVE
+        self.flags & (Self::CLOSE | Self::KEEP_ALIVE) == Self::KEEP_ALIVE
     }
 
-    /// Whether a Connection line named `upgrade`.
+    /// Returns whether a Connection field contains `upgrade`.
     #[inline]
-    pub(crate) fn names_upgrade(self) -> bool {
-        self.said & Self::UPGRADE != 0
+    pub(crate) fn contains_upgrade(self) -> bool {
+        self.flags & Self::UPGRADE != 0
     }
 
-    /// Whether there are more than a message needs. What is done for each field that it has is then
-    /// bounded.
+    /// Returns whether there are too many options. The limit bounds the work per field of the head.
     #[inline]
-    pub(crate) fn are_too_many(self) -> bool {
-        usize::from(self.count) > MOST_OPTIONS
+    pub(crate) fn exceeds_limit(self) -> bool {
+        usize::from(self.count) > MAX_CONNECTION_OPTIONS
     }
 }
 
-/// Whether a Content-Length line is as it would be written here: one space, then digits without a zero
-/// before them; where the value is a number.
+/// Returns whether a Content-Length line with a valid number has canonical form: one space, then digits
+/// without leading zeros.
 #[inline]
 pub(crate) fn is_canonical_length(line: &[u8]) -> bool {
     match line.get("Content-Length:".len()..) {
@@ -175,8 +174,8 @@ pub(crate) fn is_canonical_length(line: &[u8]) -> bool {
     }
 }
 
-/// The number in `digits`: one or more ASCII digits and nothing else, at most [`u64::MAX`].
-pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
+/// Parses decimal digits. Returns `None` for an empty slice, other bytes, or a number over [`u64::MAX`].
+pub(crate) fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -186,22 +185,22 @@ pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Accepts exactly `chunked`. 501 when other codings stand before a final `chunked`, so that
-/// the end of the body is not in doubt; else 400.
-fn chunked(value: &[u8]) -> Result<(), Reject> {
+/// Accepts exactly `chunked`. Fails with 501 if other codings precede a final `chunked`, so that the end
+/// of the body is known, and with 400 otherwise.
+fn check_chunked(value: &[u8]) -> Result<(), Reject> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
     }
     let mut codings = value.rsplit(|&byte| byte == b',').map(trim);
     let last_is_chunked = codings.next().is_some_and(|last| last.eq_ignore_ascii_case(b"chunked"));
-    let others_are_known_not_to_be = codings.all(|coding| {
+    let others_are_valid = codings.all(|coding| {
         !coding.is_empty()
-            && scan::token(coding) == coding.len()
+            && scan::token_len(coding) == coding.len()
             && !coding.eq_ignore_ascii_case(b"chunked")
     });
-    if last_is_chunked && others_are_known_not_to_be {
-        Err(Reject::new(501, "transfer coding other than chunked"))
+    if last_is_chunked && others_are_valid {
+        Err(Reject::new(501, "unsupported transfer coding: expected only 'chunked'"))
     } else {
-        Err(Reject::bad("Transfer-Encoding does not end in one chunked"))
+        Err(Reject::bad("invalid Transfer-Encoding: expected 'chunked'"))
     }
 }

@@ -1,7 +1,7 @@
-//! Writing heads.
+//! Functions that write message heads.
 //!
-//! The functions append to a buffer; [`ResponseHead`] chains them. None of them lets a value
-//! start a line of its own: a control character other than a tab is written as a space.
+//! The functions append to a buffer. [`ResponseHead`] chains them. They replace control characters other
+//! than tabs with spaces, so that a value cannot start a new line.
 //!
 //! ```
 //! use hearken_http::head;
@@ -19,7 +19,7 @@ use crate::scan;
 
 macro_rules! statuses {
     ($($code:literal $reason:literal)*) => {
-        /// The reason phrase of a status code, RFC 9110 section 15; empty for an unknown one.
+        /// Returns the reason phrase of a status code, RFC 9110 section 15. Returns `""` for an unknown code.
         ///
         /// ```
         /// assert_eq!(hearken_http::reason(404), "Not Found");
@@ -31,7 +31,7 @@ macro_rules! statuses {
             }
         }
 
-        fn whole_status_line(status: u16) -> Option<&'static str> {
+        fn full_status_line(status: u16) -> Option<&'static str> {
             match status {
                 $($code => Some(concat!("HTTP/1.1 ", $code, " ", $reason, "\r\n")),)*
                 _ => None,
@@ -96,25 +96,25 @@ statuses! {
     511 "Network Authentication Required"
 }
 
-/// Appends `HTTP/1.1 200 OK` and CRLF. A status outside `100..=999` is written as 500.
+/// Appends a status line such as `HTTP/1.1 200 OK`. Writes a status outside `100..=999` as 500.
 #[inline]
 pub fn status_line(out: &mut Vec<u8>, status: u16) {
     let status = if (100..=999).contains(&status) { status } else { 500 };
-    if let Some(line) = whole_status_line(status) {
+    if let Some(line) = full_status_line(status) {
         out.extend_from_slice(line.as_bytes());
     } else {
         out.extend_from_slice(b"HTTP/1.1 ");
-        decimal(out, status.into());
+        write_decimal(out, status.into());
         out.extend_from_slice(b" \r\n");
     }
 }
 
-/// Appends `GET / HTTP/1.1` and CRLF, for a client.
+/// Appends a request line such as `GET / HTTP/1.1`.
 ///
-/// Bytes that would break the line are percent-encoded in the target and written as `_` in the
-/// method. An empty method is written as `GET`, an empty target as `/`.
+/// Percent-encodes bytes in the target that are invalid there and replaces those in the method with `_`.
+/// Writes an empty method as `GET` and an empty target as `/`.
 pub fn request_line(out: &mut Vec<u8>, method: impl AsRef<[u8]>, target: impl AsRef<[u8]>) {
-    token(out, method.as_ref(), b"GET");
+    write_token(out, method.as_ref(), b"GET");
     out.push(b' ');
     let target = match target.as_ref() {
         [] => b"/",
@@ -132,28 +132,28 @@ pub fn request_line(out: &mut Vec<u8>, method: impl AsRef<[u8]>, target: impl As
     out.extend_from_slice(b" HTTP/1.1\r\n");
 }
 
-/// Appends `name: value` and CRLF.
+/// Appends the field line `name: value`.
 ///
-/// A byte of `name` that no token may hold is written as `_`, an empty name as `_`; a control
-/// character of `value` other than a tab as a space.
+/// Replaces bytes of `name` that are invalid in a token with `_`, and control characters of `value` other
+/// than tabs with a space. Writes an empty name as `_`.
 #[inline]
 pub fn field(out: &mut Vec<u8>, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
     let value = value.as_ref();
-    token(out, name.as_ref(), b"_");
+    write_token(out, name.as_ref(), b"_");
     out.extend_from_slice(b": ");
     let start = out.len();
     out.extend_from_slice(value);
-    if scan::text(value) != value.len() {
+    if scan::text_len(value) != value.len() {
         replace(out, start, TEXT, b' ');
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `name: value` and CRLF, the value in decimal. The name is treated as by [`field`].
+/// Appends a field line with a decimal number. Treats the name like [`field`].
 pub fn field_u64(out: &mut Vec<u8>, name: impl AsRef<[u8]>, value: u64) {
-    token(out, name.as_ref(), b"_");
+    write_token(out, name.as_ref(), b"_");
     out.extend_from_slice(b": ");
-    decimal(out, value);
+    write_decimal(out, value);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -163,38 +163,38 @@ pub fn end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn token(out: &mut Vec<u8>, bytes: &[u8], instead_of_empty: &[u8]) {
+fn write_token(out: &mut Vec<u8>, bytes: &[u8], default: &[u8]) {
     let start = out.len();
-    out.extend_from_slice(if bytes.is_empty() { instead_of_empty } else { bytes });
-    if scan::token(bytes) != bytes.len() {
+    out.extend_from_slice(if bytes.is_empty() { default } else { bytes });
+    if scan::token_len(bytes) != bytes.len() {
         replace(out, start, TOKEN, b'_');
     }
 }
 
-/// Puts `instead` for every byte from `start` on that is not in `class`.
+/// Replaces every byte from `start` on that does not belong to `class` with `replacement`.
 #[cold]
-fn replace(out: &mut [u8], start: usize, class: u8, instead: u8) {
+fn replace(out: &mut [u8], start: usize, class: u8, replacement: u8) {
     for byte in out.iter_mut().skip(start) {
         if !class::is(*byte, class) {
-            *byte = instead;
+            *byte = replacement;
         }
     }
 }
 
-/// Appends a number in hexadecimal, without zeros before it.
+/// Appends a hexadecimal number without leading zeros.
 #[inline]
-pub(crate) fn hex(out: &mut Vec<u8>, number: u64) {
+pub(crate) fn write_hex(out: &mut Vec<u8>, number: u64) {
     let count = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
-    for place in (0..count).rev() {
-        out.push(b"0123456789abcdef"[(number >> (4 * place) & 15) as usize]);
+    for digit in (0..count).rev() {
+        out.push(b"0123456789abcdef"[(number >> (4 * digit) & 15) as usize]);
     }
 }
 
-pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn write_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [b'0'; 20];
     let mut len = 0;
-    for place in digits.iter_mut().rev() {
-        *place = b'0' + (number % 10) as u8;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
         number /= 10;
         len += 1;
         if number == 0 {
@@ -204,7 +204,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[digits.len() - len..]);
 }
 
-/// Appends a response head to a buffer, field by field.
+/// A writer that appends a response head to a buffer, field by field.
 ///
 /// ```
 /// use hearken_http::ResponseHead;
@@ -235,74 +235,74 @@ impl<'v> ResponseHead<'v> {
         Self { out }
     }
 
-    /// A field, as [`field`] writes it.
+    /// Appends a field, as [`field`] does.
     #[inline]
     pub fn field(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         field(self.out, name, value);
         self
     }
 
-    /// A field with a number, as [`field_u64`] writes it.
+    /// Appends a field with a number, as [`field_u64`] does.
     pub fn field_u64(&mut self, name: impl AsRef<[u8]>, value: u64) -> &mut Self {
         field_u64(self.out, name, value);
         self
     }
 
-    /// `Content-Length`, in bytes.
+    /// Appends `Content-Length`, in bytes.
     #[inline]
     pub fn content_length(&mut self, length: u64) -> &mut Self {
         self.out.extend_from_slice(b"Content-Length: ");
-        decimal(self.out, length);
+        write_decimal(self.out, length);
         self.out.extend_from_slice(b"\r\n");
         self
     }
 
-    /// `Transfer-Encoding: chunked`
+    /// Appends `Transfer-Encoding: chunked`.
     pub fn chunked(&mut self) -> &mut Self {
         self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         self
     }
 
-    /// `Content-Range` of a 206: bytes `first..=last` of `length` (RFC 9110 section 14.4).
+    /// Appends the `Content-Range` of a 206: bytes `first..=last` of `length` (RFC 9110 section 14.4).
     pub fn content_range(&mut self, first: u64, last: u64, length: u64) -> &mut Self {
         self.out.extend_from_slice(b"Content-Range: bytes ");
-        decimal(self.out, first);
+        write_decimal(self.out, first);
         self.out.push(b'-');
-        decimal(self.out, last);
+        write_decimal(self.out, last);
         self.out.push(b'/');
-        decimal(self.out, length);
+        write_decimal(self.out, length);
         self.out.extend_from_slice(b"\r\n");
         self
     }
 
-    /// `Content-Range` of a 416: no range of the `length` bytes there are.
+    /// Appends the `Content-Range` of a 416 for a representation of `length` bytes.
     pub fn content_range_unsatisfied(&mut self, length: u64) -> &mut Self {
         self.out.extend_from_slice(b"Content-Range: bytes */");
-        decimal(self.out, length);
+        write_decimal(self.out, length);
         self.out.extend_from_slice(b"\r\n");
         self
     }
 
-    /// `Date`
+    /// Appends `Date`.
     #[inline]
     pub fn date(&mut self, date: &DateCache) -> &mut Self {
         self.out.extend_from_slice(date.line());
         self
     }
 
-    /// `Connection: close`
+    /// Appends `Connection: close`.
     pub fn connection_close(&mut self) -> &mut Self {
         self.out.extend_from_slice(b"Connection: close\r\n");
         self
     }
 
-    /// `Connection: keep-alive`, which an HTTP/1.0 client needs to hear.
+    /// Appends `Connection: keep-alive`, which HTTP/1.0 clients require for a persistent connection.
     pub fn connection_keep_alive(&mut self) -> &mut Self {
         self.out.extend_from_slice(b"Connection: keep-alive\r\n");
         self
     }
 
-    /// The blank line. Nothing may be written after it but the body.
+    /// Appends the blank line. Only the body may follow.
     #[inline]
     pub fn end(&mut self) {
         end(self.out);

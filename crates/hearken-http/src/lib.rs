@@ -1,27 +1,27 @@
-//! HTTP/1.1 without I/O: bytes in, messages out; messages in, bytes out.
+//! HTTP/1.1 message parsing, writing and forwarding without I/O.
 //!
-//! Nothing here reads a socket, allocates for a message it parses, or keeps a copy of it: a
-//! parsed [`Request`] or [`Response`] borrows from the caller's buffer. The grammar is RFC 9110
-//! and RFC 9112 read strictly, because two readers that disagree on where a message ends are a
-//! request-smuggling hole; whatever is doubtful is refused with a [`Reject`].
+//! The crate reads no sockets. Parsers neither allocate nor copy: a parsed [`Request`] or [`Response`]
+//! borrows from the buffer of the caller. They implement the grammar of RFC 9110 and RFC 9112 strictly,
+//! because two parsers that disagree about the end of a message permit request smuggling. Ambiguous
+//! messages are rejected with a [`Reject`].
 //!
-//! | to do this | use |
+//! | Task | API |
 //! |---|---|
-//! | read requests | [`RequestParser`], then [`BodyReader`] |
-//! | use a request again later | [`RequestParts`] with a copy of the head |
-//! | read responses | [`ResponseParser`], then [`BodyReader`] |
-//! | write heads | [`head`], [`ResponseHead`] with a [`DateCache`] |
-//! | pass messages on | [`forward`] |
-//! | decide 200, 206, 304, 412 or 416 | [`conditional`], [`range`] |
-//! | turn a target into a file name | [`path`] |
+//! | Parse requests | [`RequestParser`], then [`BodyReader`] |
+//! | Store a request | [`RequestParts`] with a copy of the head |
+//! | Parse responses | [`ResponseParser`], then [`BodyReader`] |
+//! | Write heads | [`head`], [`ResponseHead`] with a [`DateCache`] |
+//! | Forward messages | [`forward`] |
+//! | Decide between status 200, 206, 304, 412 and 416 | [`conditional`], [`range`] |
+//! | Convert a request-target to a file path | [`path`] |
 //!
 //! ```
 //! use hearken_http::{DateCache, Limits, Method, RequestParser, ResponseHead, Target};
 //!
 //! let bytes = b"GET /index.html?x=1 HTTP/1.1\r\nHost: example.org\r\n\r\n";
 //! let mut parser = RequestParser::new();
-//! assert!(parser.parse(&bytes[..20], &Limits::default())?.is_none()); // needs more bytes
-//! let request = parser.parse(bytes, &Limits::default())?.expect("the head is whole");
+//! assert!(parser.parse(&bytes[..20], &Limits::default())?.is_none()); // incomplete
+//! let request = parser.parse(bytes, &Limits::default())?.expect("complete head");
 //! assert_eq!(request.method, Method::Get);
 //! assert_eq!(request.target(), Target::Origin { path: b"/index.html", query: Some(b"x=1") });
 //! assert!(request.keep_alive);
@@ -43,30 +43,30 @@ mod class;
 pub mod conditional;
 mod date;
 mod error;
+mod field_line;
 mod fields;
 pub mod forward;
 mod framing;
 pub mod head;
-mod hop_span;
-mod known;
-mod lengths;
 mod limits;
-mod line;
 mod method;
-mod parser;
-mod parts;
+mod name_filter;
 pub mod path;
 pub mod range;
 mod request;
+mod request_fields;
 mod request_line;
+mod request_parser;
+mod request_parts;
 mod response;
+mod rewrite_span;
 mod scan;
 mod status_line;
 mod target;
-mod upgrade;
+mod upgrade_protocols;
 mod version;
 
-pub use body::{BodyReader, Piece};
+pub use body::{BodyReader, BodySegment};
 pub use date::{DateCache, format_http_date, parse_http_date};
 pub use error::{Malformed, Reject};
 pub use fields::{FieldValues, Fields};
@@ -74,9 +74,14 @@ pub use framing::{Body, ResponseBody};
 pub use head::{ResponseHead, reason};
 pub use limits::Limits;
 pub use method::Method;
-pub use parser::RequestParser;
-pub use parts::RequestParts;
 pub use request::Request;
+pub use request_parser::RequestParser;
+pub use request_parts::RequestParts;
 pub use response::{Response, ResponseParser};
 pub use target::Target;
 pub use version::Version;
+
+/// Compiles the example in the README as a documentation test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeDoctests;

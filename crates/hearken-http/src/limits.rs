@@ -1,6 +1,6 @@
-//! How much a peer may send before it is refused.
+//! Limits on message heads.
 
-/// Bounds on a message head, and on the trailer section of a chunked body.
+/// Limits on a message head and on the trailer section of a chunked body.
 ///
 /// ```
 /// use hearken_http::{Limits, RequestParser};
@@ -11,24 +11,25 @@
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a head, its blank line included; more is a 431. 16 KiB by default.
+    /// Maximum size of a head in bytes, including its blank line [default: 16 KiB]. Larger heads result in
+    /// 431.
     pub head_bytes: usize,
-    /// Most field lines of a head; more is a 431. 100 by default.
+    /// Maximum number of field lines of a head [default: 100]. More result in 431.
     pub fields: usize,
-    /// Most bytes of a request-target; more is a 414. 8 KiB by default.
+    /// Maximum length of a request-target in bytes [default: 8 KiB]. Longer targets result in 414.
     pub target_bytes: usize,
 }
 
 impl Limits {
-    /// The bytes of `bytes` that a head may occupy.
+    /// Returns the bytes of `bytes` that a head may occupy.
     #[inline(always)]
     pub(crate) fn window<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        bytes.get(..self.head_bytes.min(MOST_BYTES)).unwrap_or(bytes)
+        bytes.get(..self.head_bytes.min(MAX_BYTES)).unwrap_or(bytes)
     }
 }
 
-/// Most bytes of a head whatever is set, so that a place in it takes four.
-const MOST_BYTES: usize = u32::MAX as usize;
+/// Maximum size of a head in bytes for any setting, so that positions fit into 32 bits.
+const MAX_BYTES: usize = u32::MAX as usize;
 
 impl Default for Limits {
     fn default() -> Self {

@@ -1,6 +1,6 @@
 //! Request methods.
 
-/// A request method, RFC 9110 section 9; case-sensitive.
+/// A request method, RFC 9110 section 9. Methods are case-sensitive.
 ///
 /// ```
 /// use hearken_http::Method;
@@ -13,7 +13,7 @@
 pub enum Method<'b> {
     /// `GET`
     Get,
-    /// `HEAD`: as GET, but the response has no body.
+    /// `HEAD`: like GET, but the response has no body.
     Head,
     /// `OPTIONS`
     Options,
@@ -34,7 +34,7 @@ pub enum Method<'b> {
 }
 
 impl<'b> Method<'b> {
-    /// The method a token names; the token is not checked.
+    /// Returns the method that a token names, without validating the token.
     #[inline]
     pub fn from_token(token: &'b [u8]) -> Self {
         match token {
@@ -51,7 +51,7 @@ impl<'b> Method<'b> {
         }
     }
 
-    /// The method as it stands in a request line.
+    /// Returns the method as written in a request line.
     pub fn as_bytes(&self) -> &'b [u8] {
         match self {
             Self::Get => b"GET",

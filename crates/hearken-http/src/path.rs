@@ -1,40 +1,42 @@
-//! From the path of a request-target to the path of a file.
+//! Conversion of the path of a request-target to a relative file path.
 
 use std::fmt;
 
-/// A relative path that stays below the directory it is looked up in.
+/// A relative path that cannot leave the directory in which it is looked up.
 ///
-/// Holds no `.`, `..` or empty segment, no control character and no backslash, and does not
-/// start with `/`. It is bytes, not text, and may hold anything else.
+/// It contains no `.`, `..` or empty segment, no control character and no backslash, and does not start
+/// with `/`. All other bytes are permitted, including invalid UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SafePath<'o> {
-    /// Segments joined by `/`, without a trailing one; empty for the root.
+    /// Segments joined by `/`, without a trailing slash. Empty for the root.
     pub path: &'o [u8],
-    /// Whether the request named a directory: it ended in `/`, `/.` or `/..`.
+    /// Whether the request named a directory: the path ended in `/`, `/.` or `/..`.
     pub trailing_slash: bool,
     /// Whether any segment starts with a dot, as the names of hidden files do.
     pub has_dot_segment_file: bool,
 }
 
-/// Why a path is refused.
+/// The reason for which a path is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PathError {
-    /// It does not start with `/`.
+    /// The path does not start with `/`.
     NotRooted,
     /// A `%` is not followed by two hexadecimal digits.
     Encoding,
-    /// It holds a NUL or another control character, encoded or not.
+    /// The path contains a NUL or another control character, encoded or not.
     Control,
-    /// It holds an encoded `/`, or a backslash, encoded or not: what one program takes for a
-    /// name another takes for two.
+    /// The path contains an encoded `/`, or a backslash, encoded or not. Programs disagree on whether these
+    /// separate segments.
     Separator,
-    /// Its `..` segments lead above the root.
+    /// The `..` segments lead above the root.
     Escape,
 }
 
 impl PathError {
-    /// The status code to answer with: 404 where the path is well formed but names nothing that
-    /// could be served, else 400.
+    /// Returns the status code for the response: 404 if the path is well-formed but cannot name a served
+    /// file, else 400.
     pub fn status(&self) -> u16 {
         match self {
             Self::Separator => 404,
@@ -46,25 +48,27 @@ impl PathError {
 impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotRooted => "path does not start with a slash",
-            Self::Encoding => "malformed percent-encoding",
+            Self::NotRooted => "invalid path: expected '/' at the start",
+            Self::Encoding => {
+                "invalid percent-encoding in the path: expected two hexadecimal digits after '%'"
+            }
             Self::Control => "control character in the path",
             Self::Separator => "backslash or encoded slash in the path",
-            Self::Escape => "path leads above the root",
+            Self::Escape => "path leads above the root directory",
         })
     }
 }
 
 impl std::error::Error for PathError {}
 
-/// Decodes and normalises the path of a request-target into `out`, which is cleared first.
+/// Decodes and normalises the path of a request-target into `out`, replacing its content.
 ///
-/// Percent-encoding is undone once. Dot segments are removed after that (RFC 3986 section
-/// 5.2.4), so `%2e%2e` is one too. Slashes in a row count as one.
+/// Percent-encoding is decoded once. Dot segments are removed afterwards (RFC 3986 section 5.2.4), so
+/// `%2e%2e` is a dot segment too. Consecutive slashes count as one.
 ///
 /// # Errors
 ///
-/// [`PathError`] when the path is not to be looked up at all; `out` is then of no use.
+/// [`PathError`] if the path is invalid. The content of `out` is unspecified then.
 ///
 /// ```
 /// use hearken_http::path::{PathError, resolve};
@@ -103,7 +107,7 @@ pub fn resolve<'o>(path: &[u8], out: &'o mut Vec<u8>) -> Result<SafePath<'o>, Pa
     Ok(SafePath { path: out, trailing_slash, has_dot_segment_file })
 }
 
-/// Appends one segment, decoded.
+/// Appends one decoded segment.
 fn decode(mut segment: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     loop {
         let special = |&byte: &u8| matches!(byte, b'%' | b'\\') || byte.is_ascii_control();

@@ -2,25 +2,25 @@
 
 use crate::class;
 
-/// Maximum number of ranges in a Range field that is honoured, whether or not they overlap.
-pub const MOST_RANGES: usize = 16;
+/// Maximum number of ranges in a Range field, before overlapping ranges are merged.
+pub const MAX_RANGES: usize = 16;
 
-/// A part of a representation, counted from 0: `first <= last`.
+/// A byte range of a representation with zero-based, inclusive bounds: `first <= last`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteRange {
-    /// The first byte.
+    /// Position of the first byte.
     pub first: u64,
-    /// The last byte.
+    /// Position of the last byte.
     pub last: u64,
 }
 
 impl ByteRange {
-    /// Returns the number of bytes; `u64::MAX` if there is one more.
+    /// Returns the number of bytes, at most `u64::MAX`.
     pub fn length(&self) -> u64 {
         (self.last - self.first).saturating_add(1)
     }
 
-    /// Whether both overlap or one follows the other.
+    /// Returns whether the ranges overlap or are adjacent.
     fn touches(&self, other: &ByteRange) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
@@ -29,24 +29,24 @@ impl ByteRange {
 /// The result of evaluating a Range field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RangeOutcome {
-    /// Everything, with a 200: the field is malformed, in another unit or has more than [`MOST_RANGES`]
-    /// ranges, so that a server may ignore it.
+    /// The complete representation with status 200. A server may ignore a Range field that is malformed, uses
+    /// another unit or has more than [`MAX_RANGES`] ranges.
     Whole,
-    /// A 206 with these bytes, all of which there are.
+    /// Status 206 with this range, which lies within the representation.
     Part(ByteRange),
-    /// A 206 of the type `multipart/byteranges` with these parts, at least two, in this order. They
-    /// neither overlap nor follow each other.
+    /// Status 206 of the type `multipart/byteranges` with these ranges, at least two, in this order.
+    /// They neither overlap nor are adjacent.
     Parts(Vec<ByteRange>),
-    /// A 416: each range starts after the end.
+    /// Status 416: each range starts after the end of the representation.
     Unsatisfiable,
 }
 
-/// Reads the value of a Range field for a representation of `len` bytes.
+/// Parses the value of a Range field for a representation of `len` bytes.
 ///
-/// An end past `len` is clamped to it, and numbers of any length are read. Ranges after the end are left
-/// out if there are others. Ranges that overlap or follow each other are joined in the place of the first
-/// (RFC 9110 section 15.3.7.2). A range of an empty representation that asks for its last bytes is
-/// [`Whole`](RangeOutcome::Whole), as no Content-Range could express it.
+/// The parser accepts numbers of any length and clamps range ends to `len`. It ignores ranges that start
+/// after the end if other ranges do not. Overlapping and adjacent ranges are merged at the position of
+/// the first (RFC 9110 section 15.3.7.2). A suffix range of an empty representation results in
+/// [`Whole`](RangeOutcome::Whole), because no Content-Range can express it.
 ///
 /// ```
 /// use hearken_http::range::{ByteRange, RangeOutcome, parse};
@@ -60,17 +60,17 @@ pub enum RangeOutcome {
 /// assert_eq!(parse(b"bytes=0-1,2-4", 10), RangeOutcome::Part(part(0, 4)));
 /// ```
 pub fn parse(value: &[u8], len: u64) -> RangeOutcome {
-    let several = several(value, len);
-    match several.as_deref() {
+    let ranges = parse_ranges(value, len);
+    match ranges.as_deref() {
         None => RangeOutcome::Whole,
         Some([]) => RangeOutcome::Unsatisfiable,
         Some([part]) => RangeOutcome::Part(*part),
-        Some(_) => RangeOutcome::Parts(several.unwrap_or_default()),
+        Some(_) => RangeOutcome::Parts(ranges.unwrap_or_default()),
     }
 }
 
-/// Returns the joined ranges; `None` if the field is to be ignored.
-fn several(value: &[u8], len: u64) -> Option<Vec<ByteRange>> {
+/// Returns the merged ranges. Returns `None` if the server ignores the field.
+fn parse_ranges(value: &[u8], len: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = value.split_at_checked(b"bytes".len())?;
     let set = set.strip_prefix(b"=")?;
     if !unit.eq_ignore_ascii_case(b"bytes") {
@@ -79,23 +79,23 @@ fn several(value: &[u8], len: u64) -> Option<Vec<ByteRange>> {
     let mut parts: Vec<ByteRange> = Vec::new();
     let mut is_empty = true;
     for (count, spec) in set.split(|&byte| byte == b',').map(class::trim).enumerate() {
-        if count >= MOST_RANGES {
+        if count >= MAX_RANGES {
             return None;
         }
         if spec.is_empty() {
             continue;
         }
         is_empty = false;
-        if let Some(part) = range(spec, len)? {
-            join(&mut parts, part);
+        if let Some(part) = parse_range(spec, len)? {
+            merge(&mut parts, part);
         }
     }
     (!is_empty).then_some(parts)
 }
 
-/// Adds a range in the place of the first that it touches, with all others that it touches.
-fn join(parts: &mut Vec<ByteRange>, mut part: ByteRange) {
-    let place = parts.iter().position(|other| other.touches(&part)).unwrap_or(parts.len());
+/// Merges `part` with all ranges that it touches, at the position of the first of these.
+fn merge(parts: &mut Vec<ByteRange>, mut part: ByteRange) {
+    let position = parts.iter().position(|other| other.touches(&part)).unwrap_or(parts.len());
     parts.retain(|other| {
         let touches = other.touches(&part);
         if touches {
@@ -104,14 +104,14 @@ fn join(parts: &mut Vec<ByteRange>, mut part: ByteRange) {
         }
         !touches
     });
-    parts.insert(place, part);
+    parts.insert(position, part);
 }
 
-/// Returns the bytes that a range asks for, if there are any; `None` if it is malformed.
-fn range(spec: &[u8], len: u64) -> Option<Option<ByteRange>> {
-    let (first, last) = match numbers(spec)? {
+/// Returns the requested bytes, `Some(None)` if none exist, or `None` if the range is malformed.
+fn parse_range(spec: &[u8], len: u64) -> Option<Option<ByteRange>> {
+    let (first, last) = match parse_bounds(spec)? {
         (None, None | Some(0)) => return Some(None),
-        // There is no way to say so in a Content-Range.
+        // No Content-Range can express an empty range.
         (None, Some(_)) if len == 0 => return None,
         (None, Some(suffix)) => (len.saturating_sub(suffix), len - 1),
         (Some(first), Some(last)) if first > last => return None,
@@ -121,18 +121,18 @@ fn range(spec: &[u8], len: u64) -> Option<Option<ByteRange>> {
     Some(Some(ByteRange { first, last }))
 }
 
-/// The two numbers of `first-last`, at least one of which is there; `None` if malformed.
-fn numbers(range: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
+/// Returns the bounds of `first-last`, of which one may be missing. Returns `None` if malformed.
+fn parse_bounds(range: &[u8]) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = range.split_at(memchr::memchr(b'-', range)?);
     let last = last.get(1..)?;
     if first.is_empty() && last.is_empty() {
         return None;
     }
-    Some((number(first)?, number(last)?))
+    Some((parse_number(first)?, parse_number(last)?))
 }
 
-/// The number in `digits`, at most [`u64::MAX`]; `Some(None)` for no digits, `None` for others.
-fn number(digits: &[u8]) -> Option<Option<u64>> {
+/// Parses decimal digits, saturating at [`u64::MAX`]. Returns `Some(None)` for an empty slice.
+fn parse_number(digits: &[u8]) -> Option<Option<u64>> {
     if digits.is_empty() {
         return Some(None);
     }

@@ -1,157 +1,168 @@
-//! What a request says.
+//! Parsed request heads.
 
 use std::fmt;
 
 use crate::conditional::TagList;
 use crate::fields::{FieldValues, Fields};
 use crate::framing::Body;
-use crate::hop_span::HopSpan;
-use crate::known::Known;
 use crate::method::Method;
-use crate::parts::RequestParts;
+use crate::request_fields::FieldSet;
+use crate::request_parts::RequestParts;
+use crate::rewrite_span::RewriteSpan;
 use crate::target::Target;
-use crate::upgrade;
+use crate::upgrade_protocols;
 use crate::version::Version;
 
-/// A parsed request head. Borrows everything from the bytes it was parsed from.
+/// A parsed request head, borrowed from the bytes that it was parsed from.
 ///
-/// Holds what every server asks for. The other fields are looked for when they are asked for, in
-/// the head that was parsed; for those with a method of their own it is known whether they are
-/// there, so that to ask in vain costs nothing.
+/// Public fields contain the parts that every server needs. Methods search the head for the other fields.
+/// Methods that are named after a field return immediately if the field is absent.
+///
+/// ```
+/// use hearken_http::{Body, Limits, RequestParser, Version};
+///
+/// let bytes = b"PUT /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nIf-Match: *\r\n\r\nabc";
+/// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
+/// assert_eq!(request.version, Version::Http11);
+/// assert_eq!(request.host, Some(&b"a"[..]));
+/// assert_eq!(request.body, Body::Length(3));
+/// assert!(request.if_match().is_some());
+/// assert_eq!(request.field("Content-Length"), Some(&b"3"[..]));
+/// # Ok::<(), hearken_http::Reject>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Request<'b> {
-    /// What to do.
+    /// Request method.
     pub method: Method<'b>,
-    /// The request-target as it was sent, for logs and for forwarding.
+    /// Request-target as received.
     pub raw_target: &'b [u8],
-    /// The version the client speaks.
+    /// HTTP version of the client.
     pub version: Version,
-    /// The authority of an absolute target, else the Host field; valid, or empty when the Host
-    /// field was. `None` only in HTTP/1.0.
+    /// Authority of an absolute target, else the value of the Host field. It is valid, or empty if the Host
+    /// field is empty. `None` only in HTTP/1.0.
     pub host: Option<&'b [u8]>,
-    /// How the body that follows the head is delimited.
+    /// Framing of the body after the head.
     pub body: Body,
-    /// Whether the client wants the connection kept open (RFC 9112 section 9.3).
+    /// Whether the client wants a persistent connection (RFC 9112 section 9.3).
     pub keep_alive: bool,
-    /// Whether the client waits for `100 Continue` before it sends its body (RFC 9110 section
-    /// 10.1.1). Never true in HTTP/1.0 or without a body.
+    /// Whether the client waits for status 100 before it sends the body (RFC 9110 section 10.1.1). Always
+    /// false in HTTP/1.0 and without a body.
     pub expect_continue: bool,
-    /// Bytes of the head, its blank line included: the body starts here.
+    /// Length of the head in bytes, including its blank line.
     pub head_len: usize,
-    /// Where in the target the query starts.
+    /// Length of the target before its query.
     pub(crate) path_len: u32,
-    pub(crate) known: Known,
-    /// The lines that are not passed on as they are; `bytes` starts with the head, and with an empty
-    /// line if there is one before it.
-    pub(crate) hop_span: HopSpan,
+    pub(crate) present: FieldSet,
+    /// Span of the lines that are not forwarded unchanged. `bytes` starts with the head, including an empty
+    /// line before it.
+    pub(crate) rewrite_span: RewriteSpan,
     pub(crate) bytes: &'b [u8],
-    /// Where the first field line starts.
+    /// Position of the first field line.
     pub(crate) fields_at: u32,
 }
 
 impl<'b> Request<'b> {
-    /// Returns the request as offsets into its head, to be used again with a copy of the head.
+    /// Returns the request as offsets into its head, for later use with a copy of the head.
     #[inline]
     pub fn parts(&self) -> RequestParts {
-        RequestParts::of(self)
+        RequestParts::from_request(self)
     }
 
-    /// What to do it to.
+    /// Returns the parsed request-target.
     #[inline]
     pub fn target(&self) -> Target<'b> {
-        // It has been parsed before, so that it cannot fail.
+        // The parser has validated the target, so this cannot fail.
         Target::parse(&self.method, self.raw_target, self.path_len as usize)
             .unwrap_or(Target::Asterisk)
     }
 
-    /// Whether it is for the whole of a representation in whatever state: there is neither a Range
-    /// field nor a precondition.
+    /// Returns whether the request has neither a Range field nor a precondition.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        !self.known.has(Known::SELECTING)
+        !self.present.has(FieldSet::SELECTIVE)
     }
 
-    /// Returns the value of If-Match, on however many lines.
+    /// Returns the value of If-Match, which may span several lines.
     #[inline]
     pub fn if_match(&self) -> Option<TagList<'b>> {
-        self.tags(Known::IF_MATCH, "If-Match")
+        self.tags(FieldSet::IF_MATCH, "If-Match")
     }
 
-    /// Returns the value of If-Modified-Since; empty, and so malformed, if there are several lines.
+    /// Returns the value of If-Modified-Since. Returns an empty, invalid value if the field is repeated.
     #[inline]
     pub fn if_modified_since(&self) -> Option<&'b [u8]> {
-        self.single(Known::IF_MODIFIED_SINCE, "If-Modified-Since")
+        self.single(FieldSet::IF_MODIFIED_SINCE, "If-Modified-Since")
     }
 
-    /// Returns the value of If-None-Match, on however many lines.
+    /// Returns the value of If-None-Match, which may span several lines.
     #[inline]
     pub fn if_none_match(&self) -> Option<TagList<'b>> {
-        self.tags(Known::IF_NONE_MATCH, "If-None-Match")
+        self.tags(FieldSet::IF_NONE_MATCH, "If-None-Match")
     }
 
-    /// Returns the value of If-Range; empty, and so malformed, if there are several lines.
+    /// Returns the value of If-Range. Returns an empty, invalid value if the field is repeated.
     #[inline]
     pub fn if_range(&self) -> Option<&'b [u8]> {
-        self.single(Known::IF_RANGE, "If-Range")
+        self.single(FieldSet::IF_RANGE, "If-Range")
     }
 
-    /// Returns the value of If-Unmodified-Since; empty, and so malformed, if there are several lines.
+    /// Returns the value of If-Unmodified-Since. Returns an empty, invalid value if the field is repeated.
     #[inline]
     pub fn if_unmodified_since(&self) -> Option<&'b [u8]> {
-        self.single(Known::IF_UNMODIFIED_SINCE, "If-Unmodified-Since")
+        self.single(FieldSet::IF_UNMODIFIED_SINCE, "If-Unmodified-Since")
     }
 
-    /// Returns the value of Range; empty, and so malformed, if there are several lines.
+    /// Returns the value of Range. Returns an empty, invalid value if the field is repeated.
     #[inline]
     pub fn range(&self) -> Option<&'b [u8]> {
-        self.single(Known::RANGE, "Range")
+        self.single(FieldSet::RANGE, "Range")
     }
 
-    /// The first Upgrade field, when the Connection field names it and the version is 1.1.
+    /// Returns the first Upgrade field if the Connection field names it and the version is 1.1.
     #[inline]
     pub fn upgrade(&self) -> Option<&'b [u8]> {
-        self.known(Known::UPGRADE, "Upgrade")
+        self.known(FieldSet::UPGRADE, "Upgrade")
     }
 
-    /// Returns the protocols of the Upgrade fields, `name` or `name/version`, when the Connection field
-    /// names `upgrade` and the version is 1.1.
+    /// Returns the protocols of the Upgrade fields, `name` or `name/version`, if the Connection field names
+    /// `upgrade` and the version is 1.1.
     pub fn upgrade_protocols(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
-        let is_there = self.known.has(Known::UPGRADE);
-        upgrade::protocols(is_there.then(|| self.field_values("Upgrade")))
+        let is_there = self.present.has(FieldSet::UPGRADE);
+        upgrade_protocols::parse(is_there.then(|| self.field_values("Upgrade")))
     }
 
     #[inline]
-    fn known(&self, which: Known, name: &str) -> Option<&'b [u8]> {
-        if self.known.has(which) { self.field(name) } else { None }
+    fn known(&self, which: FieldSet, name: &str) -> Option<&'b [u8]> {
+        if self.present.has(which) { self.field(name) } else { None }
     }
 
     #[inline]
-    fn tags(&self, which: Known, name: &'static str) -> Option<TagList<'b>> {
-        if self.known.has(which) { TagList::of(self.field_values(name)) } else { None }
+    fn tags(&self, which: FieldSet, name: &'static str) -> Option<TagList<'b>> {
+        if self.present.has(which) { TagList::from_values(self.field_values(name)) } else { None }
     }
 
-    /// Returns the value of a field that is no list. Lines that are joined are malformed.
+    /// Returns the value of a field that is not a list. Repeated fields are invalid.
     #[inline]
-    fn single(&self, which: Known, name: &str) -> Option<&'b [u8]> {
-        if !self.known.has(which) {
+    fn single(&self, which: FieldSet, name: &str) -> Option<&'b [u8]> {
+        if !self.present.has(which) {
             return None;
         }
         let mut values = self.field_values(name);
         values.next().map(|value| if values.next().is_none() { value } else { b"" })
     }
 
-    /// The value of the first field of this name, in any case.
+    /// Returns the value of the first field with this name, ignoring case.
     #[inline(never)]
     pub fn field(&self, name: &str) -> Option<&'b [u8]> {
         self.field_values(name).next()
     }
 
-    /// Every field in the order they came.
+    /// Returns all fields in their original order.
     pub fn fields(&self) -> Fields<'b> {
         Fields::new(self.bytes.get(self.fields_at as usize..).unwrap_or_default())
     }
 
-    /// The value of every field of this name, in any case.
+    /// Returns the values of all fields with this name, ignoring case.
     ///
     /// ```
     /// use hearken_http::{Limits, RequestParser};

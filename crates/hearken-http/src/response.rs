@@ -1,52 +1,63 @@
-//! Reading responses.
+//! Parsing of response heads.
 
 use std::time::Duration;
 
-use crate::class::{same_name, trim};
+use crate::class::{eq_ignore_case, trim};
 use crate::error::{Malformed, Reject};
+use crate::field_line::{Field, Line, Progress, parse_field_line};
 use crate::fields::{FieldValues, Fields};
-use crate::framing::{Body, Framing, Options, ResponseBody, is_canonical_length};
-use crate::hop_span::HopSpan;
-use crate::lengths::Lengths;
+use crate::framing::{Body, ConnectionOptions, Framing, ResponseBody, is_canonical_length};
 use crate::limits::Limits;
-use crate::line::{Field, Line, Progress, field_line};
 use crate::method::Method;
-use crate::status_line::{StatusLine, status_line};
-use crate::upgrade;
+use crate::name_filter::NameFilter;
+use crate::rewrite_span::RewriteSpan;
+use crate::status_line::{StatusLine, parse_status_line};
+use crate::upgrade_protocols;
 use crate::version::Version;
 
-/// A parsed response head. Borrows everything from the bytes it was parsed from.
+/// A parsed response head, borrowed from the bytes that it was parsed from.
+///
+/// ```
+/// use hearken_http::{Limits, Method, ResponseBody, ResponseParser};
+///
+/// let bytes = b"HTTP/1.1 404 Not Found\r\nServer: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// let response = ResponseParser::new().parse(bytes, Method::Get, &Limits::default())?.unwrap();
+/// assert_eq!(response.status, 404);
+/// assert_eq!(response.body, ResponseBody::Chunked);
+/// assert!(response.field_values("Server").eq([b"x"]));
+/// # Ok::<(), hearken_http::Malformed>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'b> {
-    /// The version the server speaks.
+    /// HTTP version of the server.
     pub version: Version,
-    /// The status code, `100..=999`. Below 200 the response is interim: the final one follows
-    /// it, but for a 101, after which the connection speaks another protocol.
+    /// Status code in `100..=999`. Below 200, the response is interim and the final response follows,
+    /// except for 101, after which the connection uses another protocol.
     pub status: u16,
-    /// The reason phrase, often empty; of no meaning.
+    /// Reason phrase, often empty. It has no meaning.
     pub reason: &'b [u8],
-    /// How the body that follows the head is delimited.
+    /// Framing of the body after the head.
     pub body: ResponseBody,
-    /// Whether another request may follow once the body is read (RFC 9112 section 9.3).
+    /// Whether the connection persists after the body (RFC 9112 section 9.3).
     pub keep_alive: bool,
-    /// Bytes of the head, its blank line included: the body starts here.
+    /// Length of the head in bytes, including its blank line.
     pub head_len: usize,
-    /// The lines that are not passed on as they are; `bytes` starts with the head.
-    pub(crate) hop_span: HopSpan,
+    /// Span of the lines that are not forwarded unchanged. `bytes` starts with the head.
+    pub(crate) rewrite_span: RewriteSpan,
     pub(crate) bytes: &'b [u8],
-    /// Where the first field line starts.
+    /// Position of the first field line.
     pub(crate) fields_at: u32,
-    /// Whether the Connection field names others than those that are always of the connection only.
+    /// Whether Connection options name fields that are not hop-by-hop fields in every message.
     pub(crate) nominates: bool,
-    /// Whether there is a Date field.
+    /// Whether a Date field is present.
     pub(crate) is_dated: bool,
-    /// Whether there is a Keep-Alive field.
+    /// Whether a Keep-Alive field is present.
     pub(crate) has_keep_alive: bool,
 }
 
 impl<'b> Response<'b> {
-    /// Returns how long the server keeps the connection open without a request, if it announces
-    /// that: the `timeout` parameter of Keep-Alive (RFC 2068 section 19.7.1), in seconds.
+    /// Returns the idle timeout of the connection that the server announced: the `timeout` parameter of
+    /// Keep-Alive (RFC 2068 section 19.7.1), in seconds.
     #[inline]
     pub fn keep_alive_timeout(&self) -> Option<Duration> {
         if self.has_keep_alive { self.announced_timeout() } else { None }
@@ -65,24 +76,24 @@ impl<'b> Response<'b> {
             })
     }
 
-    /// Every field in the order they came.
+    /// Returns all fields in their original order.
     pub fn fields(&self) -> Fields<'b> {
         Fields::new(self.bytes.get(self.fields_at as usize..).unwrap_or_default())
     }
 
-    /// The value of every field of this name, in any case.
+    /// Returns the values of all fields with this name, ignoring case.
     pub fn field_values<'n>(&self, name: &'n str) -> FieldValues<'b, 'n> {
         FieldValues::new(self.fields(), name)
     }
 
-    /// Returns the protocols of the Upgrade fields, `name` or `name/version`: in a 101, those that the
-    /// connection switches to.
+    /// Returns the protocols of the Upgrade fields, `name` or `name/version`. In a 101, the connection
+    /// switches to these.
     pub fn upgrade_protocols(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
-        upgrade::protocols(Some(self.field_values("Upgrade")))
+        upgrade_protocols::parse(Some(self.field_values("Upgrade")))
     }
 }
 
-/// Reads response heads, one after another, from bytes that arrive in any pieces.
+/// An incremental parser of response heads.
 ///
 /// ```
 /// use hearken_http::{Limits, Method, ResponseBody, ResponseParser};
@@ -102,29 +113,28 @@ pub struct ResponseParser {
 }
 
 impl ResponseParser {
-    /// A parser at the start of a response.
+    /// Creates a parser at the start of a response.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets an incomplete response. Not needed after a response was returned.
+    /// Discards an incomplete response. Not needed after a response was returned.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Reads the head of the response that `bytes` starts with, the answer to a request of
-    /// `method`.
+    /// Parses the head of the response that `bytes` starts with, to a request with this method.
     ///
-    /// `Ok(None)` asks for more: call again with the same bytes and those that followed them.
-    /// [`Limits::target_bytes`] plays no part. The space after the status code may be missing
-    /// when there is no reason phrase, as many servers leave it out.
+    /// Returns `Ok(None)` for an incomplete head. The caller then calls again with the same bytes followed by
+    /// more. [`Limits::target_bytes`] has no effect. The parser accepts a status line without a space after
+    /// the status code, because many servers omit the space with the reason phrase.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] for a head over its limits, for anything RFC 9112 does not allow, for a transfer
-    /// coding other than `chunked`, for more than 32 Connection options, and for fields that frame a body
-    /// in a doubtful way or in an interim response, even where there is none. The connection is of no
-    /// more use.
+    /// [`Malformed`] if the head violates RFC 9112 or exceeds its limits, for a transfer coding other than
+    /// `chunked`, and for more than 32 Connection options. Ambiguous framing fields are errors even in a
+    /// response without a body. Interim responses with a body are errors. After an error, the caller closes
+    /// the connection.
     #[inline]
     pub fn parse<'b>(
         &mut self,
@@ -134,7 +144,7 @@ impl ResponseParser {
     ) -> Result<Option<Response<'b>>, Malformed> {
         let window = limits.window(bytes);
         let is_too_long = window.len() < bytes.len();
-        if !self.progress.is_worth_parsing(window) && !is_too_long {
+        if !self.progress.needs_parsing(window) && !is_too_long {
             return Ok(None);
         }
         let mut line = window;
@@ -149,7 +159,7 @@ impl ResponseParser {
     }
 }
 
-/// Reads a head from its first byte. Leaves what it saw of the last line in `line`.
+/// Parses a head from its first byte. Stores the beginning of an incomplete last line in `line`.
 #[inline]
 fn parse_head<'b>(
     bytes: &'b [u8],
@@ -157,21 +167,22 @@ fn parse_head<'b>(
     limits: &Limits,
     line: &mut &'b [u8],
 ) -> Result<Option<Response<'b>>, Reject> {
-    let Some(StatusLine { version, status, reason, rest: first }) = status_line(bytes)? else {
+    let Some(StatusLine { version, status, reason, rest: first }) = parse_status_line(bytes)?
+    else {
         return Ok(None);
     };
-    let mut gathered = Gathered {
-        options: Options::new(version),
+    let mut fields = ResponseFields {
+        options: ConnectionOptions::new(version),
         framing: Framing::default(),
-        hop_span: HopSpan::default(),
+        rewrite_span: RewriteSpan::default(),
         nominates: false,
         is_dated: false,
         has_keep_alive: false,
     };
-    let mut left = limits.fields;
+    let mut remaining = limits.fields;
     let mut rest = first;
     let body_bytes = loop {
-        let field = match field_line(rest)? {
+        let field = match parse_field_line(rest)? {
             Line::Field { field, rest: next } => {
                 rest = next;
                 field
@@ -182,30 +193,33 @@ fn parse_head<'b>(
                 return Ok(None);
             }
         };
-        left = left.checked_sub(1).ok_or(Reject::new(431, "too many fields"))?;
-        if NAMES.may_have(field.line, field.name_len) {
-            gathered.take(&field, rest.len());
+        remaining = remaining
+            .checked_sub(1)
+            .ok_or(Reject::new(431, "too many fields in the message head"))?;
+        if NAMES.may_contain(field.line, field.name_len) {
+            fields.add(&field, rest.len());
         }
     };
-    let Gathered { options, framing, hop_span, nominates, is_dated, has_keep_alive } = gathered;
-    if options.are_too_many() {
-        return Err(Reject::bad("too many Connection options"));
+    let ResponseFields { options, framing, rewrite_span, nominates, is_dated, has_keep_alive } =
+        fields;
+    if options.exceeds_limit() {
+        return Err(Reject::bad("more than 32 options in the Connection fields"));
     }
 
-    // What tells of a body is to be clear also where there is none, as others may look at it.
-    let told = match method {
+    // Framing fields must be valid even without a body, because other recipients may interpret them.
+    let framing_body = match method {
         Method::Connect if matches!(status, 200..=299) => None,
         _ => framing.body(version)?,
     };
-    let contradicts =
-        matches!(status, 100..=199 | 204) && told.is_some_and(|told| told != Body::None);
+    let contradicts = matches!(status, 100..=199 | 204)
+        && framing_body.is_some_and(|framing_body| framing_body != Body::None);
     if contradicts && status < 200 {
         return Err(Reject::bad("interim response with a body"));
     }
     let body = if has_no_body(method, status) {
         ResponseBody::None
     } else {
-        told.map_or(ResponseBody::UntilClose, Body::into)
+        framing_body.map_or(ResponseBody::UntilClose, Body::into)
     };
     Ok(Some(Response {
         version,
@@ -214,7 +228,7 @@ fn parse_head<'b>(
         body,
         keep_alive: options.is_persistent() && body != ResponseBody::UntilClose && !contradicts,
         head_len: bytes.len() - body_bytes.len(),
-        hop_span,
+        rewrite_span,
         bytes,
         fields_at: (bytes.len() - first.len()) as u32,
         nominates,
@@ -223,52 +237,52 @@ fn parse_head<'b>(
     }))
 }
 
-/// What is gathered from the fields of a response before any of it is judged.
-struct Gathered<'b> {
-    options: Options,
+/// The fields of a response before validation.
+struct ResponseFields<'b> {
+    options: ConnectionOptions,
     framing: Framing<'b>,
-    hop_span: HopSpan,
+    rewrite_span: RewriteSpan,
     nominates: bool,
     is_dated: bool,
     has_keep_alive: bool,
 }
 
-impl<'b> Gathered<'b> {
-    /// Takes in a field that matters; so many bytes follow it.
+impl<'b> ResponseFields<'b> {
+    /// Adds a relevant field. `after` bytes follow its line.
     #[inline(never)]
-    fn take(&mut self, field: &Field<'b>, after: usize) {
+    fn add(&mut self, field: &Field<'b>, after: usize) {
         let name = field.name();
         match name.len() {
-            4 if same_name(name, b"date") => {
+            4 if eq_ignore_case(name, b"date") => {
                 self.is_dated = true;
                 return;
             }
-            10 if same_name(name, b"connection") => {
+            10 if eq_ignore_case(name, b"connection") => {
                 self.nominates |= self.options.add(field.value());
-                return self.hop_span.add_dropped(field.line.len(), after);
+                return self.rewrite_span.add_removed(field.line.len(), after);
             }
-            10 if same_name(name, b"keep-alive") => {
+            10 if eq_ignore_case(name, b"keep-alive") => {
                 self.has_keep_alive = true;
-                return self.hop_span.add_dropped(field.line.len(), after);
+                return self.rewrite_span.add_removed(field.line.len(), after);
             }
-            14 if same_name(name, b"content-length") => {
-                self.framing.content_length(field.value());
+            14 if eq_ignore_case(name, b"content-length") => {
+                self.framing.set_content_length(field.value());
                 if is_canonical_length(field.line) {
                     return;
                 }
             }
-            17 if same_name(name, b"transfer-encoding") => {
-                self.framing.transfer_encoding(field.value());
-                return self.hop_span.add_dropped(field.line.len(), after);
+            17 if eq_ignore_case(name, b"transfer-encoding") => {
+                self.framing.set_transfer_encoding(field.value());
+                return self.rewrite_span.add_removed(field.line.len(), after);
             }
             _ => {}
         }
-        self.hop_span.add(field.line.len(), after);
+        self.rewrite_span.add(field.line.len(), after);
     }
 }
 
-/// The names that [`Gathered::take`] knows, and those it takes in for an intermediary.
-static NAMES: Lengths = Lengths::of(&[
+/// Names of the fields that are relevant to [`ResponseFields::add`] or to intermediaries.
+static NAMES: NameFilter = NameFilter::new(&[
     "date",
     "connection",
     "content-length",
@@ -283,7 +297,7 @@ static NAMES: Lengths = Lengths::of(&[
     "http2-settings",
 ]);
 
-/// The cases in which the fields do not matter, RFC 9112 section 6.3 items 1 and 2.
+/// Returns whether the response has no body regardless of its fields, RFC 9112 section 6.3 items 1 and 2.
 #[inline]
 fn has_no_body(method: Method<'_>, status: u16) -> bool {
     matches!(status, 100..=199 | 204 | 304)

@@ -1,17 +1,19 @@
-//! How far a run of bytes of one class goes, looked at a block or two at a time.
+//! Search for the end of a run of bytes in one class, one or two blocks at a time.
 
 use crate::block::{Block, Pair};
 use crate::class::{self, HOST, PATH, TARGET, TEXT, TOKEN};
 
-/// Where the run of `class` that starts at `at` ends. `usual` tells how many bytes of a block surely
-/// are of the class; the table decides about the one after them.
+/// Returns the end of the run of `class` that starts at `at`.
+///
+/// `prefix` returns how many leading bytes of a block certainly belong to the class. The table decides
+/// about the byte after them.
 #[inline(always)]
-fn run(bytes: &[u8], mut at: usize, class: u8, usual: impl Fn(Block) -> usize) -> usize {
+fn run_end(bytes: &[u8], mut at: usize, class: u8, prefix: impl Fn(Block) -> usize) -> usize {
     while let Some(rest) = bytes.get(at..) {
-        let sure = usual(Block::new(rest));
-        at += sure;
-        if sure < Block::LEN {
-            match rest.get(sure) {
+        let len = prefix(Block::new(rest));
+        at += len;
+        if len < Block::LEN {
+            match rest.get(len) {
                 Some(&byte) if class::is(byte, class) => at += 1,
                 _ => return at,
             }
@@ -20,70 +22,72 @@ fn run(bytes: &[u8], mut at: usize, class: u8, usual: impl Fn(Block) -> usize) -
     at
 }
 
-/// The run of [`TOKEN`] at the start of `bytes`.
+/// Returns the length of the run of [`TOKEN`] at the start of `bytes`.
 #[inline]
-pub(crate) fn token(bytes: &[u8]) -> usize {
-    token_from(bytes, 0)
+pub(crate) fn token_len(bytes: &[u8]) -> usize {
+    token_end(bytes, 0)
 }
 
-/// Where the run of [`TOKEN`] that starts at `at` ends.
+/// Returns the end of the run of [`TOKEN`] that starts at `at`.
 #[inline(never)]
-pub(crate) fn token_from(bytes: &[u8], at: usize) -> usize {
-    run(bytes, at, TOKEN, Block::name)
+pub(crate) fn token_end(bytes: &[u8], at: usize) -> usize {
+    run_end(bytes, at, TOKEN, Block::name_prefix)
 }
 
-/// The run of [`TEXT`] at the start of `bytes`.
+/// Returns the length of the run of [`TEXT`] at the start of `bytes`.
 #[inline]
-pub(crate) fn text(bytes: &[u8]) -> usize {
-    run(bytes, 0, TEXT, Block::text)
+pub(crate) fn text_len(bytes: &[u8]) -> usize {
+    run_end(bytes, 0, TEXT, Block::text_prefix)
 }
 
-/// Where the run of [`TEXT`] that starts at `at` ends, but for tabs, which may end it too.
+/// Returns the end of the run of [`TEXT`] that starts at `at`. A tab may end the run too.
 #[inline(always)]
-pub(crate) fn plain_text_from(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn plain_text_end(bytes: &[u8], at: usize) -> usize {
     let mut rest = bytes.get(at..).unwrap_or_default();
     while let Some((chunk, after)) = rest.split_first_chunk() {
-        let run = Pair::from(chunk).text();
+        let run = Pair::from(chunk).text_prefix();
         if run < Pair::LEN {
             return bytes.len() - rest.len() + run;
         }
         rest = after;
     }
-    text_near_end(bytes, bytes.len() - rest.len())
+    text_end_in_tail(bytes, bytes.len() - rest.len())
 }
 
-/// [`plain_text_from`] where less than two blocks are left.
+/// Computes [`plain_text_end`] if less than two blocks remain.
 #[inline(never)]
-pub(crate) fn text_near_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn text_end_in_tail(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
-    at + match Block::new(rest).text() {
-        Block::LEN => Block::LEN + Block::new(rest.get(Block::LEN..).unwrap_or_default()).text(),
+    at + match Block::new(rest).text_prefix() {
+        Block::LEN => {
+            Block::LEN + Block::new(rest.get(Block::LEN..).unwrap_or_default()).text_prefix()
+        }
         run => run,
     }
 }
 
-/// Where the run of [`PATH`] that starts at `at` ends.
+/// Returns the end of the run of [`PATH`] that starts at `at`.
 #[inline]
-pub(crate) fn path_from(bytes: &[u8], at: usize) -> usize {
-    run(bytes, at, PATH, Block::path)
+pub(crate) fn path_end(bytes: &[u8], at: usize) -> usize {
+    run_end(bytes, at, PATH, Block::path_prefix)
 }
 
-/// Where the run of [`TARGET`] that starts at `at` ends.
+/// Returns the end of the run of [`TARGET`] that starts at `at`.
 #[inline]
-pub(crate) fn target_from(bytes: &[u8], at: usize) -> usize {
-    run(bytes, at, TARGET, Block::target)
+pub(crate) fn target_end(bytes: &[u8], at: usize) -> usize {
+    run_end(bytes, at, TARGET, Block::target_prefix)
 }
 
-/// The run of [`HOST`] at the start of `bytes`.
+/// Returns the length of the run of [`HOST`] at the start of `bytes`.
 #[inline]
-pub(crate) fn host(bytes: &[u8]) -> usize {
-    host_from(bytes, 0)
+pub(crate) fn host_len(bytes: &[u8]) -> usize {
+    host_end(bytes, 0)
 }
 
-/// Where the run of [`HOST`] that starts at `at` ends.
+/// Returns the end of the run of [`HOST`] that starts at `at`.
 #[inline(never)]
-pub(crate) fn host_from(bytes: &[u8], at: usize) -> usize {
-    run(bytes, at, HOST, Block::host)
+pub(crate) fn host_end(bytes: &[u8], at: usize) -> usize {
+    run_end(bytes, at, HOST, Block::host_prefix)
 }
 
 #[cfg(test)]
@@ -93,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_those_of_the_table(
+        fn runs_end_where_the_class_table_says(
             mut bytes in proptest::collection::vec(
                 prop_oneof![30 => b'a'..=b'z', 1 => any::<u8>()], 0..100),
             stop: u8,
@@ -102,14 +106,14 @@ mod tests {
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = stop;
             }
-            prop_assert_eq!(token(&bytes), class::run(&bytes, TOKEN));
-            prop_assert_eq!(text(&bytes), class::run(&bytes, TEXT));
+            prop_assert_eq!(token_len(&bytes), class::prefix_len(&bytes, TOKEN));
+            prop_assert_eq!(text_len(&bytes), class::prefix_len(&bytes, TEXT));
             let plain = |byte: &u8| *byte != b'\t' && class::is(*byte, TEXT);
             let plain = bytes.iter().position(|byte| !plain(byte)).unwrap_or(bytes.len());
-            prop_assert_eq!(plain_text_from(&bytes, 0), plain);
-            prop_assert_eq!(path_from(&bytes, 0), class::run(&bytes, PATH));
-            prop_assert_eq!(target_from(&bytes, 0), class::run(&bytes, TARGET));
-            prop_assert_eq!(host(&bytes), class::run(&bytes, HOST));
+            prop_assert_eq!(plain_text_end(&bytes, 0), plain);
+            prop_assert_eq!(path_end(&bytes, 0), class::prefix_len(&bytes, PATH));
+            prop_assert_eq!(target_end(&bytes, 0), class::prefix_len(&bytes, TARGET));
+            prop_assert_eq!(host_len(&bytes), class::prefix_len(&bytes, HOST));
         }
     }
 }

@@ -1,41 +1,42 @@
-//! The first line of a response.
+//! Parsing of status lines.
 
 use crate::block::Block;
 use crate::error::Reject;
-use crate::line::bad_control;
+use crate::field_line::invalid_control;
 use crate::scan;
 use crate::version::Version;
 
-/// A status line whose code is of three digits, the first of them no 0.
+/// A status line with a status code in `100..=999`.
 pub(crate) struct StatusLine<'b> {
     pub(crate) version: Version,
     pub(crate) status: u16,
     pub(crate) reason: &'b [u8],
-    /// What follows the line.
+    /// Bytes after the line.
     pub(crate) rest: &'b [u8],
 }
 
-/// Reads `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
+/// Parses `HTTP-version SP status-code [SP reason-phrase] CRLF`, RFC 9112 section 4.
 #[inline(always)]
-pub(crate) fn status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
-    // As nearly all servers write it, and with a short reason.
+pub(crate) fn parse_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
+    // Fast path for HTTP/1.1 with a reason phrase shorter than a block.
     if let Some([hundreds, tens, units, b' ', text @ ..]) = bytes.strip_prefix(b"HTTP/1.1 ")
         && let (b'1'..=b'9', b'0'..=b'9', b'0'..=b'9') = (hundreds, tens, units)
         && let Some(block) = text.first_chunk()
         && let Some((reason, [b'\r', b'\n', rest @ ..])) =
-            text.split_at_checked(Block::from(block).text())
+            text.split_at_checked(Block::from(block).text_prefix())
     {
         let digit = |digit: u8| u16::from(digit & 15);
         let status = 100 * digit(*hundreds) + 10 * digit(*tens) + digit(*units);
         return Ok(Some(StatusLine { version: Version::Http11, status, reason, rest }));
     }
-    any_status_line(bytes)
+    parse_any_status_line(bytes)
 }
 
-/// Reads any status line.
+/// Parses a status line of any form.
 #[inline(never)]
-fn any_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
-    const BAD: Reject = Reject::bad("malformed status line");
+fn parse_any_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
+    const BAD: Reject =
+        Reject::bad("invalid status line: expected version, three-digit status and reason phrase");
     let Some(digits) = Version::digits(bytes)? else {
         return Ok(None);
     };
@@ -60,13 +61,13 @@ fn any_status_line(bytes: &[u8]) -> Result<Option<StatusLine<'_>>, Reject> {
     let text = match rest {
         [b' ', text @ ..] => text,
         [b'\r', ..] | [] => rest,
-        [b'\n', ..] => return Err(bad_control(b'\n')),
+        [b'\n', ..] => return Err(invalid_control(b'\n')),
         _ => return Err(BAD),
     };
-    let (reason, end) = text.split_at(scan::text(text));
+    let (reason, end) = text.split_at(scan::text_len(text));
     match end {
         [b'\r', b'\n', rest @ ..] => Ok(Some(StatusLine { version, status, reason, rest })),
         [] | [b'\r'] => Ok(None),
-        [stop, ..] => Err(bad_control(*stop)),
+        [stop, ..] => Err(invalid_control(*stop)),
     }
 }

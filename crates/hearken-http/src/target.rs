@@ -1,43 +1,45 @@
-//! The request-target and its four forms.
+//! Parsing of request-targets.
 
 use crate::authority;
 use crate::error::Reject;
 use crate::method::Method;
 
-const BAD: Reject = Reject::bad("malformed request target");
+const BAD: Reject = Reject::bad(
+    "invalid request target: expected '/path' or 'http://host/path', or '*' for OPTIONS",
+);
 
-/// A request-target, RFC 9112 section 3.2. Nothing is percent-decoded.
+/// A request-target, RFC 9112 section 3.2, without percent-decoding.
 ///
-/// Every byte is visible ASCII other than `#`. Bytes that a URI should percent-encode but that
-/// browsers send as they are (`|`, `"`, `{`, `\` and so on) are let through.
+/// Every byte is visible ASCII other than `#`. The parser accepts bytes that a URI should percent-encode
+/// but that browsers send unencoded, such as `|`, `"`, `{` and `\`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'b> {
-    /// `/path?query`: the usual form. `path` starts with `/`, and `//x` is a path too.
+    /// Origin form `/path?query`, the most common form. The path may start with `//`.
     Origin {
-        /// From the first `/` up to the `?`.
+        /// Path from the first `/` to the `?`.
         path: &'b [u8],
-        /// After the `?`; may be empty.
+        /// Query after the `?`, possibly empty.
         query: Option<&'b [u8]>,
     },
-    /// `http://authority/path?query`: a request to a proxy.
+    /// Absolute form `http://authority/path?query`, sent to proxies.
     Absolute {
-        /// `http` or `https`, in any case.
+        /// Scheme: `http` or `https`, in any case.
         scheme: &'b [u8],
-        /// `host` or `host:port`, valid and without userinfo.
+        /// Authority `host` or `host:port`, valid and without userinfo.
         authority: &'b [u8],
-        /// Empty, or starts with `/`.
+        /// Path, either empty or starting with `/`.
         path: &'b [u8],
-        /// After the `?`; may be empty.
+        /// Query after the `?`, possibly empty.
         query: Option<&'b [u8]>,
     },
-    /// `host:port`: the form of CONNECT, and only of it. The port is never empty.
+    /// Authority form `host:port`, used only by CONNECT. The port is not empty.
     Authority(&'b [u8]),
-    /// `*`: the server as a whole, for OPTIONS only.
+    /// Asterisk form `*`: the server itself, for OPTIONS only.
     Asterisk,
 }
 
 impl<'b> Target<'b> {
-    /// Finds the form of `raw`, whose bytes have been checked, with its first `?` at `path_len`.
+    /// Determines the form of `raw`, whose bytes are valid and whose query starts at `path_len`.
     #[inline(always)]
     pub(crate) fn parse(
         method: &Method<'_>,
@@ -52,7 +54,7 @@ impl<'b> Target<'b> {
         }
     }
 
-    /// Finds a form other than the usual one.
+    /// Parses a form other than the origin form.
     #[cold]
     #[inline(never)]
     fn parse_other(method: &Method<'_>, raw: &'b [u8], path_len: usize) -> Result<Self, Reject> {
@@ -60,7 +62,7 @@ impl<'b> Target<'b> {
         match (raw, method) {
             (_, Method::Connect) => match authority::split(raw) {
                 Some((_, Some([_, ..]))) => Ok(Self::Authority(raw)),
-                _ => Err(Reject::bad("CONNECT target is not host:port")),
+                _ => Err(Reject::bad("invalid CONNECT target: expected 'host:port'")),
             },
             (b"*", Method::Options) => Ok(Self::Asterisk),
             _ => Self::parse_absolute(head, tail.get(1..)),
@@ -79,8 +81,9 @@ impl<'b> Target<'b> {
         Ok(Self::Absolute { scheme, authority, path, query })
     }
 
-    /// The host and the port of a form that names a server: `("[::1]", Some("80"))`. The port is `None`
-    /// where there is no colon, and may be empty in an absolute form.
+    /// Returns the host and port of the absolute or authority form: `("[::1]", Some("80"))`.
+    ///
+    /// The port is `None` without a colon. It may be empty in the absolute form.
     ///
     /// ```
     /// use hearken_http::Target;
@@ -97,9 +100,9 @@ impl<'b> Target<'b> {
         }
     }
 
-    /// The path and query of a form that has them: `("/p", Some("q"))`.
+    /// Returns the path and query of the origin or absolute form: `("/p", Some("q"))`.
     ///
-    /// The empty path of an absolute form is given as `/` (RFC 9110 section 4.2.3).
+    /// The empty path of an absolute form is returned as `/` (RFC 9110 section 4.2.3).
     pub fn path_and_query(&self) -> Option<(&'b [u8], Option<&'b [u8]>)> {
         match *self {
             Self::Origin { path, query } => Some((path, query)),

@@ -1,6 +1,6 @@
-//! A head that the examples have in common.
+//! Request head that the examples share.
 
-/// What a browser asks with.
+/// Request head of a browser.
 pub(crate) const BROWSER: &[u8] = b"GET /static/css/site.css?v=20240101 HTTP/1.1\r\n\
     Host: www.example.org\r\n\
     User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\

@@ -1,9 +1,9 @@
-//! Addresses as text.
+//! Formatting of IP addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Appends an address. One of IPv4 that came as one of IPv6 is written as what it is.
+/// Appends an address. Writes IPv4-mapped IPv6 addresses as IPv4.
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, address: IpAddr) {
     match address {
@@ -12,12 +12,12 @@ pub(super) fn write(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Whether [`write`] writes colons.
+/// Returns whether [`write`] writes `address` in IPv6 notation.
 pub(super) fn has_colons(address: IpAddr) -> bool {
     address.to_canonical().is_ipv6()
 }
 
-/// As RFC 5952 has it.
+/// Appends an IPv6 address as specified in RFC 5952.
 #[inline(never)]
 fn write_v6(out: &mut Vec<u8>, address: Ipv6Addr) {
     if let Some(address) = address.to_ipv4_mapped() {
@@ -25,42 +25,42 @@ fn write_v6(out: &mut Vec<u8>, address: Ipv6Addr) {
     }
     let segments = address.segments();
     let zeros = longest_zeros(&segments);
-    let mut text = [0; LONGEST_V6 + 4];
+    let mut text = [0; MAX_V6_LEN + 4];
     let mut len = 0usize;
     let mut at = 0;
     while let Some(segment) = segments.get(at) {
         if at == zeros.start && !zeros.is_empty() {
-            // One colon is there already, unless these are the first.
-            let start = len.saturating_sub(1) % LONGEST_V6;
+            // The separator before the zeros is already present, except at the start.
+            let start = len.saturating_sub(1) % MAX_V6_LEN;
             text[start..start + 2].copy_from_slice(b"::");
             len = start + 2;
             at = zeros.end;
             continue;
         }
-        // Which `len` is in any case, as the compiler now sees.
-        let place = len % LONGEST_V6;
+        // The remainder equals `len`. It lets the compiler omit the bounds check.
+        let position = len % MAX_V6_LEN;
         let (digits, digits_len) = hex(*segment);
-        text[place..place + 4].copy_from_slice(&digits);
+        text[position..position + 4].copy_from_slice(&digits);
         len += digits_len;
         at += 1;
         if at < segments.len() {
-            text[len % LONGEST_V6] = b':';
+            text[len % MAX_V6_LEN] = b':';
             len += 1;
         }
     }
     let end = out.len() + len;
-    out.extend_from_slice(text.first_chunk::<LONGEST_V6>().unwrap_or(&[0; LONGEST_V6]));
+    out.extend_from_slice(text.first_chunk::<MAX_V6_LEN>().unwrap_or(&[0; MAX_V6_LEN]));
     out.truncate(end);
 }
 
-/// `ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff`, and one.
-const LONGEST_V6: usize = 40;
+/// Length of `ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff` plus one.
+const MAX_V6_LEN: usize = 40;
 
-/// A number in hexadecimal without zeros before it, and how long that is.
+/// Formats a hexadecimal number without leading zeros. Returns the digits and their count.
 #[inline]
 fn hex(number: u16) -> ([u8; 4], usize) {
     let number = u32::from(number);
-    // A byte for each digit, the first of them the lowest.
+    // One byte per digit, least significant byte first.
     let digits = number >> 12 | number & 0xf00 | (number & 0xf0) << 12 | (number & 0xf) << 24;
     let above_nine = (digits + 0x0606_0606) >> 4 & 0x0101_0101;
     let text = digits + 0x3030_3030 + above_nine * u32::from(b'a' - b'9' - 1);
@@ -68,7 +68,7 @@ fn hex(number: u16) -> ([u8; 4], usize) {
     ((text >> (8 * zeros)).to_le_bytes(), 4 - zeros as usize)
 }
 
-/// The first of the longest runs of zeros, if there is one of more than one.
+/// Returns the first of the longest runs of at least two zeros, or an empty range.
 fn longest_zeros(segments: &[u16; 8]) -> Range<usize> {
     let mut longest = 0..0;
     let mut start = 0;
@@ -84,26 +84,25 @@ fn longest_zeros(segments: &[u16; 8]) -> Range<usize> {
 
 #[inline]
 fn write_v4(out: &mut Vec<u8>, address: Ipv4Addr) {
-    let mut text = [0; LONGEST + 3];
+    let mut text = [0; MAX_V4_LEN + 3];
     let mut len = 0;
     for octet in address.octets() {
         let (digits, digits_len) = OCTETS[usize::from(octet)];
-        // Which `len` is in any case, as the compiler now sees.
-        let at = len % LONGEST;
+        // The remainder equals `len`. It lets the compiler omit the bounds check.
+        let at = len % MAX_V4_LEN;
         text[at..at + 4].copy_from_slice(&digits);
         len += usize::from(digits_len);
     }
-    // As many bytes as there may be, since to copy a number that is known is cheaper; then the last dot is
-    // one too many.
+    // Copying a constant number of bytes is cheaper than copying `len` bytes. The last dot is removed too.
     let end = out.len() + len - 1;
-    out.extend_from_slice(text.first_chunk::<LONGEST>().unwrap_or(&[0; LONGEST]));
+    out.extend_from_slice(text.first_chunk::<MAX_V4_LEN>().unwrap_or(&[0; MAX_V4_LEN]));
     out.truncate(end);
 }
 
-/// `255.255.255.255.`
-const LONGEST: usize = 16;
+/// Length of `255.255.255.255.`.
+const MAX_V4_LEN: usize = 16;
 
-/// Each octet in decimal with a dot behind it, and how long that is.
+/// Decimal representation of each octet followed by a dot, and its length.
 static OCTETS: [([u8; 4], u8); 256] = {
     let mut table = [([0; 4], 0); 256];
     let mut octet = 0;
@@ -128,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn addresses_are_as_others_write_them(
+        fn formats_addresses_like_the_standard_library(
             v4: [u8; 4],
             segments in prop::array::uniform8(prop_oneof![3 => Just(0), 1 => Just(0xffff), 2 => any::<u16>()]),
         ) {

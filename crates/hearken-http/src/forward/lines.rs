@@ -1,16 +1,16 @@
-//! Copying the lines of a head, but for some.
+//! Copying of field lines between heads.
 
 use std::ops::Range;
 
 use crate::class::trim;
+use crate::field_line::{Field, Line, parse_field_line};
 use crate::fields::Fields;
-use crate::framing::MOST_OPTIONS;
-use crate::line::{Field, Line, field_line};
+use crate::framing::MAX_CONNECTION_OPTIONS;
 
-/// Appends the lines of `head` from `from` up to its blank line, those within `span` only if `keep` says
-/// so, and without the end of the last. What is kept between two that are not is copied together.
+/// Appends the lines of `head` from `from` up to its blank line, without the last CRLF. Lines within
+/// `span` are copied only if `keep` returns true. Consecutive lines are copied together.
 #[inline(always)]
-pub(super) fn copy<'b>(
+pub(super) fn copy_filtered<'b>(
     out: &mut Vec<u8>,
     head: &'b [u8],
     from: usize,
@@ -21,7 +21,7 @@ pub(super) fn copy<'b>(
     let mut rest = head.get(span.start..).unwrap_or_default();
     let mut at = span.start;
     while at < span.end {
-        let Ok(Line::Field { field, rest: next }) = field_line(rest) else {
+        let Ok(Line::Field { field, rest: next }) = parse_field_line(rest) else {
             break;
         };
         rest = next;
@@ -37,44 +37,44 @@ pub(super) fn copy<'b>(
     copy_rest(out, head, run);
 }
 
-/// Appends the lines of `head` but for those within `span`, and without the end of the last.
+/// Appends the lines of `head` outside `span`, without the last CRLF.
 #[inline(always)]
-pub(super) fn copy_around(out: &mut Vec<u8>, head: &[u8], from: usize, span: Range<usize>) {
+pub(super) fn copy_outside(out: &mut Vec<u8>, head: &[u8], from: usize, span: Range<usize>) {
     out.extend_from_slice(head.get(from..span.start).unwrap_or_default());
     copy_rest(out, head, span.end);
 }
 
-/// Appends the lines of `head` from `run` on, without the end of the last.
+/// Appends the lines of `head` from `run` on, without the last CRLF.
 #[inline(always)]
 pub(super) fn copy_rest(out: &mut Vec<u8>, head: &[u8], run: usize) {
     match head.get(run..head.len().saturating_sub(b"\r\n\r\n".len())) {
         Some(lines) => out.extend_from_slice(lines),
-        // The last line was dropped; what is written ends with another.
+        // The last line was removed, so the output ends with the CRLF of the line before.
         None => out.truncate(out.len().saturating_sub(b"\r\n".len())),
     }
 }
 
-/// The fields that the Connection fields of a head name.
+/// The names of the fields that the Connection fields of a head list.
 pub(super) struct Nominated<'b> {
-    names: [&'b [u8]; MOST_OPTIONS],
+    names: [&'b [u8]; MAX_CONNECTION_OPTIONS],
 }
 
 impl<'b> Nominated<'b> {
     #[cold]
-    pub(super) fn of(fields: Fields<'b>) -> Self {
-        let mut names = [&[][..]; MOST_OPTIONS];
-        let mut places = names.iter_mut();
+    pub(super) fn from_fields(fields: Fields<'b>) -> Self {
+        let mut names = [&[][..]; MAX_CONNECTION_OPTIONS];
+        let mut slots = names.iter_mut();
         for (_, value) in fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection")) {
             for option in value.split(|&byte| byte == b',') {
-                if let Some(place) = places.next() {
-                    *place = trim(option);
+                if let Some(slot) = slots.next() {
+                    *slot = trim(option);
                 }
             }
         }
         Self { names }
     }
 
-    pub(super) fn has(&self, name: &[u8]) -> bool {
+    pub(super) fn contains(&self, name: &[u8]) -> bool {
         self.names.iter().any(|named| named.eq_ignore_ascii_case(name))
     }
 }

@@ -1,11 +1,12 @@
-//! Passing messages on: what an intermediary writes of the heads and bodies that it reads
+//! Forwarding of messages: conversion of received heads and bodies to those that an intermediary sends
 //! (RFC 9110 section 7.6, RFC 9112 section 6, RFC 7239).
 //!
-//! Heads are written from what was parsed, whose lines are copied as they came but for those that are
-//! of one connection only, that frame the message, or that tell who sent it: these are dropped, and
-//! written anew where they are needed. A parser notes between which lines such ones are, so that the
-//! others are neither looked at again nor copied one by one. A name with `_` for `-` that would be one
-//! of theirs is dropped too, as origins that hand fields on as variables (CGI) read both as one.
+//! Lines of a received head are copied unchanged, except for hop-by-hop fields, framing fields and fields
+//! about the client. These are removed and written again where needed. The parser records the span of
+//! such lines, so that the others are copied together without a second look.
+//!
+//! Names with `_` in place of `-` that match such a field are removed too, because CGI maps both to the
+//! same variable.
 //!
 //! ```
 //! use hearken_http::forward::{self, Given, RequestTo, Rules};
@@ -26,17 +27,17 @@
 //! ```
 
 mod address;
-mod given;
+mod client_fields;
+mod field_kind;
 mod hops;
 mod lines;
-mod name;
 mod relay;
 mod request;
 mod response;
 mod trailer;
 mod upgrade;
 
-pub use hops::{MOST_HOPS, hops, is_loop, names_this_proxy};
+pub use hops::{MAX_HOPS, count_hops, is_loop, names_this_proxy};
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
 pub use response::{ResponseTo, interim, needs_date, response, switching};
@@ -45,40 +46,53 @@ pub use upgrade::{may_switch, passes_upgrade};
 use crate::class::{self, TOKEN};
 use crate::version::Version;
 
-/// What becomes of fields about the client that a request came with.
+/// The treatment of received fields about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// They are taken off, and ours are set: who sent them is not believed.
+    /// Remove received fields and set new ones. Received values are not trusted.
     Replace,
-    /// What we know is added behind them.
+    /// Append the client to received fields.
     Append,
-    /// They are passed on as they came, and none is added.
+    /// Forward received fields unchanged and add none.
     Keep,
-    /// They are taken off, and none is added.
+    /// Remove received fields and add none.
     Remove,
 }
 
-/// How heads are rewritten.
+/// The rules for rewriting heads.
+///
+/// ```
+/// use hearken_http::forward::{Given, Rules, is_loop};
+/// use hearken_http::{Limits, RequestParser};
+///
+/// let rules = Rules::new("proxy:8080", Given::Append, Given::Remove, true);
+/// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 proxy:8080\r\n\r\n";
+/// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
+/// assert!(is_loop(&rules, &request));
+/// # Ok::<(), hearken_http::Reject>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Rules {
     x_forwarded: Given,
     forwarded: Given,
-    keep_host: bool,
-    /// The name in Via; empty if there is none.
+    preserve_host: bool,
+    /// Name in Via, or empty without Via.
     received_by: Box<[u8]>,
-    /// Whether a request gets a field that only serves to count hops.
-    counts_hops: bool,
-    /// The end of the line before, the Via line for a message that came in HTTP/1.1, and in 1.0, and the
-    /// blank line.
+    /// Whether requests get an additional field that only serves to count hops.
+    adds_cdn_loop: bool,
+    /// End of a head received in HTTP/1.1: CRLF, Via line and blank line.
     end_11: Box<[u8]>,
+    /// End of a head received in HTTP/1.0.
     end_10: Box<[u8]>,
 }
 
 impl Rules {
-    /// `via` is the name in `Via`, with a port or without one; none is added if it is empty, and what
-    /// cannot stand in a name is written as `_`. `keep_host` says whether a server is told the host
-    /// that the client named, or its own.
-    pub fn new(via: &str, x_forwarded: Given, forwarded: Given, keep_host: bool) -> Rules {
+    /// Creates rules.
+    ///
+    /// `via` is the name in Via with an optional port. Invalid characters become `_`, and an empty name
+    /// disables Via. With `preserve_host`, the Host field contains the host that the client requested,
+    /// otherwise the authority of the server.
+    pub fn new(via: &str, x_forwarded: Given, forwarded: Given, preserve_host: bool) -> Rules {
         let received_by = received_by(via.as_bytes());
         let end = |version: &[u8]| -> Box<[u8]> {
             match &*received_by {
@@ -87,19 +101,19 @@ impl Rules {
             }
         };
         let (end_11, end_10) = (end(b"1.1"), end(b"1.0"));
-        let counts_hops = false;
-        Rules { x_forwarded, forwarded, keep_host, received_by, counts_hops, end_11, end_10 }
+        let adds_cdn_loop = false;
+        Rules { x_forwarded, forwarded, preserve_host, received_by, adds_cdn_loop, end_11, end_10 }
     }
 
-    /// Returns the same rules, by which each request that is passed on has more [`hops`] than it came with.
+    /// Makes each forwarded request have more [hops](count_hops) than it had when received.
     ///
-    /// Adds `CDN-Loop: hearken` (RFC 8586) if neither Via nor Forwarded grows.
+    /// Adds `CDN-Loop: hearken` (RFC 8586) unless Via or Forwarded is appended to.
     pub fn counting_hops(self) -> Rules {
         let grows = !self.received_by.is_empty() || self.forwarded == Given::Append;
-        Rules { counts_hops: !grows, ..self }
+        Rules { adds_cdn_loop: !grows, ..self }
     }
 
-    /// What ends a head that came in this version.
+    /// Returns the end of a head that was received in this version.
     #[inline(always)]
     fn end(&self, version: Version) -> &[u8] {
         match version {
@@ -109,7 +123,7 @@ impl Rules {
     }
 }
 
-/// Returns `pseudonym [":" port]`, RFC 9110 section 7.6.3.
+/// Converts a name to `pseudonym [":" port]`, RFC 9110 section 7.6.3.
 fn received_by(via: &[u8]) -> Box<[u8]> {
     let colon = via.iter().rposition(|&byte| byte == b':').filter(|&colon| {
         let port = via.get(colon + 1..).unwrap_or_default();
@@ -122,8 +136,7 @@ fn received_by(via: &[u8]) -> Box<[u8]> {
     bytes.collect()
 }
 
-/// Whether a field of a request may be other than passed on as it is, even if the Connection field does
-/// not name it.
-pub(crate) fn is_looked_at(name: &[u8]) -> bool {
-    name::name(name) != name::Name::Other
+/// Returns whether a request field may be removed or rewritten without being a Connection option.
+pub(crate) fn is_rewritten(name: &[u8]) -> bool {
+    field_kind::classify(name) != field_kind::FieldKind::Other
 }

@@ -1,4 +1,4 @@
-//! Bodies, out of one framing and into another.
+//! Forwarding of message bodies.
 
 use super::trailer;
 use crate::body::BodyReader;
@@ -7,10 +7,10 @@ use crate::framing::ResponseBody;
 use crate::head;
 use crate::limits::Limits;
 
-/// Takes a body out of one framing and puts it into another, validating all of it.
+/// A converter from one body framing to another, which validates the body.
 ///
-/// Chunks are written anew, without extensions, one for each run of content as it comes. Trailer fields
-/// are kept until the body is whole; those that could change what the head said are dropped.
+/// Chunked bodies are chunked again without extensions, one chunk per run of content. Trailer fields are
+/// buffered until the body is complete. Those that could change the interpretation of the head are removed.
 ///
 /// ```
 /// use hearken_http::forward::Relay;
@@ -27,55 +27,58 @@ use crate::limits::Limits;
 #[derive(Debug, Clone)]
 pub struct Relay {
     reader: BodyReader,
-    /// The trailer section so far, of which only whole lines are certain to be passed on. Boxed, as
-    /// nearly all bodies have none.
+    /// Trailer section so far. Boxed because nearly all bodies have none.
     trailer: Option<Box<Trailer>>,
     is_chunked: bool,
 }
 
 impl Relay {
-    /// A relay at the start of a body of at most `most` bytes of content, which comes delimited as `from`
-    /// says and is sent on as `to` says. Where there is no body, nothing is written. A length in `to` is
-    /// the caller's promise. `head_bytes` and `fields` of `limits` bound the trailer section.
+    /// Creates a relay for a body of at most `max_bytes` bytes of content, received with framing `from` and
+    /// sent with framing `to`.
+    ///
+    /// Nothing is written if there is no body. The caller guarantees that a length in `to` is correct. The
+    /// trailer section is subject to the limits on head size and fields in `limits`.
     ///
     /// # Errors
     ///
-    /// 413 when the body is known to be longer than `most`.
+    /// 413 if the length of the body is known and exceeds `max_bytes`.
     pub fn new(
         from: impl Into<ResponseBody>,
         to: impl Into<ResponseBody>,
-        most: u64,
+        max_bytes: u64,
         limits: &Limits,
     ) -> Result<Relay, Reject> {
-        let reader = BodyReader::new(from, most, limits)?;
+        let reader = BodyReader::new(from, max_bytes, limits)?;
         Ok(Relay { reader, trailer: None, is_chunked: to.into() == ResponseBody::Chunked })
     }
 
-    /// Whether the whole body has been read, and written.
+    /// Returns whether the complete body has been read and written.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.reader.is_done()
     }
 
-    /// How many of the next bytes are content that is passed on exactly as it comes; what may come until
-    /// a close counts as if it did, up to the bound that was set.
+    /// Returns the number of the next bytes that are forwarded unchanged.
+    ///
+    /// If the body ends when the connection closes, this is the number that the size limit permits.
     #[inline]
     pub fn plain(&self) -> u64 {
         if self.is_chunked { 0 } else { self.reader.plain() }
     }
 
-    /// So many of the [`plain`](Relay::plain) bytes were passed on without this relay.
+    /// Skips `count` of the [`plain`](Relay::plain) bytes, which the caller has forwarded itself.
     #[inline]
     pub fn skip(&mut self, count: u64) {
         self.reader.skip(count.min(self.plain()));
     }
 
-    /// Reads on in `bytes`, and appends to `out` what is to be sent; returns how many of the bytes were of
-    /// this body: all, unless it is done.
+    /// Reads `bytes` and appends the forwarded form to `out`. Returns the number of bytes consumed, which is
+    /// less than all only if the body is complete.
     ///
     /// # Errors
     ///
-    /// Those of [`BodyReader::next`]. What was appended then is not to be sent, or not to be ended.
+    /// The errors of [`BodyReader::next`]. The caller then discards the appended bytes or closes the
+    /// connection without completing the body.
     #[inline]
     pub fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Reject> {
         let mut at = 0;
@@ -84,39 +87,40 @@ impl Relay {
                 break;
             };
             let trailer = &mut self.trailer;
-            let piece = self.reader.read(rest, |byte| take_trailer(trailer, byte))?;
-            let content = rest.get(piece.data).unwrap_or_default();
+            let segment =
+                self.reader.read_with_trailer(rest, |byte| add_trailer_byte(trailer, byte))?;
+            let content = rest.get(segment.data).unwrap_or_default();
             if !self.is_chunked {
                 out.extend_from_slice(content);
             } else if !content.is_empty() {
-                chunk(out, content);
+                write_chunk(out, content);
             }
-            at += piece.consumed;
-            if piece.done {
-                self.finish(out);
+            at += segment.consumed;
+            if segment.done {
+                self.write_body_end(out);
             }
         }
         Ok(at)
     }
 
-    /// The sender has closed: ends a body that ends so.
+    /// Completes the body after the sender closed the connection.
     ///
     /// # Errors
     ///
-    /// The body was cut short.
+    /// The body is incomplete.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<(), Malformed> {
         if !self.reader.may_close() {
-            return Err(Malformed("body was cut short"));
+            return Err(Malformed("connection closed before the end of the body"));
         }
         if !self.is_done() {
             self.reader.close();
-            self.finish(out);
+            self.write_body_end(out);
         }
         Ok(())
     }
 
-    /// Writes what follows the last content.
-    fn finish(&mut self, out: &mut Vec<u8>) {
+    /// Writes the end of a chunked body.
+    fn write_body_end(&mut self, out: &mut Vec<u8>) {
         if !self.is_chunked {
             return;
         }
@@ -131,14 +135,13 @@ impl Relay {
     }
 }
 
-/// Lines of a trailer section.
+/// The lines of a trailer section.
 #[derive(Debug, Clone, Default)]
 struct Trailer(Vec<u8>);
 
-/// Takes in a byte of the lines of a trailer section; drops a line that is not to be passed on once it is
-/// whole.
+/// Appends a byte of a trailer section. Removes a complete line that must not be forwarded.
 #[cold]
-fn take_trailer(trailer: &mut Option<Box<Trailer>>, byte: u8) {
+fn add_trailer_byte(trailer: &mut Option<Box<Trailer>>, byte: u8) {
     let Trailer(trailer) = &mut **trailer.get_or_insert_default();
     trailer.push(byte);
     if byte != b'\n' {
@@ -148,22 +151,22 @@ fn take_trailer(trailer: &mut Option<Box<Trailer>>, byte: u8) {
     let start = memchr::memrchr(b'\n', before).map_or(0, |end| end + 1);
     let line = before.get(start..).unwrap_or_default();
     let name_len = memchr::memchr(b':', line).unwrap_or(0);
-    if !trailer::may_pass(line.get(..name_len).unwrap_or_default()) {
+    if !trailer::is_forwardable(line.get(..name_len).unwrap_or_default()) {
         trailer.truncate(start);
     }
 }
 
-/// Most bytes that frame a chunk.
-const FRAME: usize = 16 + 4;
+/// Maximum number of bytes that frame a chunk.
+const MAX_CHUNK_FRAMING_BYTES: usize = 16 + 4;
 
-/// Appends a chunk.
-fn chunk(out: &mut Vec<u8>, content: &[u8]) {
-    out.reserve(FRAME + content.len());
-    head::hex(out, content.len() as u64);
+/// Appends one chunk.
+fn write_chunk(out: &mut Vec<u8>, content: &[u8]) {
+    out.reserve(MAX_CHUNK_FRAMING_BYTES + content.len());
+    head::write_hex(out, content.len() as u64);
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(content);
     out.extend_from_slice(b"\r\n");
 }
 
-/// There is one for each body in flight.
+// A server stores one relay for each body in flight.
 const _: () = assert!(size_of::<Relay>() <= 48);

@@ -1,43 +1,43 @@
-//! The heads of requests.
+//! Forwarding of request heads.
 
 use std::net::IpAddr;
 
-use super::given::Told;
+use super::client_fields::ClientInfo;
+use super::field_kind::{FieldKind, classify};
 use super::lines::{self, Nominated};
-use super::name::{Name, name};
-use super::upgrade::{self, Upgrade};
+use super::upgrade::{self, UpgradeAction};
 use super::{Given, Rules};
 use crate::class::trim;
-use crate::framing::{Body, decimal, is_canonical_length};
+use crate::field_line::{Line, parse_field_line};
+use crate::framing::{Body, is_canonical_length, parse_decimal};
 use crate::head;
-use crate::known::Known;
-use crate::line::{Line, field_line};
 use crate::method::Method;
 use crate::request::Request;
+use crate::request_fields::FieldSet;
 use crate::target::Target;
 
-/// Where a request goes, and whom it is from.
+/// The destination and origin of a forwarded request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestTo<'a> {
-    /// The server's own `host[:port]`, valid: what the Host field says if the client's host is not
-    /// kept, or if a client of HTTP/1.0 named none.
+    /// Valid `host[:port]` of the server. The Host field contains it if the rules do not keep the client's
+    /// host, or if an HTTP/1.0 client sent none.
     pub authority: &'a [u8],
-    /// The client's address, if it has one.
+    /// Address of the client, if known.
     pub client: Option<IpAddr>,
-    /// Whether the connection to the server is to be kept open.
+    /// Whether the connection to the server persists after the response.
     pub keep_alive: bool,
 }
 
 pub(super) const CHUNKED: &[u8] = b"\r\nTransfer-Encoding: chunked";
-const HOP: &[u8] = b"\r\nCDN-Loop: hearken";
+const CDN_LOOP: &[u8] = b"\r\nCDN-Loop: hearken";
 pub(super) const CLOSE: &[u8] = b"\r\nConnection: close";
 
-/// What was found in the lines that were looked at.
+/// The relevant fields that were found while copying lines.
 #[derive(Default)]
-pub(super) struct Found<'b> {
-    /// The value of a Content-Length that has to be written anew.
+pub(super) struct FoundFields<'b> {
+    /// Value of a Content-Length that is not in canonical form.
     length: Option<&'b [u8]>,
-    /// Whether the client takes trailer fields.
+    /// Whether the client accepts trailer fields.
     trailers: bool,
     max_forwards: bool,
     pub(super) x_forwarded_for: bool,
@@ -46,38 +46,38 @@ pub(super) struct Found<'b> {
     pub(super) forwarded: bool,
 }
 
-impl Found<'_> {
+impl FoundFields<'_> {
     #[inline(always)]
     pub(super) fn has_x_forwarded(&self) -> bool {
         self.x_forwarded_for | self.x_forwarded_host | self.x_forwarded_proto
     }
 }
 
-/// Appends the head of `request` as it is passed on: in HTTP/1.1, its target in origin form, its body
-/// framed as it came.
+/// Appends the head of `request` as forwarded: in HTTP/1.1, with an origin-form target and the framing of
+/// the received body.
 pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestTo<'_>) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
-    let told = Told { client: to.client, host: request.host.unwrap_or_default() };
-    let span = &request.hop_span;
-    // Nearly all need no look at their lines.
-    let is_simple = rules.keep_host
-        && request.known.is_simple()
-        && has_usual_line(request, head)
-        && span.is_dropped();
+    let info = ClientInfo { client: to.client, host: request.host.unwrap_or_default() };
+    let span = &request.rewrite_span;
+    // Nearly all requests need no second look at their lines.
+    let is_simple = rules.preserve_host
+        && request.present.is_simple()
+        && has_common_first_line(request, head)
+        && span.is_all_removed();
     if !is_simple {
-        return request_with_care(rules, out, request, to, &told);
+        return rewrite_request(rules, out, request, to, &info);
     }
     if span.is_empty() {
         lines::copy_rest(out, head, 0);
     } else {
-        lines::copy_around(out, head, 0, span.within(request.bytes.len()));
+        lines::copy_outside(out, head, 0, span.range(request.bytes.len()));
     }
     if request.body == Body::Chunked {
         out.extend_from_slice(CHUNKED);
     }
-    told.write(rules, out, request, &Found::default());
-    if rules.counts_hops {
-        out.extend_from_slice(HOP);
+    info.write(rules, out, request, &FoundFields::default());
+    if rules.adds_cdn_loop {
+        out.extend_from_slice(CDN_LOOP);
     }
     if !to.keep_alive {
         out.extend_from_slice(CLOSE);
@@ -85,81 +85,86 @@ pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &Req
     out.extend_from_slice(rules.end(request.version));
 }
 
-/// Whether the request line is passed on as it came.
+/// Returns whether the request line is forwarded unchanged.
 #[inline(always)]
-fn has_usual_line(request: &Request<'_>, head: &[u8]) -> bool {
+fn has_common_first_line(request: &Request<'_>, head: &[u8]) -> bool {
     matches!(request.raw_target, [b'/', ..])
         && matches!(head, [first, ..] if *first != b'\r')
         && head.get(..request.fields_at as usize).is_some_and(|line| line.ends_with(b".1\r\n"))
 }
 
-/// [`request`], whatever there is.
+/// Forwards any [`request`], line by line where necessary.
 #[inline(never)]
-fn request_with_care(
+fn rewrite_request(
     rules: &Rules,
     out: &mut Vec<u8>,
     request: &Request<'_>,
     to: &RequestTo<'_>,
-    told: &Told<'_>,
+    info: &ClientInfo<'_>,
 ) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
-    let known = request.known;
-    let keeps_start = rules.keep_host
-        && known.host_is_first()
-        && !known.has(Known::NOMINATES)
-        && has_usual_line(request, head);
-    let from = if keeps_start { 0 } else { first_lines(rules, out, request, to) };
+    let present = request.present;
+    let keeps_start = rules.preserve_host
+        && present.host_is_first()
+        && !present.has(FieldSet::NOMINATED)
+        && has_common_first_line(request, head);
+    let from = if keeps_start { 0 } else { write_first_lines(rules, out, request, to) };
 
-    let mut found = Found::default();
-    let upgrade = Upgrade::of(request);
-    let nominated = known.has(Known::NOMINATES).then(|| Nominated::of(request.fields()));
-    let span = match request.hop_span.within(request.bytes.len()) {
+    let mut found = FoundFields::default();
+    let upgrade = UpgradeAction::for_request(request);
+    let nominated =
+        present.has(FieldSet::NOMINATED).then(|| Nominated::from_fields(request.fields()));
+    let span = match request.rewrite_span.range(request.bytes.len()) {
         _ if nominated.is_some() => from..head.len(),
-        _ if request.hop_span.is_empty() => head.len()..head.len(),
+        _ if request.rewrite_span.is_empty() => head.len()..head.len(),
         span => span.start.max(from)..span.end,
     };
-    lines::copy(out, head, from, span, |field| {
-        let name = name(field.name());
+    lines::copy_filtered(out, head, from, span, |field| {
+        let kind = classify(field.name());
         let is_nominated =
-            || nominated.as_ref().is_some_and(|nominated| nominated.has(field.name()));
-        let told = |given, was_told: &mut bool, appended: bool| match given {
+            || nominated.as_ref().is_some_and(|nominated| nominated.contains(field.name()));
+        let keeps = |policy, was_present: &mut bool, is_appended: bool| match policy {
             Given::Keep => !is_nominated(),
             Given::Append if !is_nominated() => {
-                *was_told = true;
-                !appended
+                *was_present = true;
+                !is_appended
             }
             _ => false,
         };
-        match name {
-            Name::Other => !is_nominated(),
-            Name::HopByHop | Name::Host | Name::Expect | Name::Proxy => false,
-            Name::Length if is_canonical_length(field.line) => true,
-            Name::Length => {
+        match kind {
+            FieldKind::Other => !is_nominated(),
+            FieldKind::HopByHop | FieldKind::Host | FieldKind::Expect | FieldKind::Proxy => false,
+            FieldKind::ContentLength if is_canonical_length(field.line) => true,
+            FieldKind::ContentLength => {
                 found.length = Some(trim(field.value()));
                 false
             }
-            Name::Te => {
-                found.trailers |= names_trailers(field.value());
+            FieldKind::Te => {
+                found.trailers |= accepts_trailers(field.value());
                 false
             }
-            Name::Upgrade => upgrade == Upgrade::AsTheyCame,
-            Name::MaxForwards => {
-                let is_counted = max_forwards(request).is_some();
-                found.max_forwards |= is_counted;
-                !is_counted
+            FieldKind::Upgrade => upgrade == UpgradeAction::Keep,
+            FieldKind::MaxForwards => {
+                let is_valid = max_forwards(request).is_some();
+                found.max_forwards |= is_valid;
+                !is_valid
             }
-            Name::Forwarded => told(rules.forwarded, &mut found.forwarded, true),
-            Name::XForwardedFor => told(rules.x_forwarded, &mut found.x_forwarded_for, true),
-            Name::XForwardedHost => told(rules.x_forwarded, &mut found.x_forwarded_host, false),
-            Name::XForwardedProto => told(rules.x_forwarded, &mut found.x_forwarded_proto, false),
-            Name::AboutClient => {
+            FieldKind::Forwarded => keeps(rules.forwarded, &mut found.forwarded, true),
+            FieldKind::XForwardedFor => keeps(rules.x_forwarded, &mut found.x_forwarded_for, true),
+            FieldKind::XForwardedHost => {
+                keeps(rules.x_forwarded, &mut found.x_forwarded_host, false)
+            }
+            FieldKind::XForwardedProto => {
+                keeps(rules.x_forwarded, &mut found.x_forwarded_proto, false)
+            }
+            FieldKind::ClientInfo => {
                 matches!(rules.x_forwarded, Given::Keep | Given::Append) && !is_nominated()
             }
-            Name::Alias | Name::RequestAlias => false,
+            FieldKind::Alias | FieldKind::RequestAlias => false,
         }
     });
 
-    if upgrade == Upgrade::Rewritten {
+    if upgrade == UpgradeAction::Filter {
         upgrade::write(out, request);
     }
     if let Some(length) = found.length {
@@ -172,29 +177,31 @@ fn request_with_care(
         out.extend_from_slice(b"\r\nExpect: 100-continue");
     }
     if found.max_forwards
-        && let Some(left) = max_forwards(request)
+        && let Some(remaining) = max_forwards(request)
     {
         out.extend_from_slice(b"\r\nMax-Forwards: ");
-        head::decimal(out, left.saturating_sub(1));
+        head::write_decimal(out, remaining.saturating_sub(1));
     }
-    told.write(rules, out, request, &found);
-    if rules.counts_hops {
-        out.extend_from_slice(HOP);
+    info.write(rules, out, request, &found);
+    if rules.adds_cdn_loop {
+        out.extend_from_slice(CDN_LOOP);
     }
-    out.extend_from_slice(match (upgrade != Upgrade::Dropped, found.trailers, to.keep_alive) {
-        (false, false, true) => b"",
-        (false, false, false) => CLOSE,
-        (false, true, true) => b"\r\nTE: trailers\r\nConnection: TE",
-        (false, true, false) => b"\r\nTE: trailers\r\nConnection: close, TE",
-        (true, false, _) => b"\r\nConnection: upgrade",
-        (true, true, _) => b"\r\nTE: trailers\r\nConnection: upgrade, TE",
-    });
+    out.extend_from_slice(
+        match (upgrade != UpgradeAction::Remove, found.trailers, to.keep_alive) {
+            (false, false, true) => b"",
+            (false, false, false) => CLOSE,
+            (false, true, true) => b"\r\nTE: trailers\r\nConnection: TE",
+            (false, true, false) => b"\r\nTE: trailers\r\nConnection: close, TE",
+            (true, false, _) => b"\r\nConnection: upgrade",
+            (true, true, _) => b"\r\nTE: trailers\r\nConnection: upgrade, TE",
+        },
+    );
     out.extend_from_slice(rules.end(request.version));
 }
 
-/// Writes the request line and the Host field. Where the lines that follow start.
+/// Writes the request line and the Host field. Returns the position of the lines to copy.
 #[inline(never)]
-fn first_lines(
+fn write_first_lines(
     rules: &Rules,
     out: &mut Vec<u8>,
     request: &Request<'_>,
@@ -219,20 +226,20 @@ fn first_lines(
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(match request.host {
-        Some(host) if rules.keep_host => host,
+        Some(host) if rules.preserve_host => host,
         _ => to.authority,
     });
     out.extend_from_slice(b"\r\n");
     let fields = request.bytes.get(request.fields_at as usize..).unwrap_or_default();
-    match field_line(fields) {
-        Ok(Line::Field { field, rest }) if name(field.name()) == Name::Host => {
+    match parse_field_line(fields) {
+        Ok(Line::Field { field, rest }) if classify(field.name()) == FieldKind::Host => {
             request.bytes.len() - rest.len()
         }
         _ => request.fields_at as usize,
     }
 }
 
-/// Writes a Content-Length, without zeros before it.
+/// Writes a Content-Length without leading zeros.
 #[cold]
 pub(super) fn content_length(out: &mut Vec<u8>, digits: &[u8]) {
     let zeros = digits.iter().take_while(|&&digit| digit == b'0').count();
@@ -243,17 +250,18 @@ pub(super) fn content_length(out: &mut Vec<u8>, digits: &[u8]) {
     });
 }
 
-fn names_trailers(codings: &[u8]) -> bool {
+fn accepts_trailers(codings: &[u8]) -> bool {
     codings.split(|&byte| byte == b',').any(|coding| trim(coding).eq_ignore_ascii_case(b"trailers"))
 }
 
-/// How many times more an OPTIONS or TRACE request may be passed on (RFC 9110 section 7.6.2), if it
-/// says. At 0 it is to be answered; [`request`] writes one less.
+/// Returns the Max-Forwards value of an OPTIONS or TRACE request (RFC 9110 section 7.6.2).
+///
+/// The proxy itself responds to a request with value 0. [`request`] writes the value decremented by one.
 #[inline]
 pub fn max_forwards(request: &Request<'_>) -> Option<u64> {
     match request.method {
         Method::Options | Method::Trace => {
-            request.field_values("Max-Forwards").filter_map(decimal).min()
+            request.field_values("Max-Forwards").filter_map(parse_decimal).min()
         }
         _ => None,
     }

@@ -1,8 +1,8 @@
-//! The heads of responses.
+//! Forwarding of response heads.
 
 use super::Rules;
+use super::field_kind::{FieldKind, classify};
 use super::lines::{self, Nominated};
-use super::name::{Name, name};
 use super::request::{CHUNKED, CLOSE, content_length};
 use crate::class::trim;
 use crate::date::DateCache;
@@ -11,29 +11,29 @@ use crate::head;
 use crate::response::Response;
 use crate::version::Version;
 
-/// Whom a response goes to.
+/// The properties of the client connection that a response is forwarded to.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseTo<'a> {
-    /// The version that the client speaks.
+    /// HTTP version of the client.
     pub version: Version,
-    /// Whether the connection to the client is to be kept open.
+    /// Whether the connection to the client persists after the response.
     pub keep_alive: bool,
-    /// When the response came, if it [needs a Date field](needs_date).
+    /// Time of receipt, if the response [needs a Date field](needs_date).
     pub date: Option<&'a DateCache>,
 }
 
-/// Whether a final response has no Date field to be passed on: an intermediary with a clock gives it one
-/// (RFC 9110 section 6.6.1).
+/// Returns whether a final response lacks a Date field after forwarding. An intermediary with a clock adds
+/// one (RFC 9110 section 6.6.1).
 #[inline]
 pub fn needs_date(response: &Response<'_>) -> bool {
-    !response.is_dated || response.nominates && Nominated::of(response.fields()).has(b"date")
+    !response.is_dated
+        || response.nominates && Nominated::from_fields(response.fields()).contains(b"date")
 }
 
-/// Appends the head of a final response as it is passed on; returns how its body is to be delimited.
+/// Appends the head of a final response as forwarded and returns the framing of the forwarded body.
 ///
-/// A length stays as it came. A body that is chunked, or goes on until the server closes, is chunked for
-/// a client of HTTP/1.1, and goes on until the close for one of 1.0, which is then told of it whatever
-/// `to` says.
+/// A length is forwarded unchanged. A body that is chunked or ends at close is chunked for HTTP/1.1
+/// clients. For HTTP/1.0 clients it ends at close, and the head announces this regardless of `to`.
 pub fn response(
     rules: &Rules,
     out: &mut Vec<u8>,
@@ -50,19 +50,19 @@ pub fn response(
         (body, _) => body,
     };
     let head = response.bytes.get(..response.head_len).unwrap_or_default();
-    let span = &response.hop_span;
-    // Most have nothing to be dropped but their Connection field.
-    let is_simple = span.is_dropped()
+    let span = &response.rewrite_span;
+    // Most responses need only their Connection field removed.
+    let is_simple = span.is_all_removed()
         && !response.nominates
         && response.status >= 200
         && response.status != 204
-        && has_usual_line(head);
+        && has_common_first_line(head);
     if !is_simple {
         copy(out, response, head, false);
     } else if span.is_empty() {
         lines::copy_rest(out, head, 0);
     } else {
-        lines::copy_around(out, head, 0, span.within(response.bytes.len()));
+        lines::copy_outside(out, head, 0, span.range(response.bytes.len()));
     }
     if let Some(date) = to.date {
         out.extend_from_slice(b"\r\nDate: ");
@@ -80,14 +80,14 @@ pub fn response(
     body
 }
 
-/// Appends the head of an interim response, 1xx but 101.
+/// Appends the head of an interim response (1xx except 101) as forwarded.
 pub fn interim(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
     let head = response.bytes.get(..response.head_len).unwrap_or_default();
     copy(out, response, head, false);
     out.extend_from_slice(rules.end(response.version));
 }
 
-/// Appends the head of a 101, with its Upgrade field.
+/// Appends the head of a 101 response as forwarded, including its Upgrade field.
 pub fn switching(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
     let head = response.bytes.get(..response.head_len).unwrap_or_default();
     copy(out, response, head, true);
@@ -95,48 +95,47 @@ pub fn switching(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
     out.extend_from_slice(rules.end(response.version));
 }
 
-/// Whether the status line is passed on as it came.
+/// Returns whether the status line is forwarded unchanged.
 #[inline(always)]
-fn has_usual_line(head: &[u8]) -> bool {
+fn has_common_first_line(head: &[u8]) -> bool {
     head.starts_with(b"HTTP/1.1 ") && head.get(b"HTTP/1.1 200".len()) == Some(&b' ')
 }
 
-/// Writes the status line and the fields that are passed on, whatever there is, without the end of the
-/// last line.
+/// Writes the status line and the forwarded fields of any response, without the last CRLF.
 #[inline(never)]
 fn copy(out: &mut Vec<u8>, response: &Response<'_>, head: &[u8], upgrades: bool) {
-    let from = if has_usual_line(head) { 0 } else { status_line(out, response) };
-    // These have no body, and are not to tell of one: RFC 9110 section 8.6, RFC 9112 section 6.1.
+    let from = if has_common_first_line(head) { 0 } else { status_line(out, response) };
+    // These have no body and must not announce one: RFC 9110 section 8.6, RFC 9112 section 6.1.
     let has_length = !matches!(response.status, 100..=199 | 204);
-    let nominated = response.nominates.then(|| Nominated::of(response.fields()));
-    let span = match response.hop_span.within(response.bytes.len()) {
+    let nominated = response.nominates.then(|| Nominated::from_fields(response.fields()));
+    let span = match response.rewrite_span.range(response.bytes.len()) {
         _ if nominated.is_some() || !has_length => response.fields_at as usize..head.len(),
-        _ if response.hop_span.is_empty() => head.len()..head.len(),
+        _ if response.rewrite_span.is_empty() => head.len()..head.len(),
         span => span,
     };
     let mut length = None;
-    lines::copy(out, head, from, span, |field| match name(field.name()) {
-        Name::HopByHop | Name::Te | Name::Alias => false,
-        Name::Upgrade => upgrades,
-        Name::Length if !has_length => false,
-        Name::Length if is_canonical_length(field.line) => true,
-        Name::Length => {
+    lines::copy_filtered(out, head, from, span, |field| match classify(field.name()) {
+        FieldKind::HopByHop | FieldKind::Te | FieldKind::Alias => false,
+        FieldKind::Upgrade => upgrades,
+        FieldKind::ContentLength if !has_length => false,
+        FieldKind::ContentLength if is_canonical_length(field.line) => true,
+        FieldKind::ContentLength => {
             length = Some(trim(field.value()));
             false
         }
-        // What the others say is said of requests only.
-        _ => !nominated.as_ref().is_some_and(|nominated| nominated.has(field.name())),
+        // The other kinds are special only in requests.
+        _ => !nominated.as_ref().is_some_and(|nominated| nominated.contains(field.name())),
     });
     if let Some(length) = length {
         content_length(out, length);
     }
 }
 
-/// Writes the status line. Where the fields start.
+/// Writes the status line. Returns the position of the first field line.
 #[cold]
 fn status_line(out: &mut Vec<u8>, response: &Response<'_>) -> usize {
     out.extend_from_slice(b"HTTP/1.1 ");
-    head::decimal(out, response.status.into());
+    head::write_decimal(out, response.status.into());
     out.push(b' ');
     out.extend_from_slice(response.reason);
     out.extend_from_slice(b"\r\n");

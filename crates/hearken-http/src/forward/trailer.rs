@@ -1,27 +1,30 @@
-//! Trailer fields that are not passed on.
+//! Filter for trailer fields.
 
-/// Whether the trailer field of this name may be passed on: not one that frames, routes, authenticates
-/// or controls the message, or says how its content is to be read (RFC 9110 section 6.5.1). Whoever
-/// merged it into the head would come to a head that nobody checked.
-pub(super) fn may_pass(name: &[u8]) -> bool {
-    !KEPT_BACK.iter().any(|kept_back| is_same(name, kept_back.as_bytes()))
-        && !PREFIXES.iter().any(|prefix| {
-            name.get(..prefix.len()).is_some_and(|start| is_same(start, prefix.as_bytes()))
+/// Returns whether the trailer field with this name may be forwarded.
+///
+/// Fields that frame, route, authenticate or control the message, or that determine the interpretation
+/// of its content, must not be forwarded (RFC 9110 section 6.5.1). A recipient that merges them into the
+/// head would obtain a head that no proxy has validated.
+pub(super) fn is_forwardable(name: &[u8]) -> bool {
+    !FORBIDDEN.iter().any(|forbidden| eq_ignore_case_and_underscore(name, forbidden.as_bytes()))
+        && !FORBIDDEN_PREFIXES.iter().any(|prefix| {
+            name.get(..prefix.len())
+                .is_some_and(|start| eq_ignore_case_and_underscore(start, prefix.as_bytes()))
         })
 }
 
-/// Without case, and `_` for `-`, as origins that hand fields on as variables read both as one.
-fn is_same(name: &[u8], lower: &[u8]) -> bool {
+/// Compares names without case and with `_` equal to `-`, because CGI maps both to the same variable.
+fn eq_ignore_case_and_underscore(name: &[u8], lower: &[u8]) -> bool {
     name.len() == lower.len()
         && name.iter().zip(lower).all(|(&byte, &lower)| {
             byte.to_ascii_lowercase() == lower || (byte == b'_' && lower == b'-')
         })
 }
 
-/// Whole families of names.
-const PREFIXES: [&str; 4] = ["x-forwarded-", "proxy-", "if-", "access-control-"];
+/// Prefixes of names that are never forwarded.
+const FORBIDDEN_PREFIXES: [&str; 4] = ["x-forwarded-", "proxy-", "if-", "access-control-"];
 
-const KEPT_BACK: [&str; 38] = [
+const FORBIDDEN: [&str; 38] = [
     // Framing.
     "content-length",
     "transfer-encoding",
@@ -31,7 +34,7 @@ const KEPT_BACK: [&str; 38] = [
     "te",
     "upgrade",
     "http2-settings",
-    // Routing, and who asks.
+    // Routing and client identification.
     "host",
     "forwarded",
     "via",
@@ -59,7 +62,7 @@ const KEPT_BACK: [&str; 38] = [
     "warning",
     "clear-site-data",
     "strict-transport-security",
-    // How the content is read.
+    // Interpretation of the content.
     "content-encoding",
     "content-type",
     "content-range",

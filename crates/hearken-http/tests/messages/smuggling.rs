@@ -1,9 +1,9 @@
-//! Messages that two readers could take apart differently: requests with the status each must get, and
+//! Messages that two parsers could interpret differently: requests with the expected status, and
 //! responses.
 
 use hearken_http::{Body, Limits, Method, RequestParser, ResponseParser};
 
-/// The status a request is refused with; 200 when it is accepted, 100 when it is incomplete.
+/// Returns the status of the error, 200 for a valid request, or 100 for an incomplete one.
 fn status(bytes: &[u8]) -> u16 {
     match RequestParser::new().parse(bytes, &Limits::default()) {
         Ok(Some(_)) => 200,
@@ -19,7 +19,7 @@ fn check(cases: &[(&str, u16)]) {
     }
 }
 
-/// Each case is the field section of an otherwise good request.
+/// Checks cases that are the field sections of otherwise valid requests.
 #[track_caller]
 fn check_fields(cases: &[(&str, u16)]) {
     for (fields, want) in cases {
@@ -29,7 +29,7 @@ fn check_fields(cases: &[(&str, u16)]) {
 }
 
 #[test]
-fn content_length() {
+fn content_length_must_be_one_decimal_number() {
     check_fields(&[
         ("Content-Length: 5", 200),
         ("Content-Length:5", 200),
@@ -60,12 +60,12 @@ fn content_length() {
         ("Content-Length: 0\r\nContent-Length:", 400),
         ("Content-Length : 5", 400),
         ("Content-Length\t: 5", 400),
-        ("Content_Length: 5", 200), // a field of another name, which means nothing
+        ("Content_Length: 5", 200), // a different field without special meaning
     ]);
 }
 
 #[test]
-fn transfer_encoding() {
+fn transfer_encoding_must_be_chunked() {
     check_fields(&[
         ("Transfer-Encoding: chunked", 200),
         ("Transfer-Encoding: CHUNKED ", 200),
@@ -109,7 +109,7 @@ fn transfer_encoding() {
 }
 
 #[test]
-fn field_lines() {
+fn field_lines_must_be_well_formed() {
     check_fields(&[
         ("X: ", 200),
         ("X:", 200),
@@ -151,7 +151,7 @@ fn field_lines() {
 }
 
 #[test]
-fn host() {
+fn host_must_be_one_valid_authority() {
     check(&[
         ("GET / HTTP/1.0\r\n\r\n", 200),
         ("GET / HTTP/1.1\r\n\r\n", 400),
@@ -180,7 +180,7 @@ fn host() {
 }
 
 #[test]
-fn request_line() {
+fn request_lines_must_be_well_formed() {
     let long = "a".repeat(9000);
     check(&[
         ("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
@@ -197,7 +197,7 @@ fn request_line() {
         ("GET  HTTP/1.1\r\n", 400),
         ("G(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         ("G\u{e9}T / HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        ("get / HTTP/1.1\r\nHost: a\r\n\r\n", 200), // a method of its own, not GET
+        ("get / HTTP/1.1\r\nHost: a\r\n\r\n", 200), // an extension method, not GET
         ("GET / http/1.1\r\nHost: a\r\n\r\n", 400),
         ("GET / HTTP/1.1\rHost: a\r\n\r\n", 400),
         ("GET / HTTP/01.1\r\nHost: a\r\n\r\n", 400),
@@ -248,7 +248,7 @@ fn request_line() {
 }
 
 #[test]
-fn expectations() {
+fn only_100_continue_may_be_expected() {
     check_fields(&[
         ("Expect: 100-continue", 200),
         ("Expect: 100-Continue\r\nContent-Length: 1", 200),
@@ -261,7 +261,7 @@ fn expectations() {
 }
 
 #[test]
-fn limits_of_a_head() {
+fn heads_are_limited_in_size() {
     let many = "X: y\r\n".repeat(100);
     let long = "y".repeat(17_000);
     check(&[
@@ -270,7 +270,7 @@ fn limits_of_a_head() {
         (&format!("GET / HTTP/1.0\r\nX: {long}"), 431),
         (&format!("GET / HTTP/1.0\r\nX: {long}\r\n\r\n"), 431),
     ]);
-    // A target is refused at the first byte over the limit, whether or not it has ended.
+    // A target is rejected at the first byte over the limit, before it ends.
     let mut parser = RequestParser::new();
     let limits = Limits { target_bytes: 50, ..Limits::default() };
     let mut request = b"GET /".to_vec();
@@ -280,7 +280,7 @@ fn limits_of_a_head() {
     }
     request.push(b'x');
     assert_eq!(parser.parse(&request, &limits).unwrap_err().status, 414);
-    // A head of exactly the limit passes, one byte more does not.
+    // A head of exactly the maximum size is accepted, and one byte more is not.
     let limits = Limits { head_bytes: 30, ..Limits::default() };
     for (fill, want) in [(7, None), (8, Some(431))] {
         let request = format!("GET / HTTP/1.0\r\nX: {}\r\n\r\n", "y".repeat(fill));
@@ -288,7 +288,7 @@ fn limits_of_a_head() {
         let result = RequestParser::new().parse(request.as_bytes(), &limits);
         assert_eq!(result.err().map(|reject| reject.status), want);
     }
-    // It holds wherever the head is cut off, all at once or byte by byte.
+    // The limit applies at any position, all at once or byte by byte.
     let whole = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for head_bytes in 0..whole.len() {
         let limits = Limits { head_bytes, ..Limits::default() };
@@ -303,7 +303,7 @@ fn limits_of_a_head() {
 }
 
 #[test]
-fn bad_bytes_do_not_wait_for_the_end_of_the_head() {
+fn invalid_bytes_are_rejected_before_the_end_of_the_head() {
     for (good, bad) in [
         ("GET / HTTP/1.1\r\nHost: a", "\n"),
         ("GET / HTTP/1.1\r\nHost: a\r", "X"),
@@ -322,7 +322,7 @@ fn bad_bytes_do_not_wait_for_the_end_of_the_head() {
 }
 
 #[test]
-fn framing_is_what_the_fields_say() {
+fn framing_follows_the_fields() {
     for (fields, want) in [
         ("", Body::None),
         ("Content-Length: 0\r\n", Body::None),
@@ -339,7 +339,7 @@ fn framing_is_what_the_fields_say() {
 }
 
 #[test]
-fn connection_options_are_bounded() {
+fn the_number_of_connection_options_is_limited() {
     let options = |count: usize| vec!["x"; count].join(",");
     check_fields(&[
         (&format!("Connection: {}", options(32)), 200),
@@ -351,8 +351,8 @@ fn connection_options_are_bounded() {
     ]);
 }
 
-/// Whether the response with these fields, to a request of this method, is taken.
-fn takes(method: Method<'_>, status: &str, fields: &str) -> bool {
+/// Returns whether the response with these fields, to a request with this method, is accepted.
+fn is_accepted(method: Method<'_>, status: &str, fields: &str) -> bool {
     let bytes = format!("HTTP/1.1 {status}\r\n{fields}\r\n\r\n");
     match ResponseParser::new().parse(bytes.as_bytes(), method, &Limits::default()) {
         Ok(Some(response)) => {
@@ -364,10 +364,10 @@ fn takes(method: Method<'_>, status: &str, fields: &str) -> bool {
     }
 }
 
-/// Doubt about where a response ends is an error also where it has no body: who reads it next may not
-/// know to what it is the answer.
+/// Ambiguous framing is an error even in a response without a body, because the next recipient may not
+/// know the request.
 #[test]
-fn responses() {
+fn responses_must_be_unambiguous() {
     for (fields, want) in [
         ("Content-Length: 5", true),
         ("Content-Length: 0005", true),
@@ -406,12 +406,12 @@ fn responses() {
         for (method, status) in
             [(Method::Get, "200 OK"), (Method::Head, "200 OK"), (Method::Get, "304 Not Modified")]
         {
-            assert_eq!(takes(method, status, fields), want, "{method:?} {status} {fields:?}");
+            assert_eq!(is_accepted(method, status, fields), want, "{method:?} {status} {fields:?}");
         }
-        // One without a body that tells of none.
+        // A response without a body that also announces none.
         if !want {
-            assert!(!takes(Method::Get, "204 No Content", fields), "204 {fields:?}");
-            assert!(!takes(Method::Get, "100 Continue", fields), "100 {fields:?}");
+            assert!(!is_accepted(Method::Get, "204 No Content", fields), "204 {fields:?}");
+            assert!(!is_accepted(Method::Get, "100 Continue", fields), "100 {fields:?}");
         }
     }
     for (status, want) in [
@@ -422,24 +422,24 @@ fn responses() {
         ("0200 OK", false),
         ("200 OK", true),
     ] {
-        assert_eq!(takes(Method::Get, status, "A: b"), want, "{status:?}");
+        assert_eq!(is_accepted(Method::Get, status, "A: b"), want, "{status:?}");
     }
 }
 
 #[test]
-fn what_follows_a_response_without_a_body_is_not_believed() {
+fn a_body_after_a_bodyless_response_closes_the_connection() {
     for fields in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
-        assert!(!takes(Method::Get, "100 Continue", fields), "{fields}");
-        assert!(!takes(Method::Get, "101 Switching Protocols", fields), "{fields}");
+        assert!(!is_accepted(Method::Get, "100 Continue", fields), "{fields}");
+        assert!(!is_accepted(Method::Get, "101 Switching Protocols", fields), "{fields}");
         let bytes = format!("HTTP/1.1 204 No Content\r\n{fields}\r\n\r\n");
         let mut parser = ResponseParser::new();
         let response = parser.parse(bytes.as_bytes(), Method::Get, &Limits::default());
         assert!(!response.unwrap().unwrap().keep_alive, "{fields}");
     }
-    assert!(takes(Method::Get, "100 Continue", "Content-Length: 0"));
+    assert!(is_accepted(Method::Get, "100 Continue", "Content-Length: 0"));
     let bytes = b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n";
     let response = ResponseParser::new().parse(bytes, Method::Get, &Limits::default());
     assert!(response.unwrap().unwrap().keep_alive);
     let options = vec!["x"; 33].join(",");
-    assert!(!takes(Method::Get, "200 OK", &format!("Connection: {options}")));
+    assert!(!is_accepted(Method::Get, "200 OK", &format!("Connection: {options}")));
 }

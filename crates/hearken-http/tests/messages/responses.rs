@@ -1,4 +1,4 @@
-//! Responses as a client sees them.
+//! Parsing of responses.
 
 use hearken_http::{
     BodyReader, Limits, Malformed, Method, Response, ResponseBody, ResponseParser, Version,
@@ -9,7 +9,7 @@ fn parse<'b>(bytes: &'b [u8], method: Method<'_>) -> Result<Option<Response<'b>>
 }
 
 #[test]
-fn bodies_are_delimited_by_the_rules() {
+fn framing_follows_method_status_and_fields() {
     use ResponseBody::{Chunked, Length, None, UntilClose};
     for (method, head, want) in [
         (Method::Get, "200 OK\r\nContent-Length: 5", Length(5)),
@@ -33,7 +33,7 @@ fn bodies_are_delimited_by_the_rules() {
 }
 
 #[test]
-fn status_lines() {
+fn accepts_only_valid_status_lines() {
     for (line, want) in [
         ("HTTP/1.1 200 OK", Some((200, "OK"))),
         ("HTTP/1.1 200 ", Some((200, ""))),
@@ -59,7 +59,7 @@ fn status_lines() {
 }
 
 #[test]
-fn doubtful_framing_is_malformed() {
+fn rejects_ambiguous_framing() {
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5",
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
@@ -95,7 +95,7 @@ fn persistence_depends_on_version_and_connection() {
 }
 
 #[test]
-fn a_head_is_bounded() {
+fn limits_the_size_of_a_head() {
     let whole = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n";
     for head_bytes in 0..whole.len() {
         let limits = Limits { head_bytes, ..Limits::default() };
@@ -111,7 +111,7 @@ fn a_head_is_bounded() {
 }
 
 #[test]
-fn a_response_arrives_in_any_pieces() {
+fn a_response_may_arrive_in_any_pieces() {
     let bytes = b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 1\r\n\r\n";
     let mut parser = ResponseParser::new();
     for end in 0..bytes.len() {
@@ -123,11 +123,11 @@ fn a_response_arrives_in_any_pieces() {
 }
 
 #[test]
-fn a_body_until_close_is_bounded_and_may_close() {
+fn a_body_until_close_is_limited_and_may_end_at_close() {
     let limits = Limits::default();
     let mut reader = BodyReader::new(ResponseBody::UntilClose, 3, &limits).unwrap();
-    let piece = reader.next(b"abc").unwrap();
-    assert_eq!((piece.data, piece.done), (0..3, false));
+    let segment = reader.next(b"abc").unwrap();
+    assert_eq!((segment.data, segment.done), (0..3, false));
     assert!(reader.may_close());
     assert_eq!(reader.next(b"d").unwrap_err().status, 413);
     let short = BodyReader::new(ResponseBody::Length(3), 3, &limits).unwrap();

@@ -1,10 +1,10 @@
-//! Properties of request parsing over the input space.
+//! Properties of incremental parsing.
 
 use hearken_http::{Limits, Reject, Request, RequestParser, ResponseParser, Version};
 use proptest::prelude::*;
 
-/// Everything there is to see of a request.
-fn view(result: Result<Option<Request<'_>>, Reject>) -> String {
+/// Formats all public properties of a request.
+fn describe(result: Result<Option<Request<'_>>, Reject>) -> String {
     match result {
         Ok(None) => "incomplete".to_owned(),
         Ok(Some(request)) => {
@@ -26,13 +26,13 @@ fn view(result: Result<Option<Request<'_>>, Reject>) -> String {
     }
 }
 
-/// A strategy for exactly these bytes.
+/// Returns a strategy for exactly these bytes.
 fn literal(bytes: &'static [u8]) -> Just<&'static [u8]> {
     Just(bytes)
 }
 
-/// Bytes that look like a request from near or far.
-fn requestish() -> impl Strategy<Value = Vec<u8>> {
+/// Generates bytes that resemble a request to varying degrees.
+fn request_like() -> impl Strategy<Value = Vec<u8>> {
     let start = prop_oneof![
         6 => literal(b"GET / HTTP/1.1\r\nHost: a\r\n"),
         2 => literal(b"POST /a?b HTTP/1.0\r\n"),
@@ -85,46 +85,46 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(crate::cases(500))]
 
-    /// However the bytes arrive, the first verdict is the verdict on all of them. It may come
-    /// later than for the whole, but no later than the end of the head.
+    /// The first result for an incremental parse equals the result for all bytes. It may be returned later,
+    /// but no later than at the end of the head.
     #[test]
-    fn the_pieces_do_not_matter(
-        bytes in requestish(),
+    fn the_split_into_pieces_does_not_change_the_result(
+        bytes in request_like(),
         limits in limits(),
         steps in prop::collection::vec(1usize..20, 1..4),
     ) {
-        let want = view(RequestParser::new().parse(&bytes, &limits));
+        let want = describe(RequestParser::new().parse(&bytes, &limits));
         let mut parser = RequestParser::new();
-        let mut verdict = String::new();
+        let mut result = String::new();
         let mut steps = steps.iter().cycle();
         let mut end = 0;
-        while end < bytes.len() && (verdict.is_empty() || verdict == "incomplete") {
+        while end < bytes.len() && (result.is_empty() || result == "incomplete") {
             end = bytes.len().min(end + steps.next().unwrap());
-            verdict = view(parser.parse(&bytes[..end], &limits));
+            result = describe(parser.parse(&bytes[..end], &limits));
         }
-        if verdict == "incomplete" && want != "incomplete" {
+        if result == "incomplete" && want != "incomplete" {
             let ended = [&bytes, &b"\r\n\r\n"[..]].concat();
-            verdict = view(parser.parse(&ended, &limits));
+            result = describe(parser.parse(&ended, &limits));
         }
-        prop_assert!(bytes.is_empty() || verdict == want, "{verdict:?} is not {want:?}");
+        prop_assert!(bytes.is_empty() || result == want, "{result:?} is not {want:?}");
     }
 
-    /// What is incomplete can still become a good request or a bad one, but bad stays bad.
+    /// More bytes can complete an incomplete request but never change a result.
     #[test]
-    fn a_verdict_is_final(bytes in requestish(), more in requestish(), limits in limits()) {
-        let before = view(RequestParser::new().parse(&bytes, &limits));
+    fn a_result_is_final(bytes in request_like(), more in request_like(), limits in limits()) {
+        let before = describe(RequestParser::new().parse(&bytes, &limits));
         if before != "incomplete" {
             let both = [bytes, more].concat();
-            prop_assert_eq!(view(RequestParser::new().parse(&both, &limits)), before);
+            prop_assert_eq!(describe(RequestParser::new().parse(&both, &limits)), before);
         }
     }
 
     #[test]
-    fn what_is_accepted_httparse_accepts(bytes in requestish()) {
+    fn httparse_accepts_every_accepted_request(bytes in request_like()) {
         if let Ok(Some(request)) = RequestParser::new().parse(&bytes, &Limits::default()) {
-            // httparse refuses the minor versions above 1 that are read as 1.1 here.
+            // httparse rejects minor versions above 1, which this parser treats as 1.1.
             let mut bytes = bytes.clone();
             if let Some(at) = bytes.windows(10).position(|window| window == b"HTTP/1.2\r\n") {
                 bytes[at + 7] = b'1';
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = RequestParser::new().parse(&bytes, &Limits::default());
         let after_line = [b"GET / HTTP/1.1\r\n", &bytes[..]].concat();
         let _ = RequestParser::new().parse(&after_line, &Limits::default());
@@ -154,9 +154,9 @@ proptest! {
         let _ = ResponseParser::new().parse(&after_line, method, &Limits::default());
     }
 
-    /// A parser that is given other bytes than it was promised answers something.
+    /// A parser that is called with unrelated bytes does not panic.
     #[test]
-    fn a_broken_promise_does_no_harm(one in requestish(), other in requestish()) {
+    fn unrelated_bytes_do_not_panic(one in request_like(), other in request_like()) {
         let mut parser = RequestParser::new();
         let _ = parser.parse(&one, &Limits::default());
         let _ = parser.parse(&other, &Limits::default());
@@ -164,9 +164,9 @@ proptest! {
     }
 }
 
-/// What is wrong with a request line is said when it is whole, even if it could be a field.
+/// An invalid request line is rejected when it is complete, even if it resembles a field line.
 #[test]
-fn a_request_line_like_a_field_does_not_wait() {
+fn a_request_line_that_resembles_a_field_is_rejected_at_its_end() {
     for start in ["", "\r\n"] {
         let mut parser = RequestParser::new();
         let first = format!("{start}O");

@@ -1,10 +1,10 @@
-//! Paths never leave the directory they are looked up in.
+//! Conversion of paths, which never leave the directory in which they are looked up.
 
 use hearken_http::path::{PathError, resolve};
 use proptest::prelude::*;
 
 #[test]
-fn paths_are_normalised() {
+fn normalises_valid_paths() {
     for (path, want, trailing_slash, hidden) in [
         ("/", "", true, false),
         ("//", "", true, false),
@@ -35,7 +35,7 @@ fn paths_are_normalised() {
 }
 
 #[test]
-fn other_paths_are_refused() {
+fn rejects_invalid_paths() {
     for (path, want) in [
         ("", PathError::NotRooted),
         ("a", PathError::NotRooted),
@@ -66,7 +66,7 @@ fn other_paths_are_refused() {
     }
 }
 
-fn pathish() -> impl Strategy<Value = Vec<u8>> {
+fn path_like() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         6 => Just(b"/".to_vec()),
         2 => Just(b"..".to_vec()),
@@ -82,10 +82,10 @@ fn pathish() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn what_is_resolved_stays_below_the_root(path in pathish()) {
+    fn a_resolved_path_stays_below_the_root(path in path_like()) {
         let mut out = Vec::new();
         if let Ok(safe) = resolve(&path, &mut out) {
             let text = safe.path;
@@ -93,7 +93,7 @@ proptest! {
             prop_assert!(text.len() < path.len());
             let is_root = text.is_empty();
             for segment in text.split(|&byte| byte == b'/') {
-                prop_assert!(is_root || !segment.is_empty(), "absolute or doubled slash");
+                prop_assert!(is_root || !segment.is_empty(), "absolute path or empty segment");
                 prop_assert!(segment != b"." && segment != b"..");
             }
             let hidden = text.split(|&byte| byte == b'/').any(|s| s.starts_with(b"."));
@@ -101,9 +101,9 @@ proptest! {
         }
     }
 
-    /// A path that has been resolved and encoded again resolves to itself.
+    /// A path that was resolved and encoded again resolves to itself.
     #[test]
-    fn resolving_is_idempotent(path in pathish()) {
+    fn resolving_is_idempotent(path in path_like()) {
         let (mut out, mut again) = (Vec::new(), Vec::new());
         if let Ok(safe) = resolve(&path, &mut out) {
             let mut encoded = b"/".to_vec();

@@ -1,9 +1,9 @@
-//! Ranges and preconditions.
+//! Evaluation of ranges and preconditions.
 
 use hearken_http::conditional::{
     Conditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
 };
-use hearken_http::range::{ByteRange, MOST_RANGES, RangeOutcome, parse};
+use hearken_http::range::{ByteRange, MAX_RANGES, RangeOutcome, parse};
 use hearken_http::{Limits, Method, RequestParser, format_http_date};
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn parts(parts: &[(u64, u64)]) -> RangeOutcome {
 }
 
 #[test]
-fn ranges() {
+fn parses_ranges() {
     use RangeOutcome::{Unsatisfiable, Whole};
     let huge = "bytes=0-99999999999999999999999999";
     for (value, len, want) in [
@@ -71,14 +71,14 @@ fn ranges() {
     }
     assert_eq!(parse(b"bytes=0-", u64::MAX), part(0, u64::MAX - 1));
     let several = |count| parse(format!("bytes=0-0{}", ",2-2".repeat(count - 1)).as_bytes(), 10);
-    assert_eq!(several(MOST_RANGES), parts(&[(0, 0), (2, 2)]));
-    assert_eq!(several(MOST_RANGES + 1), Whole);
+    assert_eq!(several(MAX_RANGES), parts(&[(0, 0), (2, 2)]));
+    assert_eq!(several(MAX_RANGES + 1), Whole);
     assert_eq!(parse(b"bytes=,,,,,,,,,,,,,,,,,,,,,,,,0-0", 10), Whole);
 }
 
 proptest! {
     #[test]
-    fn a_part_lies_within(
+    fn a_single_range_lies_within_the_representation(
         value in prop_oneof![
             "bytes=[0-9]{0,3}-[0-9]{0,3}",
             "bytes=[0-9]{0,25}-[0-9]{0,25}",
@@ -91,10 +91,10 @@ proptest! {
         }
     }
 
-    /// Each byte that is asked for is sent, and once; no other is.
+    /// The result contains each requested byte once, and no other byte.
     #[test]
-    fn parts_are_what_was_asked_for(
-        asked in prop::collection::vec((0u64..70, 0u64..20), 1..=MOST_RANGES),
+    fn ranges_contain_exactly_the_requested_bytes(
+        asked in prop::collection::vec((0u64..70, 0u64..20), 1..=MAX_RANGES),
         len in 1u64..60,
     ) {
         let specs: Vec<_> =
@@ -103,7 +103,7 @@ proptest! {
             .filter(|byte| asked.iter().any(|(first, more)| (*first..=first + more).contains(byte)))
             .collect();
         let parts = match parse(format!("bytes={}", specs.join(",")).as_bytes(), len) {
-            RangeOutcome::Whole => return Err(TestCaseError::fail("whole")),
+            RangeOutcome::Whole => return Err(TestCaseError::fail("field ignored")),
             RangeOutcome::Unsatisfiable => vec![],
             RangeOutcome::Part(part) => vec![part],
             RangeOutcome::Parts(parts) => {
@@ -114,12 +114,12 @@ proptest! {
         let mut sent: Vec<u64> = parts.iter().flat_map(|part| part.first..=part.last).collect();
         sent.sort_unstable();
         prop_assert_eq!(sent, wanted);
-        // Not even adjacent.
+        // Ranges are not even adjacent.
         prop_assert!(parts.iter().all(|part| parts.iter().all(|other| part.last + 1 != other.first)));
     }
 
     #[test]
-    fn every_part_can_be_asked_for(len in 1u64.., a: u64, b: u64) {
+    fn every_range_can_be_requested(len in 1u64.., a: u64, b: u64) {
         let (a, b) = (a % len, b % len);
         let (first, last) = (a.min(b), a.max(b));
         prop_assert_eq!(parse(format!("bytes={first}-{last}").as_bytes(), len), part(first, last));
@@ -129,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_conditions_do_no_harm(list in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_conditions_do_not_panic(list in prop::collection::vec(any::<u8>(), 0..40)) {
         let _ = TagList::from(&*list).tags().count();
         let current = Validators { etag: EntityTag::parse(b"\"\""), last_modified: Some(0) };
         let _ = if_range(&list, &current, 5);
@@ -137,7 +137,7 @@ proptest! {
 }
 
 #[test]
-fn tag_lists() {
+fn parses_tag_lists() {
     for (list, want) in [
         ("\"a\"", &["a"][..]),
         ("\"a\",\"b\"", &["a", "b"]),
@@ -159,7 +159,7 @@ fn tag_lists() {
 }
 
 #[test]
-fn preconditions() {
+fn evaluates_preconditions() {
     use Outcome::{NotModified, PreconditionFailed, Proceed};
     let (before, at, after) = (format_http_date(99), format_http_date(100), format_http_date(101));
     let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
@@ -189,7 +189,7 @@ fn preconditions() {
         (unmodified(&before), PreconditionFailed, PreconditionFailed, Proceed),
         (unmodified(&at), Proceed, Proceed, Proceed),
         (unmodified(b"junk"), Proceed, Proceed, Proceed),
-        // A tag outranks a date.
+        // A tag takes precedence over a date.
         (
             Conditions { if_modified_since: Some(&after), ..if_none_match(b"\"u\"") },
             Proceed,
@@ -202,7 +202,7 @@ fn preconditions() {
             Proceed,
             PreconditionFailed,
         ),
-        // If-Match comes first, then If-None-Match.
+        // If-Match is evaluated before If-None-Match.
         (
             Conditions { if_match: Some(b"\"u\"".into()), ..if_none_match(b"\"v\"") },
             PreconditionFailed,
@@ -224,7 +224,7 @@ fn preconditions() {
 }
 
 #[test]
-fn if_range_needs_a_strong_validator() {
+fn if_range_requires_a_strong_validator() {
     let date = format_http_date(100);
     let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
     let weak = Validators { etag: EntityTag::parse(b"W/\"v\""), last_modified: None };
@@ -233,13 +233,13 @@ fn if_range_needs_a_strong_validator() {
     assert!(!if_range(b"W/\"v\"", &weak, 200));
     assert!(!if_range(b"\"v\"", &weak, 200));
     assert!(if_range(&date, &current, 101));
-    assert!(!if_range(&date, &current, 100), "it may change again within this second");
-    assert!(!if_range(&format_http_date(101), &current, 200), "later is not the same");
+    assert!(!if_range(&date, &current, 100), "the file may change again within this second");
+    assert!(!if_range(&format_http_date(101), &current, 200), "a later date does not match");
     assert!(!if_range(b"junk", &current, 200));
 }
 
 #[test]
-fn conditions_come_from_a_request() {
+fn preconditions_are_read_from_a_request() {
     let bytes = b"GET / HTTP/1.0\r\nIf-Match: \"1\"\r\nIf-None-Match: \"2\"\r\nif-none-match:\r\n\
         IF-NONE-MATCH: W/\"3\",\"4\" , \r\nIf-None-Match: ,\"5\"\r\nIf-None-Match: x\r\n\
         If-None-Match: \"6\"\r\nIf-Modified-Since: 3\r\nIf-Unmodified-Since: 4\r\n\r\n";
@@ -255,9 +255,9 @@ fn conditions_come_from_a_request() {
     assert_eq!(conditions.if_unmodified_since, Some(&b"4"[..]));
 }
 
-/// A field that is no list has one line, or is malformed.
+/// A repeated field that is not a list is invalid.
 #[test]
-fn fields_that_are_no_lists() {
+fn repeated_fields_that_are_not_lists_are_invalid() {
     let names = ["Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since"];
     for (value, lines) in [(&b"x"[..], 1), (b"", 2)] {
         let fields = names.map(|name| format!("{name}: x\r\n").repeat(lines)).concat();

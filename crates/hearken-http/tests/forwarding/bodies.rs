@@ -1,4 +1,4 @@
-//! Bodies, taken out of one framing and put into another.
+//! Bodies that are converted from one framing to another.
 
 use hearken_http::forward::Relay;
 use hearken_http::{BodyReader, Limits, Reject, ResponseBody};
@@ -6,38 +6,38 @@ use proptest::prelude::*;
 
 use ResponseBody::{Chunked, Length, None as NoBody, UntilClose};
 
-/// A body that passed a relay in pieces: what came out, how many bytes were its own, and whether it is
-/// done.
-fn relayed(
+/// Forwards a body in pieces. Returns the output, the number of bytes consumed, and whether the body is
+/// complete.
+fn forward(
     from: ResponseBody,
     to: ResponseBody,
-    most: u64,
+    max_bytes: u64,
     pieces: &[&[u8]],
     closes: bool,
 ) -> Result<(Vec<u8>, usize, bool), Reject> {
-    let mut relay = Relay::new(from, to, most, &Limits::default())?;
+    let mut relay = Relay::new(from, to, max_bytes, &Limits::default())?;
     let mut out = Vec::new();
-    let mut taken = 0;
+    let mut consumed = 0;
     for piece in pieces {
         let count = relay.pass(piece, &mut out)?;
-        taken += count;
+        consumed += count;
         assert!(count == piece.len() || relay.is_done());
     }
     if closes {
         relay.end(&mut out).map_err(|malformed| Reject::new(0, malformed.0))?;
     }
-    Ok((out, taken, relay.is_done()))
+    Ok((out, consumed, relay.is_done()))
 }
 
 #[track_caller]
 fn check(from: ResponseBody, to: ResponseBody, bytes: &str, want: Result<&str, u16>) {
     let closes = from == UntilClose;
-    let got = relayed(from, to, 1000, &[bytes.as_bytes()], closes);
+    let got = forward(from, to, 1000, &[bytes.as_bytes()], closes);
     match want {
         Ok(want) => {
-            let (out, taken, done) = got.unwrap();
+            let (out, consumed, done) = got.unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), want, "{bytes:?}");
-            assert_eq!(&bytes[taken..], if closes { "" } else { "GET" }, "{bytes:?}");
+            assert_eq!(&bytes[consumed..], if closes { "" } else { "GET" }, "{bytes:?}");
             assert!(done);
         }
         Err(status) => assert_eq!(got.unwrap_err().status, status, "{bytes:?}"),
@@ -45,7 +45,7 @@ fn check(from: ResponseBody, to: ResponseBody, bytes: &str, want: Result<&str, u
 }
 
 #[test]
-fn framings() {
+fn converts_between_framings() {
     check(NoBody, NoBody, "GET", Ok(""));
     check(NoBody, Chunked, "GET", Ok(""));
     check(Length(5), Length(5), "helloGET", Ok("hello"));
@@ -61,7 +61,7 @@ fn framings() {
 }
 
 #[test]
-fn chunks_are_written_anew() {
+fn rewrites_chunks_in_canonical_form() {
     for (bytes, want) in [
         ("0\r\n\r\nGET", "0\r\n\r\n"),
         ("000\r\n\r\nGET", "0\r\n\r\n"),
@@ -77,7 +77,7 @@ fn chunks_are_written_anew() {
 }
 
 #[test]
-fn trailer_fields_that_could_change_the_head_are_dropped() {
+fn removes_trailer_fields_that_could_change_the_head() {
     for (trailer, want) in [
         ("A: b\r\n", "A: b\r\n"),
         ("grpc-status:0\r\nX_Y: \tz \r\n", "grpc-status:0\r\nX_Y: \tz \r\n"),
@@ -99,7 +99,7 @@ fn trailer_fields_that_could_change_the_head_are_dropped() {
 }
 
 #[test]
-fn a_body_that_is_cut_short_is_told_of() {
+fn reports_incomplete_bodies() {
     for (from, bytes) in [
         (Length(5), "hell"),
         (Chunked, ""),
@@ -115,7 +115,7 @@ fn a_body_that_is_cut_short_is_told_of() {
             relay.pass(bytes.as_bytes(), &mut out).unwrap();
             let before = out.len();
             assert!(relay.end(&mut out).is_err(), "{from:?} {bytes:?}");
-            assert_eq!(out.len(), before, "what is cut short is not ended");
+            assert_eq!(out.len(), before, "an incomplete body is not terminated");
             assert!(!out.ends_with(b"0\r\n\r\n"));
         }
     }
@@ -123,11 +123,11 @@ fn a_body_that_is_cut_short_is_told_of() {
     let mut out = Vec::new();
     relay.pass(b"a", &mut out).unwrap();
     relay.end(&mut out).unwrap();
-    assert_eq!(out, b"1\r\na\r\n0\r\n\r\n", "the end is written once");
+    assert_eq!(out, b"1\r\na\r\n0\r\n\r\n", "the end is written only once");
 }
 
 #[test]
-fn what_is_plain_can_be_skipped() {
+fn unchanged_bytes_can_be_skipped() {
     let limits = Limits::default();
     let mut out = Vec::new();
     let mut relay = Relay::new(Length(10), Length(10), 10, &limits).unwrap();
@@ -165,20 +165,20 @@ fn what_is_plain_can_be_skipped() {
     }
 }
 
-/// What a body in `framing` has in it: its content, and its trailer section.
+/// Returns the content and the trailer section of a body with this framing.
 fn content(framing: ResponseBody, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut reader = BodyReader::new(framing, u64::MAX, &Limits::default()).unwrap();
     let (mut content, mut at, mut last) = (Vec::new(), 0, 0);
     while !reader.is_done() && at < bytes.len() {
-        let piece = reader.next(&bytes[at..]).unwrap();
-        if !piece.data.is_empty() {
-            content.extend_from_slice(&bytes[at..][piece.data]);
-            last = at + piece.consumed;
+        let segment = reader.next(&bytes[at..]).unwrap();
+        if !segment.data.is_empty() {
+            content.extend_from_slice(&bytes[at..][segment.data]);
+            last = at + segment.consumed;
         }
-        at += piece.consumed;
+        at += segment.consumed;
     }
-    assert!(reader.may_close(), "cut short");
-    assert_eq!(at, bytes.len(), "more than the body");
+    assert!(reader.may_close(), "incomplete body");
+    assert_eq!(at, bytes.len(), "bytes after the body");
     let trailer = match framing {
         Chunked => {
             let end = &bytes[last..];
@@ -238,10 +238,11 @@ fn sent() -> impl Strategy<Value = Sent> {
                     bytes.extend_from_slice(
                         format!("0{extension}\r\n{}\r\n", trailer.concat()).as_bytes(),
                     );
-                    let is_kept =
+                    let is_forwardable =
                         |field: &&&str| !field.starts_with("Content") && !field.starts_with("X_F");
-                    let kept: Vec<_> = trailer.iter().filter(is_kept).copied().collect();
-                    Sent { bytes, from: Chunked, content, trailer: kept.concat().into_bytes() }
+                    let forwarded: Vec<_> =
+                        trailer.iter().filter(is_forwardable).copied().collect();
+                    Sent { bytes, from: Chunked, content, trailer: forwarded.concat().into_bytes() }
                 }
             }
         },
@@ -250,7 +251,7 @@ fn sent() -> impl Strategy<Value = Sent> {
 
 proptest! {
     #[test]
-    fn content_and_trailers_are_the_same_however_they_come(
+    fn preserves_content_and_trailers_for_any_split(
         sent in sent(),
         to in 0..3,
         rest in prop::collection::vec(any::<u8>(), 0..5),
@@ -274,21 +275,21 @@ proptest! {
         ends.extend([0, bytes.len()]);
         ends.sort_unstable();
         let pieces: Vec<_> = ends.windows(2).map(|ends| &bytes[ends[0]..ends[1]]).collect();
-        let (out, taken, done) = relayed(sent.from, to, u64::MAX, &pieces, closes).unwrap();
+        let (out, consumed, done) = forward(sent.from, to, u64::MAX, &pieces, closes).unwrap();
         prop_assert!(done);
-        prop_assert_eq!(taken, sent.bytes.len());
+        prop_assert_eq!(consumed, sent.bytes.len());
         let (got, trailer) = content(to, &out);
         prop_assert_eq!(&got, &sent.content);
         if to == Chunked {
             prop_assert_eq!(trailer, sent.trailer);
-            // A chunk for each run of content, whose frame is of ten bytes here at most.
+            // One chunk for each run of content, with at most ten bytes of framing.
             prop_assert!(out.len() <= sent.bytes.len() + 10 * pieces.len() + 5);
         }
     }
 
-    /// What is refused, or cut short, is so in whatever pieces it comes, and never ends.
+    /// Invalid and incomplete bodies are detected for any split, and are not terminated.
     #[test]
-    fn any_bytes_at_all(
+    fn the_split_into_pieces_does_not_change_the_result(
         pieces in prop::collection::vec(prop::sample::select(&[
             "\r\n", "0", "1\r\na\r\n", "2", ";", "\r", "\n", "A: b", "Host: x", " ", "ab", "\0", "0\r\n", "\r\n\r\n",
         ][..]), 0..12),
@@ -296,14 +297,14 @@ proptest! {
         from in 0..3,
         to in 0..3,
     ) {
-        let framing = |which| [Length(7), UntilClose, Chunked][which as usize];
+        let framing = |index| [Length(7), UntilClose, Chunked][index as usize];
         let bytes = pieces.concat().into_bytes();
-        let whole = relayed(framing(from), framing(to), 10, &[&bytes], true);
+        let whole = forward(framing(from), framing(to), 10, &[&bytes], true);
         let steps: Vec<_> = bytes.chunks(step).collect();
-        let parts = relayed(framing(from), framing(to), 10, &steps, true);
+        let parts = forward(framing(from), framing(to), 10, &steps, true);
         match (whole, parts) {
-            (Ok((whole, taken, _)), Ok((parts, parts_taken, _))) => {
-                prop_assert_eq!(taken, parts_taken);
+            (Ok((whole, consumed, _)), Ok((parts, parts_consumed, _))) => {
+                prop_assert_eq!(consumed, parts_consumed);
                 let framing = if framing(to) == Length(7) { UntilClose } else { framing(to) };
                 prop_assert_eq!(content(framing, &whole), content(framing, &parts));
             }

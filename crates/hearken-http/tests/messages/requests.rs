@@ -1,4 +1,4 @@
-//! What a request says once it is parsed.
+//! Parsing of requests.
 
 use hearken_http::{Limits, Method, Request, RequestParser, Target, Version};
 
@@ -7,7 +7,7 @@ fn parse(bytes: &[u8]) -> Request<'_> {
 }
 
 #[test]
-fn every_part_is_found() {
+fn returns_every_part_of_a_request() {
     let bytes = b"\r\nGET http://B:80/p/q?x=1?y HTTP/1.1\r\nhost: a\r\nRange: bytes=0-1\r\n\
         IF-RANGE: \"t\"\r\nIf-Match: *\r\nif-none-match: \"u\"\r\nIf-None-Match: \"v\"\r\n\
         If-Modified-Since: m\r\nIf-Unmodified-Since: n\r\nReferer: r\r\nUser-Agent:  u a \r\n\
@@ -27,7 +27,7 @@ fn every_part_is_found() {
         }
     );
     assert_eq!(request.target().path_and_query(), Some((&b"/p/q"[..], Some(&b"x=1?y"[..]))));
-    assert_eq!(request.host, Some(&b"B:80"[..]), "the target overrules the Host field");
+    assert_eq!(request.host, Some(&b"B:80"[..]), "the target takes precedence over the Host field");
     assert_eq!(request.range(), Some(&b"bytes=0-1"[..]));
     assert_eq!(request.if_range(), Some(&b"\"t\""[..]));
     assert_eq!(format!("{:?}", request.if_match()), format!("Some([{:?}])", b"*"));
@@ -48,7 +48,7 @@ fn every_part_is_found() {
 }
 
 #[test]
-fn connection_persists_by_the_rules() {
+fn persistence_depends_on_version_and_connection() {
     for (version, fields, want) in [
         ("1.1", "", true),
         ("1.1", "Connection: close\r\n", false),
@@ -71,7 +71,7 @@ fn connection_persists_by_the_rules() {
 }
 
 #[test]
-fn old_clients_neither_upgrade_nor_expect() {
+fn http_1_0_requests_neither_upgrade_nor_expect() {
     let bytes = b"POST / HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: x\r\n\
         Expect: 100-continue\r\nContent-Length: 1\r\n\r\n";
     let request = parse(bytes);
@@ -83,7 +83,7 @@ fn old_clients_neither_upgrade_nor_expect() {
 }
 
 #[test]
-fn methods_survive() {
+fn preserves_methods() {
     for method in
         ["GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "TRACE", "PATCH", "PURGE", "get"]
     {
@@ -96,7 +96,7 @@ fn methods_survive() {
 }
 
 #[test]
-fn a_parser_serves_one_request_after_another() {
+fn a_parser_reads_consecutive_requests() {
     let bytes = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut parser = RequestParser::new();
     let mut at = 0;
@@ -112,8 +112,8 @@ fn a_parser_serves_one_request_after_another() {
 }
 
 #[test]
-fn a_trickling_head_is_cheap() {
-    // 1 MiB byte by byte: quadratic work would take minutes.
+fn a_head_that_arrives_byte_by_byte_takes_linear_time() {
+    // 1 MiB in single bytes would take minutes with quadratic complexity.
     const LONG: usize = 1 << 20;
     let limits = Limits { head_bytes: LONG, target_bytes: LONG, ..Limits::default() };
     for start in ["GET / HTTP/1.1\r\nHost: a\r\nX: ", "GET /"] {
@@ -129,6 +129,6 @@ fn a_trickling_head_is_cheap() {
 }
 
 #[test]
-fn the_parser_is_small() {
+fn a_parser_occupies_at_most_eight_bytes() {
     assert!(size_of::<RequestParser>() <= 8);
 }

@@ -1,22 +1,22 @@
-//! Field lines, and how far the search for the end of a head has got.
+//! Parsing of field lines and search for the end of an incomplete head.
 
 use crate::block::{Block, Pair};
 use crate::error::Reject;
 use crate::scan;
 
-/// What stands at the start of a line of the field section.
+/// The result of parsing the next line of a field section.
 pub(crate) enum Line<'b> {
-    /// A whole field line, and what follows it.
+    /// A complete field line and the bytes after it.
     Field { field: Field<'b>, rest: &'b [u8] },
-    /// The blank line, and the body after it.
+    /// The blank line and the bytes after it.
     Blank { rest: &'b [u8] },
-    /// The bytes end before the line does.
+    /// An incomplete line.
     Partial,
 }
 
 /// A field line.
 pub(crate) struct Field<'b> {
-    /// All of it but its end.
+    /// Complete line without CRLF.
     pub(crate) line: &'b [u8],
     pub(crate) name_len: usize,
 }
@@ -27,36 +27,36 @@ impl<'b> Field<'b> {
         self.line.get(..self.name_len).unwrap_or_default()
     }
 
-    /// What follows the colon, not trimmed.
+    /// Returns the bytes after the colon, including whitespace.
     #[inline(always)]
     pub(crate) fn value(&self) -> &'b [u8] {
         self.line.get(self.name_len + 1..).unwrap_or_default()
     }
 }
 
-/// Reads the line that `bytes` starts with: RFC 9112 section 5, without obs-fold.
+/// Parses the line that `bytes` starts with: RFC 9112 section 5, without obs-fold.
 #[inline(always)]
-pub(crate) fn field_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
-    // Most lines show all that they have in two blocks, and the whole of their name in one.
+pub(crate) fn parse_field_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
+    // Most lines fit into two blocks, and their name into one.
     let (name_len, len) = match bytes.first_chunk() {
         Some(chunk) => {
             let pair = Pair::from(chunk);
-            let len = match pair.text() {
-                Pair::LEN => scan::plain_text_from(bytes, Pair::LEN),
+            let len = match pair.text_prefix() {
+                Pair::LEN => scan::plain_text_end(bytes, Pair::LEN),
                 len => len,
             };
-            (pair.low.name(), len)
+            (pair.low.name_prefix(), len)
         }
         None => match bytes {
             [b'\r', b'\n', rest @ ..] => return Ok(Line::Blank { rest }),
-            _ => near_end(bytes),
+            _ => measure_near_end(bytes),
         },
     };
     let Some((line, end)) = bytes.split_at_checked(len) else {
-        return unusual_line(bytes);
+        return parse_uncommon_line(bytes);
     };
     let Some((b"\r\n", rest)) = end.split_first_chunk() else {
-        return unusual_line(bytes);
+        return parse_uncommon_line(bytes);
     };
     match line.get(name_len) {
         Some(b':') if name_len > 0 => {
@@ -64,107 +64,106 @@ pub(crate) fn field_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
         }
         None if line.is_empty() => return Ok(Line::Blank { rest }),
         Some(_) if name_len == Block::LEN => {
-            let name_len = scan::token_from(line, name_len);
+            let name_len = scan::token_end(line, name_len);
             if line.get(name_len) == Some(&b':') {
                 return Ok(Line::Field { field: Field { line, name_len }, rest });
             }
         }
         _ => {}
     }
-    unusual_line(bytes)
+    parse_uncommon_line(bytes)
 }
 
-/// How long the name and the whole of a line are that starts less than two blocks before the end;
-/// a long name is cut off at a block.
+/// Returns the lengths of the name and of the line if less than two blocks remain. A name longer than a
+/// block is truncated to a block.
 #[inline(never)]
-fn near_end(bytes: &[u8]) -> (usize, usize) {
+fn measure_near_end(bytes: &[u8]) -> (usize, usize) {
     let block = Block::new(bytes);
-    let len = match block.text() {
-        Block::LEN => scan::text_near_end(bytes, Block::LEN),
+    let len = match block.text_prefix() {
+        Block::LEN => scan::text_end_in_tail(bytes, Block::LEN),
         len => len,
     };
-    (block.name(), len)
+    (block.name_prefix(), len)
 }
 
-/// Reads any line: one that is incomplete, bad, or has tabs in it or an odd name.
+/// Parses any line, including incomplete and invalid lines, and lines with tabs or unusual names.
 #[inline(never)]
-fn unusual_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
+fn parse_uncommon_line(bytes: &[u8]) -> Result<Line<'_>, Reject> {
     if let Some(rest) = bytes.strip_prefix(b"\r\n") {
         return Ok(Line::Blank { rest });
     }
-    let name_len = scan::token(bytes);
+    let name_len = scan::token_len(bytes);
     let (name, rest) = bytes.split_at(name_len);
     let value = match rest {
         [b':', value @ ..] if !name.is_empty() => value,
         [b'\r'] if name.is_empty() => return Ok(Line::Partial),
         [] => return Ok(Line::Partial),
-        [stop, ..] => return Err(bad_name(name, *stop)),
+        [stop, ..] => return Err(invalid_name(name, *stop)),
     };
-    let text_len = scan::text(value);
+    let text_len = scan::text_len(value);
     let (line, end) = bytes.split_at(name_len + 1 + text_len);
     match end {
         [b'\r', b'\n', rest @ ..] => Ok(Line::Field { field: Field { line, name_len }, rest }),
         [] | [b'\r'] => Ok(Line::Partial),
-        [stop, ..] => Err(bad_control(*stop)),
+        [stop, ..] => Err(invalid_control(*stop)),
     }
 }
 
 #[cold]
-fn bad_name(name: &[u8], stop: u8) -> Reject {
+fn invalid_name(name: &[u8], stop: u8) -> Reject {
     Reject::bad(match (name, stop) {
-        ([], b'\r' | b'\n') => bad_control(stop).reason,
+        ([], b'\r' | b'\n') => invalid_control(stop).reason,
         (_, b'\r' | b'\n') => "field line without a colon",
-        ([], b' ' | b'\t') => "folded or indented field line",
+        ([], b' ' | b'\t') => "field line starts with whitespace: line folding is not supported",
         ([], b':') => "empty field name",
-        (_, b' ' | b'\t') => "space before the colon of a field",
-        _ => "field name is not a token",
+        (_, b' ' | b'\t') => "whitespace between field name and colon",
+        _ => "invalid byte in a field name: expected a token",
     })
 }
 
-/// The reject for a byte that ended a run of text and is not the CR of a CRLF.
+/// Returns the error for the byte `stop`, which ends a run of text without being part of a CRLF.
 #[cold]
-pub(crate) fn bad_control(stop: u8) -> Reject {
+pub(crate) fn invalid_control(stop: u8) -> Reject {
     Reject::bad(match stop {
-        b'\r' => "CR without LF",
-        b'\n' => "LF without CR",
-        _ => "control character",
+        b'\r' => "CR without LF: expected CRLF at the end of a line",
+        b'\n' => "LF without CR: expected CRLF at the end of a line",
+        _ => "control character in the message head",
     })
 }
 
-/// How long the empty line is that may stand before a request line.
+/// Length of the empty line that may precede a request line.
 const EMPTY_LINE: usize = 2;
 
-/// Where the search for the end of an incomplete head stands.
+/// The progress of the search for the end of an incomplete head.
 ///
-/// Lets a head that trickles in cost one look at each byte, and one parse once it is whole.
+/// A head that arrives in small pieces costs one scan of each byte, and one parse when it is complete.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
-    /// Where the first line not known to be good starts.
+    /// Start of the first line that is not known to be valid.
     line: u32,
-    /// Where the first byte not looked at is; 0 before the first parse.
+    /// Position of the first byte that was not scanned; 0 before the first parse.
     scanned: u32,
 }
 
 impl Progress {
-    /// Whether nothing was looked at yet.
+    /// Returns whether no byte has been scanned yet.
     #[inline]
     pub(crate) fn is_start(&self) -> bool {
         self.scanned == 0
     }
 
-    /// Whether parsing `window` from its start would say more than that it is incomplete.
+    /// Returns whether the head in `window` may be complete or invalid, so that it must be parsed.
     #[inline]
-    pub(crate) fn is_worth_parsing(&mut self, window: &[u8]) -> bool {
-        self.scanned == 0 || self.look_on(window)
+    pub(crate) fn needs_parsing(&mut self, window: &[u8]) -> bool {
+        self.scanned == 0 || self.scan_new_bytes(window)
     }
 
-    /// Looks at the bytes that are new. Whether they end the head, break a rule, or end a
-    /// request line.
-    fn look_on(&mut self, window: &[u8]) -> bool {
+    /// Scans the new bytes. Returns whether they end the head, are invalid, or end a request line.
+    fn scan_new_bytes(&mut self, window: &[u8]) -> bool {
         let (mut line, mut at) = (self.line as usize, self.scanned as usize);
         loop {
             let rest = window.get(at..).unwrap_or_default();
-            let text = scan::text(rest);
+            let text = scan::text_len(rest);
             at += text;
             match rest.get(text..).unwrap_or_default() {
                 [] | [b'\r'] => {
@@ -172,11 +171,11 @@ impl Progress {
                     self.scanned = clamp(at);
                     return false;
                 }
-                // The first line is no field, whatever it looks like.
+                // The first line is not a field line, even if it resembles one.
                 [b'\r', b'\n', ..]
                     if line > EMPTY_LINE
                         && matches!(
-                            field_line(window.get(line..).unwrap_or_default()),
+                            parse_field_line(window.get(line..).unwrap_or_default()),
                             Ok(Line::Field { .. })
                         ) =>
                 {
@@ -188,8 +187,8 @@ impl Progress {
         }
     }
 
-    /// The answer to a head that is good but incomplete, and ends with the first bytes of `line`:
-    /// more is waited for, unless `window` is not `all` there is: then it is too long.
+    /// Records that a valid head is incomplete and ends with `line`. Fails with 431 if `window` is shorter
+    /// than `all`, because the head then exceeds its limit.
     #[cold]
     #[inline(never)]
     pub(crate) fn incomplete<T>(
@@ -200,20 +199,20 @@ impl Progress {
     ) -> Result<Option<T>, Reject> {
         if window.len() < all.len() {
             *self = Progress::default();
-            return Err(Reject::new(431, "head is too long"));
+            return Err(Reject::new(431, "message head exceeds the maximum size"));
         }
         self.line = clamp(window.len() - line.len());
         self.scanned = clamp(window.len() - usize::from(window.last() == Some(&b'\r')));
         Ok(None)
     }
 
-    /// Whether the request line is still incomplete, one empty line before it aside.
+    /// Returns whether the request line is incomplete, not counting an empty line before it.
     pub(crate) fn is_in_first_line(&self) -> bool {
         self.line as usize <= EMPTY_LINE
     }
 }
 
-/// Where a head has more than 4 GiB, what is beyond them is looked at again.
+/// Limits a position to 32 bits. Bytes after the first 4 GiB are scanned again.
 fn clamp(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Heads as they are written, read back.
+//! Written heads, parsed again.
 
 use hearken_http::{
     DateCache, Limits, Method, RequestParser, ResponseBody, ResponseHead, ResponseParser,
@@ -7,7 +7,7 @@ use hearken_http::{
 use proptest::prelude::*;
 
 #[test]
-fn every_status_is_read_back() {
+fn every_status_can_be_parsed_again() {
     for status in 0..=u16::MAX {
         let mut out = Vec::new();
         ResponseHead::new(&mut out, status).content_length(0).end();
@@ -20,7 +20,7 @@ fn every_status_is_read_back() {
 }
 
 #[test]
-fn a_head_holds_what_was_put_in() {
+fn a_head_contains_the_given_fields() {
     let mut out = b"before".to_vec();
     let mut response = ResponseHead::new(&mut out, 416);
     response.date(&DateCache::new(0)).content_range_unsatisfied(10).field_u64("Age", u64::MAX);
@@ -34,7 +34,7 @@ fn a_head_holds_what_was_put_in() {
 }
 
 #[test]
-fn dates_stay_in_range() {
+fn dates_are_limited_to_the_year_9999() {
     assert_eq!(&format_http_date(u64::MAX), b"Fri, 31 Dec 9999 23:59:59 GMT");
     for text in ["", "Sun, 06 Nov 1969 08:49:37 GMT", "\u{e9}", "Sun, 99 Nov 1994 08:49:37 GMT"] {
         assert_eq!(parse_http_date(text.as_bytes()), None, "{text:?}");
@@ -43,7 +43,7 @@ fn dates_stay_in_range() {
 
 proptest! {
     #[test]
-    fn fields_cannot_break_out(
+    fn fields_cannot_inject_lines(
         name in prop::collection::vec(any::<u8>(), 0..10),
         value in prop::collection::vec(any::<u8>(), 0..30),
     ) {
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn request_lines_cannot_break_out(
+    fn request_lines_cannot_inject_lines(
         method in prop::collection::vec(any::<u8>(), 0..10),
         target in prop::collection::vec(any::<u8>(), 0..30),
     ) {
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_decimal(number in prop_oneof![0u64..100, any::<u64>()]) {
+    fn numbers_are_written_in_decimal(number in prop_oneof![0u64..100, any::<u64>()]) {
         let mut out = Vec::new();
         ResponseHead::new(&mut out, 200).content_length(number).end();
         let mut parser = ResponseParser::new();
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_dates_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn arbitrary_dates_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let _ = parse_http_date(&bytes);
     }
 }

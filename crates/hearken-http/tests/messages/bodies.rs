@@ -1,32 +1,32 @@
-//! Bodies, chunked and not.
+//! Bodies with each framing.
 
 use hearken_http::{Body, BodyReader, Limits, Reject};
 use proptest::prelude::*;
 
-/// Reads `bytes` in pieces of `step`; returns the content and the bytes left over, or `None`
-/// for the content of a body that is not done.
-fn read(bytes: &[u8], step: usize, most: u64) -> Result<(Option<Vec<u8>>, usize), Reject> {
-    let mut reader = BodyReader::new(Body::Chunked, most, &Limits::default())?;
+/// Reads a chunked body in pieces of `step` bytes. Returns the content, or `None` if the body is
+/// incomplete, and the number of bytes after the body.
+fn read(bytes: &[u8], step: usize, max_bytes: u64) -> Result<(Option<Vec<u8>>, usize), Reject> {
+    let mut reader = BodyReader::new(Body::Chunked, max_bytes, &Limits::default())?;
     let (mut content, mut at) = (Vec::new(), 0);
     while at < bytes.len() && !reader.is_done() {
         let window = &bytes[at..bytes.len().min(at + step)];
-        let piece = reader.next(window)?;
-        assert!(piece.consumed > 0, "no progress");
-        assert!(piece.data.end <= piece.consumed);
-        content.extend_from_slice(&window[piece.data]);
-        at += piece.consumed;
-        assert_eq!(piece.done, reader.is_done());
+        let segment = reader.next(window)?;
+        assert!(segment.consumed > 0, "no progress");
+        assert!(segment.data.end <= segment.consumed);
+        content.extend_from_slice(&window[segment.data]);
+        at += segment.consumed;
+        assert_eq!(segment.done, reader.is_done());
     }
     Ok((reader.is_done().then_some(content), bytes.len() - at))
 }
 
-/// A strategy for exactly these bytes.
+/// Returns a strategy for exactly these bytes.
 fn literal(bytes: &'static [u8]) -> Just<&'static [u8]> {
     Just(bytes)
 }
 
 #[test]
-fn chunks_are_read_strictly() {
+fn accepts_only_valid_chunks() {
     let ok = |content: &str| Ok(Some(content.to_owned()));
     for (bytes, want) in [
         ("5\r\nhello\r\n0\r\n\r\n", ok("hello")),
@@ -82,7 +82,7 @@ fn chunks_are_read_strictly() {
 }
 
 #[test]
-fn what_is_no_content_is_bounded() {
+fn limits_the_size_of_extensions_trailers_and_content() {
     let extension = format!("1;{}\r\n", "x".repeat(5000));
     assert_eq!(read(extension.as_bytes(), 7, 1000).unwrap_err().status, 400);
     let extensions = format!("1;{}\r\na\r\n", "x".repeat(3000)).repeat(6);
@@ -91,22 +91,22 @@ fn what_is_no_content_is_bounded() {
     assert_eq!(read(fields.as_bytes(), 7, 1000).unwrap_err().status, 431);
     let long = format!("0\r\nA: {}\r\n\r\n", "b".repeat(17_000));
     assert_eq!(read(long.as_bytes(), 7, 1000).unwrap_err().status, 431);
-    // Many small chunks without extensions are no offence.
+    // Many small chunks without extensions are accepted.
     let many = "1\r\na\r\n".repeat(100_000) + "0\r\n\r\n";
     assert_eq!(read(many.as_bytes(), 4096, 100_000).unwrap().0.unwrap().len(), 100_000);
     assert_eq!(read(many.as_bytes(), 4096, 99_999).unwrap_err().status, 413);
 }
 
 #[test]
-fn a_length_is_counted_down() {
+fn a_body_with_a_length_ends_after_that_many_bytes() {
     let limits = Limits::default();
     let mut reader = BodyReader::new(Body::Length(5), 5, &limits).unwrap();
-    let piece = reader.next(b"abc").unwrap();
-    assert_eq!((piece.consumed, piece.data, piece.done), (3, 0..3, false));
-    let piece = reader.next(b"").unwrap();
-    assert_eq!((piece.consumed, piece.done), (0, false));
-    let piece = reader.next(b"deGET /").unwrap();
-    assert_eq!((piece.consumed, piece.data, piece.done), (2, 0..2, true));
+    let segment = reader.next(b"abc").unwrap();
+    assert_eq!((segment.consumed, segment.data, segment.done), (3, 0..3, false));
+    let segment = reader.next(b"").unwrap();
+    assert_eq!((segment.consumed, segment.done), (0, false));
+    let segment = reader.next(b"deGET /").unwrap();
+    assert_eq!((segment.consumed, segment.data, segment.done), (2, 0..2, true));
     assert_eq!(reader.next(b"GET /").unwrap().consumed, 0);
     assert_eq!(BodyReader::new(Body::Length(6), 5, &limits).unwrap_err().status, 413);
     assert!(BodyReader::new(Body::None, 0, &limits).unwrap().is_done());
@@ -114,7 +114,7 @@ fn a_length_is_counted_down() {
 
 proptest! {
     #[test]
-    fn chunked_round_trip(
+    fn chunked_bodies_round_trip(
         chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..8),
         extension in prop_oneof![Just(""), Just(";a=b"), Just(" ;x")],
         trailer in prop_oneof![Just(""), Just("A: b\r\n")],
@@ -129,13 +129,13 @@ proptest! {
         }
         bytes.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
         bytes.extend_from_slice(&rest);
-        let (content, left) = read(&bytes, step, 1000).unwrap();
+        let (content, remaining) = read(&bytes, step, 1000).unwrap();
         prop_assert_eq!(content, Some(chunks.concat()));
-        prop_assert_eq!(left, rest.len());
+        prop_assert_eq!(remaining, rest.len());
     }
 
     #[test]
-    fn the_pieces_do_not_matter(
+    fn the_split_into_pieces_does_not_change_the_result(
         pieces in prop::collection::vec(prop_oneof![
             literal(b"\r\n"), literal(b"0"), literal(b"1\r\na\r\n"), literal(b"2"), literal(b";"),
             literal(b"\r"), literal(b"\n"), literal(b"A: b"), literal(b" "), literal(b"ab"), literal(b"\0"),

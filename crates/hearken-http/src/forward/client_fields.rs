@@ -1,44 +1,44 @@
-//! The fields that tell a server who asks: `X-Forwarded-*`, and `Forwarded` (RFC 7239).
+//! Fields about the client of a forwarded request: `X-Forwarded-*` and `Forwarded` (RFC 7239).
 
 use std::net::IpAddr;
 
-use super::request::Found;
+use super::request::FoundFields;
 use super::{Given, Rules, address};
 use crate::request::Request;
 use crate::scan;
 
-/// What is told.
-pub(super) struct Told<'a> {
+/// The client and the host that it requested.
+pub(super) struct ClientInfo<'a> {
     pub(super) client: Option<IpAddr>,
-    /// The host that the client named; empty if it named none.
+    /// Host that the client requested, or empty.
     pub(super) host: &'a [u8],
 }
 
-impl Told<'_> {
-    /// Appends what `rules` ask for.
+impl ClientInfo<'_> {
+    /// Appends the fields that `rules` require.
     #[inline(always)]
     pub(super) fn write(
         &self,
         rules: &Rules,
         out: &mut Vec<u8>,
         request: &Request<'_>,
-        found: &Found<'_>,
+        found: &FoundFields<'_>,
     ) {
         match rules.x_forwarded {
             Given::Append if found.has_x_forwarded() => {
                 self.append_x_forwarded(out, request, found);
             }
-            Given::Append | Given::Replace => self.x_forwarded(out),
+            Given::Append | Given::Replace => self.set_x_forwarded(out),
             Given::Keep | Given::Remove => {}
         }
         if matches!(rules.forwarded, Given::Replace | Given::Append) {
-            self.forwarded(out, request, found.forwarded);
+            self.write_forwarded(out, request, found.forwarded);
         }
     }
 
-    /// Appends what we know.
+    /// Appends new X-Forwarded fields.
     #[inline(always)]
-    fn x_forwarded(&self, out: &mut Vec<u8>) {
+    fn set_x_forwarded(&self, out: &mut Vec<u8>) {
         if let Some(client) = self.client {
             out.extend_from_slice(b"\r\nX-Forwarded-For: ");
             address::write(out, client);
@@ -51,10 +51,17 @@ impl Told<'_> {
         }
     }
 
-    /// Joins the client to those that were told, in one field, as many read only one; the others are as
-    /// the first proxy told.
+    /// Appends X-Forwarded fields with the client added to the received ones.
+    ///
+    /// Joins all X-Forwarded-For values in one field, because many servers read only one. The other fields
+    /// keep the values of the first proxy.
     #[cold]
-    fn append_x_forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, found: &Found<'_>) {
+    fn append_x_forwarded(
+        &self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+        found: &FoundFields<'_>,
+    ) {
         let start = out.len();
         out.extend_from_slice(b"\r\nX-Forwarded-For: ");
         let mut list = List { out, is_empty: true };
@@ -78,12 +85,13 @@ impl Told<'_> {
     }
 
     #[inline(never)]
-    fn forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, was_told: bool) {
+    fn write_forwarded(&self, out: &mut Vec<u8>, request: &Request<'_>, was_present: bool) {
         out.extend_from_slice(b"\r\nForwarded: ");
         let mut list = List { out, is_empty: true };
-        if was_told {
-            // In one that does not close its quotes, ours would be part of a string.
-            let values = request.field_values("Forwarded").filter(|value| closes_its_quotes(value));
+        if was_present {
+            // After an unterminated quoted string, the appended element would be part of that string.
+            let values =
+                request.field_values("Forwarded").filter(|value| has_balanced_quotes(value));
             values.for_each(|value| list.add(value));
         }
         list.separate();
@@ -101,8 +109,9 @@ impl Told<'_> {
         }
         out.extend_from_slice(b";proto=http");
         if !self.host.is_empty() {
-            // No host has a quote or a backslash in it.
-            let quote: &[u8] = if scan::token(self.host) == self.host.len() { b"" } else { b"\"" };
+            // A valid host contains no quotes and no backslashes.
+            let quote: &[u8] =
+                if scan::token_len(self.host) == self.host.len() { b"" } else { b"\"" };
             out.extend_from_slice(b";host=");
             out.extend_from_slice(quote);
             out.extend_from_slice(self.host);
@@ -111,7 +120,7 @@ impl Told<'_> {
     }
 }
 
-/// A list in a field value.
+/// A writer of a comma-separated list.
 struct List<'v> {
     out: &'v mut Vec<u8>,
     is_empty: bool,
@@ -133,8 +142,8 @@ impl List<'_> {
     }
 }
 
-/// Whether each quoted string in a value ends.
-fn closes_its_quotes(value: &[u8]) -> bool {
+/// Returns whether all quoted strings in a value are terminated.
+fn has_balanced_quotes(value: &[u8]) -> bool {
     let mut bytes = value.iter();
     let mut is_quoted = false;
     while let Some(byte) = bytes.next() {

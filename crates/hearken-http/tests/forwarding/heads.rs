@@ -1,4 +1,4 @@
-//! Heads as they are passed on: an example for every rule.
+//! Forwarded heads, with an example for every rule.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use hearken_http::{
     Version,
 };
 
-fn parsed(bytes: &[u8]) -> Request<'_> {
+fn parse(bytes: &[u8]) -> Request<'_> {
     RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap()
 }
 
-fn answered<'b>(bytes: &'b [u8], method: Method<'_>) -> Response<'b> {
+fn parse_response<'b>(bytes: &'b [u8], method: Method<'_>) -> Response<'b> {
     ResponseParser::new().parse(bytes, method, &Limits::default()).unwrap().unwrap()
 }
 
-/// No fields of our own.
-fn plain() -> Rules {
+/// Returns rules that add no fields.
+fn transparent() -> Rules {
     Rules::new("", Given::Keep, Given::Keep, true)
 }
 
@@ -29,13 +29,13 @@ fn client() -> Option<IpAddr> {
     Some([192, 0, 2, 7].into())
 }
 
-fn sent_by(rules: &Rules, bytes: &str, to: &RequestTo<'_>) -> String {
+fn forward_request(rules: &Rules, bytes: &str, to: &RequestTo<'_>) -> String {
     let mut out = b"before".to_vec();
-    forward::request(rules, &mut out, &parsed(bytes.as_bytes()), to);
+    forward::request(rules, &mut out, &parse(bytes.as_bytes()), to);
     String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
 }
 
-/// What is sent on of the request that starts with `line` and has `fields`, each behind a `|`.
+/// Checks the forwarded form of the request with this line and these fields, separated by `|`.
 #[track_caller]
 fn check(line: &str, fields: &str, want_line: &str, want_fields: &str) {
     let lines = |fields: &str| -> String {
@@ -47,10 +47,10 @@ fn check(line: &str, fields: &str, want_line: &str, want_fields: &str) {
     };
     let bytes = format!("{line}\r\n{}\r\nrest", lines(fields));
     let want = format!("{want_line}\r\n{}\r\n", lines(want_fields));
-    assert_eq!(sent_by(&plain(), &bytes, &to(client())), want, "{bytes:?}");
+    assert_eq!(forward_request(&transparent(), &bytes, &to(client())), want, "{bytes:?}");
 }
 
-/// The same of fields that follow a Host field.
+/// Checks the forwarded form of fields after a Host field.
 #[track_caller]
 fn check_fields(fields: &str, want: &str) {
     check(
@@ -62,7 +62,7 @@ fn check_fields(fields: &str, want: &str) {
 }
 
 #[test]
-fn request_lines() {
+fn request_lines_are_in_origin_form() {
     for (line, want) in [
         ("GET /a%20b?c=%2f HTTP/1.1", "GET /a%20b?c=%2f HTTP/1.1"),
         ("GET / HTTP/1.2", "GET / HTTP/1.1"),
@@ -82,7 +82,7 @@ fn request_lines() {
 }
 
 #[test]
-fn there_is_one_host_and_it_is_first() {
+fn a_forwarded_request_has_one_host_field_and_it_is_first() {
     let get = "GET / HTTP/1.1";
     check(get, "X: y|host:\ta:8 |Y: z", get, "Host: a:8|X: y|Y: z");
     check(get, "host: a", get, "Host: a");
@@ -98,12 +98,12 @@ fn there_is_one_host_and_it_is_first() {
         "GET http://b/ HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n",
     ] {
         let want = "GET / HTTP/1.1\r\nHost: origin:81\r\nX: y\r\n\r\n";
-        assert_eq!(sent_by(&rules, head, &to(None)), want);
+        assert_eq!(forward_request(&rules, head, &to(None)), want);
     }
 }
 
 #[test]
-fn what_is_of_one_connection_is_dropped() {
+fn removes_hop_by_hop_fields() {
     for field in [
         "Connection: keep-alive",
         "connection:close",
@@ -129,14 +129,14 @@ fn what_is_of_one_connection_is_dropped() {
 }
 
 #[test]
-fn what_programs_take_for_their_setting_is_dropped() {
+fn removes_the_proxy_field() {
     for field in ["Proxy: http://evil.example/", "proxy:", "PROXY: a"] {
         check_fields(&format!("A: b|{field}|Proxies: d"), "A: b|Proxies: d");
     }
 }
 
 #[test]
-fn what_frames_cannot_be_named_away() {
+fn connection_options_cannot_remove_framing_fields() {
     check_fields("Connection: content-length, host|Content-Length: 3", "Content-Length: 3");
     check_fields("Content-Length: 3|Connection: Content-Length", "Content-Length: 3");
     check_fields(
@@ -156,7 +156,7 @@ fn what_frames_cannot_be_named_away() {
 }
 
 #[test]
-fn framing_is_written_once_and_canonically() {
+fn framing_is_written_once_in_canonical_form() {
     check_fields("Content-Length: 12|A: b", "Content-Length: 12|A: b");
     check_fields("content-length: 0|A: b", "content-length: 0|A: b");
     for odd in [
@@ -174,7 +174,7 @@ fn framing_is_written_once_and_canonically() {
 }
 
 #[test]
-fn trailers_are_asked_for_anew() {
+fn te_trailers_is_rewritten() {
     check_fields("TE: trailers|Connection: TE", "TE: trailers|Connection: TE");
     check_fields("te: gzip;q=0.5 , Trailers", "TE: trailers|Connection: TE");
     check_fields("TE: xtrailers", "");
@@ -182,7 +182,7 @@ fn trailers_are_asked_for_anew() {
 }
 
 #[test]
-fn an_upgrade_is_passed_on_where_it_is_one() {
+fn forwards_upgrades_except_to_http_and_tls() {
     check_fields(
         "Connection: Upgrade|Upgrade: websocket|A: b",
         "Upgrade: websocket|A: b|Connection: upgrade",
@@ -193,13 +193,13 @@ fn an_upgrade_is_passed_on_where_it_is_one() {
     );
     check_fields("Connection: Upgrade", "");
     check_fields("Connection: Upgrade, HTTP2-Settings|Upgrade: h2c|HTTP2-Settings: A", "");
-    // To another version of HTTP or to TLS none is: they are for one connection only.
-    for withheld in
+    // Upgrades to other versions of HTTP and to TLS are hop-by-hop.
+    for excluded in
         ["H2C", "HTTP/2.0", "http/3", "TLS/1.0", "tls/1.2", "h2", "a b", "h2c;q=1", "x/"]
     {
-        check_fields(&format!("Connection: Upgrade|Upgrade: {withheld}|A: b"), "A: b");
+        check_fields(&format!("Connection: Upgrade|Upgrade: {excluded}|A: b"), "A: b");
         check_fields(
-            &format!("Connection: Upgrade|Upgrade: websocket ,{withheld}|A: b|upgrade: c/1"),
+            &format!("Connection: Upgrade|Upgrade: websocket ,{excluded}|A: b|upgrade: c/1"),
             "A: b|Upgrade: websocket, c/1|Connection: upgrade",
         );
     }
@@ -217,7 +217,7 @@ fn an_upgrade_is_passed_on_where_it_is_one() {
 }
 
 #[test]
-fn connections_are_closed_where_they_are_to_be() {
+fn connection_close_is_written_if_the_connection_does_not_persist() {
     let to = RequestTo { keep_alive: false, ..to(None) };
     for (fields, want) in [
         ("", "Connection: close\r\n"),
@@ -225,13 +225,17 @@ fn connections_are_closed_where_they_are_to_be() {
         ("TE: trailers\r\n", "TE: trailers\r\nConnection: close, TE\r\n"),
         ("Connection: upgrade\r\nUpgrade: x\r\n", "Upgrade: x\r\nConnection: upgrade\r\n"),
     ] {
-        let got = sent_by(&plain(), &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), &to);
+        let got = forward_request(
+            &transparent(),
+            &format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"),
+            &to,
+        );
         assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\n{want}\r\n"));
     }
 }
 
 #[test]
-fn expectations() {
+fn expectations_are_rewritten() {
     check_fields(
         "Expect: 100-Continue|Content-Length: 1",
         "Content-Length: 1|Expect: 100-continue",
@@ -250,7 +254,7 @@ fn expectations() {
 }
 
 #[test]
-fn names_that_are_read_as_others() {
+fn removes_aliases_of_special_fields() {
     for name in [
         "Content_Length",
         "TRANSFER_encoding",
@@ -268,7 +272,7 @@ fn names_that_are_read_as_others() {
 }
 
 #[test]
-fn max_forwards() {
+fn max_forwards_is_decremented() {
     for (line, value, want) in [
         ("OPTIONS / HTTP/1.1", "5", Some(5)),
         ("TRACE / HTTP/1.1", "0", Some(0)),
@@ -277,7 +281,7 @@ fn max_forwards() {
         ("TRACE / HTTP/1.1", "x", None),
     ] {
         let bytes = format!("{line}\r\nHost: a\r\nMax-Forwards: {value}\r\n\r\n");
-        assert_eq!(forward::max_forwards(&parsed(bytes.as_bytes())), want, "{bytes:?}");
+        assert_eq!(forward::max_forwards(&parse(bytes.as_bytes())), want, "{bytes:?}");
     }
     check(
         "OPTIONS / HTTP/1.1",
@@ -301,10 +305,10 @@ fn max_forwards() {
 }
 
 #[test]
-fn via_has_the_version_it_came_in() {
+fn via_contains_the_received_version() {
     let rules = Rules::new("me", Given::Keep, Given::Keep, true);
     for (version, want) in [("1.0", "1.0"), ("1.1", "1.1"), ("1.2", "1.1")] {
-        let got = sent_by(
+        let got = forward_request(
             &rules,
             &format!("GET / HTTP/{version}\r\nHost: a\r\nVia: 1.1 x\r\n\r\n"),
             &to(None),
@@ -323,20 +327,20 @@ fn via_has_the_version_it_came_in() {
         ("\u{e9}", "__"),
     ] {
         let rules = Rules::new(name, Given::Keep, Given::Keep, true);
-        let got = sent_by(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None));
+        let got = forward_request(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None));
         assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 {want}\r\n\r\n"));
     }
 }
 
 #[test]
-fn protocols_that_may_be_switched_to() {
-    for (asked, offered, may) in [
+fn a_response_may_switch_only_to_offered_protocols() {
+    for (offered, selected, may) in [
         ("websocket", "websocket", true),
         ("websocket", "WebSocket", true),
         ("websocket, a/1|Upgrade: b", "b", true),
         ("websocket, a/1|Upgrade: b", "A/1|Upgrade: B", true),
         ("websocket, a/1", " , a/1,", true),
-        // Another, or another version.
+        // Another protocol or another version.
         ("websocket", "h2c", false),
         ("websocket", "websocket, h2c", false),
         ("websocket", "websocket|Upgrade: b", false),
@@ -345,46 +349,46 @@ fn protocols_that_may_be_switched_to() {
         ("a/1", "a/2", false),
         ("a/x", "a/X", false),
         ("a", "a/1", false),
-        // None.
+        // No protocol.
         ("websocket", "", false),
         ("", "", false),
         ("", "websocket", false),
-        // Was not passed on.
+        // A protocol that was not forwarded.
         ("websocket, h2c", "h2c", false),
         ("HTTP/2.0", "HTTP/2.0", false),
         ("tls/1.0", "TLS/1.0", false),
     ] {
         let lines = |list: &str| format!("Upgrade: {}\r\n", list.replace('|', "\r\n"));
         let status = "101 Switching Protocols\r\nConnection: upgrade";
-        let response = format!("HTTP/1.1 {status}\r\n{}\r\n", lines(offered));
-        let response = answered(response.as_bytes(), Method::Get);
+        let response = format!("HTTP/1.1 {status}\r\n{}\r\n", lines(selected));
+        let response = parse_response(response.as_bytes(), Method::Get);
         for (version, connection, possible) in
             [("1.1", "upgrade", true), ("1.1", "close", false), ("1.0", "upgrade", false)]
         {
-            let fields = format!("Host: a\r\nConnection: {connection}\r\n{}", lines(asked));
+            let fields = format!("Host: a\r\nConnection: {connection}\r\n{}", lines(offered));
             let head = format!("GET / HTTP/{version}\r\n{fields}\r\n");
-            let request = parsed(head.as_bytes());
+            let request = parse(head.as_bytes());
             let want = may && possible;
             assert_eq!(
                 forward::may_switch(&request, &response),
                 want,
-                "{asked} {offered} {version}"
+                "{offered} {selected} {version}"
             );
-            let passed = sent_by(&plain(), &head, &to(None));
-            assert_eq!(passed.contains("\r\nUpgrade:"), forward::passes_upgrade(&request));
+            let forwarded = forward_request(&transparent(), &head, &to(None));
+            assert_eq!(forwarded.contains("\r\nUpgrade:"), forward::passes_upgrade(&request));
         }
     }
-    let request = parsed(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n");
+    let request = parse(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n");
     for head in ["HTTP/1.1 101 \r\n\r\n", "HTTP/1.1 200 \r\nUpgrade: a\r\n\r\n"] {
-        assert!(!forward::may_switch(&request, &answered(head.as_bytes(), Method::Get)));
+        assert!(!forward::may_switch(&request, &parse_response(head.as_bytes(), Method::Get)));
     }
-    // Lists without end.
+    // Very long lists.
     let many = "a,".repeat(5_000);
     let request =
         format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: {many}b\r\n\r\n");
     let response = format!("HTTP/1.1 101 \r\nUpgrade: {many}\r\n\r\n");
     let (request, response) =
-        (parsed(request.as_bytes()), answered(response.as_bytes(), Method::Get));
+        (parse(request.as_bytes()), parse_response(response.as_bytes(), Method::Get));
     assert_eq!(
         (request.upgrade_protocols().count(), response.upgrade_protocols().count()),
         (5_001, 5_000)
@@ -393,7 +397,7 @@ fn protocols_that_may_be_switched_to() {
 }
 
 #[test]
-fn loops_are_found_by_name() {
+fn loops_are_detected_by_name() {
     let rules = |via: &str| Rules::new(via, Given::Keep, Given::Keep, true);
     for (fields, via, names) in [
         ("", "me", false),
@@ -414,7 +418,7 @@ fn loops_are_found_by_name() {
     ] {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n\r\n", fields.replace('|', "\r\n"));
         let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
-        let found = forward::names_this_proxy(&rules(via), &parsed(head.as_bytes()));
+        let found = forward::names_this_proxy(&rules(via), &parse(head.as_bytes()));
         assert_eq!(found, names, "{fields} {via}");
     }
 }
@@ -432,62 +436,71 @@ fn hops_are_counted() {
         ("X-Forwarded-Host: a, b|Vib: a, b|If-Range: a, b", 0),
     ] {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n\r\n", fields.replace('|', "\r\n"));
-        assert_eq!(forward::hops(&parsed(head.as_bytes())), hops, "{fields}");
+        assert_eq!(forward::count_hops(&parse(head.as_bytes())), hops, "{fields}");
     }
 }
 
-/// Without a name in Via, and with nothing else that grows, there is a field that does.
+/// Without a name in Via and without another field that grows, CDN-Loop counts hops.
 #[test]
 fn hops_are_counted_without_via() {
     let uncounted = Rules::new("", Given::Replace, Given::Remove, true);
     let rules = uncounted.clone().counting_hops();
     let head = "GET / HTTP/1.1\r\nHost: a\r\nCDN-Loop: x\r\n\r\n";
-    let passed = sent_by(&rules, head, &to(None));
-    assert_eq!(forward::hops(&parsed(passed.as_bytes())), 2, "{passed}");
-    assert!(passed.contains("\r\nCDN-Loop: hearken\r\n"));
+    let forwarded = forward_request(&rules, head, &to(None));
+    assert_eq!(forward::count_hops(&parse(forwarded.as_bytes())), 2, "{forwarded}");
+    assert!(forwarded.contains("\r\nCDN-Loop: hearken\r\n"));
     for rules in [
         uncounted,
         Rules::new("me", Given::Keep, Given::Keep, true).counting_hops(),
         Rules::new("", Given::Keep, Given::Append, true).counting_hops(),
     ] {
-        assert!(!sent_by(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None)).contains("CDN"));
+        assert!(
+            !forward_request(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None))
+                .contains("CDN")
+        );
     }
-    // It is of requests only.
-    let response = answered(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Method::Get);
+    // Responses get no CDN-Loop field.
+    let response = parse_response(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Method::Get);
     let to = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
     let mut out = Vec::new();
     forward::response(&rules, &mut out, &response, &to);
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// What the fields about the client are that come out, each with a `|` behind it.
-fn told(x: Given, forwarded: Given, host: &str, fields: &str, client: Option<IpAddr>) -> String {
+/// Returns the forwarded fields about the client, each followed by `|`.
+fn client_fields(
+    x: Given,
+    forwarded: Given,
+    host: &str,
+    fields: &str,
+    client: Option<IpAddr>,
+) -> String {
     let rules = Rules::new("", x, forwarded, true);
     let lines = fields.replace('|', "\r\n");
     let bytes = format!("GET / HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n");
-    let got = sent_by(&rules, &bytes, &to(client));
+    let got = forward_request(&rules, &bytes, &to(client));
     let (_, rest) = got.split_once("\r\nHost: ").unwrap();
     let (_, rest) = rest.split_once("\r\n").unwrap();
     rest.strip_suffix("\r\n").unwrap().replace("\r\n", "|")
 }
 
 #[test]
-fn x_forwarded() {
+fn x_forwarded_fields_follow_the_policy() {
     use Given::{Append, Keep, Remove, Replace};
-    let came = "X-Forwarded-For: 1.1.1.1|A: b|x-forwarded-proto: https|X-Forwarded-Host: h|";
-    for (given, fields, want) in [
+    let received = "X-Forwarded-For: 1.1.1.1|A: b|x-forwarded-proto: https|X-Forwarded-Host: h|";
+    for (policy, fields, want) in [
         (
             Replace,
-            came,
+            received,
             "A: b|X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|",
         ),
         (
             Append,
-            came,
+            received,
             "A: b|x-forwarded-proto: https|X-Forwarded-Host: h|X-Forwarded-For: 1.1.1.1, 192.0.2.7|",
         ),
-        (Keep, came, came),
-        (Remove, came, "A: b|"),
+        (Keep, received, received),
+        (Remove, received, "A: b|"),
         (Append, "", "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
         (
             Append,
@@ -501,10 +514,10 @@ fn x_forwarded() {
         ),
         (Keep, "Connection: x-forwarded-for|X-Forwarded-For: 1.1.1.1|", ""),
     ] {
-        assert_eq!(told(given, Keep, "a", fields, client()), want, "{given:?} {fields}");
+        assert_eq!(client_fields(policy, Keep, "a", fields, client()), want, "{policy:?} {fields}");
     }
-    for (given, fields, want) in [
-        (Replace, came, "A: b|X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
+    for (policy, fields, want) in [
+        (Replace, received, "A: b|X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
         (
             Append,
             "X-Forwarded-For: 1.1.1.1|",
@@ -512,54 +525,60 @@ fn x_forwarded() {
         ),
         (Append, "", "X-Forwarded-Proto: http|X-Forwarded-Host: a|"),
     ] {
-        assert_eq!(told(given, Keep, "a", fields, None), want, "{given:?} {fields}");
+        assert_eq!(client_fields(policy, Keep, "a", fields, None), want, "{policy:?} {fields}");
     }
-    // Others that tell of the client are believed in the same cases.
+    // Other fields about the client follow the same policy.
     let others = "X-Real-IP: 6.6.6.6|A: b|true-client-ip: 6.6.6.6|X-Forwarded-Port: 1|X-FORWARDED-SCHEME: https|\
         X-Forwarded-Ssl: on|X-Forwarded-Prefix: /x|X-Forwarded-Server: s|";
-    let ours = "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|";
-    for (given, want) in [
-        (Replace, format!("A: b|{ours}")),
+    let own = "X-Forwarded-For: 192.0.2.7|X-Forwarded-Proto: http|X-Forwarded-Host: a|";
+    for (policy, want) in [
+        (Replace, format!("A: b|{own}")),
         (Remove, "A: b|".to_owned()),
-        (Append, format!("{others}{ours}")),
+        (Append, format!("{others}{own}")),
         (Keep, others.to_owned()),
     ] {
-        assert_eq!(told(given, Keep, "a", others, client()), want, "{given:?}");
+        assert_eq!(client_fields(policy, Keep, "a", others, client()), want, "{policy:?}");
         let aliases = others.replace("-", "_");
         let want = want.replace(others, "A: b|");
-        assert_eq!(told(given, Keep, "a", &aliases, client()), want, "{given:?}");
+        assert_eq!(client_fields(policy, Keep, "a", &aliases, client()), want, "{policy:?}");
         let nominated = format!("Connection: x-real-ip, X-Forwarded-Port|{others}");
-        let got = told(given, Keep, "a", &nominated, client());
+        let got = client_fields(policy, Keep, "a", &nominated, client());
         assert!(!got.contains("X-Real-IP") && !got.contains("X-Forwarded-Port"), "{got}");
     }
     let alike = "X-Api-Key: 1|X-Requested-With: 2|X-Forwarded-Other: 3|";
-    assert_eq!(told(Remove, Remove, "a", alike, client()), alike);
+    assert_eq!(client_fields(Remove, Remove, "a", alike, client()), alike);
     let v6 = "2001:db8::1".parse().ok();
     assert_eq!(
-        told(Replace, Keep, "", "", v6),
+        client_fields(Replace, Keep, "", "", v6),
         "X-Forwarded-For: 2001:db8::1|X-Forwarded-Proto: http|"
     );
     let mapped = "::ffff:255.10.0.99".parse().ok();
     let want = "X-Forwarded-For: 255.10.0.99|X-Forwarded-Proto: http|X-Forwarded-Host: [::1]:80|";
-    assert_eq!(told(Replace, Keep, "[::1]:80", "", mapped), want);
+    assert_eq!(client_fields(Replace, Keep, "[::1]:80", "", mapped), want);
 }
 
 #[test]
-fn forwarded() {
+fn forwarded_follows_the_policy() {
     use Given::{Append, Keep, Remove, Replace};
-    let came = "Forwarded: for=x|A: b|";
+    let received = "Forwarded: for=x|A: b|";
     let v6 = "2001:db8::1".parse().ok();
-    for (given, host, fields, client, want) in [
-        (Replace, "a", came, client(), "A: b|Forwarded: for=192.0.2.7;proto=http;host=a|"),
+    for (policy, host, fields, client, want) in [
+        (Replace, "a", received, client(), "A: b|Forwarded: for=192.0.2.7;proto=http;host=a|"),
         (
             Replace,
             "a:8",
-            came,
+            received,
             v6,
             "A: b|Forwarded: for=\"[2001:db8::1]\";proto=http;host=\"a:8\"|",
         ),
         (Replace, "", "", None, "Forwarded: for=unknown;proto=http|"),
-        (Append, "a", came, client(), "A: b|Forwarded: for=x, for=192.0.2.7;proto=http;host=a|"),
+        (
+            Append,
+            "a",
+            received,
+            client(),
+            "A: b|Forwarded: for=x, for=192.0.2.7;proto=http;host=a|",
+        ),
         (
             Append,
             "a",
@@ -568,22 +587,22 @@ fn forwarded() {
             "Forwarded: for=y;by=\"\\\"\", for=z, for=192.0.2.7;proto=http;host=a|",
         ),
         (Append, "a", "Forwarded: for=\"\\\"|", None, "Forwarded: for=unknown;proto=http;host=a|"),
-        (Keep, "a", came, client(), came),
-        (Remove, "a", came, client(), "A: b|"),
+        (Keep, "a", received, client(), received),
+        (Remove, "a", received, client(), "A: b|"),
     ] {
-        assert_eq!(told(Keep, given, host, fields, client), want, "{given:?} {fields}");
+        assert_eq!(client_fields(Keep, policy, host, fields, client), want, "{policy:?} {fields}");
     }
 }
 
-/// What is sent on of a response to GET, and how its body is delimited.
-fn passed(
+/// Returns the forwarded head of a response and the framing of its body.
+fn forward_response(
     rules: &Rules,
     bytes: &str,
     to: &ResponseTo<'_>,
     method: Method<'_>,
 ) -> (String, ResponseBody) {
     let mut out = Vec::new();
-    let body = forward::response(rules, &mut out, &answered(bytes.as_bytes(), method), to);
+    let body = forward::response(rules, &mut out, &parse_response(bytes.as_bytes(), method), to);
     (String::from_utf8(out).unwrap(), body)
 }
 
@@ -591,7 +610,7 @@ const TO_11: ResponseTo<'_> = ResponseTo { version: Version::Http11, keep_alive:
 const TO_10: ResponseTo<'_> = ResponseTo { version: Version::Http10, keep_alive: true, date: None };
 
 #[test]
-fn status_lines_keep_their_reason() {
+fn status_lines_keep_their_reason_phrase() {
     for (line, want) in [
         ("HTTP/1.1 200 OK", "HTTP/1.1 200 OK"),
         ("HTTP/1.1 200", "HTTP/1.1 200 "),
@@ -600,18 +619,18 @@ fn status_lines_keep_their_reason() {
         ("HTTP/1.7 200 a\tb", "HTTP/1.1 200 a\tb"),
     ] {
         let bytes = format!("{line}\r\nContent-Length: 1\r\n\r\n");
-        let (head, body) = passed(&plain(), &bytes, &TO_11, Method::Get);
+        let (head, body) = forward_response(&transparent(), &bytes, &TO_11, Method::Get);
         assert_eq!(head, format!("{want}\r\nContent-Length: 1\r\n\r\n"));
         assert_eq!(body, ResponseBody::Length(1));
     }
 }
 
 #[test]
-fn bodies_of_responses() {
+fn framing_of_responses_follows_the_client_version() {
     use ResponseBody::{Chunked, Length, None, UntilClose};
     let chunked = "Transfer-Encoding: chunked\r\n";
     let close = "Connection: close\r\n";
-    let kept = "Connection: keep-alive\r\n";
+    let keep_alive = "Connection: keep-alive\r\n";
     for (method, status, fields, to, want, want_body) in [
         (Method::Get, 200, "Content-Length: 5\r\n", TO_11, "Content-Length: 5\r\n", Length(5)),
         (Method::Get, 200, "content-length:05\r\n", TO_11, "Content-Length: 5\r\n", Length(5)),
@@ -621,7 +640,7 @@ fn bodies_of_responses() {
             200,
             "Content-Length: 5\r\n",
             TO_10,
-            &format!("Content-Length: 5\r\n{kept}"),
+            &format!("Content-Length: 5\r\n{keep_alive}"),
             Length(5),
         ),
         (Method::Get, 200, chunked, TO_11, chunked, Chunked),
@@ -635,21 +654,25 @@ fn bodies_of_responses() {
         (Method::Get, 304, "Content-Length: 5\r\n", TO_11, "Content-Length: 5\r\n", None),
         (Method::Get, 204, "Content-Length: 0\r\nA: b\r\n", TO_11, "A: b\r\n", None),
         (Method::Get, 204, chunked, TO_11, "", None),
-        (Method::Get, 204, "", TO_10, kept, None),
+        (Method::Get, 204, "", TO_10, keep_alive, None),
     ] {
         let bytes = format!("HTTP/1.1 {status} x\r\n{fields}\r\n");
-        let (head, body) = passed(&plain(), &bytes, &to, method);
+        let (head, body) = forward_response(&transparent(), &bytes, &to, method);
         assert_eq!(head, format!("HTTP/1.1 {status} x\r\n{want}\r\n"), "{method:?} {bytes:?}");
         assert_eq!(body, want_body, "{method:?} {bytes:?}");
     }
     let closing = ResponseTo { keep_alive: false, ..TO_10 };
-    let (head, _) =
-        passed(&plain(), "HTTP/1.1 200 x\r\nContent-Length: 1\r\n\r\n", &closing, Method::Get);
+    let (head, _) = forward_response(
+        &transparent(),
+        "HTTP/1.1 200 x\r\nContent-Length: 1\r\n\r\n",
+        &closing,
+        Method::Get,
+    );
     assert_eq!(head, format!("HTTP/1.1 200 x\r\nContent-Length: 1\r\n{close}\r\n"));
 }
 
 #[test]
-fn responses_get_a_date() {
+fn responses_without_a_date_get_one() {
     let now = DateCache::new(0);
     let with = "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
     for (fields, want) in [
@@ -657,21 +680,21 @@ fn responses_get_a_date() {
         ("Date: then\r\n", None),
         ("dAtE:\r\nA: b\r\n", None),
         ("Data: b\r\nUpdate: c\r\n", Some("Data: b\r\nUpdate: c\r\n")),
-        // It is of that connection, it says.
+        // The Connection field declares Date a hop-by-hop field.
         ("Connection: date\r\nDate: then\r\n", Some("")),
     ] {
         let bytes = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\n");
-        let response = answered(bytes.as_bytes(), Method::Get);
+        let response = parse_response(bytes.as_bytes(), Method::Get);
         assert_eq!(forward::needs_date(&response), want.is_some(), "{fields:?}");
         let to = ResponseTo { date: want.map(|_| &now), ..TO_11 };
-        let (head, _) = passed(&plain(), &bytes, &to, Method::Get);
-        let (kept, with) = want.map_or((fields, ""), |kept| (kept, with));
-        assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{kept}Content-Length: 1\r\n{with}\r\n"));
+        let (head, _) = forward_response(&transparent(), &bytes, &to, Method::Get);
+        let (fields, with) = want.map_or((fields, ""), |fields| (fields, with));
+        assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n{with}\r\n"));
     }
 }
 
 #[test]
-fn fields_of_responses() {
+fn removes_hop_by_hop_fields_of_responses() {
     let rules = Rules::new("me", Given::Replace, Given::Replace, true);
     let bytes = "HTTP/1.0 200 OK\r\nServer: x\r\nConnection: keep-alive, x-y\r\nKeep-Alive: 5\r\n\
         Content-Length: 1\r\nX-Y: 1\r\nUpgrade: h2c\r\nTrailer: T\r\nProxy-Authenticate: x\r\n\
@@ -680,21 +703,21 @@ fn fields_of_responses() {
     let want = "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 1\r\nTrailer: T\r\n\
         X_Forwarded_For: x\r\nX-Forwarded-For: y\r\nHost: z\r\nForwarded: for=a\r\nSet-Cookie: a\r\n\
         Set-Cookie: b\r\nVia: 1.0 me\r\n\r\n";
-    assert_eq!(passed(&rules, bytes, &TO_11, Method::Get).0, want);
+    assert_eq!(forward_response(&rules, bytes, &TO_11, Method::Get).0, want);
 }
 
 #[test]
-fn interim_responses() {
+fn forwards_interim_responses() {
     let rules = Rules::new("me", Given::Replace, Given::Replace, true);
     let mut out = Vec::new();
     let bytes =
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-    forward::interim(&rules, &mut out, &answered(bytes, Method::Get));
+    forward::interim(&rules, &mut out, &parse_response(bytes, Method::Get));
     assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nVia: 1.1 me\r\n\r\n");
     out.clear();
     let bytes = b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade, x\r\nX: y\r\n\
         Sec-WebSocket-Accept: z\r\n\r\n";
-    forward::switching(&rules, &mut out, &answered(bytes, Method::Get));
+    forward::switching(&rules, &mut out, &parse_response(bytes, Method::Get));
     let want = "HTTP/1.1 101 S\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: z\r\n\
         Connection: upgrade\r\nVia: 1.1 me\r\n\r\n";
     assert_eq!(String::from_utf8(out).unwrap(), want);

@@ -1,15 +1,15 @@
-//! A parsed request head as offsets.
+//! A parsed request head stored as offsets.
 
 use crate::framing::Body;
-use crate::hop_span::HopSpan;
-use crate::known::Known;
 use crate::method::Method;
 use crate::request::Request;
+use crate::request_fields::FieldSet;
+use crate::rewrite_span::RewriteSpan;
 use crate::version::Version;
 
-/// A parsed request head that borrows nothing: offsets into the bytes of the head.
+/// A parsed request head that stores offsets instead of borrowing the bytes.
 ///
-/// A server that keeps a copy of the head can use the request again later without parsing the copy.
+/// A server that keeps a copy of the head can restore the request from the copy without parsing again.
 ///
 /// ```
 /// use hearken_http::{Limits, RequestParser};
@@ -26,14 +26,14 @@ use crate::version::Version;
 pub struct RequestParts {
     body: Body,
     head_len: u32,
-    /// The method ends one byte before the target.
+    /// Position of the target. The method ends one byte before it.
     target: Span,
     path_len: u32,
     host: Option<Span>,
     fields_at: u32,
-    /// Counted from the end of the head.
-    hop_span: HopSpan,
-    known: Known,
+    /// Span whose positions are counted from the end of the head.
+    rewrite_span: RewriteSpan,
+    present: FieldSet,
     version: Version,
     keep_alive: bool,
     expect_continue: bool,
@@ -42,58 +42,61 @@ pub struct RequestParts {
 impl RequestParts {
     /// Returns the offsets of `request`.
     #[inline]
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn from_request(request: &Request<'_>) -> Self {
         let bytes = request.bytes;
         Self {
             body: request.body,
             head_len: request.head_len as u32,
-            target: Span::of(request.raw_target, bytes),
+            target: Span::from_slice(request.raw_target, bytes),
             path_len: request.path_len,
-            host: request.host.map(|host| Span::of(host, bytes)),
+            host: request.host.map(|host| Span::from_slice(host, bytes)),
             fields_at: request.fields_at,
-            hop_span: request.hop_span.before(bytes.len().saturating_sub(request.head_len)),
-            known: request.known,
+            rewrite_span: request
+                .rewrite_span
+                .without_tail(bytes.len().saturating_sub(request.head_len)),
+            present: request.present,
             version: request.version,
             keep_alive: request.keep_alive,
             expect_continue: request.expect_continue,
         }
     }
 
-    /// Returns the length of the head, including its blank line.
+    /// Returns the length of the head in bytes, including its blank line.
     #[inline]
     pub fn head_len(&self) -> usize {
         self.head_len as usize
     }
 
-    /// Returns the request again, borrowing from `head`, which holds the bytes that were parsed. Bytes
-    /// after the head are ignored.
+    /// Restores the request from `head`, a copy of the bytes that were parsed. Bytes after the head are
+    /// ignored.
     ///
-    /// Takes constant time. With other bytes the request is unspecified, but no function panics on it.
+    /// Takes constant time. With other bytes the content of the request is unspecified, but its methods do
+    /// not panic.
     #[inline]
     pub fn request<'b>(&self, head: &'b [u8]) -> Request<'b> {
         let head = head.get(..self.head_len()).unwrap_or(head);
         let method_end = (self.target.start as usize).saturating_sub(1);
         let method = head.get(..method_end).unwrap_or_default();
         Request {
-            // A head may start with one empty line.
+            // An empty line may precede the request line.
             method: Method::from_token(method.strip_prefix(b"\r\n").unwrap_or(method)),
-            raw_target: self.target.within(head),
+            raw_target: self.target.slice(head),
             version: self.version,
-            host: self.host.map(|host| host.within(head)),
+            host: self.host.map(|host| host.slice(head)),
             body: self.body,
             keep_alive: self.keep_alive,
             expect_continue: self.expect_continue,
             head_len: head.len(),
             path_len: self.path_len,
-            known: self.known,
-            hop_span: self.hop_span,
+            present: self.present,
+            rewrite_span: self.rewrite_span,
             bytes: head,
             fields_at: self.fields_at,
         }
     }
 }
 
-/// A part of a head.
+/// Position of a part of a head.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: u32,
@@ -103,8 +106,8 @@ struct Span {
 impl Span {
     /// Returns the position of `part`, a subslice of `bytes` or empty.
     #[inline]
-    fn of(part: &[u8], bytes: &[u8]) -> Self {
-        // An empty part may be at any address.
+    fn from_slice(part: &[u8], bytes: &[u8]) -> Self {
+        // The address of an empty slice is arbitrary.
         if part.is_empty() {
             return Self { start: 0, len: 0 };
         }
@@ -113,7 +116,7 @@ impl Span {
     }
 
     #[inline]
-    fn within(self, head: &[u8]) -> &[u8] {
+    fn slice(self, head: &[u8]) -> &[u8] {
         let start = self.start as usize;
         head.get(start..start.saturating_add(self.len as usize)).unwrap_or_default()
     }

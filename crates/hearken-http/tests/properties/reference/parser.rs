@@ -1,12 +1,12 @@
-//! A parser that is slow, and so simple that it can be seen to be right.
+//! A slow parser that is simple enough to be verified by reading it.
 
 use std::net::Ipv6Addr;
 
 use hearken_http::{Body, Limits};
 
-/// Everything that there is to see of a request.
+/// All properties of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Parsed {
     pub(crate) method: Vec<u8>,
     pub(crate) target: Vec<u8>,
     pub(crate) path: Option<Vec<u8>>,
@@ -17,26 +17,26 @@ pub(crate) struct Seen {
     pub(crate) expect_continue: bool,
     pub(crate) upgrade: Option<Vec<u8>>,
     pub(crate) is_plain: bool,
-    /// The values of the fields of [`ASKED`]: a list joined, and of others none if there are several.
-    pub(crate) asked: Vec<Option<Vec<u8>>>,
+    /// Values of [`FIELDS_WITH_METHODS`]: lists are joined, and other repeated fields are empty.
+    pub(crate) field_values: Vec<Option<Vec<u8>>>,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) head_len: usize,
 }
 
-/// Fields that a request has methods for. Those but the last make it other than plain.
-pub(crate) const ASKED: [&str; 6] =
+/// Fields that `Request` has methods for. All except the last make a request conditional or partial.
+pub(crate) const FIELDS_WITH_METHODS: [&str; 6] =
     ["range", "if-match", "if-modified-since", "if-none-match", "if-unmodified-since", "if-range"];
 
-/// Why there is no request.
+/// The reason for which there is no request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum No {
-    NotYet,
-    Never(u16),
+pub(crate) enum Failure {
+    Incomplete,
+    Rejected(u16),
 }
 
-const BAD: No = No::Never(400);
+const BAD: Failure = Failure::Rejected(400);
 
-/// Reads bytes one by one.
+/// A reader that consumes bytes one by one.
 struct Reader<'b> {
     rest: &'b [u8],
 }
@@ -49,11 +49,11 @@ impl<'b> Reader<'b> {
         run
     }
 
-    /// The next bytes have to be these.
-    fn expect(&mut self, wanted: &[u8]) -> Result<(), No> {
+    /// Consumes exactly these bytes.
+    fn expect(&mut self, wanted: &[u8]) -> Result<(), Failure> {
         for &byte in wanted {
             match self.rest.split_first() {
-                None => return Err(No::NotYet),
+                None => return Err(Failure::Incomplete),
                 Some((&next, rest)) if next == byte => self.rest = rest,
                 Some(_) => return Err(BAD),
             }
@@ -61,8 +61,8 @@ impl<'b> Reader<'b> {
         Ok(())
     }
 
-    fn next(&mut self, fits: impl Fn(u8) -> bool) -> Result<u8, No> {
-        let &byte = self.rest.first().ok_or(No::NotYet)?;
+    fn next(&mut self, fits: impl Fn(u8) -> bool) -> Result<u8, Failure> {
+        let &byte = self.rest.first().ok_or(Failure::Incomplete)?;
         self.expect(&[byte])?;
         if fits(byte) { Ok(byte) } else { Err(BAD) }
     }
@@ -83,7 +83,7 @@ fn trim(bytes: &[u8]) -> &[u8] {
     bytes.get(start..bytes.len() - end).unwrap_or_default()
 }
 
-/// `host [":" port]`, and whether there is a port with digits.
+/// Parses `host [":" port]`. Returns whether the port contains digits.
 fn authority(bytes: &[u8]) -> Option<bool> {
     let text = str::from_utf8(bytes).ok()?;
     let (host, port) = match text.strip_prefix('[') {
@@ -108,7 +108,7 @@ fn authority(bytes: &[u8]) -> Option<bool> {
     is_port.then_some(!port.is_empty())
 }
 
-/// The authority of a target, if it has one, and its path.
+/// The authority and the path of a target.
 type Parts = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn target_parts(method: &[u8], target: &[u8]) -> Option<Parts> {
@@ -133,7 +133,7 @@ fn target_parts(method: &[u8], target: &[u8]) -> Option<Parts> {
     Some((Some(host.as_bytes().to_vec()), Some(path.as_bytes().to_vec())))
 }
 
-fn body(is_11: bool, lengths: &[&[u8]], codings: &[&[u8]]) -> Result<Body, No> {
+fn body(is_11: bool, lengths: &[&[u8]], codings: &[&[u8]]) -> Result<Body, Failure> {
     match (lengths, codings) {
         ([], []) => Ok(Body::None),
         ([length], []) if !length.is_empty() && length.iter().all(u8::is_ascii_digit) => {
@@ -152,7 +152,7 @@ fn body(is_11: bool, lengths: &[&[u8]], codings: &[&[u8]]) -> Result<Body, No> {
             match last {
                 b"chunked" if list.is_empty() => Ok(Body::Chunked),
                 b"chunked" if list.iter().all(is_other) && !list.contains(&&b"chunked"[..]) => {
-                    Err(No::Never(501))
+                    Err(Failure::Rejected(501))
                 }
                 _ => Err(BAD),
             }
@@ -161,23 +161,23 @@ fn body(is_11: bool, lengths: &[&[u8]], codings: &[&[u8]]) -> Result<Body, No> {
     }
 }
 
-/// What is to be said of `bytes`.
-pub(crate) fn parse(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
+/// Parses the request that `bytes` starts with.
+pub(crate) fn parse(bytes: &[u8], limits: &Limits) -> Result<Parsed, Failure> {
     let window = &bytes[..bytes.len().min(limits.head_bytes)];
     match read(window, limits) {
-        Err(No::NotYet) if window.len() < bytes.len() => Err(No::Never(431)),
+        Err(Failure::Incomplete) if window.len() < bytes.len() => Err(Failure::Rejected(431)),
         result => result,
     }
 }
 
-fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
+fn read(bytes: &[u8], limits: &Limits) -> Result<Parsed, Failure> {
     let mut reader = Reader { rest: bytes };
     if bytes.starts_with(b"\r") {
         reader.expect(b"\r\n")?;
     }
     let method = reader.run(is_token);
     if method.len() > 32 {
-        return Err(No::Never(501));
+        return Err(Failure::Rejected(501));
     }
     reader.expect(b" ")?;
     if method.is_empty() {
@@ -185,7 +185,7 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
     }
     let target = reader.run(|byte| byte.is_ascii_graphic() && byte != b'#');
     if target.len() > limits.target_bytes {
-        return Err(No::Never(414));
+        return Err(Failure::Rejected(414));
     }
     reader.expect(b" ")?;
     let (absolute, path) = match target_parts(method, target) {
@@ -198,7 +198,7 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
     let is_11 = reader.next(|byte| byte.is_ascii_digit())? != b'0';
     reader.expect(b"\r\n")?;
     if major != b'1' {
-        return Err(No::Never(505));
+        return Err(Failure::Rejected(505));
     }
 
     let mut fields = Vec::new();
@@ -212,7 +212,7 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
         reader.expect(b"\r\n")?;
         fields.push((name.to_vec(), value.to_vec()));
         if fields.len() > limits.fields {
-            return Err(No::Never(431));
+            return Err(Failure::Rejected(431));
         }
     }
     reader.expect(b"\r\n")?;
@@ -236,32 +236,32 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Seen, No> {
     let body = body(is_11, &all("content-length"), &all("transfer-encoding"))?;
     let expectations = all("expect");
     if is_11 && expectations.iter().any(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
-        return Err(No::Never(417));
+        return Err(Failure::Rejected(417));
     }
     let connection = all("connection").join(&b","[..]).to_ascii_lowercase();
-    let says =
+    let has_option =
         |option: &[u8]| connection.split(|&byte| byte == b',').any(|other| trim(other) == option);
-    let asked: Vec<_> = ASKED
+    let field_values: Vec<_> = FIELDS_WITH_METHODS
         .into_iter()
         .map(|name| match all(name)[..] {
             [] => None,
             [value] => Some(value.to_vec()),
-            ref several if name.ends_with("match") => Some(several.join(&b","[..])),
+            ref repeated if name.ends_with("match") => Some(repeated.join(&b","[..])),
             _ => Some(Vec::new()),
         })
         .collect();
-    Ok(Seen {
+    Ok(Parsed {
         method: method.to_vec(),
         target: target.to_vec(),
         path,
         is_11,
         host: absolute.or(host),
         body,
-        keep_alive: !says(b"close") && (is_11 || says(b"keep-alive")),
+        keep_alive: !has_option(b"close") && (is_11 || has_option(b"keep-alive")),
         expect_continue: is_11 && body != Body::None && !expectations.is_empty(),
-        upgrade: first("upgrade").filter(|_| is_11 && says(b"upgrade")),
-        is_plain: asked[..5].iter().all(Option::is_none),
-        asked,
+        upgrade: first("upgrade").filter(|_| is_11 && has_option(b"upgrade")),
+        is_plain: field_values[..5].iter().all(Option::is_none),
+        field_values,
         head_len: bytes.len() - reader.rest.len(),
         fields,
     })

@@ -1,20 +1,20 @@
-//! The parser answers as a slow and simple one does, whatever it is given and in whatever pieces.
+//! Comparison of the parser with a simple, slow reference parser.
 
 use hearken_http::conditional::TagList;
 use hearken_http::{Limits, Reject, Request, RequestParser};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-mod slow;
+mod parser;
 
-use slow::{No, Seen};
+use parser::{Failure, Parsed};
 
-fn seen(request: &Request<'_>) -> Seen {
+fn parsed(request: &Request<'_>) -> Parsed {
     let owned = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
     let list = |list: Option<TagList<'_>>| {
         list.map(|list| list.values().collect::<Vec<_>>().join(&b","[..]))
     };
-    Seen {
+    Parsed {
         method: request.method.as_bytes().to_vec(),
         target: request.raw_target.to_vec(),
         path: request.target().path_and_query().map(|(path, _)| path.to_vec()),
@@ -25,7 +25,7 @@ fn seen(request: &Request<'_>) -> Seen {
         expect_continue: request.expect_continue,
         upgrade: owned(request.upgrade()),
         is_plain: request.is_plain(),
-        asked: [
+        field_values: [
             owned(request.range()),
             list(request.if_match()),
             owned(request.if_modified_since()),
@@ -39,20 +39,20 @@ fn seen(request: &Request<'_>) -> Seen {
     }
 }
 
-fn verdict(result: Result<Option<Request<'_>>, Reject>) -> Result<Seen, No> {
+fn outcome(result: Result<Option<Request<'_>>, Reject>) -> Result<Parsed, Failure> {
     match result {
-        Ok(Some(request)) => Ok(seen(&request)),
-        Ok(None) => Err(No::NotYet),
-        Err(reject) => Err(No::Never(reject.status)),
+        Ok(Some(request)) => Ok(parsed(&request)),
+        Ok(None) => Err(Failure::Incomplete),
+        Err(reject) => Err(Failure::Rejected(reject.status)),
     }
 }
 
-/// One of `words`, as it is.
+/// Returns a strategy for one of `words`, unchanged.
 fn one(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     prop::sample::select(words).prop_map(|word| word.as_bytes().to_vec())
 }
 
-/// One of `words`, in one of a few spellings.
+/// Returns a strategy for one of `words`, in upper, lower or original case.
 fn word(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     (prop::sample::select(words), 0..8).prop_map(|(word, spelling)| match spelling {
         0 => word.to_ascii_uppercase().into_bytes(),
@@ -61,7 +61,7 @@ fn word(words: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Bytes of a class, up to twice as many and more as are looked at together.
+/// Generates bytes of a class, including runs longer than the SIMD blocks of the parser.
 fn run(class: &'static str) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![3 => Just(0..12), 2 => Just(12..20), 1 => Just(20..70)].prop_flat_map(
         move |length| prop::collection::vec(prop::sample::select(class.as_bytes()), length),
@@ -138,7 +138,7 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Requests, most of them good.
+/// Generates requests, most of them valid.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let blanks = || prop_oneof![5 => one(&[""]), 1 => one(&[" ", "\t "])];
     let line = |field| {
@@ -176,7 +176,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn changed(mut bytes: Vec<u8>, changes: Vec<Change>) -> Vec<u8> {
+fn apply(mut bytes: Vec<u8>, changes: Vec<Change>) -> Vec<u8> {
     for change in changes {
         let len = bytes.len();
         match change {
@@ -193,7 +193,7 @@ fn changed(mut bytes: Vec<u8>, changes: Vec<Change>) -> Vec<u8> {
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     (head(), prop_oneof![Just(Vec::new()), prop::collection::vec(change(), 1..3)])
-        .prop_map(|(bytes, changes)| changed(bytes, changes))
+        .prop_map(|(bytes, changes)| apply(bytes, changes))
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
@@ -206,27 +206,27 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(crate::cases(1500))]
 
     #[test]
-    fn at_once(bytes in bytes(), limits in limits()) {
-        let got = verdict(RequestParser::new().parse(&bytes, &limits));
-        prop_assert_eq!(got, slow::parse(&bytes, &limits));
+    fn agrees_with_the_reference_for_complete_input(bytes in bytes(), limits in limits()) {
+        let got = outcome(RequestParser::new().parse(&bytes, &limits));
+        prop_assert_eq!(got, parser::parse(&bytes, &limits));
     }
 
-    /// What was said of a part, once it was said, is what is said of the whole.
+    /// A result for a part of the bytes equals the result for all bytes.
     #[test]
-    fn in_pieces(bytes in bytes(), limits in limits(), cuts in prop::collection::vec(any::<Index>(), 0..5)) {
+    fn agrees_with_the_reference_for_any_split(bytes in bytes(), limits in limits(), cuts in prop::collection::vec(any::<Index>(), 0..5)) {
         let mut ends: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         ends.sort_unstable();
         ends.push(bytes.len());
-        let mut parser = RequestParser::new();
+        let mut incremental = RequestParser::new();
         for end in ends {
-            let got = verdict(parser.parse(&bytes[..end], &limits));
-            let want = slow::parse(&bytes[..end], &limits);
-            if got == Err(No::NotYet) {
-                // It may be left to the end of the line, or of the head, to say what is wrong.
-                prop_assert!(want.is_err(), "{:?} is not said of {}", want, end);
+            let got = outcome(incremental.parse(&bytes[..end], &limits));
+            let want = parser::parse(&bytes[..end], &limits);
+            if got == Err(Failure::Incomplete) {
+                // The parser may report an error only at the end of the line or of the head.
+                prop_assert!(want.is_err(), "{:?} is not reported at {}", want, end);
             } else {
                 prop_assert_eq!(got, want);
                 break;
@@ -235,16 +235,16 @@ proptest! {
     }
 }
 
-/// The properties above are tried on many requests that are good and on many that are not.
+/// The generated requests include many valid and many invalid ones.
 #[test]
-fn both_kinds_are_tried() {
+fn generates_valid_and_invalid_requests() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let good = (0..1000)
         .filter(|_| {
             let bytes = bytes().new_tree(&mut runner).unwrap().current();
-            slow::parse(&bytes, &Limits::default()).is_ok()
+            parser::parse(&bytes, &Limits::default()).is_ok()
         })
         .count();
-    assert!((200..900).contains(&good), "{good} of 1000 are good");
+    assert!((200..900).contains(&good), "{good} of 1000 are valid");
 }

@@ -1,10 +1,10 @@
-//! Whatever good head is passed on, it means the same behind as before, and nothing of one connection is
-//! in it.
+//! Properties of forwarded heads: they keep their meaning and contain no hop-by-hop fields of the
+//! received head.
 
 use std::net::IpAddr;
 
 use hearken_http::conditional::Conditions;
-use hearken_http::forward::{self, Given, MOST_HOPS, RequestTo, ResponseTo, Rules};
+use hearken_http::forward::{self, Given, MAX_HOPS, RequestTo, ResponseTo, Rules};
 use hearken_http::{
     Body, DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody,
     ResponseParser, Target, Version,
@@ -26,7 +26,7 @@ const HOP_BY_HOP: [&str; 11] = [
     "http2-settings",
     "content-length",
 ];
-const OF_REQUESTS: [&str; 14] = [
+const REQUEST_FIELDS: [&str; 14] = [
     "host",
     "expect",
     "proxy",
@@ -49,34 +49,34 @@ fn owned<'b>(fields: impl Iterator<Item = (&'b [u8], &'b [u8])>) -> Fields {
     fields.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
 }
 
-/// A name as an origin reads it that hands it on as a variable.
+/// Returns a name as an origin interprets it that maps fields to CGI variables.
 fn variable(name: &[u8]) -> String {
     String::from_utf8(name.to_ascii_lowercase()).unwrap().replace('_', "-")
 }
 
 fn values(fields: &Fields, name: &str) -> Vec<String> {
-    let them = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
-    them.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
+    let matching = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
+    matching.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
 }
 
-/// The options of the Connection fields, in lower case.
+/// Returns the options of the Connection fields in lower case.
 fn options(fields: &Fields) -> Vec<String> {
     let all = values(fields, "connection").join(",").to_ascii_lowercase();
     all.split(',').map(|option| option.trim_matches([' ', '\t']).to_owned()).collect()
 }
 
-/// The fields that a message has for its last reader, where `others` are for the next one.
+/// Returns the end-to-end fields of a message. `others` are the names of fields that a proxy replaces.
 fn end_to_end(fields: &Fields, others: &[&str], nominated: &[String]) -> Fields {
-    let is_for_the_last = |(name, _): &&(Vec<u8>, Vec<u8>)| {
+    let is_end_to_end = |(name, _): &&(Vec<u8>, Vec<u8>)| {
         let plain = String::from_utf8(name.to_ascii_lowercase()).unwrap();
-        let read_as = variable(name);
-        let is_dropped = HOP_BY_HOP.contains(&&*read_as) || others.contains(&&*read_as);
-        !is_dropped && (plain == "max-forwards" || !nominated.contains(&plain))
+        let canonical = variable(name);
+        let is_removed = HOP_BY_HOP.contains(&&*canonical) || others.contains(&&*canonical);
+        !is_removed && (plain == "max-forwards" || !nominated.contains(&plain))
     };
-    fields.iter().filter(is_for_the_last).cloned().collect()
+    fields.iter().filter(is_end_to_end).cloned().collect()
 }
 
-fn spelled(words: &'static [&'static str]) -> impl Strategy<Value = String> {
+fn any_case(words: &'static [&'static str]) -> impl Strategy<Value = String> {
     (prop::sample::select(words), 0..8).prop_map(|(word, spelling)| match spelling {
         0 => word.to_ascii_uppercase(),
         1 => word.to_ascii_lowercase(),
@@ -87,18 +87,18 @@ fn spelled(words: &'static [&'static str]) -> impl Strategy<Value = String> {
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![
-        4 => spelled(&[
+        4 => any_case(&[
             "User-Agent", "Accept", "Cookie", "Via", "Trailer", "Set-Cookie", "Content-Type",
             "If-None-Match", "Range", "X-A", "Date", "Proxy", "X-Forwarded-Port", "Upgrade-Insecure-Requests", "Server",
             "Content-Lengths", "Connections", "Sec-WebSocket-Protocol-And-More-Of-It",
         ]),
-        2 => spelled(&[
+        2 => any_case(&[
             "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
             "Proxy-Authentication-Info", "TE", "Upgrade", "HTTP2-Settings", "X-Forwarded-For",
             "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "Max-Forwards", "Connection",
             "Upgrade",
         ]),
-        1 => spelled(&[
+        1 => any_case(&[
             "X-Real-IP", "True-Client-IP", "X-Forwarded-Port", "X-Forwarded-Scheme", "X-Forwarded-Ssl",
             "X-Forwarded-Prefix", "X-Forwarded-Server", "X-Api-Key", "X-Requested-With", "CDN-Loop",
         ]),
@@ -115,7 +115,7 @@ fn field() -> impl Strategy<Value = String> {
         ][..]).prop_map(str::to_owned),
     ];
     let blanks = || prop::sample::select(&["", " ", " ", " ", "\t", " \t "][..]);
-    let framing = spelled(&[
+    let framing = any_case(&[
         "Content-Length: 0",
         "Content-Length: 12",
         "Content-Length: 0012",
@@ -126,7 +126,7 @@ fn field() -> impl Strategy<Value = String> {
         "Max-Forwards: 5",
         "Max-Forwards: 0",
     ]);
-    let connection = spelled(&[
+    let connection = any_case(&[
         "Connection: close",
         "Connection: keep-alive",
         "Connection: Upgrade",
@@ -167,7 +167,7 @@ fn request_head() -> impl Strategy<Value = String> {
         .prop_map(|(line, before, host, after)| format!("{line}\r\n{before}{host}{after}\r\n"))
 }
 
-fn given() -> impl Strategy<Value = Given> {
+fn policy() -> impl Strategy<Value = Given> {
     prop::sample::select(&[Given::Replace, Given::Append, Given::Keep, Given::Remove][..])
 }
 
@@ -176,17 +176,17 @@ struct Setting {
     x_forwarded: Given,
     forwarded: Given,
     via: &'static str,
-    keep_host: bool,
+    preserve_host: bool,
     keep_alive: bool,
     client: Option<IpAddr>,
 }
 
 impl Setting {
     fn rules(&self) -> Rules {
-        Rules::new(self.via, self.x_forwarded, self.forwarded, self.keep_host)
+        Rules::new(self.via, self.x_forwarded, self.forwarded, self.preserve_host)
     }
 
-    fn passed(&self, request: &Request<'_>) -> Vec<u8> {
+    fn forward(&self, request: &Request<'_>) -> Vec<u8> {
         let to = RequestTo { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
         let mut out = Vec::new();
         forward::request(&self.rules(), &mut out, request, &to);
@@ -195,9 +195,9 @@ impl Setting {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    let usual = (Just(Given::Replace), Just(Given::Remove), Just("me"), Just(true), Just(true));
+    let common = (Just(Given::Replace), Just(Given::Remove), Just("me"), Just(true), Just(true));
     let others =
-        (given(), given(), prop::sample::select(&["", "me"][..]), any::<bool>(), any::<bool>());
+        (policy(), policy(), prop::sample::select(&["", "me"][..]), any::<bool>(), any::<bool>());
     let client = prop_oneof![
         any::<[u8; 4]>().prop_map(|octets| Some(IpAddr::from(octets))),
         any::<[u8; 16]>().prop_map(|octets| Some(IpAddr::from(octets))),
@@ -205,19 +205,19 @@ fn setting() -> impl Strategy<Value = Setting> {
             .prop_map(|octets| Some(std::net::Ipv4Addr::from(octets).to_ipv6_mapped().into())),
         Just(None),
     ];
-    (prop_oneof![usual, others], client).prop_map(
-        |((x_forwarded, forwarded, via, keep_host, keep_alive), client)| Setting {
+    (prop_oneof![common, others], client).prop_map(
+        |((x_forwarded, forwarded, via, preserve_host, keep_alive), client)| Setting {
             x_forwarded,
             forwarded,
             via,
-            keep_host,
+            preserve_host,
             keep_alive,
             client,
         },
     )
 }
 
-/// A good request, if it is one.
+/// Parses a request. Returns `None` if it is invalid or incomplete.
 fn read(bytes: &[u8]) -> Option<Request<'_>> {
     RequestParser::new().parse(bytes, &LIMITS).ok().flatten()
 }
@@ -226,24 +226,29 @@ fn read_response<'b>(bytes: &'b [u8], method: Method<'_>) -> Option<Response<'b>
     ResponseParser::new().parse(bytes, method, &LIMITS).ok().flatten()
 }
 
-/// What a list of values is to be behind the proxy, `None` for values that are not looked at here.
-fn told(given: Given, came: Vec<String>, ours: Option<String>, joins: bool) -> Vec<String> {
-    match given {
-        Given::Keep => came,
+/// Returns the expected values of a field about the client after forwarding.
+fn expected_values(
+    policy: Given,
+    received: Vec<String>,
+    own: Option<String>,
+    joins: bool,
+) -> Vec<String> {
+    match policy {
+        Given::Keep => received,
         Given::Remove => Vec::new(),
-        Given::Replace => ours.into_iter().collect(),
+        Given::Replace => own.into_iter().collect(),
         Given::Append if joins => {
             let all: Vec<_> =
-                came.into_iter().filter(|value| !value.is_empty()).chain(ours).collect();
+                received.into_iter().filter(|value| !value.is_empty()).chain(own).collect();
             if all.is_empty() { Vec::new() } else { vec![all.join(", ")] }
         }
-        Given::Append if came.is_empty() => ours.into_iter().collect(),
-        Given::Append => came,
+        Given::Append if received.is_empty() => own.into_iter().collect(),
+        Given::Append => received,
     }
 }
 
-/// Whether a protocol is named as it should be, and is another than HTTP and TLS.
-fn may_pass(protocol: &[u8]) -> bool {
+/// Returns whether a protocol is valid and neither HTTP nor TLS.
+fn is_forwardable(protocol: &[u8]) -> bool {
     let text = String::from_utf8_lossy(protocol).to_lowercase();
     let mut parts = text.split('/');
     let is_token = |part: &str| {
@@ -260,8 +265,8 @@ fn may_pass(protocol: &[u8]) -> bool {
         && !["h2", "h2c", "http", "tls"].contains(&name)
 }
 
-/// Everything that a request says, as text.
-fn shown(request: &Request<'_>, setting: &Setting) -> Vec<String> {
+/// Formats all properties of a request.
+fn describe(request: &Request<'_>, setting: &Setting) -> Vec<String> {
     let fields = owned(request.fields());
     let named = ["host", "cookie", "X-A", "upgrade", "via"];
     let values = named.map(|name| owned(request.field_values(name).map(|value| (&[][..], value))));
@@ -274,174 +279,174 @@ fn shown(request: &Request<'_>, setting: &Setting) -> Vec<String> {
         format!("{:?} {:?}", forward::max_forwards(request), Conditions::from(request)),
         format!(
             "{} {}",
-            forward::hops(request),
+            forward::count_hops(request),
             forward::names_this_proxy(&setting.rules(), request)
         ),
         format!("{:?}", request.upgrade_protocols().collect::<Vec<_>>()),
-        String::from_utf8_lossy(&setting.passed(request)).into_owned(),
+        String::from_utf8_lossy(&setting.forward(request)).into_owned(),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_kept_request_equals_the_original(
+    fn a_request_restored_from_parts_equals_the_original(
         bytes in request_head(),
         setting in setting(),
-        behind in "[ -~]{0,9}",
+        suffix in "[ -~]{0,9}",
         other in prop_oneof![Just(String::new()), request_head(), "[ -~\r\n]{0,90}"],
     ) {
-        let bytes = [bytes, behind].concat().into_bytes();
+        let bytes = [bytes, suffix].concat().into_bytes();
         let Some(request) = read(&bytes) else {
             return Ok(());
         };
         let parts = request.parts();
         let copy = bytes[..parts.head_len()].to_vec();
-        let kept = parts.request(&copy);
-        prop_assert_eq!(shown(&kept, &setting), shown(&request, &setting));
-        let again = kept.parts().request(&bytes);
-        prop_assert_eq!(shown(&again, &setting), shown(&request, &setting));
+        let restored = parts.request(&copy);
+        prop_assert_eq!(describe(&restored, &setting), describe(&request, &setting));
+        let again = restored.parts().request(&bytes);
+        prop_assert_eq!(describe(&again, &setting), describe(&request, &setting));
 
-        // With other bytes it says anything, but does not panic.
+        // With other bytes, the content is unspecified but nothing panics.
         for len in [0, other.len() / 2, other.len()] {
-            shown(&parts.request(&other.as_bytes()[..len]), &setting);
+            describe(&parts.request(&other.as_bytes()[..len]), &setting);
         }
         for len in 0..copy.len() {
-            shown(&parts.request(&copy[..len]), &setting);
+            describe(&parts.request(&copy[..len]), &setting);
         }
     }
 
     #[test]
-    fn a_request_means_the_same(bytes in request_head(), setting in setting()) {
+    fn a_forwarded_request_has_the_same_meaning(bytes in request_head(), setting in setting()) {
         let mut bytes = bytes.into_bytes();
-        bytes.extend_from_slice(b"rest: of it");
-        let Some(came) = read(&bytes) else {
+        bytes.extend_from_slice(b"next message");
+        let Some(received) = read(&bytes) else {
             return Ok(());
         };
-        let out = setting.passed(&came);
+        let out = setting.forward(&received);
         let shown = String::from_utf8_lossy(&out).into_owned();
-        let Some(went) = read(&out) else {
-            return Err(TestCaseError::fail(format!("refused: {shown:?}")));
+        let Some(sent) = read(&out) else {
+            return Err(TestCaseError::fail(format!("invalid request: {shown:?}")));
         };
-        prop_assert_eq!(went.head_len, out.len());
-        prop_assert_eq!(went.version, Version::Http11);
-        prop_assert_eq!(went.method, came.method);
-        match (came.target(), went.target()) {
+        prop_assert_eq!(sent.head_len, out.len());
+        prop_assert_eq!(sent.version, Version::Http11);
+        prop_assert_eq!(sent.method, received.method);
+        match (received.target(), sent.target()) {
             (Target::Absolute { path: [], query: None, .. }, Target::Asterisk) => {
-                prop_assert_eq!(came.method, Method::Options);
+                prop_assert_eq!(received.method, Method::Options);
             }
             (_, Target::Absolute { .. }) => prop_assert!(false, "absolute: {}", shown),
-            _ => prop_assert_eq!(went.target().path_and_query(), came.target().path_and_query()),
+            _ => prop_assert_eq!(sent.target().path_and_query(), received.target().path_and_query()),
         }
-        prop_assert_eq!(went.body, came.body);
-        prop_assert_eq!(went.expect_continue, came.expect_continue);
-        let (before, after) = (owned(came.fields()), owned(went.fields()));
+        prop_assert_eq!(sent.body, received.body);
+        prop_assert_eq!(sent.expect_continue, received.expect_continue);
+        let (before, after) = (owned(received.fields()), owned(sent.fields()));
         let nominated: Vec<_> = options(&before);
 
-        let wanted: Vec<_> = came.upgrade_protocols().filter(|one| may_pass(one)).collect();
+        let wanted: Vec<_> = received.upgrade_protocols().filter(|protocol| is_forwardable(protocol)).collect();
         let upgrade = (!wanted.is_empty()).then_some(());
-        prop_assert!(went.upgrade_protocols().eq(wanted));
-        prop_assert_eq!(forward::passes_upgrade(&came), upgrade.is_some());
-        prop_assert_eq!(went.keep_alive, setting.keep_alive || upgrade.is_some());
+        prop_assert!(sent.upgrade_protocols().eq(wanted));
+        prop_assert_eq!(forward::passes_upgrade(&received), upgrade.is_some());
+        prop_assert_eq!(sent.keep_alive, setting.keep_alive || upgrade.is_some());
 
         prop_assert_eq!(variable(&after[0].0), "host");
-        let host = if setting.keep_host { came.host.unwrap_or(b"o:9") } else { b"o:9" };
-        prop_assert_eq!(went.host, Some(host));
+        let host = if setting.preserve_host { received.host.unwrap_or(b"o:9") } else { b"o:9" };
+        prop_assert_eq!(sent.host, Some(host));
 
-        // What frames is there once, and only in the way it is written here.
+        // Framing fields are present once and in canonical form.
         let count = |name: &str| after.iter().filter(|(other, _)| variable(other) == name).count();
         prop_assert_eq!(count("host"), 1);
-        prop_assert_eq!(count("transfer-encoding"), usize::from(came.body == Body::Chunked));
+        prop_assert_eq!(count("transfer-encoding"), usize::from(received.body == Body::Chunked));
         prop_assert_eq!(count("content-length"), values(&before, "content-length").len());
-        if let Body::Length(length) = came.body {
+        if let Body::Length(length) = received.body {
             prop_assert_eq!(values(&after, "content-length"), [length.to_string()]);
         }
-        prop_assert!(!shown.contains("Content-Length: 0\r\n") || came.body == Body::None);
+        prop_assert!(!shown.contains("Content-Length: 0\r\n") || received.body == Body::None);
 
-        // What is of the connection is ours.
-        let takes_trailers = values(&before, "te").join(",").split(',').any(|coding| {
+        // Hop-by-hop fields are those of the proxy.
+        let accepts_trailers = values(&before, "te").join(",").split(',').any(|coding| {
             coding.trim_matches([' ', '\t']).eq_ignore_ascii_case("trailers")
         });
-        prop_assert_eq!(values(&after, "te"), if takes_trailers { vec!["trailers"] } else { vec![] });
-        let mut ours: Vec<_> = options(&after).into_iter().filter(|option| !option.is_empty()).collect();
-        ours.sort_unstable();
+        prop_assert_eq!(values(&after, "te"), if accepts_trailers { vec!["trailers"] } else { vec![] });
+        let mut own: Vec<_> = options(&after).into_iter().filter(|option| !option.is_empty()).collect();
+        own.sort_unstable();
         let mut wanted = Vec::new();
         if !setting.keep_alive && upgrade.is_none() { wanted.push("close"); }
-        if takes_trailers { wanted.push("te"); }
+        if accepts_trailers { wanted.push("te"); }
         if upgrade.is_some() { wanted.push("upgrade"); }
-        prop_assert_eq!(ours, wanted);
-        for gone in ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
+        prop_assert_eq!(own, wanted);
+        for removed in ["keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization",
             "proxy-authentication-info", "http2-settings"] {
-            prop_assert_eq!(count(gone), 0, "{}", gone);
+            prop_assert_eq!(count(removed), 0, "{}", removed);
         }
 
-        // What is for the last reader is as it came, in its order.
-        let mut others = OF_REQUESTS.to_vec();
+        // End-to-end fields are unchanged and in their original order.
+        let mut others = REQUEST_FIELDS.to_vec();
         others.push("max-forwards");
         let mut wanted = end_to_end(&before, &others, &nominated);
         if !setting.via.is_empty() {
-            let version = if came.version == Version::Http10 { "1.0" } else { "1.1" };
+            let version = if received.version == Version::Http10 { "1.0" } else { "1.1" };
             wanted.push((b"Via".to_vec(), format!("{version} {}", setting.via).into_bytes()));
         }
         prop_assert_eq!(end_to_end(&after, &others, &[]), wanted);
 
-        match forward::max_forwards(&came) {
-            Some(left) => prop_assert_eq!(forward::max_forwards(&went), Some(left.saturating_sub(1))),
+        match forward::max_forwards(&received) {
+            Some(remaining) => prop_assert_eq!(forward::max_forwards(&sent), Some(remaining.saturating_sub(1))),
             None => prop_assert_eq!(values(&after, "max-forwards"), values(&before, "max-forwards")),
         }
 
-        // Who asks.
+        // Fields about the client.
         let client = setting.client.map(|client| client.to_canonical());
-        let named = came.host.filter(|host| !host.is_empty()).map(|host| String::from_utf8(host.to_vec()).unwrap());
-        let came = |name: &str| if nominated.iter().any(|option| option == name) { Vec::new() } else { values(&before, name) };
+        let requested = received.host.filter(|host| !host.is_empty()).map(|host| String::from_utf8(host.to_vec()).unwrap());
+        let received = |name: &str| if nominated.iter().any(|option| option == name) { Vec::new() } else { values(&before, name) };
         let x = setting.x_forwarded;
-        for (name, ours, joins) in [
+        for (name, own, joins) in [
             ("x-forwarded-for", client.map(|client| client.to_string()), true),
             ("x-forwarded-proto", Some("http".to_owned()), false),
-            ("x-forwarded-host", named.clone(), false),
+            ("x-forwarded-host", requested.clone(), false),
         ] {
-            prop_assert_eq!(values(&after, name), told(x, came(name), ours, joins), "{}", name);
+            prop_assert_eq!(values(&after, name), expected_values(x, received(name), own, joins), "{}", name);
             prop_assert_eq!(count(name), values(&after, name).len());
         }
-        for name in &OF_REQUESTS[7..] {
-            let kept = matches!(x, Given::Keep | Given::Append);
-            prop_assert_eq!(values(&after, name), if kept { came(name) } else { Vec::new() }, "{}", name);
+        for name in &REQUEST_FIELDS[7..] {
+            let is_forwarded = matches!(x, Given::Keep | Given::Append);
+            prop_assert_eq!(values(&after, name), if is_forwarded { received(name) } else { Vec::new() }, "{}", name);
             prop_assert_eq!(count(name), values(&after, name).len());
         }
-        let by = match client {
+        let client = match client {
             None => "unknown".to_owned(),
             Some(IpAddr::V4(client)) => client.to_string(),
             Some(IpAddr::V6(client)) => format!("\"[{client}]\""),
         };
-        let mut ours = format!("for={by};proto=http");
-        if let Some(named) = named {
-            let quote = if named.contains([':', '[']) { "\"" } else { "" };
-            ours += &format!(";host={quote}{named}{quote}");
+        let mut own = format!("for={client};proto=http");
+        if let Some(host) = requested {
+            let quote = if host.contains([':', '[']) { "\"" } else { "" };
+            own += &format!(";host={quote}{host}{quote}");
         }
-        let mut elements = came("forwarded");
+        let mut elements = received("forwarded");
         if setting.forwarded == Given::Append {
-            elements.retain(|value| is_whole(value));
+            elements.retain(|value| has_balanced_quotes(value));
         }
-        prop_assert_eq!(values(&after, "forwarded"), told(setting.forwarded, elements, Some(ours), true));
+        prop_assert_eq!(values(&after, "forwarded"), expected_values(setting.forwarded, elements, Some(own), true));
     }
 
-    /// However the fields are set, a request that goes in a circle is found out.
+    /// A forwarding loop is detected with any setting of the fields.
     #[test]
     fn loops_end(bytes in request_head(), setting in setting()) {
         let rules = setting.rules().counting_hops();
         let mut bytes = bytes.into_bytes();
-        for passes in 0.. {
+        for hops_so_far in 0.. {
             let Some(request) = read(&bytes) else {
                 return Ok(());
             };
-            let (hops, named) = (forward::hops(&request), forward::names_this_proxy(&rules, &request));
-            prop_assert_eq!(forward::is_loop(&rules, &request), named || hops > MOST_HOPS);
-            if hops > MOST_HOPS {
+            let (hops, named) = (forward::count_hops(&request), forward::names_this_proxy(&rules, &request));
+            prop_assert_eq!(forward::is_loop(&rules, &request), named || hops > MAX_HOPS);
+            if hops > MAX_HOPS {
                 return Ok(());
             }
-            if passes > 0 && !setting.via.is_empty() {
+            if hops_so_far > 0 && !setting.via.is_empty() {
                 prop_assert!(named);
             }
-            prop_assert!(passes <= MOST_HOPS);
+            prop_assert!(hops_so_far <= MAX_HOPS);
             let to = RequestTo { authority: b"o:9", client: setting.client, keep_alive: true };
             let mut out = Vec::new();
             forward::request(&rules, &mut out, &request, &to);
@@ -450,45 +455,45 @@ proptest! {
     }
 
     #[test]
-    fn to_pass_a_request_on_twice_changes_nothing_more(bytes in request_head(), setting in setting()) {
+    fn forwarding_is_idempotent(bytes in request_head(), setting in setting()) {
         let Some(request) = read(bytes.as_bytes()) else {
             return Ok(());
         };
         if [setting.x_forwarded, setting.forwarded].contains(&Given::Append)
             || forward::max_forwards(&request).is_some()
-            // The host that the first names is the one that the second is told.
-            || !setting.keep_host || request.host.is_none()
+            // The second proxy receives the host that the first proxy set.
+            || !setting.preserve_host || request.host.is_none()
         {
             return Ok(());
         }
         let setting = Setting { via: "", ..setting };
-        let once = setting.passed(&request);
-        let twice = setting.passed(&read(&once).unwrap());
+        let once = setting.forward(&request);
+        let twice = setting.forward(&read(&once).unwrap());
         prop_assert_eq!(String::from_utf8_lossy(&once), String::from_utf8_lossy(&twice));
     }
 
     #[test]
-    fn a_response_has_a_date(fields in fields()) {
+    fn a_forwarded_response_has_a_date(fields in fields()) {
         let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\nbody").into_bytes();
-        let Some(came) = read_response(&bytes, Method::Get) else {
+        let Some(received) = read_response(&bytes, Method::Get) else {
             return Ok(());
         };
         let now = DateCache::new(0);
-        let date = forward::needs_date(&came).then_some(&now);
+        let date = forward::needs_date(&received).then_some(&now);
         let rules = Rules::new("", Given::Replace, Given::Replace, true);
         let mut out = Vec::new();
         let to = ResponseTo { version: Version::Http11, keep_alive: true, date };
-        forward::response(&rules, &mut out, &came, &to);
-        let Some(went) = read_response(&out, Method::Get) else {
-            return Err(TestCaseError::fail("refused"));
+        forward::response(&rules, &mut out, &received, &to);
+        let Some(sent) = read_response(&out, Method::Get) else {
+            return Err(TestCaseError::fail("invalid response"));
         };
-        let dates = values(&owned(went.fields()), "date");
+        let dates = values(&owned(sent.fields()), "date");
         prop_assert_eq!(date.is_some(), dates == [String::from_utf8_lossy(now.as_bytes())]);
         prop_assert!(!dates.is_empty());
     }
 
     #[test]
-    fn a_response_means_the_same(
+    fn a_forwarded_response_has_the_same_meaning(
         line in prop::sample::select(&[
             "HTTP/1.1 200 OK", "HTTP/1.1 200 OK", "HTTP/1.1 200 OK", "HTTP/1.1 404", "HTTP/1.0 200 OK",
             "HTTP/1.1 304 ", "HTTP/1.1 204 x y", "HTTP/1.9 599 \u{e9}\t", "HTTP/1.1 206 Partial Content",
@@ -500,44 +505,44 @@ proptest! {
         via in prop::sample::select(&["", "me"][..]),
     ) {
         let bytes = format!("{line}\r\n{fields}\r\nbody").into_bytes();
-        let Some(came) = read_response(&bytes, method) else {
+        let Some(received) = read_response(&bytes, method) else {
             return Ok(());
         };
         let rules = Rules::new(via, Given::Replace, Given::Replace, true);
         let mut out = Vec::new();
-        let body = forward::response(&rules, &mut out, &came, &ResponseTo { version, keep_alive, date: None });
+        let body = forward::response(&rules, &mut out, &received, &ResponseTo { version, keep_alive, date: None });
         let shown = String::from_utf8_lossy(&out).into_owned();
-        let Some(went) = read_response(&out, method) else {
-            return Err(TestCaseError::fail(format!("refused: {shown:?}")));
+        let Some(sent) = read_response(&out, method) else {
+            return Err(TestCaseError::fail(format!("invalid response: {shown:?}")));
         };
-        prop_assert_eq!(went.head_len, out.len());
-        prop_assert_eq!((went.version, went.status, went.reason), (Version::Http11, came.status, came.reason));
-        prop_assert_eq!(went.body, body, "{}", shown);
-        match (came.body, version) {
-            (ResponseBody::None | ResponseBody::Length(_), _) => prop_assert_eq!(body, came.body),
+        prop_assert_eq!(sent.head_len, out.len());
+        prop_assert_eq!((sent.version, sent.status, sent.reason), (Version::Http11, received.status, received.reason));
+        prop_assert_eq!(sent.body, body, "{}", shown);
+        match (received.body, version) {
+            (ResponseBody::None | ResponseBody::Length(_), _) => prop_assert_eq!(body, received.body),
             (_, Version::Http11) => prop_assert_eq!(body, ResponseBody::Chunked),
             (_, Version::Http10) => prop_assert_eq!(body, ResponseBody::UntilClose),
         }
-        let (before, after) = (owned(came.fields()), owned(went.fields()));
-        let says_keep_alive = options(&after).contains(&"keep-alive".to_owned());
-        let says_close = options(&after).contains(&"close".to_owned());
-        prop_assert_eq!(values(&after, "connection").len(), usize::from(says_close || says_keep_alive));
-        prop_assert_eq!(says_close, !keep_alive || body == ResponseBody::UntilClose);
-        prop_assert_eq!(says_keep_alive, !says_close && version == Version::Http10);
+        let (before, after) = (owned(received.fields()), owned(sent.fields()));
+        let has_keep_alive = options(&after).contains(&"keep-alive".to_owned());
+        let has_close = options(&after).contains(&"close".to_owned());
+        prop_assert_eq!(values(&after, "connection").len(), usize::from(has_close || has_keep_alive));
+        prop_assert_eq!(has_close, !keep_alive || body == ResponseBody::UntilClose);
+        prop_assert_eq!(has_keep_alive, !has_close && version == Version::Http10);
 
         let count = |name: &str| after.iter().filter(|(other, _)| variable(other) == name).count();
-        for gone in HOP_BY_HOP.iter().filter(|name| !["connection", "transfer-encoding", "content-length"].contains(name)) {
-            prop_assert_eq!(count(gone), 0, "{}", gone);
+        for removed in HOP_BY_HOP.iter().filter(|name| !["connection", "transfer-encoding", "content-length"].contains(name)) {
+            prop_assert_eq!(count(removed), 0, "{}", removed);
         }
         prop_assert_eq!(count("transfer-encoding"), usize::from(body == ResponseBody::Chunked));
-        let lengths = if came.status == 204 { 0 } else { values(&before, "content-length").len() };
+        let lengths = if received.status == 204 { 0 } else { values(&before, "content-length").len() };
         prop_assert_eq!(count("content-length"), lengths);
 
         let mut wanted = end_to_end(&before, &[], &options(&before));
-        // Nothing is dropped that means something in requests only, unless it is named.
+        // Fields that are special only in requests are forwarded unless they are nominated.
         wanted.retain(|(name, _)| !(name.eq_ignore_ascii_case(b"max-forwards") && options(&before).contains(&"max-forwards".to_owned())));
         if !via.is_empty() {
-            let version = if came.version == Version::Http10 { "1.0" } else { "1.1" };
+            let version = if received.version == Version::Http10 { "1.0" } else { "1.1" };
             wanted.push((b"Via".to_vec(), format!("{version} {via}").into_bytes()));
         }
         prop_assert_eq!(end_to_end(&after, &[], &[]), wanted);
@@ -547,13 +552,13 @@ proptest! {
         }
         let mut again = Vec::new();
         let to = ResponseTo { version, keep_alive, date: None };
-        prop_assert_eq!(forward::response(&rules, &mut again, &went, &to), body);
+        prop_assert_eq!(forward::response(&rules, &mut again, &sent, &to), body);
         prop_assert_eq!(String::from_utf8_lossy(&again), shown);
     }
 }
 
-/// Whether no quoted string is open at the end.
-fn is_whole(value: &str) -> bool {
+/// Returns whether all quoted strings are terminated.
+fn has_balanced_quotes(value: &str) -> bool {
     let mut is_quoted = false;
     let mut is_escaped = false;
     for byte in value.bytes() {
@@ -567,9 +572,9 @@ fn is_whole(value: &str) -> bool {
     !is_quoted
 }
 
-/// The properties are tried on many heads that are good, and of every kind.
+/// The generated heads are mostly valid and of every kind.
 #[test]
-fn most_heads_are_good() {
+fn most_generated_heads_are_valid() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let heads: Vec<_> =
