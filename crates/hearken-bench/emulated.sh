@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Runs the benchmark in an unmodified Debian kernel on one emulated processor, QEMU's -icount
-# shift=0, where a nanosecond of CPU time is one instruction: exact counts, user and kernel, on a
-# machine without hardware counters.
+# Runs the benchmark in an unmodified Debian kernel on one emulated processor with QEMU -icount shift=0,
+# where a nanosecond of CPU time is one instruction. This gives exact user and kernel counts on machines
+# without hardware counters.
 #
-#   emulated.sh OUT [ARGUMENTS OF dispatch...]       e.g. emulated.sh /tmp/dispatch --only epoll,mio
+#   emulated.sh OUT [DISPATCH ARGUMENTS...]       e.g. emulated.sh /tmp/dispatch --only epoll,mio
 #
-# It writes OUT/results.json and OUT/table.md. Needs qemu-system-x86, busybox-static and cpio, and
-# apt-get for a kernel, or $KERNEL, the image of one.
+# Writes OUT/results.json and OUT/table.md. Requires qemu-system-x86, busybox-static and cpio, and either
+# apt-get to download a kernel or a kernel image in $KERNEL.
 set -euo pipefail
-out=${1:?usage: emulated.sh OUT [ARGUMENTS OF dispatch...]}
+out=${1:?usage: emulated.sh OUT [DISPATCH ARGUMENTS...]}
 shift
 here=$(cd "$(dirname "$0")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../../target}
@@ -30,7 +30,7 @@ cp "$target/release/dispatch" "$root/bin/dispatch"
 for peer in "$work"/peers/*; do
     [ -x "$peer" ] && cp "$peer" "$root/peers/"
 done
-# The programs' libraries, where they look for them.
+# Copy the libraries of the programs to the same paths.
 for program in "$root"/bin/* "$root"/peers/*; do
     emulated_libraries "$root" "$program"
 done
@@ -47,7 +47,7 @@ ip link set lo up 2>/dev/null
 ulimit -n 20000
 $(cat "$work/command") >/tmp/results.json 2>/dev/console
 echo "dispatch ended with \$?"
-stty -F /dev/ttyS1 raw
+stty -F /dev/ttyS1 measurement
 cat /tmp/results.json >/dev/ttyS1
 poweroff -f
 INIT
@@ -59,5 +59,5 @@ emulated_counting "$KERNEL" "$work/initrd" "$out/results.json" 'init_on_alloc=0 
 tail -n 5 "$out/console.log"
 "$target/release/dispatch" show "$out/results.json" >"$out/table.md"
 cat "$out/table.md"
-# As the guest's `dispatch` ended.
+# Succeed only if `dispatch` in the guest succeeded.
 grep -q 'dispatch ended with 0' "$out/console.log"

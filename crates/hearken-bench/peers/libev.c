@@ -1,13 +1,13 @@
-/* libev: a read watcher a descriptor, with the backend that VARIANT names. */
+/* libev: one read watcher per descriptor, with the backend that VARIANT names. */
 #include "peer.h"
 #include <ev.h>
 
 static struct ev_loop *loop;
-static int left;
+static int remaining;
 
-static void ready(struct ev_loop *l, ev_io *w, int what) {
-    (void)l, (void)what;
-    left -= take((int)(intptr_t)w->data);
+static void ready(struct ev_loop *l, ev_io *w, int events) {
+    (void)l, (void)events;
+    remaining -= read_byte((int)(intptr_t)w->data);
 }
 
 static const char *open_peer(void) {
@@ -16,7 +16,7 @@ static const char *open_peer(void) {
                        : !strcmp(variant, "poll")      ? EVBACKEND_POLL
                                                        : EVBACKEND_SELECT;
     loop = ev_loop_new(backend | EVFLAG_NOENV);
-    if (!loop || ev_backend(loop) != backend) refuse("libev lacks the backend");
+    if (!loop || ev_backend(loop) != backend) unsupported("libev was built without this backend");
     ev_io *watchers = calloc(descriptors, sizeof *watchers);
     for (int i = 0; i < descriptors; i++) {
         ev_io_init(&watchers[i], ready, readers[i], EV_READ);
@@ -28,5 +28,5 @@ static const char *open_peer(void) {
 }
 
 static void dispatch(int events) {
-    for (left = events; left > 0;) ev_run(loop, EVRUN_ONCE);
+    for (remaining = events; remaining > 0;) ev_run(loop, EVRUN_ONCE);
 }

@@ -1,13 +1,13 @@
-/* libuv: a uv_poll_t a descriptor; epoll, level-triggered, is all it has. */
+/* libuv: one uv_poll_t per descriptor. libuv supports only level-triggered epoll. */
 #include "peer.h"
 #include <uv.h>
 
 static uv_loop_t loop;
-static int left;
+static int remaining;
 
 static void ready(uv_poll_t *handle, int status, int events) {
     (void)status, (void)events;
-    left -= take((int)(intptr_t)handle->data);
+    remaining -= read_byte((int)(intptr_t)handle->data);
 }
 
 static const char *open_peer(void) {
@@ -24,5 +24,5 @@ static const char *open_peer(void) {
 }
 
 static void dispatch(int events) {
-    for (left = events; left > 0;) uv_run(&loop, UV_RUN_ONCE);
+    for (remaining = events; remaining > 0;) uv_run(&loop, UV_RUN_ONCE);
 }

@@ -1,9 +1,9 @@
-/* What every peer in C shares: the descriptors, the schedule, the passes and what is said of them.
- * It does what src/pairs.rs and src/measure.rs do, in the same order. A peer includes this file,
- * fills in `open_peer` and `dispatch`, and is compiled alone: cc -O2 PEER.c -lLIBRARY.
+/* Common code of the peers in C: descriptors, schedule, passes and output. It does what src/pairs.rs and
+ * src/measure.rs do, in the same order. A peer includes this file, implements `open_peer` and `dispatch`,
+ * and is compiled on its own: cc -O2 PEER.c -lLIBRARY.
  *
  * Arguments: VARIANT DESCRIPTORS ACTIVE sockets|pipes PASSES PASS_NS SEGMENTS (comma-separated)
- * Answer: one line of JSON (struct Raw in src/measure.rs). */
+ * Output: one line of JSON (struct Measurement in src/measure.rs). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,12 +23,12 @@
 static const char *variant;
 static int descriptors, active;
 static int *readers, *writers, *order;
-static int base; /* where in `order` the next round begins */
+static int base; /* position in `order` of the next round */
 
-/* To be filled in by the peer: returns what it is, with its version; exits with 3 where the library
- * was built without the variant. */
+/* Implemented by the peer: returns its name and version. Exits with status 3 if the library does not
+ * support the variant. */
 static const char *open_peer(void);
-/* Takes events until `events` bytes were read with `take`. */
+/* Implemented by the peer: receives events until `events` bytes were read with `read_byte`. */
 static void dispatch(int events);
 
 static void die(const char *what) {
@@ -36,23 +36,23 @@ static void die(const char *what) {
     exit(1);
 }
 
-static inline void refuse(const char *why) {
-    fprintf(stderr, "%s\n", why);
+static inline void unsupported(const char *reason) {
+    fprintf(stderr, "%s\n", reason);
     exit(3);
 }
 
-/* Reads one byte from the descriptor at `index`; 0 if there was none. The room is larger than what
- * comes, so that a short read tells edge-triggered peers that nothing is left. */
-static inline int take(int index) {
-    char room[16];
-    ssize_t got = read(readers[index], room, sizeof room);
-    if (got == 1) return 1;
-    if (got < 0 && errno == EAGAIN) return 0;
+/* Reads one byte from the descriptor at `index`. Returns 0 if there was none. The buffer is larger than
+ * the data, so that edge-triggered peers learn from the short read that the descriptor is drained. */
+static inline int read_byte(int index) {
+    char buffer[16];
+    ssize_t count = read(readers[index], buffer, sizeof buffer);
+    if (count == 1) return 1;
+    if (count < 0 && errno == EAGAIN) return 0;
     die("read");
     return 0;
 }
 
-/* splitmix64, as in src/pairs.rs: both visit the descriptors in the same order. */
+/* Returns the next number of splitmix64, as in src/pairs.rs, so that both use the same order. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -60,7 +60,7 @@ static uint64_t next_random(uint64_t *state) {
     return z ^ (z >> 31);
 }
 
-static void make_pairs(const char *over) {
+static void create_pairs(const char *type) {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = limit.rlim_max;
@@ -70,15 +70,15 @@ static void make_pairs(const char *over) {
     order = malloc(sizeof(int) * (descriptors + active));
     for (int i = 0; i < descriptors; i++) {
         int pair[2];
-        int made = strcmp(over, "pipes") ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)
+        int failed = strcmp(type, "pipes") ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair)
                                          : pipe2(pair, O_NONBLOCK);
-        if (made) die("socketpair or pipe");
+        if (failed) die("socketpair or pipe");
         readers[i] = pair[0], writers[i] = pair[1], order[i] = i;
     }
     uint64_t state = 1;
     for (int i = descriptors - 1; i > 0; i--) {
-        int j = next_random(&state) % (i + 1), kept = order[i];
-        order[i] = order[j], order[j] = kept;
+        int j = next_random(&state) % (i + 1), other = order[i];
+        order[i] = order[j], order[j] = other;
     }
     for (int i = 0; i < active; i++) order[descriptors + i] = order[i];
 }
@@ -107,20 +107,20 @@ static int counter(int kernel) {
     return syscall(SYS_perf_event_open, &a, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-static long long counted(int fd) {
+static long long read_counter(int fd) {
     long long value;
     return fd >= 0 && read(fd, &value, sizeof value) == sizeof value ? value : -1;
 }
 
-/* The number of rounds that takes `ns`, found by running them, so that it also warms up. */
+/* Returns the number of rounds that take `ns`. Running them also warms up caches. */
 static long calibrate(long ns) {
-    rounds(4); /* Some tell the kernel of all the descriptors in their first wait. */
+    rounds(4); /* Some libraries register the descriptors in their first wait. */
     for (long n = 2;; n *= 2) {
         long before = cpu_ns();
         rounds(n);
-        long took = cpu_ns() - before;
-        if (took >= ns / 2 || n >= 1L << 30) {
-            double fit = (double)n * ns / (took > 0 ? took : 1);
+        long elapsed = cpu_ns() - before;
+        if (elapsed >= ns / 2 || n >= 1L << 30) {
+            double fit = (double)n * ns / (elapsed > 0 ? elapsed : 1);
             return fit < 2 ? 2 : (long)fit;
         }
     }
@@ -128,32 +128,32 @@ static long calibrate(long ns) {
 
 int main(int argc, char **argv) {
     if (argc != 8) {
-        fprintf(stderr, "started by `dispatch`, which see\n");
+        fprintf(stderr, "this program is started by `dispatch`\n");
         return 2;
     }
     variant = argv[1], descriptors = atoi(argv[2]), active = atoi(argv[3]);
     if (active < 1 || active > descriptors) return 2;
-    make_pairs(argv[4]);
+    create_pairs(argv[4]);
     const char *version = open_peer();
     int passes = atoi(argv[5]);
     long n = calibrate(atol(argv[6]));
     int user = counter(0), kernel = counter(1);
     printf("{\"version\":\"%s\",\"passes\":[", version);
     for (int i = 0; i < passes; i++) {
-        long long u = counted(user), k = counted(kernel);
+        long long u = read_counter(user), k = read_counter(kernel);
         long before = cpu_ns();
         rounds(n);
-        long took = cpu_ns() - before;
-        printf("%s{\"events\":%ld,\"cpu_ns\":%ld", i ? "," : "", n * active, took);
-        if (u >= 0) printf(",\"user\":%lld", counted(user) - u);
-        if (k >= 0) printf(",\"kernel\":%lld", counted(kernel) - k);
+        long elapsed = cpu_ns() - before;
+        printf("%s{\"events\":%ld,\"cpu_ns\":%ld", i ? "," : "", n * active, elapsed);
+        if (u >= 0) printf(",\"user\":%lld", read_counter(user) - u);
+        if (k >= 0) printf(",\"kernel\":%lld", read_counter(kernel) - k);
         printf("}");
     }
     printf("]}\n");
     fflush(stdout);
     close(user), close(kernel);
     if (*argv[7] == 0) return 0;
-    /* Each segment between two stops is traced by the driver. */
+    /* The driver traces each segment between two stops. */
     if (ptrace(PTRACE_TRACEME, 0, 0, 0)) die("ptrace(PTRACE_TRACEME)");
     for (char *word = strtok(argv[7], ","); word; word = strtok(NULL, ",")) {
         long many = atol(word);

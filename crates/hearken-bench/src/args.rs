@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 use std::path::PathBuf;
 
@@ -6,19 +6,19 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Task;
-use crate::pairs::Over;
+use crate::pairs::DescriptorType;
 
-/// What one event costs: every mechanism of Hearken beside other event libraries, in one run.
+/// Measures the cost of one event with Hearken's mechanisms and other event libraries.
 ///
-/// Some of many descriptors are written to, a byte each, and the contender takes the events and
-/// reads the bytes. Everyone runs in a process of their own, in shuffled order, several times.
+/// Each measurement writes one byte to some of many descriptors. The contender receives the events and
+/// reads the bytes. Measurements run in separate processes, in shuffled order, several times.
 #[derive(Debug, Parser)]
 #[command(
     name = "dispatch",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 all was measured; 1 something was not (the results say what); \
-                  2 the command line; 3 a goal was missed, with --strict."
+    after_help = "Exit status:\n  0  success\n  1  a measurement failed (see the results)\n  \
+                  2  invalid command line\n  3  a check failed (with --strict)"
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -29,101 +29,109 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Compile the peers in C into a directory, for `--peers`.
+    /// Compile the peers written in C into a directory, for `--peers`.
     Peers {
-        /// Where to; it is made if it is not there.
+        /// Output directory, created if it does not exist.
         directory: PathBuf,
     },
-    /// Show the table of an earlier run.
+    /// Print the table of an earlier run.
     Show {
-        /// Its results.json.
+        /// The results.json of the run.
         results: PathBuf,
     },
-    /// List who takes part here, and who cannot.
+    /// List the contenders, including unavailable ones.
     List,
-    /// Measure one contender, in this process.
+    /// Measure one contender in this process.
     #[command(hide = true)]
-    Contend {
-        /// Its name.
+    Measure {
+        /// Name of the contender.
         name: String,
         #[command(flatten)]
         task: Task,
     },
 }
 
-/// What a run does.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub(crate) struct Run {
     /// Numbers of registered descriptors.
-    #[arg(short = 'n', long, value_delimiter = ',', default_value = "100,1000,8000")]
+    #[arg(
+        short = 'n',
+        long,
+        value_delimiter = ',',
+        default_value = "100,1000,8000",
+        value_name = "N"
+    )]
     pub(crate) descriptors: Vec<usize>,
-    /// Numbers of descriptors that are written to before events are taken.
-    #[arg(short, long, value_delimiter = ',', default_value = "1,100")]
+    /// Numbers of descriptors that are made ready in each round.
+    #[arg(short, long, value_delimiter = ',', default_value = "1,100", value_name = "N")]
     pub(crate) active: Vec<usize>,
-    /// What the descriptors are.
-    #[arg(long, default_value = "sockets")]
-    pub(crate) over: Over,
-    /// How often everything is measured.
-    #[arg(short, long, default_value_t = 3)]
+    /// Type of the descriptors.
+    #[arg(long, default_value = "sockets", value_name = "TYPE")]
+    pub(crate) descriptor_type: DescriptorType,
+    /// Number of repetitions of each measurement.
+    #[arg(short, long, default_value_t = 3, value_name = "N")]
     pub(crate) repetitions: u32,
-    /// Passes of a measurement; its figure is their median.
-    #[arg(long, default_value_t = 5)]
+    /// Number of passes per measurement. The result is their median.
+    #[arg(long, default_value_t = 5, value_name = "N")]
     pub(crate) passes: u32,
-    /// CPU time of a pass, in milliseconds.
-    #[arg(long, default_value_t = 10)]
+    /// CPU time per pass in milliseconds.
+    #[arg(long, default_value_t = 10, value_name = "MILLISECONDS")]
     pub(crate) pass_ms: u64,
-    /// Steps that may be made to count the instructions of one contender in user mode (0: do not
-    /// count them, nor system calls).
-    #[arg(long, default_value_t = 200_000)]
-    pub(crate) steps: u64,
-    /// Only contenders whose name contains one of these, besides the floors.
-    #[arg(long, value_delimiter = ',')]
+    /// Maximum number of single steps to count the user-mode instructions of one contender. 0 disables
+    /// counting of instructions and system calls.
+    #[arg(long, default_value_t = 200_000, value_name = "N")]
+    pub(crate) max_steps: u64,
+    /// Contenders to measure besides the baselines: those whose name contains one of these strings.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) only: Vec<String>,
-    /// Seed of the order of measurements.
-    #[arg(long, default_value_t = 1)]
+    /// Seed for the order of the measurements.
+    #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) seed: u64,
-    /// Fewer and shorter: a look, not a result.
+    /// Use fewer and shorter measurements, for a quick look rather than a result.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// A nanosecond of CPU time is one instruction: QEMU -icount shift=0. See emulated.sh.
+    /// Treat a nanosecond of CPU time as one instruction (QEMU -icount shift=0, see emulated.sh).
     #[arg(long)]
     pub(crate) icount: bool,
-    /// Where `dispatch peers` has put the peers in C; without it they are compiled now.
-    #[arg(long)]
+    /// Directory with the peers compiled by `dispatch peers` [default: compile them now].
+    #[arg(long, value_name = "DIR")]
     pub(crate) peers: Option<PathBuf>,
-    /// Write results.json and table.md into this directory.
-    #[arg(short, long)]
+    /// Directory for results.json and table.md.
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print the results as JSON in place of the table.
+    /// Print the results as JSON instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Exit with 3 if a goal is missed.
+    /// Exit with status 3 if a check fails.
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
 impl Run {
-    /// The settings with what `--quick` makes of them, or what is wrong with them.
-    pub(crate) fn settled(mut self) -> Result<Run, String> {
+    /// Returns the effective settings, or an error message if they are invalid.
+    pub(crate) fn validate(mut self) -> Result<Run, String> {
         if self.quick {
             self.repetitions = 1;
             self.passes = 3;
             self.pass_ms = self.pass_ms.min(2);
-            self.steps = self.steps.min(40_000);
+            self.max_steps = self.max_steps.min(40_000);
         }
         self.descriptors.sort_unstable();
         self.active.sort_unstable();
-        let (Some(&fewest), Some(&most)) = (self.descriptors.first(), self.active.last()) else {
-            return Err("say at least one number of descriptors, and of active ones".into());
+        let (Some(&min_descriptors), Some(&max_active)) =
+            (self.descriptors.first(), self.active.last())
+        else {
+            return Err("--descriptors and --active require at least one number".into());
         };
-        let least = [self.active[0], self.repetitions as usize, self.passes as usize];
-        if least.contains(&0) || self.pass_ms == 0 {
-            return Err(
-                "active descriptors, repetitions, passes and their length are at least 1".into()
-            );
+        let counts = [self.active[0], self.repetitions as usize, self.passes as usize];
+        if counts.contains(&0) || self.pass_ms == 0 {
+            return Err("--active, --repetitions, --passes and --pass-ms must be at least 1".into());
         }
-        if most > fewest {
-            return Err(format!("{most} of {fewest} descriptors cannot be active"));
+        if max_active > min_descriptors {
+            return Err(format!(
+                "--active {max_active} exceeds the smallest number of descriptors ({min_descriptors})"
+            ));
         }
         Ok(self)
     }

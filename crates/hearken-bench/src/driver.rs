@@ -1,4 +1,4 @@
-//! Runs every contender in a process of its own, in shuffled order, and gathers what they say.
+//! Runs every contender in its own process, in shuffled order, and collects the results.
 
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::process::{Child, Command, Stdio};
@@ -11,20 +11,20 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::args::Run;
-use crate::contender::{Absent, Contender, FLOOR, FLOOR_C, Kind};
-use crate::goals::goals;
-use crate::measure::Raw;
+use crate::checks::checks;
+use crate::contender::{BASELINE, BASELINE_C, Contender, Kind, Unavailable};
+use crate::measure::Measurement;
 use crate::peers::Peers;
 use crate::results::{Failure, Report, SCHEMA, Sample, cells};
-use crate::trace::{Plan, Traced, trace};
+use crate::trace::{TraceCounts, TracePlan, trace};
 
-/// How long a measurement may take before it counts as hung: an event was lost.
-const DEADLINE: Duration = Duration::from_secs(120);
+/// Timeout of a measurement. A measurement that exceeds it has lost an event.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a peer exits with where its library does not go.
-const REFUSED: i32 = 3;
+/// Exit status of a peer whose library does not support the case.
+const EXIT_UNSUPPORTED: i32 = 3;
 
-/// One measurement to be made.
+/// A measurement to be run.
 struct Case<'a> {
     contender: &'a Contender,
     descriptors: usize,
@@ -32,41 +32,43 @@ struct Case<'a> {
     repetition: u32,
 }
 
-/// Measures all of `everyone` that the settings want.
+/// Runs the measurements that the settings select.
 pub(crate) fn drive(
     run: &Run,
-    (everyone, absent): (Vec<Contender>, Vec<Absent>),
+    (contenders, unavailable): (Vec<Contender>, Vec<Unavailable>),
     peers: &Peers,
 ) -> io::Result<Report> {
-    let (date, began) = (jiff::Timestamp::now(), Instant::now());
-    share_one_processor();
-    let wanted = |contender: &Contender| {
+    let (date, start) = (jiff::Timestamp::now(), Instant::now());
+    pin_to_one_processor();
+    let is_selected = |contender: &Contender| {
         let name = &contender.name;
-        let floor = name == FLOOR || name == FLOOR_C;
-        floor || run.only.is_empty() || run.only.iter().any(|part| name.contains(part.as_str()))
+        let is_baseline = name == BASELINE || name == BASELINE_C;
+        is_baseline
+            || run.only.is_empty()
+            || run.only.iter().any(|part| name.contains(part.as_str()))
     };
-    let contenders: Vec<Contender> = everyone.into_iter().filter(wanted).collect();
+    let contenders: Vec<Contender> = contenders.into_iter().filter(is_selected).collect();
     let cases = plan(run, &contenders);
-    let (mut samples, mut refusals, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut samples, mut unsupported, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for (number, case) in cases.iter().enumerate() {
         let Case { contender, descriptors, active, repetition } = *case;
         let name = &contender.name;
         if io::stderr().is_terminal() {
             eprint!("\r\x1b[K{number}/{}: {name} N={descriptors} A={active}", cases.len());
         }
-        match measure(run, case, peers) {
-            Ok((raw, traced)) => samples.push(Sample {
+        match run_case(run, case, peers) {
+            Ok((measurement, counts)) => samples.push(Sample {
                 contender: name.clone(),
                 descriptors,
                 active,
                 repetition,
-                raw,
-                traced,
+                measurement,
+                trace: counts,
             }),
             Err(error) => {
-                // Where a peer ends, it ends in every repetition.
-                let refused = error.kind() == io::ErrorKind::Unsupported;
-                let list = if refused { &mut refusals } else { &mut failures };
+                // An unsupported case is unsupported in every repetition.
+                let is_unsupported = error.kind() == io::ErrorKind::Unsupported;
+                let list = if is_unsupported { &mut unsupported } else { &mut failures };
                 let reason = error.to_string();
                 let failure = Failure { contender: name.clone(), descriptors, active, reason };
                 if !list.contains(&failure) {
@@ -78,7 +80,7 @@ pub(crate) fn drive(
     if io::stderr().is_terminal() {
         eprint!("\r\x1b[K");
     }
-    let mut versions: Vec<String> = samples.iter().map(|s| s.raw.version.clone()).collect();
+    let mut versions: Vec<String> = samples.iter().map(|s| s.measurement.version.clone()).collect();
     versions.sort_unstable();
     versions.dedup();
     let cells = cells(&contenders, &samples, run);
@@ -86,32 +88,32 @@ pub(crate) fn drive(
         schema: SCHEMA.into(),
         command_line: std::env::args().collect(),
         date: date.round(jiff::Unit::Second).unwrap_or(date).to_string(),
-        elapsed_s: began.elapsed().as_secs_f64(),
+        elapsed_s: start.elapsed().as_secs_f64(),
         settings: run.clone(),
         machine: Machine::look(),
         method: method(run, &samples),
         versions,
-        absent,
-        refusals,
+        unavailable,
+        unsupported,
         failures,
-        goals: goals(&cells),
+        checks: checks(&cells),
         cells,
         samples,
     })
 }
 
-/// Has this process and all that it starts use one processor, so that nothing is moved.
-fn share_one_processor() {
+/// Pins this process and its children to one processor, so that none migrates.
+fn pin_to_one_processor() {
     let Ok(allowed) = sched_getaffinity(None) else { return };
     if let Some(last) = (0..CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)) {
         let mut one = CpuSet::new();
         one.set(last);
-        // Refused, it costs precision only.
+        // On failure, measurements are less precise.
         let _ = sched_setaffinity(None, &one);
     }
 }
 
-/// Every case of every repetition; each repetition in an order of its own.
+/// Returns all cases of all repetitions, each repetition in its own random order.
 fn plan<'a>(run: &Run, contenders: &'a [Contender]) -> Vec<Case<'a>> {
     let mut random = fastrand::Rng::with_seed(run.seed);
     let mut cases = Vec::new();
@@ -130,48 +132,52 @@ fn plan<'a>(run: &Run, contenders: &'a [Contender]) -> Vec<Case<'a>> {
 }
 
 fn method(run: &Run, samples: &[Sample]) -> String {
-    let counted = samples.iter().flat_map(|s| &s.raw.passes).any(|pass| pass.kernel.is_some());
-    let how = if run.icount {
+    let counted =
+        samples.iter().flat_map(|s| &s.measurement.passes).any(|pass| pass.kernel.is_some());
+    let instructions = if run.icount {
         "Instructions: CPU time under QEMU -icount shift=0, where one nanosecond is one \
-         instruction; those in user mode by stepping."
+         instruction. User-mode instructions: single-stepping."
     } else if counted {
         "Instructions: hardware counters (perf_event_open)."
     } else {
-        "Instructions: in user mode by stepping; there is no hardware counter here for those in the \
-         kernel."
+        "User-mode instructions: single-stepping. Kernel instructions: no hardware counter available."
     };
-    format!("{how} System calls: by tracing. {}", stats::METHOD)
+    format!("{instructions} System calls: tracing. {}", stats::METHOD)
 }
 
-fn measure(run: &Run, case: &Case<'_>, peers: &Peers) -> io::Result<(Raw, Option<Traced>)> {
-    // What tracing counts does not vary from one repetition to the next.
-    let traced = case.repetition == 0 && run.steps > 0;
-    let tracing = traced.then(|| Plan::new(case.active, run.steps));
+fn run_case(
+    run: &Run,
+    case: &Case<'_>,
+    peers: &Peers,
+) -> io::Result<(Measurement, Option<TraceCounts>)> {
+    // Traced counts are the same in every repetition.
+    let is_traced = case.repetition == 0 && run.max_steps > 0;
+    let tracing = is_traced.then(|| TracePlan::new(case.active, run.max_steps));
     let mut child = command(run, case, peers, tracing)?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let watchdog = Watchdog::over(&child)?;
-    let answer = hear(&mut child, tracing);
-    let hung = watchdog.dismiss();
-    // It has said all that is wanted of it.
+    let watchdog = Watchdog::start(&child)?;
+    let result = read_result(&mut child, tracing);
+    let timed_out = watchdog.stop();
+    // The result is complete.
     let _ = child.kill();
     let status = child.wait()?;
-    let mut said = String::new();
+    let mut stderr_text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut said)?;
+        stderr.read_to_string(&mut stderr_text)?;
     }
-    answer.map_err(|error| match said.trim() {
-        _ if hung => io::Error::other(format!(
-            "no end after {} s: an event was lost, or it costs too much",
-            DEADLINE.as_secs()
+    result.map_err(|error| match stderr_text.trim() {
+        _ if timed_out => io::Error::other(format!(
+            "timed out after {} s: an event was lost, or events are too expensive",
+            TIMEOUT.as_secs()
         )),
-        said if status.code() == Some(REFUSED) => {
-            io::Error::new(io::ErrorKind::Unsupported, said.to_owned())
+        text if status.code() == Some(EXIT_UNSUPPORTED) => {
+            io::Error::new(io::ErrorKind::Unsupported, text.to_owned())
         }
         "" => io::Error::other(format!("{error} ({status})")),
-        said => io::Error::other(said.to_owned()),
+        text => io::Error::other(text.to_owned()),
     })
 }
 
@@ -179,21 +185,29 @@ fn command(
     run: &Run,
     case: &Case<'_>,
     peers: &Peers,
-    tracing: Option<Plan>,
+    tracing: Option<TracePlan>,
 ) -> io::Result<Command> {
     let segments = tracing.map_or(Vec::new(), |plan| plan.segments().to_vec());
     let segments = segments.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     let (descriptors, active) = (case.descriptors.to_string(), case.active.to_string());
     let (passes, pass_ns) = (run.passes.to_string(), (run.pass_ms * 1_000_000).to_string());
-    let over = run.over.name();
+    let descriptor_type = run.descriptor_type.name();
     if let Kind::C(program) = &case.contender.kind {
         let variant = case.contender.mechanism.as_deref().unwrap_or("none");
         let mut command = Command::new(peers.directory.join(program));
-        command.args([variant, &descriptors, &active, over, &passes, &pass_ns, &segments]);
+        command.args([
+            variant,
+            &descriptors,
+            &active,
+            descriptor_type,
+            &passes,
+            &pass_ns,
+            &segments,
+        ]);
         return Ok(command);
     }
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["contend", &case.contender.name, "--over", over]);
+    command.args(["measure", &case.contender.name, "--descriptor-type", descriptor_type]);
     command.args(["--descriptors", &descriptors, "--active", &active]);
     command.args(["--passes", &passes, "--pass-ns", &pass_ns]);
     if !segments.is_empty() {
@@ -202,40 +216,44 @@ fn command(
     Ok(command)
 }
 
-/// Reads the answer of `child`, and traces what it runs after that.
-fn hear(child: &mut Child, tracing: Option<Plan>) -> io::Result<(Raw, Option<Traced>)> {
+/// Reads the result of `child` and traces the rounds that it runs afterwards.
+fn read_result(
+    child: &mut Child,
+    tracing: Option<TracePlan>,
+) -> io::Result<(Measurement, Option<TraceCounts>)> {
     let mut line = String::new();
     let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     BufReader::new(stdout).read_line(&mut line)?;
-    let raw = serde_json::from_str(&line).map_err(|_| io::Error::other("no result"))?;
-    let traced = tracing.map(|plan| trace(child.id(), plan)).transpose()?;
-    Ok((raw, traced))
+    let measurement = serde_json::from_str(&line)
+        .map_err(|error| io::Error::other(format!("invalid result: {error}")))?;
+    let counts = tracing.map(|plan| trace(child.id(), plan)).transpose()?;
+    Ok((measurement, counts))
 }
 
-/// Kills a process that takes too long.
+/// A thread that kills a process after a timeout.
 struct Watchdog {
     done: mpsc::Sender<()>,
     thread: thread::JoinHandle<bool>,
 }
 
 impl Watchdog {
-    fn over(child: &Child) -> io::Result<Watchdog> {
+    fn start(child: &Child) -> io::Result<Watchdog> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let process = pidfd_open(pid.ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?;
         let (done, wait) = mpsc::channel();
         let thread = thread::spawn(move || {
-            let late = wait.recv_timeout(DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout);
-            if late {
-                // It may have ended just now.
+            let timed_out = wait.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
+            if timed_out {
+                // The process may have ended just now.
                 let _ = pidfd_send_signal(&process, Signal::KILL);
             }
-            late
+            timed_out
         });
         Ok(Watchdog { done, thread })
     }
 
-    /// Ends it, and tells whether it had to act.
-    fn dismiss(self) -> bool {
+    /// Stops the watchdog. Returns whether the process timed out.
+    fn stop(self) -> bool {
         let Watchdog { done, thread } = self;
         drop(done);
         thread.join().unwrap_or(false)

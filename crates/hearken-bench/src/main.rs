@@ -1,14 +1,14 @@
-//! `dispatch`: what one event costs, with every mechanism and beside other event libraries.
+//! `dispatch`: measures the cost of one event with each mechanism and with other event libraries.
 //!
-//! The classic benchmark of event dispatch: N descriptors are registered, A of them become ready, the
-//! events are taken and what has come is read. Mechanisms come from Hearken's table, with no list
-//! here. One process starts the others (`driver`), each measures itself (`measure`) through what it
-//! is (`contender`, or `peers/*.c`), and the outcome is data (`results`) and a page (`table`).
+//! The benchmark registers N descriptors, makes A of them ready, receives the events and reads the data.
+//! The mechanisms come from Hearken's table. One process starts the others (`driver`), and each of
+//! these measures itself (`measure`) with one implementation (`contender` or `peers/*.c`). The output is
+//! data (`results`) and a page (`table`).
 
 mod args;
+mod checks;
 mod contender;
 mod driver;
-mod goals;
 mod measure;
 mod pairs;
 mod peers;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 fn start(arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
     match arguments.command {
         None => run(arguments.run),
-        Some(Command::Contend { name, task }) => {
-            contender::contend(&name, &task)?;
+        Some(Command::Measure { name, task }) => {
+            contender::measure_contender(&name, &task)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Peers { directory }) => {
@@ -52,45 +52,54 @@ fn start(arguments: Arguments) -> Result<ExitCode, Box<dyn Error>> {
             for (program, _) in peers.programs {
                 println!("{}", directory.join(program).display());
             }
-            for absent in peers.absent {
-                eprintln!("{}: {}", absent.name, absent.reason);
+            for unavailable in peers.unavailable {
+                eprintln!("{}: {}", unavailable.name, unavailable.reason);
             }
             Ok(ExitCode::SUCCESS)
         }
         Some(Command::Show { results }) => {
-            let report: Report = serde_json::from_slice(&fs::read(results)?)?;
+            let report = load(&results)?;
             print(&table::page(&report))
         }
         Some(Command::List) => {
             let directory = tempfile::tempdir()?;
-            let (everyone, absent) = contender::everyone(&Peers::build(directory.path())?);
-            let names = everyone.iter().map(|contender| format!("{}\n", contender.name));
-            let absent = absent.iter().map(|a| format!("({}: {})\n", a.name, a.reason));
-            print(&names.chain(absent).collect::<String>())
+            let (contenders, unavailable) = contender::contenders(&Peers::build(directory.path())?);
+            let names = contenders.iter().map(|contender| format!("{}\n", contender.name));
+            let unavailable = unavailable.iter().map(|a| format!("({}: {})\n", a.name, a.reason));
+            print(&names.chain(unavailable).collect::<String>())
         }
     }
 }
 
+fn load(results: &Path) -> Result<Report, Box<dyn Error>> {
+    let report = fs::read(results)
+        .map_err(Box::<dyn Error>::from)
+        .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    report.map_err(|error| {
+        format!("cannot read results file '{}': {error}", results.display()).into()
+    })
+}
+
 fn run(run: Run) -> Result<ExitCode, Box<dyn Error>> {
-    let run = run.settled().unwrap_or_else(|wrong| {
+    let run = run.validate().unwrap_or_else(|message| {
         use clap::CommandFactory;
-        Arguments::command().error(ErrorKind::ValueValidation, wrong).exit()
+        Arguments::command().error(ErrorKind::ValueValidation, message).exit()
     });
     let directory = tempfile::tempdir()?;
     let peers = match &run.peers {
         Some(directory) => Peers::find(directory),
         None => Peers::build(directory.path())?,
     };
-    let report = driver::drive(&run, contender::everyone(&peers), &peers)?;
+    let report = driver::drive(&run, contender::contenders(&peers), &peers)?;
     let (json, page) = (serde_json::to_string_pretty(&report)?, table::page(&report));
     if let Some(out) = &run.out {
         save(out, &json, &page)?;
     }
     print(if run.json { &json } else { &page })?;
-    let missed = report.goals.iter().any(|goal| goal.binding && goal.reached == Some(false));
+    let failed = report.checks.iter().any(|check| check.required && check.passed == Some(false));
     Ok(match () {
         () if !report.failures.is_empty() => ExitCode::from(1),
-        () if run.strict && missed => ExitCode::from(3),
+        () if run.strict && failed => ExitCode::from(3),
         () => ExitCode::SUCCESS,
     })
 }
@@ -99,10 +108,12 @@ fn save(out: &Path, json: &str, page: &str) -> Result<(), Box<dyn Error>> {
     let written = fs::create_dir_all(out)
         .and_then(|()| fs::write(out.join("results.json"), json))
         .and_then(|()| fs::write(out.join("table.md"), page));
-    written.map_err(|error| format!("cannot write into {}: {error}", out.display()).into())
+    written.map_err(|error| {
+        format!("cannot write results to directory '{}': {error}", out.display()).into()
+    })
 }
 
-/// Prints to a reader who may have gone.
+/// Prints to standard output, ignoring a closed pipe.
 fn print(text: &str) -> Result<ExitCode, Box<dyn Error>> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,4 @@
-//! One measurement, in a process of its own: what `peers/peer.h` is for those in C.
+//! One measurement in its own process. `peers/peer.h` is the counterpart in C.
 
 use std::io::{self, Write};
 
@@ -8,65 +8,65 @@ use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::pairs::{Over, Writers};
+use crate::pairs::{DescriptorType, Writers};
 
-/// Something that dispatches events.
-pub(crate) trait Contender {
-    /// Takes events until each of `round` was read once.
+/// An event dispatcher under test.
+pub(crate) trait Dispatcher {
+    /// Receives events until one byte was read from each descriptor in `round`.
     fn dispatch(&mut self, round: &[u32]) -> io::Result<()>;
 }
 
-/// What one measurement is to do.
+/// The parameters of one measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Task {
-    /// Descriptors that are registered.
+    /// Number of registered descriptors.
     #[arg(long)]
     pub(crate) descriptors: usize,
-    /// Descriptors that a round makes ready.
+    /// Number of descriptors that each round makes ready.
     #[arg(long)]
     pub(crate) active: usize,
-    /// What the descriptors are.
+    /// Type of the descriptors.
     #[arg(long)]
-    pub(crate) over: Over,
-    /// How many passes.
+    pub(crate) descriptor_type: DescriptorType,
+    /// Number of passes.
     #[arg(long)]
     pub(crate) passes: u32,
-    /// CPU time of a pass, nanoseconds.
+    /// CPU time per pass in nanoseconds.
     #[arg(long)]
     pub(crate) pass_ns: u64,
-    /// Numbers of rounds to run for the driver to trace, each between two stops.
+    /// Numbers of rounds that the driver traces, each between two stops.
     #[arg(long, value_delimiter = ',')]
     pub(crate) segments: Vec<u64>,
 }
 
-/// What a contender answers: one line of JSON.
+/// The result of a measurement, printed as one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Raw {
-    /// What it is, with its version.
+pub(crate) struct Measurement {
+    /// Name and version of the contender.
     pub(crate) version: String,
-    /// Its passes.
+    /// Results of the passes.
     pub(crate) passes: Vec<Pass>,
 }
 
-/// One pass.
+/// The result of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pass {
-    /// Events dispatched, which is also the bytes written and read.
+    /// Number of events, which equals the number of bytes written and read.
     pub(crate) events: u64,
-    /// CPU time of the thread.
+    /// CPU time of the thread in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// Instructions in user mode, where they can be counted.
+    /// User-mode instructions, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) user: Option<u64>,
-    /// Instructions in the kernel.
+    /// Kernel instructions, if they can be counted.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) kernel: Option<u64>,
 }
 
-/// Measures `contender`, says the result, and runs the segments.
+/// Measures `contender`, prints the result, and runs the segments.
 pub(crate) fn measure(
     version: &str,
-    contender: &mut impl Contender,
+    contender: &mut impl Dispatcher,
     writers: &mut Writers,
     task: &Task,
 ) -> io::Result<()> {
@@ -76,7 +76,7 @@ pub(crate) fn measure(
     for _ in 0..task.passes {
         let (user_before, kernel_before) = (read(&mut user), read(&mut kernel));
         let before = cpu_ns();
-        rounds(contender, writers, count)?;
+        run_rounds(contender, writers, count)?;
         let cpu_ns = cpu_ns() - before;
         let since = |after: Option<u64>, before| Some(after? - before?);
         passes.push(Pass {
@@ -87,9 +87,9 @@ pub(crate) fn measure(
         });
     }
     drop((user, kernel));
-    let raw = Raw { version: version.to_owned(), passes };
+    let measurement = Measurement { version: version.to_owned(), passes };
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", serde_json::to_string(&raw)?)?;
+    writeln!(out, "{}", serde_json::to_string(&measurement)?)?;
     out.flush()?;
     if task.segments.is_empty() {
         return Ok(());
@@ -97,39 +97,43 @@ pub(crate) fn measure(
     nix::sys::ptrace::traceme()?;
     for &count in &task.segments {
         kill_process(getpid(), Signal::STOP)?;
-        rounds(contender, writers, count)?;
+        run_rounds(contender, writers, count)?;
     }
     kill_process(getpid(), Signal::STOP)?;
     Ok(())
 }
 
-// Not inlined: the loop is the same code for every contender.
+// Not inlined, so that the loop is the same code for every contender.
 #[inline(never)]
-fn rounds(contender: &mut impl Contender, writers: &mut Writers, count: u64) -> io::Result<()> {
+fn run_rounds(
+    contender: &mut impl Dispatcher,
+    writers: &mut Writers,
+    count: u64,
+) -> io::Result<()> {
     for _ in 0..count {
         let round = writers.write()?;
-        turn(contender, round)?;
+        dispatch_round(contender, round)?;
     }
     Ok(())
 }
 
-// Nor this: what is around it would be compiled differently for each.
+// Not inlined, because the compiler would generate different surrounding code for each contender.
 #[inline(never)]
-fn turn(contender: &mut impl Contender, round: &[u32]) -> io::Result<()> {
+fn dispatch_round(contender: &mut impl Dispatcher, round: &[u32]) -> io::Result<()> {
     contender.dispatch(round)
 }
 
-/// The number of rounds that takes `ns`, found by running them, so that it also warms up.
-fn calibrate(contender: &mut impl Contender, writers: &mut Writers, ns: u64) -> io::Result<u64> {
-    // Some tell the kernel of all the descriptors in their first wait, which is not to count.
-    rounds(contender, writers, 4)?;
+/// Returns the number of rounds that take `ns`. Running them also warms up caches.
+fn calibrate(contender: &mut impl Dispatcher, writers: &mut Writers, ns: u64) -> io::Result<u64> {
+    // Some contenders register the descriptors in their first wait, which must not count.
+    run_rounds(contender, writers, 4)?;
     let mut count = 2;
     loop {
         let before = cpu_ns();
-        rounds(contender, writers, count)?;
-        let took = (cpu_ns() - before).max(1);
-        if took >= ns / 2 || count >= 1 << 30 {
-            return Ok(((count as f64 * ns as f64 / took as f64) as u64).max(2));
+        run_rounds(contender, writers, count)?;
+        let elapsed = (cpu_ns() - before).max(1);
+        if elapsed >= ns / 2 || count >= 1 << 30 {
+            return Ok(((count as f64 * ns as f64 / elapsed as f64) as u64).max(2));
         }
         count *= 2;
     }
@@ -140,7 +144,7 @@ fn cpu_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Counts the instructions of this thread, where there is a counter.
+/// Starts a counter of the instructions of this thread, if one is available.
 fn counter(kernel: bool) -> Option<Counter> {
     let mut builder = Builder::new(Hardware::INSTRUCTIONS);
     if kernel {

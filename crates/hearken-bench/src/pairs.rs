@@ -1,4 +1,4 @@
-//! The descriptors of one measurement, and the order in which they become ready.
+//! Descriptors of one measurement and the order in which they become ready.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,52 +10,52 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 
-/// What the descriptors are.
+/// The type of the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Over {
+pub(crate) enum DescriptorType {
     /// Pairs of Unix stream sockets.
     Sockets,
     /// Pipes.
     Pipes,
 }
 
-impl Over {
-    /// As on the command line.
+impl DescriptorType {
+    /// Returns the name used on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Over::Sockets => "sockets",
-            Over::Pipes => "pipes",
+            DescriptorType::Sockets => "sockets",
+            DescriptorType::Pipes => "pipes",
         }
     }
 }
 
-/// The ends that are written to, and the order in which that is done.
+/// The write ends and the order in which they are written to.
 #[derive(Debug)]
 pub(crate) struct Writers {
     ends: Vec<OwnedFd>,
-    /// A random permutation, its beginning repeated at the end, so that a round is one slice.
+    /// Random permutation whose beginning is repeated at the end, so that each round is one slice.
     order: Vec<u32>,
     active: usize,
     base: usize,
 }
 
-/// Makes `descriptors` pairs, of which `active` will be written to in a round: the writers, and the
-/// ends that are to be watched.
-pub(crate) fn make(
+/// Creates `descriptors` pairs, of which each round writes to `active`. Returns the write ends and the
+/// read ends.
+pub(crate) fn create(
     descriptors: usize,
     active: usize,
-    over: Over,
+    descriptor_type: DescriptorType,
 ) -> io::Result<(Writers, Vec<OwnedFd>)> {
     descriptors::raise_limit();
     let (mut readers, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..descriptors {
-        let (reader, writer) = match over {
-            Over::Sockets => {
+        let (reader, writer) = match descriptor_type {
+            DescriptorType::Sockets => {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?
             }
-            Over::Pipes => pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?,
+            DescriptorType::Pipes => pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC)?,
         };
         readers.push(reader);
         ends.push(writer);
@@ -69,7 +69,7 @@ pub(crate) fn make(
     Ok((Writers { ends, order, active, base: 0 }, readers))
 }
 
-/// splitmix64, as in `peers/peer.h`: both visit the descriptors in the same order.
+/// Returns the next number of splitmix64, as in `peers/peer.h`, so that both use the same order.
 fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -79,7 +79,7 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 impl Writers {
-    /// Writes one byte to each of the next active descriptors, and tells which they are.
+    /// Writes one byte to each of the next active descriptors and returns their indices.
     #[inline]
     pub(crate) fn write(&mut self) -> io::Result<&[u32]> {
         let round = &self.order[self.base..self.base + self.active];
@@ -93,18 +93,20 @@ impl Writers {
         Ok(round)
     }
 
-    /// How many descriptors a round makes ready.
+    /// Returns the number of descriptors that each round makes ready.
     pub(crate) fn active(&self) -> usize {
         self.active
     }
 }
 
-/// Reads the byte; tells if there was one. The room is larger than what comes, so that a short read
-/// tells those that are edge-triggered that nothing is left.
+/// Reads one byte. Returns whether there was one.
+///
+/// The buffer is larger than the data, so that edge-triggered contenders learn from the short read that
+/// the descriptor is drained.
 #[inline]
-pub(crate) fn take(from: impl AsFd) -> io::Result<bool> {
-    let mut room = [0; 16];
-    match rustix::io::read(from, &mut room) {
+pub(crate) fn read_byte(from: impl AsFd) -> io::Result<bool> {
+    let mut buffer = [0; 16];
+    match rustix::io::read(from, &mut buffer) {
         Ok(1) => Ok(true),
         Err(Errno::AGAIN) => Ok(false),
         Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,15 +1,15 @@
-//! The peers in C: compiled here and now where their headers and libraries are, or found where an
-//! earlier run put them.
+//! Peers written in C, compiled now if their headers and libraries are installed, or found in a
+//! directory.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::contender::{Absent, FLOOR_C};
+use crate::contender::{BASELINE_C, Unavailable};
 
-/// A peer's program: its source, its libraries, and the variants that it has, by Hearken's names for
-/// what they ask of the kernel.
+/// A peer: its source code, libraries and variants. Variants have Hearken's names for the kernel
+/// interfaces that they use.
 struct Source {
     name: &'static str,
     text: &'static str,
@@ -20,7 +20,12 @@ struct Source {
 const HEADER: &str = include_str!("../peers/peer.h");
 
 const SOURCES: &[Source] = &[
-    Source { name: FLOOR_C, text: include_str!("../peers/floor.c"), libraries: &[], variants: &[] },
+    Source {
+        name: BASELINE_C,
+        text: include_str!("../peers/baseline.c"),
+        libraries: &[],
+        variants: &[],
+    },
     Source {
         name: "libevent",
         text: include_str!("../peers/libevent.c"),
@@ -41,32 +46,34 @@ const SOURCES: &[Source] = &[
     },
 ];
 
-/// The peers' programs.
+/// The compiled peers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peers {
-    /// Where they are.
+    /// Directory of the programs.
     pub(crate) directory: PathBuf,
-    /// Those there are, with their variants.
+    /// Available programs with their variants.
     pub(crate) programs: Vec<(String, Vec<String>)>,
-    /// Those that could not be built.
-    pub(crate) absent: Vec<Absent>,
+    /// Peers that are not available.
+    pub(crate) unavailable: Vec<Unavailable>,
 }
 
 impl Peers {
-    /// Compiles them into `directory`. What cannot be compiled is absent, which is no error.
+    /// Compiles the peers into `directory`. Peers that do not compile are unavailable, which is not an error.
     pub(crate) fn build(directory: &Path) -> io::Result<Peers> {
         fs::write(directory.join("peer.h"), HEADER)?;
         let mut peers = Peers { directory: directory.to_owned(), ..Peers::default() };
         for source in SOURCES {
             match source.compile(directory) {
                 Ok(()) => peers.programs.push(source.row()),
-                Err(reason) => peers.absent.push(Absent { name: source.name.into(), reason }),
+                Err(reason) => {
+                    peers.unavailable.push(Unavailable { name: source.name.into(), reason });
+                }
             }
         }
         Ok(peers)
     }
 
-    /// Those that an earlier `build` left in `directory`.
+    /// Finds the peers that an earlier `build` compiled into `directory`.
     pub(crate) fn find(directory: &Path) -> Peers {
         let mut peers = Peers { directory: directory.to_owned(), ..Peers::default() };
         for source in SOURCES {
@@ -74,8 +81,9 @@ impl Peers {
             if program.exists() {
                 peers.programs.push(source.row());
             } else {
-                let reason = format!("{} is not there: run `dispatch peers`", program.display());
-                peers.absent.push(Absent { name: source.name.into(), reason });
+                let reason =
+                    format!("cannot find '{}': run `dispatch peers` first", program.display());
+                peers.unavailable.push(Unavailable { name: source.name.into(), reason });
             }
         }
         peers
@@ -90,7 +98,8 @@ impl Source {
     fn compile(&self, directory: &Path) -> Result<(), String> {
         let program = directory.join(self.name);
         let file = program.with_extension("c");
-        fs::write(&file, self.text).map_err(|e| format!("writing {}: {e}", file.display()))?;
+        fs::write(&file, self.text)
+            .map_err(|error| format!("cannot write '{}': {error}", file.display()))?;
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let output = Command::new(&compiler)
             .args(["-O2", "-o"])
@@ -98,13 +107,13 @@ impl Source {
             .arg(&file)
             .args(self.libraries)
             .output()
-            .map_err(|e| format!("no C compiler: {}: {e}", compiler.display()))?;
+            .map_err(|error| format!("cannot run C compiler '{}': {error}", compiler.display()))?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let first = said.lines().find(|line| line.contains("error") || line.contains("cannot"));
-        let first = first.or(said.lines().next()).unwrap_or("the C compiler failed");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let first = stderr.lines().find(|line| line.contains("error") || line.contains("cannot"));
+        let first = first.or(stderr.lines().next()).unwrap_or("the C compiler failed");
         Err(match self.libraries {
             [] => first.to_owned(),
             _ => format!(

@@ -1,4 +1,4 @@
-//! The results as data: what results.json holds, and all that the table reads.
+//! Results as data: the content of results.json and the input of the table.
 
 use std::fmt;
 
@@ -7,57 +7,57 @@ use hearken_lab::stats::{Estimate, estimate};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Run;
-use crate::contender::{Absent, Contender, Door, FLOOR, FLOOR_C, Kind};
-use crate::goals::Goal;
-use crate::measure::{Pass, Raw};
-use crate::trace::Traced;
+use crate::checks::Check;
+use crate::contender::{Api, BASELINE, BASELINE_C, Contender, Kind, Unavailable};
+use crate::measure::{Measurement, Pass};
+use crate::trace::TraceCounts;
 
 /// Name and version of the format.
-pub(crate) const SCHEMA: &str = "hearken-bench-dispatch/1";
+pub(crate) const SCHEMA: &str = "hearken-bench-dispatch/2";
 
-/// Everything that a run found.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// [`SCHEMA`].
+    /// Format name and version, [`SCHEMA`].
     pub(crate) schema: String,
-    /// What was typed.
+    /// Command line of the run.
     pub(crate) command_line: Vec<String>,
-    /// When the run began, RFC 3339.
+    /// Start time of the run, RFC 3339.
     pub(crate) date: String,
-    /// How long it took.
+    /// Duration of the run in seconds.
     pub(crate) elapsed_s: f64,
-    /// What was asked for.
+    /// Settings of the run.
     pub(crate) settings: Run,
-    /// Where it ran.
+    /// Machine on which the run took place.
     pub(crate) machine: Machine,
-    /// How instructions were counted.
+    /// Description of how instructions were counted.
     pub(crate) method: String,
-    /// The versions of those that took part.
+    /// Versions of the contenders.
     pub(crate) versions: Vec<String>,
-    /// Those that could not.
-    pub(crate) absent: Vec<Absent>,
-    /// Places to which a contender does not go by its own word.
-    pub(crate) refusals: Vec<Failure>,
+    /// Contenders that are not available.
+    pub(crate) unavailable: Vec<Unavailable>,
+    /// Cases that a contender does not support.
+    pub(crate) unsupported: Vec<Failure>,
     /// Measurements that failed.
     pub(crate) failures: Vec<Failure>,
-    /// The goals, and whether they are reached.
-    pub(crate) goals: Vec<Goal>,
-    /// One for each contender and number of descriptors, registered and active.
+    /// Performance criteria and their results.
+    pub(crate) checks: Vec<Check>,
+    /// Results for each contender and number of registered and active descriptors.
     pub(crate) cells: Vec<Cell>,
-    /// Every measurement, in the order in which they were made.
+    /// All measurements in the order in which they were made.
     pub(crate) samples: Vec<Sample>,
 }
 
-/// A measurement that was not made.
+/// A measurement without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// Whose.
+    /// Name of the contender.
     pub(crate) contender: String,
-    /// Descriptors registered.
+    /// Number of registered descriptors.
     pub(crate) descriptors: usize,
-    /// Descriptors active.
+    /// Number of active descriptors.
     pub(crate) active: usize,
-    /// What it said, or did.
+    /// Error message.
     pub(crate) reason: String,
 }
 
@@ -68,29 +68,29 @@ impl fmt::Display for Failure {
     }
 }
 
-/// One measurement.
+/// The result of one measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
-    /// Whose.
+    /// Name of the contender.
     pub(crate) contender: String,
-    /// Descriptors registered.
+    /// Number of registered descriptors.
     pub(crate) descriptors: usize,
-    /// Descriptors active.
+    /// Number of active descriptors.
     pub(crate) active: usize,
-    /// The repetition, from 0.
+    /// Repetition, from 0.
     pub(crate) repetition: u32,
-    /// What the contender said.
+    /// Result that the contender printed.
     #[serde(flatten)]
-    pub(crate) raw: Raw,
-    /// What was counted by tracing it, in the first repetition.
-    pub(crate) traced: Option<Traced>,
+    pub(crate) measurement: Measurement,
+    /// Counts obtained by tracing, in the first repetition.
+    pub(crate) trace: Option<TraceCounts>,
 }
 
 impl Sample {
-    /// The median over the passes of a quantity for each event.
+    /// Returns the median over the passes of a quantity per event.
     fn median(&self, quantity: impl Fn(&Pass) -> Option<u64>) -> Option<f64> {
         let passes: Option<Vec<f64>> = self
-            .raw
+            .measurement
             .passes
             .iter()
             .map(|pass| Some(quantity(pass)? as f64 / pass.events as f64))
@@ -99,38 +99,38 @@ impl Sample {
     }
 }
 
-/// What a contender costs for each event, over its repetitions.
+/// The cost per event of one contender over its repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cell {
-    /// Whose.
+    /// Name of the contender.
     pub(crate) contender: String,
-    /// What it asks of the kernel; none for a floor.
+    /// Kernel interface; none for a baseline.
     pub(crate) mechanism: Option<String>,
-    /// How Hearken is used; none if it is not Hearken's.
-    pub(crate) door: Option<Door>,
-    /// True for a peer that is an event loop, with timers and callbacks.
+    /// Hearken API; none for other libraries.
+    pub(crate) api: Option<Api>,
+    /// Whether the contender is an event loop with timers and callbacks.
     pub(crate) is_loop: bool,
-    /// True if it says that a wait costs the same however many are registered.
+    /// Whether the cost of a wait is documented to be independent of the number of registered descriptors.
     pub(crate) flat: bool,
-    /// Descriptors registered.
+    /// Number of registered descriptors.
     pub(crate) descriptors: usize,
-    /// Descriptors active.
+    /// Number of active descriptors.
     pub(crate) active: usize,
-    /// CPU time, nanoseconds.
+    /// CPU time in nanoseconds.
     pub(crate) cpu_ns: Estimate,
-    /// Instructions in user mode.
+    /// User-mode instructions.
     pub(crate) user: Option<f64>,
-    /// Instructions in the kernel.
+    /// Kernel instructions.
     pub(crate) kernel: Option<f64>,
-    /// Instructions in both.
+    /// User-mode and kernel instructions.
     pub(crate) instructions: Option<Estimate>,
-    /// Instructions beyond the floor of its language.
-    pub(crate) over_floor: Option<f64>,
-    /// System calls, the write and the read among them.
-    pub(crate) calls: Option<f64>,
+    /// Instructions above the baseline in the same language.
+    pub(crate) above_baseline: Option<f64>,
+    /// System calls, including the write and the read.
+    pub(crate) system_calls: Option<f64>,
 }
 
-/// The cells of `samples`, in the order of `contenders`.
+/// Returns the cells of `samples`, in the order of `contenders`.
 pub(crate) fn cells(contenders: &[Contender], samples: &[Sample], run: &Run) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &descriptors in &run.descriptors {
@@ -139,16 +139,17 @@ pub(crate) fn cells(contenders: &[Contender], samples: &[Sample], run: &Run) -> 
                 .iter()
                 .filter_map(|contender| cell(contender, samples, (descriptors, active), run.icount))
                 .collect();
-            let floor = |name| {
-                let floor = row.iter().find(|cell| cell.contender == name)?;
-                Some(floor.instructions?.median)
+            let baseline = |name| {
+                let baseline = row.iter().find(|cell| cell.contender == name)?;
+                Some(baseline.instructions?.median)
             };
-            let (floor_rust, floor_c) = (floor(FLOOR), floor(FLOOR_C));
+            let (baseline_rust, baseline_c) = (baseline(BASELINE), baseline(BASELINE_C));
             for cell in &mut row {
                 let kind = contenders.iter().find(|c| c.name == cell.contender).map(|c| &c.kind);
-                let floor = if matches!(kind, Some(Kind::C(_))) { floor_c } else { floor_rust };
-                cell.over_floor =
-                    cell.instructions.zip(floor).map(|(own, floor)| own.median - floor);
+                let baseline =
+                    if matches!(kind, Some(Kind::C(_))) { baseline_c } else { baseline_rust };
+                cell.above_baseline =
+                    cell.instructions.zip(baseline).map(|(own, baseline)| own.median - baseline);
             }
             cells.extend(row);
         }
@@ -167,19 +168,19 @@ fn cell(
         .filter(|sample| sample.contender == contender.name)
         .filter(|sample| (sample.descriptors, sample.active) == (descriptors, active))
         .collect();
-    let over = |quantity: fn(&Pass) -> Option<u64>| {
+    let estimate_of = |quantity: fn(&Pass) -> Option<u64>| {
         estimate(own.iter().filter_map(|sample| sample.median(quantity)))
     };
-    let cpu_ns = over(|pass| Some(pass.cpu_ns))?;
-    let traced = own.iter().find_map(|sample| sample.traced);
-    let user = over(|pass| pass.user).map(|user| user.median).or(traced.and_then(|t| t.user));
+    let cpu_ns = estimate_of(|pass| Some(pass.cpu_ns))?;
+    let trace = own.iter().find_map(|sample| sample.trace);
+    let user = estimate_of(|pass| pass.user).map(|user| user.median).or(trace.and_then(|t| t.user));
     let instructions =
-        if icount { Some(cpu_ns) } else { over(|pass| Some(pass.user? + pass.kernel?)) };
+        if icount { Some(cpu_ns) } else { estimate_of(|pass| Some(pass.user? + pass.kernel?)) };
     Some(Cell {
         contender: contender.name.clone(),
         mechanism: contender.mechanism.clone(),
-        door: match contender.kind {
-            Kind::Hearken(door) => Some(door),
+        api: match contender.kind {
+            Kind::Hearken(api) => Some(api),
             _ => None,
         },
         is_loop: matches!(contender.kind, Kind::C(_)),
@@ -190,7 +191,7 @@ fn cell(
         user,
         kernel: instructions.zip(user).map(|(all, user)| all.median - user),
         instructions,
-        over_floor: None,
-        calls: traced.map(|traced| traced.calls),
+        above_baseline: None,
+        system_calls: trace.map(|trace| trace.system_calls),
     })
 }

@@ -1,11 +1,11 @@
-//! The results as a page of markdown.
+//! Results as a Markdown page.
 
 use std::fmt::{self, Write};
 
-use crate::goals::{Goal, What};
+use crate::checks::{Check, Criterion};
 use crate::results::{Cell, Report};
 
-/// The whole page.
+/// Returns the page.
 pub(crate) fn page(report: &Report) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
@@ -15,7 +15,7 @@ pub(crate) fn page(report: &Report) -> String {
 
 fn write_page(page: &mut String, report: &Report) -> fmt::Result {
     let run = &report.settings;
-    writeln!(page, "# What one event costs\n")?;
+    writeln!(page, "# Cost of one event\n")?;
     writeln!(page, "`{}`\n", report.command_line.join(" "))?;
     let machine = &report.machine;
     writeln!(page, "{}; {}; {}.", report.date, machine.cpu, machine.kernel)?;
@@ -23,30 +23,35 @@ fn write_page(page: &mut String, report: &Report) -> fmt::Result {
     writeln!(page, "{}\n", report.method)?;
     writeln!(
         page,
-        "N {} are registered; A of them are written to, a byte each, then the events are taken and \
-         the bytes read. A cell: instructions in user mode + in the kernel for each event, write and \
-         read included (those beyond the floor), CPU time, system calls. \"-\" was not counted.\n",
-        run.over.name(),
+        "N {} are registered. Each round writes one byte to A of them, receives the events and reads \
+         the bytes. Cells contain instructions per event in user mode + kernel, including write and \
+         read (above the baseline), CPU time, and system calls. \"-\" means not counted.\n",
+        run.descriptor_type.name(),
     )?;
     rows(page, report)?;
-    for goal in [What::Cheapest, What::Flat] {
-        let own: Vec<&Goal> = report.goals.iter().filter(|g| g.what == goal).collect();
-        goals(page, goal, &own)?;
+    for criterion in [Criterion::Cheapest, Criterion::Constant] {
+        let own: Vec<&Check> =
+            report.checks.iter().filter(|check| check.criterion == criterion).collect();
+        checks(page, criterion, &own)?;
     }
-    list(page, "Absent", report.absent.iter().map(|a| format!("{}: {}", a.name, a.reason)))?;
-    list(page, "Refused", report.refusals.iter().map(ToString::to_string))?;
-    list(page, "Failed", report.failures.iter().map(ToString::to_string))
+    list(
+        page,
+        "Unavailable",
+        report.unavailable.iter().map(|a| format!("{}: {}", a.name, a.reason)),
+    )?;
+    list(page, "Unsupported", report.unsupported.iter().map(ToString::to_string))?;
+    list(page, "Failures", report.failures.iter().map(ToString::to_string))
 }
 
 fn rows(page: &mut String, report: &Report) -> fmt::Result {
     let run = &report.settings;
-    let places =
+    let columns =
         || run.active.iter().flat_map(|&active| run.descriptors.iter().map(move |&n| (n, active)));
     write!(page, "| contender |")?;
-    for (descriptors, active) in places() {
+    for (descriptors, active) in columns() {
         write!(page, " N={descriptors} A={active} |")?;
     }
-    writeln!(page, "\n|---|{}", "---|".repeat(places().count()))?;
+    writeln!(page, "\n|---|{}", "---|".repeat(columns().count()))?;
     let mut names: Vec<&str> = Vec::new();
     for cell in &report.cells {
         if !names.contains(&cell.contender.as_str()) {
@@ -55,13 +60,13 @@ fn rows(page: &mut String, report: &Report) -> fmt::Result {
     }
     for name in names {
         write!(page, "| {name} |")?;
-        for place in places() {
+        for column in columns() {
             let cell = report
                 .cells
                 .iter()
-                .find(|c| c.contender == name && (c.descriptors, c.active) == place);
+                .find(|c| c.contender == name && (c.descriptors, c.active) == column);
             match cell {
-                Some(cell) => write!(page, " {} |", Figures(cell, run.icount))?,
+                Some(cell) => write!(page, " {} |", CellText(cell, run.icount))?,
                 None => write!(page, " |")?,
             }
         }
@@ -70,23 +75,23 @@ fn rows(page: &mut String, report: &Report) -> fmt::Result {
     writeln!(page)
 }
 
-/// A cell of the table.
-struct Figures<'a>(&'a Cell, bool);
+/// The content of a table cell.
+struct CellText<'a>(&'a Cell, bool);
 
-impl fmt::Display for Figures<'_> {
+impl fmt::Display for CellText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures(cell, icount) = *self;
+        let CellText(cell, icount) = *self;
         write!(f, "{}+{}", Count(cell.user), Count(cell.kernel))?;
         if let (None, Some(both)) = (cell.user, cell.instructions) {
             write!(f, " = {:.0}", both.median)?;
         }
-        if let Some(over) = cell.over_floor {
-            write!(f, " ({over:+.0})")?;
+        if let Some(above) = cell.above_baseline {
+            write!(f, " ({above:+.0})")?;
         }
         if !icount {
             write!(f, ", {:.0} ns", cell.cpu_ns.median)?;
         }
-        match cell.calls {
+        match cell.system_calls {
             Some(calls) => write!(f, ", {calls:.2}"),
             None => Ok(()),
         }
@@ -104,52 +109,62 @@ impl fmt::Display for Count {
     }
 }
 
-fn goals(page: &mut String, what: What, goals: &[&Goal]) -> fmt::Result {
-    let title = match what {
-        What::Cheapest => "Goal: at or below the cheapest peer that asks the same of the kernel",
-        What::Flat => "Goal: flat, within 3 %, as more are registered",
+fn checks(page: &mut String, criterion: Criterion, checks: &[&Check]) -> fmt::Result {
+    let title = match criterion {
+        Criterion::Cheapest => {
+            "Criterion: at or below the cheapest peer with the same kernel interface"
+        }
+        Criterion::Constant => {
+            "Criterion: constant within 3 % for any number of registered descriptors"
+        }
     };
     writeln!(page, "## {title}\n")?;
-    if goals.is_empty() {
-        return writeln!(page, "Nothing in this run to compare.\n");
+    if checks.is_empty() {
+        return writeln!(page, "This run contains nothing to compare.\n");
     }
-    if goals.iter().all(|goal| goal.reached.is_none()) {
+    if checks.iter().all(|check| check.passed.is_none()) {
         return writeln!(
             page,
-            "Not judged: instructions in the kernel could not be counted here. Run emulated.sh.\n"
+            "Not checked: kernel instructions cannot be counted on this machine. Use emulated.sh.\n"
         );
     }
-    let binding = goals.iter().filter(|goal| goal.binding);
-    let reached = binding.clone().filter(|goal| goal.reached == Some(true)).count();
-    let said = match what {
-        What::Cheapest => {
-            "Judged is the mechanism alone (`bare`), which does what mio and polling do. In brackets: \
-             `registry` and `dyn`, which also own the sources and drop stale events; `queue`, beside \
-             the event loops."
+    let required = checks.iter().filter(|check| check.required);
+    let passed = required.clone().filter(|check| check.passed == Some(true)).count();
+    let note = match criterion {
+        Criterion::Cheapest => {
+            "Only the mechanism itself (`bare`) is required to pass, because it does what mio and \
+                 polling do. Results in brackets are informative: `registry` and `dyn` also own the \
+                 sources and filter stale events, and `queue` is compared with event loops."
         }
-        What::Flat => "In brackets: other doors to the same.",
+        Criterion::Constant => "Results in brackets are for other APIs of the same mechanism.",
     };
-    writeln!(page, "{reached} of {} reached. {said}\n", binding.count())?;
-    writeln!(page, "| | N | A | instructions | against | | ratio | |")?;
+    writeln!(page, "{passed} of {} passed. {note}\n", required.count())?;
+    writeln!(
+        page,
+        "| contender | N | A | instructions | reference | instructions | ratio | result |"
+    )?;
     writeln!(page, "|---|---|---|---|---|---|---|---|")?;
-    for goal in goals {
-        let verdict = match goal.reached {
+    for check in checks {
+        let result = match check.passed {
             Some(true) => "pass",
             Some(false) => "FAIL",
-            None => "not judged",
+            None => "not checked",
         };
-        let verdict =
-            if goal.binding { verdict.to_owned() } else { format!("({})", verdict.to_lowercase()) };
-        let ratio = goal.ours.zip(goal.theirs).map_or(f64::NAN, |(ours, theirs)| ours / theirs);
+        let result =
+            if check.required { result.to_owned() } else { format!("({})", result.to_lowercase()) };
+        let ratio = check
+            .instructions
+            .zip(check.reference_instructions)
+            .map_or(f64::NAN, |(own, reference)| own / reference);
         writeln!(
             page,
-            "| {} | {} | {} | {} | {} | {} | {ratio:.3} | {verdict} |",
-            goal.contender,
-            goal.descriptors,
-            goal.active,
-            Count(goal.ours),
-            goal.against,
-            Count(goal.theirs),
+            "| {} | {} | {} | {} | {} | {} | {ratio:.3} | {result} |",
+            check.contender,
+            check.descriptors,
+            check.active,
+            Count(check.instructions),
+            check.reference,
+            Count(check.reference_instructions),
         )?;
     }
     writeln!(page)

@@ -1,4 +1,4 @@
-//! mio: registered once, edge-triggered, the reader found by the token.
+//! mio: registered once, edge-triggered. The token is the index of the reader.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
-use super::MAX;
-use crate::measure::Contender;
-use crate::pairs::take;
+use super::MAX_EVENTS;
+use crate::measure::Dispatcher;
+use crate::pairs::read_byte;
 
 pub(super) struct Mio {
     poll: Poll,
@@ -23,19 +23,19 @@ impl Mio {
             let mut source = SourceFd(&reader.as_raw_fd());
             poll.registry().register(&mut source, Token(index), Interest::READABLE)?;
         }
-        Ok(Mio { poll, events: Events::with_capacity(MAX), readers })
+        Ok(Mio { poll, events: Events::with_capacity(MAX_EVENTS), readers })
     }
 }
 
-impl Contender for Mio {
+impl Dispatcher for Mio {
     #[inline]
     fn dispatch(&mut self, round: &[u32]) -> io::Result<()> {
-        let mut left = round.len();
-        while left > 0 {
+        let mut remaining = round.len();
+        while remaining > 0 {
             self.poll.poll(&mut self.events, None)?;
             for event in &self.events {
                 if event.is_readable() {
-                    left -= usize::from(take(&self.readers[event.token().0])?);
+                    remaining -= usize::from(read_byte(&self.readers[event.token().0])?);
                 }
             }
         }

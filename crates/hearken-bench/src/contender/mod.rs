@@ -1,6 +1,6 @@
-//! Who takes part: the floors, every mechanism of Hearken through every door, and the peers.
+//! Contenders: the baselines, every mechanism of Hearken through every API, and the peers.
 
-mod floor;
+mod baseline;
 mod hearken;
 mod mio;
 mod polling;
@@ -15,76 +15,76 @@ use crate::measure::{Task, measure};
 use crate::pairs;
 use crate::peers::Peers;
 
-/// The largest batch that is asked for, of all for whom it can be said.
-const MAX: usize = 1024;
+/// Maximum number of events per wait, for contenders where it is configurable.
+const MAX_EVENTS: usize = 1024;
 
-/// The contender that does nothing but write and read.
-pub(crate) const FLOOR: &str = "floor";
-/// The same in C: the floor of the peers in C.
-pub(crate) const FLOOR_C: &str = "floor-c";
+/// Name of the contender that only writes and reads.
+pub(crate) const BASELINE: &str = "baseline";
+/// Name of the same contender in C: the baseline of the peers in C.
+pub(crate) const BASELINE_C: &str = "baseline-c";
 
-/// How Hearken is used.
+/// A Hearken API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Door {
-    /// The mechanism alone, by its type: what mio and polling are too.
+pub(crate) enum Api {
+    /// The mechanism with a static type, comparable to mio and polling.
     Bare,
-    /// `Registry<M>`: the mechanism's type is known to the compiler.
+    /// `Registry<M>` with a static mechanism type.
     Registry,
-    /// `Registry<Box<dyn Mechanism>>`: chosen by name at run time.
+    /// `Registry<Box<dyn Mechanism>>`, selected by name at run time.
     Dyn,
     /// `EventQueue<_, M>`.
     Queue,
 }
 
-impl Door {
-    const ALL: [Door; 4] = [Door::Bare, Door::Registry, Door::Dyn, Door::Queue];
+impl Api {
+    const ALL: [Api; 4] = [Api::Bare, Api::Registry, Api::Dyn, Api::Queue];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Door::Bare => "bare",
-            Door::Registry => "registry",
-            Door::Dyn => "dyn",
-            Door::Queue => "queue",
+            Api::Bare => "bare",
+            Api::Registry => "registry",
+            Api::Dyn => "dyn",
+            Api::Queue => "queue",
         }
     }
 }
 
-/// Whose code it is, and how it is started.
+/// The kind of a contender, which determines how it is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The floor in Rust, and peers that are linked in.
+    /// A baseline or peer in Rust, linked into this program.
     Rust,
     /// A mechanism of Hearken.
-    Hearken(Door),
-    /// A program in C, with its variant.
+    Hearken(Api),
+    /// A program in C.
     C(String),
 }
 
-/// One who takes part.
+/// A contender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
-    /// Its name in the results.
+    /// Name in the results.
     pub(crate) name: String,
-    /// How it is started.
+    /// Kind.
     pub(crate) kind: Kind,
-    /// What it asks of the kernel, by Hearken's name for it: only the same are compared. None for a
-    /// floor.
+    /// Kernel interface by Hearken's name, or none for a baseline. Only contenders with the same one are
+    /// compared.
     pub(crate) mechanism: Option<String>,
-    /// True if it says that a wait costs the same however many are registered.
+    /// Whether the cost of a wait is documented to be independent of the number of registered descriptors.
     pub(crate) flat: bool,
 }
 
-/// One who does not, and why.
+/// A contender that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Absent {
-    /// Its name.
+pub(crate) struct Unavailable {
+    /// Name.
     pub(crate) name: String,
-    /// Why, and what would change it.
+    /// Reason, and how to make the contender available.
     pub(crate) reason: String,
 }
 
-/// Peers that are linked in, and what each asks of the kernel.
+/// Peers in Rust and the kernel interface that each uses.
 const RUST: &[(&str, &str)] = &[
     ("mio", "epoll-edge"),
     ("polling-level", "epoll-level"),
@@ -92,53 +92,56 @@ const RUST: &[(&str, &str)] = &[
     ("polling-oneshot", "epoll-oneshot"),
 ];
 
-/// Everyone who can take part here, and those who cannot.
-pub(crate) fn everyone(peers: &Peers) -> (Vec<Contender>, Vec<Absent>) {
-    let mut absent = peers.absent.clone();
-    let one = |name: &str, kind, mechanism: Option<&str>| Contender {
+/// Returns the available and the unavailable contenders.
+pub(crate) fn contenders(peers: &Peers) -> (Vec<Contender>, Vec<Unavailable>) {
+    let mut unavailable = peers.unavailable.clone();
+    let contender = |name: &str, kind, mechanism: Option<&str>| Contender {
         name: name.to_owned(),
         kind,
         mechanism: mechanism.map(str::to_owned),
         flat: false,
     };
-    let mut all = vec![one(FLOOR, Kind::Rust, None)];
+    let mut all = vec![contender(BASELINE, Kind::Rust, None)];
     for (at, spec) in TABLE.iter().flat_map(|entry| entry.variants().into_iter().enumerate()) {
         let name = spec.to_string();
         let semantics = match spec.open() {
             Ok(mechanism) => mechanism.semantics(),
             Err(reason) => {
-                absent.push(Absent { name, reason: reason.to_string() });
+                unavailable.push(Unavailable { name, reason: reason.to_string() });
                 continue;
             }
         };
-        // Options are compared through one door, which is enough to tell them apart.
-        let doors = if at == 0 { &Door::ALL[..] } else { &[Door::Registry] };
-        all.extend(doors.iter().map(|&door| Contender {
+        // Options are measured through one API, which suffices to compare them.
+        let apis = if at == 0 { &Api::ALL[..] } else { &[Api::Registry] };
+        all.extend(apis.iter().map(|&api| Contender {
             flat: semantics.wait == WaitCost::Ready,
-            ..one(&format!("{name}/{}", door.name()), Kind::Hearken(door), Some(&name))
+            ..contender(&format!("{name}/{}", api.name()), Kind::Hearken(api), Some(&name))
         }));
     }
-    all.extend(RUST.iter().map(|&(name, mechanism)| one(name, Kind::Rust, Some(mechanism))));
+    all.extend(RUST.iter().map(|&(name, mechanism)| contender(name, Kind::Rust, Some(mechanism))));
     for (program, variants) in &peers.programs {
         let kind = Kind::C(program.clone());
         match variants.as_slice() {
-            [] => all.push(one(FLOOR_C, kind, None)),
-            [only] => all.push(one(program, kind, Some(only))),
-            several => all.extend(
-                several.iter().map(|v| one(&format!("{program}-{v}"), kind.clone(), Some(v))),
+            [] => all.push(contender(BASELINE_C, kind, None)),
+            [only] => all.push(contender(program, kind, Some(only))),
+            variants => all.extend(
+                variants
+                    .iter()
+                    .map(|v| contender(&format!("{program}-{v}"), kind.clone(), Some(v))),
             ),
         }
     }
-    (all, absent)
+    (all, unavailable)
 }
 
-/// Measures the contender called `name` in this process.
-pub(crate) fn contend(name: &str, task: &Task) -> io::Result<()> {
-    let (mut writers, readers) = pairs::make(task.descriptors, task.active, task.over)?;
+/// Measures the contender with this name in the current process.
+pub(crate) fn measure_contender(name: &str, task: &Task) -> io::Result<()> {
+    let (mut writers, readers) =
+        pairs::create(task.descriptors, task.active, task.descriptor_type)?;
     let writers = &mut writers;
     let polling = |readers, mode| polling::Polling::new(readers, mode);
     match name {
-        FLOOR => measure("write and read", &mut floor::Floor { readers }, writers, task),
+        BASELINE => measure("write and read", &mut baseline::Baseline { readers }, writers, task),
         "mio" => measure(&version("mio"), &mut mio::Mio::new(readers)?, writers, task),
         "polling-level" => {
             measure(&version("polling"), &mut polling(readers, PollMode::Level)?, writers, task)
@@ -150,14 +153,14 @@ pub(crate) fn contend(name: &str, task: &Task) -> io::Result<()> {
             measure(&version("polling"), &mut polling(readers, PollMode::Oneshot)?, writers, task)
         }
         name => {
-            let unknown = || io::Error::other(format!("no contender is called \"{name}\""));
-            let (spec, door) = name.rsplit_once('/').ok_or_else(unknown)?;
-            let door =
-                Door::ALL.into_iter().find(|known| known.name() == door).ok_or_else(unknown)?;
+            let unknown =
+                || io::Error::other(format!("unknown contender '{name}' (see `dispatch list`)"));
+            let (spec, api) = name.rsplit_once('/').ok_or_else(unknown)?;
+            let api = Api::ALL.into_iter().find(|known| known.name() == api).ok_or_else(unknown)?;
             let version = version("hearken");
-            let measure = hearken::Measure { version: &version, door, readers, writers, task };
-            match door {
-                Door::Dyn => {
+            let measure = hearken::Measure { version: &version, api, readers, writers, task };
+            match api {
+                Api::Dyn => {
                     let spec = mechanism::find(spec).map_err(io::Error::other)?;
                     measure.run(spec.open()?)
                 }
@@ -167,7 +170,7 @@ pub(crate) fn contend(name: &str, task: &Task) -> io::Result<()> {
     }
 }
 
-/// The crate called `name`, with the version that it was built with.
+/// Returns the name and the version of a dependency of this build.
 fn version(name: &str) -> String {
     let lock = include_str!("../../../../Cargo.lock");
     let wanted = format!("name = \"{name}\"");

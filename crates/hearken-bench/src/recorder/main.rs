@@ -1,4 +1,4 @@
-//! `recorder`: a server that notes when requests arrive, to tell how well a generator keeps its schedule.
+//! `recorder`: an HTTP server that records arrival times, to measure the accuracy of load generators.
 
 mod fit;
 mod server;
@@ -16,40 +16,41 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use fit::{Fit, Gaps};
-use server::{Seen, Server, Settings};
+use server::{Recording, Server, Settings};
 
-/// Answers every request with one byte, and tells when they came.
+/// Replies to every request with one byte and records when requests arrive.
 ///
-/// Says where it listens; on SIGTERM, SIGINT, or after --requests, prints JSON: how many came, the gaps
-/// between them, and with --rate how far each was from the even schedule of that rate that fits best.
+/// Prints the address on start. On SIGTERM, SIGINT or after --requests, prints JSON with the number of
+/// requests and the gaps between them. With --rate, it also contains the deviations from the even
+/// schedule that fits best.
 #[derive(Debug, Parser)]
 #[command(name = "recorder", version)]
 struct Arguments {
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Compare with an even schedule of so many a second.
+    /// Rate of the even schedule to compare with, in requests per second.
     #[arg(long, value_parser = rate)]
     rate: Option<f64>,
-    /// End after so many requests; eight bytes are kept of each.
+    /// Number of requests after which to exit. Each takes eight bytes of memory.
     #[arg(long, default_value_t = 10_000_000, value_name = "N")]
     requests: usize,
-    /// Leave so many of the first out of what is told.
+    /// Number of first requests to omit from the statistics.
     #[arg(long, default_value_t = 0, value_name = "N")]
     skip: usize,
-    /// Work so long on each request, so that it answers no more than that allows.
+    /// CPU time to spend on each request, which limits the reply rate.
     #[arg(long, default_value_t = 0, value_name = "MICROSECONDS")]
     work_us: u64,
-    /// Accept no more connections at a time.
+    /// Maximum number of connections at a time.
     #[arg(long, default_value_t = usize::MAX, hide_default_value = true, value_name = "N")]
     connections: usize,
-    /// Connections that the kernel keeps until they are accepted.
+    /// Length of the accept queue in the kernel.
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(i32).range(1..))]
     backlog: i32,
-    /// Never sleep: a processor is used up, and none has to be woken.
+    /// Poll without sleeping. This uses a whole processor but avoids wake-up latency.
     #[arg(long)]
     spin: bool,
-    /// End with the process that started this.
+    /// Exit when the parent process exits.
     #[arg(long)]
     exit_with_parent: bool,
 }
@@ -57,44 +58,44 @@ struct Arguments {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (1.0..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("not a number of arrivals a second, from 1 to 1e9".to_owned()),
+        _ => Err("expected requests per second, from 1 to 1e9".to_owned()),
     }
 }
 
-/// What is printed.
+/// The report printed on exit.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: &'static str,
     requests: usize,
-    /// Requests whose time is not the kernel's.
-    by_own_clock: u64,
+    /// Number of requests without a kernel timestamp.
+    without_kernel_timestamp: u64,
     replies: u64,
     connections: u64,
     lost: u64,
     first_unix_ns: Option<u64>,
     last_unix_ns: Option<u64>,
-    /// Arrivals a second, from the first to the last.
+    /// Requests per second, from the first to the last.
     rate: Option<f64>,
     gaps_ns: Option<Gaps>,
     fit: Option<Fit>,
-    /// By how much the real-time clock was stepped meanwhile.
+    /// Steps of the real-time clock during the run in nanoseconds.
     clock_stepped_ns: i64,
 }
 
 impl Report {
-    fn of(mut seen: Seen, arguments: &Arguments, clock_stepped_ns: i64) -> Report {
-        seen.arrivals.sort_unstable();
-        let requests = seen.arrivals.len();
-        let arrivals = &seen.arrivals[arguments.skip.min(requests)..];
+    fn new(mut recording: Recording, arguments: &Arguments, clock_stepped_ns: i64) -> Report {
+        recording.arrivals.sort_unstable();
+        let requests = recording.arrivals.len();
+        let arrivals = &recording.arrivals[arguments.skip.min(requests)..];
         let (first, last) = (arrivals.first().copied(), arrivals.last().copied());
         let length = first.zip(last).map(|(first, last)| (last - first) as f64 / 1e9);
         Report {
-            schema: "hearken-recorder/1",
+            schema: "hearken-recorder/2",
             requests,
-            by_own_clock: seen.by_own_clock,
-            replies: seen.replies,
-            connections: seen.connections,
-            lost: seen.lost,
+            without_kernel_timestamp: recording.without_kernel_timestamp,
+            replies: recording.replies,
+            connections: recording.connections,
+            lost: recording.lost,
             first_unix_ns: first,
             last_unix_ns: last,
             rate: length
@@ -131,21 +132,22 @@ fn start(arguments: &Arguments) -> io::Result<()> {
     }
     hearken::descriptors::raise_limit();
     let settings = Settings {
-        most: arguments.requests,
+        max_requests: arguments.requests,
         work: Duration::from_micros(arguments.work_us),
         spin: arguments.spin,
         connections: arguments.connections.max(1),
         backlog: arguments.backlog,
     };
-    let at = arguments.listen;
-    let server = Server::listen(at, settings)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {at}: {error}")))?;
+    let address = arguments.listen;
+    let server = Server::listen(address, settings).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen on '{address}': {error}"))
+    })?;
     let mut out = io::stdout();
     writeln!(out, "listening on http://{}/", server.address()?)?;
     out.flush()?;
     let before = server::offset();
-    let seen = server.run(&stop)?;
-    let report = Report::of(seen, arguments, server::offset().wrapping_sub(before));
+    let recording = server.run(&stop)?;
+    let report = Report::new(recording, arguments, server::offset().wrapping_sub(before));
     let json = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
     writeln!(out, "{json}")
 }

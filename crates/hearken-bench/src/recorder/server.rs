@@ -1,10 +1,10 @@
-//! A server of one thread that answers all with one byte and notes when each request arrived.
+//! A single-threaded server that replies to every request with one byte and records its arrival time.
 //!
-//! a) The time is the kernel's: when it took the segment that ended the request, which on loopback is
-//!    within the generator's send(2). So it does not matter when this program is run. Where the kernel
-//!    gives none, it is the time after recvmsg(2), and that is counted.
-//! b) A request is what an empty line ends: bodies are not understood.
-//! c) Nothing is kept of a request but how far the empty line has come.
+//! a) Arrival times are kernel timestamps of the segment that completed the request. On loopback, this
+//!    time lies within the send(2) of the generator, so scheduling of this program has no influence. If
+//!    the kernel provides no timestamp, the time after recvmsg(2) is used and counted.
+//! b) An empty line ends a request. Request bodies are not supported.
+//! c) The only state of a partial request is how much of the empty line has been received.
 
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,44 +18,44 @@ use rustix::event::{Timespec, epoll};
 use rustix::net::{AddressFamily, SocketType, sockopt as options};
 use rustix::time::{ClockId, clock_gettime};
 
-/// It says that the connection stays, for those who speak HTTP/1.0.
+/// Reply with keep-alive for HTTP/1.0 clients.
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx";
 const END: [u8; 4] = *b"\r\n\r\n";
-/// The listener's, among the numbers of connections.
+/// Event data of the listener, distinct from connection indices.
 const LISTENER: u64 = u64::MAX;
-/// How often it is looked at whether to stop.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Interval at which the server checks whether to stop.
+const STOP_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// What it does besides.
+/// The settings of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// After so many requests it ends.
-    pub(crate) most: usize,
-    /// How long it works on a request, which bounds how many it can answer.
+    /// Number of requests after which the server stops.
+    pub(crate) max_requests: usize,
+    /// CPU time to spend on each request.
     pub(crate) work: Duration,
-    /// It does not sleep.
+    /// Whether to poll without sleeping.
     pub(crate) spin: bool,
-    /// Connections at a time; more are left to the kernel.
+    /// Maximum number of connections at a time. Others stay in the accept queue.
     pub(crate) connections: usize,
-    /// Connections that the kernel keeps until they are accepted.
+    /// Length of the accept queue in the kernel.
     pub(crate) backlog: i32,
 }
 
-/// What it has seen.
+/// The recorded data.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// When each request arrived, in nanoseconds since 1970; in the order of being read.
+pub(crate) struct Recording {
+    /// Arrival times in nanoseconds since 1970, in the order of reading.
     pub(crate) arrivals: Vec<u64>,
-    /// Of these, by the program's clock. (a)
-    pub(crate) by_own_clock: u64,
-    /// Replies that the kernel took.
+    /// Number of arrivals without a kernel timestamp. (a)
+    pub(crate) without_kernel_timestamp: u64,
+    /// Number of replies that the kernel accepted.
     pub(crate) replies: u64,
     pub(crate) connections: u64,
-    /// Connections that were closed with a request unanswered, or could not be accepted.
+    /// Number of connections closed with an unanswered request, or not accepted because of an error.
     pub(crate) lost: u64,
 }
 
-/// A connection, and how much of an empty line its last bytes are.
+/// A connection, and the number of bytes of the empty line received so far.
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
@@ -70,17 +70,17 @@ pub(crate) struct Server {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     open: usize,
-    seen: Seen,
+    recording: Recording,
 }
 
 impl Server {
-    /// Binds and listens.
-    pub(crate) fn listen(at: SocketAddr, settings: Settings) -> io::Result<Server> {
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    /// Binds the address and listens.
+    pub(crate) fn listen(address: SocketAddr, settings: Settings) -> io::Result<Server> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = rustix::net::socket(family, SocketType::STREAM, None)?;
         options::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &at)?;
-        // What it accepts has the option from it, so that what comes first is stamped, too.
+        rustix::net::bind(&socket, &address)?;
+        // Accepted connections inherit the option, so that the first segment has a timestamp too.
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         rustix::net::listen(&socket, settings.backlog)?;
         let listener = TcpListener::from(socket);
@@ -88,49 +88,51 @@ impl Server {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&epoll, &listener, data, epoll::EventFlags::IN)?;
-        let (connections, free, seen) = (Vec::new(), Vec::new(), Seen::default());
-        Ok(Server { settings, epoll, listener, connections, free, open: 0, seen })
+        let (connections, free, recording) = (Vec::new(), Vec::new(), Recording::default());
+        Ok(Server { settings, epoll, listener, connections, free, open: 0, recording })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until it is to stop, or has had enough.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> io::Result<Seen> {
+    /// Serves requests until `stop` is set or the number of requests is reached.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> io::Result<Recording> {
         let mut batch: Vec<epoll::Event> = Vec::with_capacity(256);
-        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let timeout = if self.settings.spin { nothing } else { LOOK };
-        while !stop.load(Ordering::Relaxed) && self.seen.arrivals.len() < self.settings.most {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let timeout = if self.settings.spin { zero } else { STOP_CHECK_INTERVAL };
+        while !stop.load(Ordering::Relaxed)
+            && self.recording.arrivals.len() < self.settings.max_requests
+        {
             batch.clear();
-            let room = rustix::buffer::spare_capacity(&mut batch);
-            match epoll::wait(&self.epoll, room, Some(&timeout)) {
+            let buffer = rustix::buffer::spare_capacity(&mut batch);
+            match epoll::wait(&self.epoll, buffer, Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
             for event in &batch {
                 match event.data.u64() {
                     LISTENER => self.accept(),
-                    index => self.hear(index as usize),
+                    index => self.handle_readable(index as usize),
                 }
             }
         }
-        Ok(self.seen)
+        Ok(self.recording)
     }
 
-    /// Takes what waits, some of it: those who have asked are to be answered meanwhile.
+    /// Accepts a limited number of connections, so that pending requests are not delayed.
     fn accept(&mut self) {
         for _ in 0..16 {
             if self.open >= self.settings.connections {
-                return self.listen_for(epoll::EventFlags::empty());
+                return self.set_listener_interest(epoll::EventFlags::empty());
             }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // It waits in the kernel, or is gone.
+                // The connection stays in the queue, or was closed.
                 Err(_) => {
-                    self.seen.lost += 1;
+                    self.recording.lost += 1;
                     return;
                 }
             };
@@ -142,7 +144,7 @@ impl Server {
                 .and_then(|()| Ok(epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?));
             if ready.is_err() {
                 self.free.push(index);
-                self.seen.lost += 1;
+                self.recording.lost += 1;
                 continue;
             }
             if index == self.connections.len() {
@@ -150,27 +152,27 @@ impl Server {
             }
             self.connections[index] = Some(Connection { stream, matched: 0 });
             self.open += 1;
-            self.seen.connections += 1;
+            self.recording.connections += 1;
         }
     }
 
-    fn listen_for(&self, events: epoll::EventFlags) {
+    fn set_listener_interest(&self, events: epoll::EventFlags) {
         let data = epoll::EventData::new_u64(LISTENER);
-        // It is registered, so that only a lack of memory is left to refuse it.
+        // The listener is registered, so this can only fail for lack of memory.
         let _ = epoll::modify(&self.epoll, &self.listener, data, events);
     }
 
-    /// Reads what has come on a connection, and answers; closes it where that fails.
-    fn hear(&mut self, index: usize) {
+    /// Reads from a connection and replies. Closes the connection on failure.
+    fn handle_readable(&mut self, index: usize) {
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        let mut room = [0; 16 * 1024];
-        let (got, stamp) = match receive(&connection.stream, &mut room) {
-            Ok((got, stamp)) if got > 0 => (got, stamp),
+        let mut buffer = [0; 16 * 1024];
+        let (count, timestamp) = match receive(&connection.stream, &mut buffer) {
+            Ok((count, timestamp)) if count > 0 => (count, timestamp),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Ok(_) | Err(_) => return self.close(index),
         };
-        let mut asked = 0;
-        for &byte in &room[..got] {
+        let mut requests = 0;
+        for &byte in &buffer[..count] {
             let matched = &mut connection.matched;
             *matched = match byte {
                 byte if byte == END[*matched] => *matched + 1,
@@ -179,18 +181,18 @@ impl Server {
             };
             if *matched == END.len() {
                 *matched = 0;
-                asked += 1;
+                requests += 1;
             }
         }
-        for _ in 0..asked {
-            self.seen.by_own_clock += u64::from(stamp.is_none());
-            self.seen.arrivals.push(stamp.unwrap_or_else(now));
+        for _ in 0..requests {
+            self.recording.without_kernel_timestamp += u64::from(timestamp.is_none());
+            self.recording.arrivals.push(timestamp.unwrap_or_else(now));
             work(self.settings.work);
             if !matches!(connection.stream.write(REPLY), Ok(written) if written == REPLY.len()) {
-                self.seen.lost += 1;
+                self.recording.lost += 1;
                 return self.close(index);
             }
-            self.seen.replies += 1;
+            self.recording.replies += 1;
         }
     }
 
@@ -198,26 +200,26 @@ impl Server {
         self.connections[index] = None;
         self.free.push(index);
         if self.open == self.settings.connections {
-            self.listen_for(epoll::EventFlags::IN);
+            self.set_listener_interest(epoll::EventFlags::IN);
         }
         self.open -= 1;
     }
 }
 
-/// Keeps the processor for so long.
+/// Uses the processor for this duration.
 fn work(length: Duration) {
-    let began = std::time::Instant::now();
-    while !length.is_zero() && began.elapsed() < length {
+    let start = std::time::Instant::now();
+    while !length.is_zero() && start.elapsed() < length {
         std::hint::spin_loop();
     }
 }
 
-/// Real time, in nanoseconds since 1970.
+/// Returns the real time in nanoseconds since 1970.
 pub(crate) fn now() -> u64 {
     nanos(clock_gettime(ClockId::Realtime))
 }
 
-/// Real time less monotonic time: what changes it is a step of the clock.
+/// Returns the real time minus the monotonic time. It changes when the clock is stepped.
 pub(crate) fn offset() -> i64 {
     let before = nanos(clock_gettime(ClockId::Monotonic));
     let real = now();
@@ -229,22 +231,24 @@ fn nanos(time: Timespec) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Reads, and tells when the last of it came.
-fn receive(mut from: &TcpStream, room: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
+/// Reads from a socket. Returns the number of bytes and the kernel timestamp of the last one.
+fn receive(mut from: &TcpStream, buffer: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
     let mut control = nix::cmsg_space!(TimeSpec);
-    let mut parts = [IoSliceMut::new(room)];
+    let mut parts = [IoSliceMut::new(buffer)];
     let flags = MsgFlags::empty();
     match recvmsg::<()>(from.as_raw_fd(), &mut parts, Some(&mut control), flags) {
         Ok(message) => {
-            let stamp = message.cmsgs().ok().into_iter().flatten().find_map(|part| match part {
-                ControlMessageOwned::ScmTimestampns(time) => Some(
-                    time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned(),
-                ),
-                _ => None,
-            });
-            Ok((message.bytes, stamp))
+            let timestamp =
+                message.cmsgs().ok().into_iter().flatten().find_map(|part| match part {
+                    ControlMessageOwned::ScmTimestampns(time) => Some(
+                        time.tv_sec().cast_unsigned() * 1_000_000_000
+                            + time.tv_nsec().cast_unsigned(),
+                    ),
+                    _ => None,
+                });
+            Ok((message.bytes, timestamp))
         }
-        // A kernel that has no such messages reads none the less.
+        // Kernels without control messages support plain reads.
         Err(nix::errno::Errno::ENOPROTOOPT) => Ok((from.read(parts[0].as_mut())?, None)),
         Err(errno) => Err(errno.into()),
     }

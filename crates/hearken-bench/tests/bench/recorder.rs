@@ -1,4 +1,4 @@
-//! The recorder as a process: does it count and time what it is sent?
+//! The recorder as a process: counting and timing of requests.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ impl Drop for Recorder {
 fn start(arguments: &[&str]) -> Recorder {
     let mut command = Command::new(env!("CARGO_BIN_EXE_recorder"));
     command.args(arguments).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the program starts");
+    let mut child = command.spawn().expect("recorder should start");
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();
@@ -58,31 +58,31 @@ fn now() -> u64 {
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\nx";
 
-fn answered(stream: &mut TcpStream, times: usize) {
+fn read_replies(stream: &mut TcpStream, times: usize) {
     let mut reply = vec![0; REPLY.len() * times];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(reply, REPLY.repeat(times));
 }
 
 #[test]
-fn all_are_answered_counted_and_timed() {
+fn counts_and_times_all_requests() {
     let recorder = start(&["--rate", "1000"]);
     let (mut one, mut other) = (recorder.connect(), recorder.connect());
     let before = now();
     one.write_all(REQUEST).unwrap();
-    answered(&mut one, 1);
+    read_replies(&mut one, 1);
     let between = now();
-    // In pieces, and several at once.
+    // In pieces, and several in one segment.
     for piece in [&REQUEST[..REQUEST.len() - 3], &REQUEST[REQUEST.len() - 3..]] {
         other.write_all(piece).unwrap();
     }
-    answered(&mut other, 1);
+    read_replies(&mut other, 1);
     one.write_all(&REQUEST.repeat(3)).unwrap();
-    answered(&mut one, 3);
+    read_replies(&mut one, 3);
     let after = now();
     recorder.stop();
     let report = recorder.report();
-    assert_eq!(report["schema"], "hearken-recorder/1");
+    assert_eq!(report["schema"], "hearken-recorder/2");
     assert_eq!((&report["requests"], &report["replies"]), (&5.into(), &5.into()), "{report}");
     assert_eq!((&report["connections"], &report["lost"]), (&2.into(), &0.into()));
     let at = |name: &str| report[name].as_u64().unwrap();
@@ -93,12 +93,12 @@ fn all_are_answered_counted_and_timed() {
 }
 
 #[test]
-fn it_ends_after_so_many_and_leaves_out_the_first() {
+fn exits_after_the_given_number_of_requests_and_omits_the_first() {
     let recorder = start(&["--requests=3", "--skip=2", "--spin"]);
     let mut stream = recorder.connect();
     for _ in 0..3 {
         stream.write_all(REQUEST).unwrap();
-        answered(&mut stream, 1);
+        read_replies(&mut stream, 1);
     }
     let report = recorder.report();
     assert_eq!(report["requests"], 3);
@@ -107,45 +107,46 @@ fn it_ends_after_so_many_and_leaves_out_the_first() {
 }
 
 #[test]
-fn connections_come_and_go() {
+fn serves_consecutive_connections() {
     let recorder = start(&["--requests=20"]);
     for _ in 0..20 {
         let mut stream = recorder.connect();
         stream.write_all(REQUEST).unwrap();
-        answered(&mut stream, 1);
+        read_replies(&mut stream, 1);
     }
     let report = recorder.report();
     assert_eq!((&report["connections"], &report["requests"]), (&20.into(), &20.into()));
 }
 
 #[test]
-fn no_more_connections_than_it_may_have() {
+fn limits_the_number_of_connections() {
     let recorder = start(&["--connections=1"]);
     let (mut one, mut other) = (recorder.connect(), recorder.connect());
     one.write_all(REQUEST).unwrap();
-    answered(&mut one, 1);
+    read_replies(&mut one, 1);
     other.write_all(REQUEST).unwrap();
-    // The other waits in the kernel until the first is gone.
+    // The second connection stays in the accept queue until the first is closed.
     one.write_all(REQUEST).unwrap();
-    answered(&mut one, 1);
+    read_replies(&mut one, 1);
     other.set_nonblocking(true).unwrap();
-    let nothing = other.read(&mut [0]).unwrap_err();
-    assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
+    let error = other.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
     other.set_nonblocking(false).unwrap();
     drop(one);
-    answered(&mut other, 1);
+    read_replies(&mut other, 1);
     recorder.stop();
     let report = recorder.report();
     assert_eq!((&report["connections"], &report["requests"]), (&2.into(), &3.into()));
 }
 
 #[test]
-fn what_is_not_so_is_refused() {
-    for wrong in [&["--rate", "0"][..], &["--rate", "nan"], &["--listen", "x"], &["--backlog", "0"]]
+fn rejects_invalid_arguments() {
+    for arguments in
+        [&["--rate", "0"][..], &["--rate", "nan"], &["--listen", "x"], &["--backlog", "0"]]
     {
         let mut command = Command::new(env!("CARGO_BIN_EXE_recorder"));
-        let output = command.args(wrong).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());
     }
 }
