@@ -1,4 +1,4 @@
-//! Access logs replayed: the combined format (or the common one), or an object of JSON a line.
+//! Replay of access logs in the combined or common format, or with one JSON object per line.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,103 +6,105 @@ use std::time::Duration;
 use jiff::{Timestamp, civil, tz::TimeZone};
 use serde_json::{Map, Value};
 
-use super::lines::{Lines, whole};
-use super::message::{Maker, Request};
-use super::{Kind, List, STEPS_MAX, TOO_MANY, trace};
+use super::lines::{Lines, file_error};
+use super::message::{MessageBuilder, Request};
+use super::{List, MAX_REQUESTS, Selection, TOO_MANY, trace};
 use crate::config::LoadError;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A request that was logged.
+/// A logged request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Entry {
-    /// Nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     at: i64,
     method: Option<String>,
     target: String,
 }
 
-/// Reads the log, to be replayed at `speed` times its own. Tells also how many lines were skipped:
-/// those that cannot be read, if `skip_bad`.
+/// Reads the log for replay at `speed` times the original speed. Returns also the number of skipped invalid
+/// lines, if `skip_bad`.
 ///
-/// Servers log a request when it is over, so the log is sorted by time. Where all times are whole
-/// seconds, the requests of each are spread evenly over it: they did not come all at its start.
+/// Servers log requests when they are complete, so the entries are sorted by time. If all times are whole
+/// seconds, the requests of each second are distributed evenly over it.
 pub(super) fn read(
     path: &Path,
     speed: f64,
     skip_bad: bool,
-    maker: &mut Maker<'_>,
-) -> Result<(Kind, u64), LoadError> {
+    builder: &mut MessageBuilder<'_>,
+) -> Result<(Selection, u64), LoadError> {
     if !(speed > 0.0 && speed <= 1e9) {
-        return Err(LoadError::Config("the speed of a replay must be more than 0, up to 1e9"));
+        return Err(LoadError::Config("the replay speed must be greater than 0 and at most 1e9"));
     }
     let mut lines = Lines::open(path, b'\n')?;
-    let (mut line, mut found, mut skipped) = (Vec::new(), Vec::new(), 0);
+    let (mut line, mut entries, mut skipped) = (Vec::new(), Vec::new(), 0);
     while lines.next(&mut line)? {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let added = entry(&String::from_utf8_lossy(&line)).and_then(|entry| {
-            let request = Request { method: entry.method.as_deref(), ..Request::of(&entry.target) };
-            let message = maker.add(&request).map_err(|reason| reason.to_string())?;
+        let result = parse_line(&String::from_utf8_lossy(&line)).and_then(|entry| {
+            let request =
+                Request { method: entry.method.as_deref(), ..Request::new(&entry.target) };
+            let message = builder.add(&request).map_err(|reason| reason.to_string())?;
             Ok((entry.at, message))
         });
-        match added {
-            Ok(_) if found.len() >= STEPS_MAX => return Err(lines.wrong(TOO_MANY)),
-            Ok(step) => found.push(step),
+        match result {
+            Ok(_) if entries.len() >= MAX_REQUESTS => return Err(lines.error(TOO_MANY)),
+            Ok(step) => entries.push(step),
             Err(_) if skip_bad => skipped += 1,
-            Err(reason) => return Err(lines.wrong(reason)),
+            Err(reason) => return Err(lines.error(reason)),
         }
     }
-    if found.is_empty() {
-        return Err(whole(path, "it has no request that can be made".to_owned()));
+    if entries.is_empty() {
+        return Err(file_error(path, "no valid requests in the file".to_owned()));
     }
-    found.sort_by_key(|&(at, _)| at);
-    spread(&mut found);
-    let first = found.first().map_or(0, |&(at, _)| at);
-    let after =
+    entries.sort_by_key(|&(at, _)| at);
+    distribute_within_seconds(&mut entries);
+    let first = entries.first().map_or(0, |&(at, _)| at);
+    let offset =
         |&(at, _): &(i64, u32)| Duration::from_nanos((at.abs_diff(first) as f64 / speed) as u64);
-    let at = Some(found.iter().map(after).collect());
-    let steps = found.iter().map(|&(_, message)| message).collect();
-    Ok((Kind::List(List { steps, repeat: false, at }), skipped))
+    let times = Some(entries.iter().map(offset).collect());
+    let steps = entries.iter().map(|&(_, message)| message).collect();
+    Ok((Selection::List(List { steps, repeat: false, times }), skipped))
 }
 
-/// Spreads what came within a second over it, if the log tells no more than the second.
-fn spread(found: &mut [(i64, u32)]) {
-    if found.iter().any(|(at, _)| at % SECOND != 0) {
+/// Distributes requests evenly over each second if all times are whole seconds.
+fn distribute_within_seconds(entries: &mut [(i64, u32)]) {
+    if entries.iter().any(|(at, _)| at % SECOND != 0) {
         return;
     }
-    for of_a_second in found.chunk_by_mut(|one, other| one.0 == other.0) {
-        let gap = SECOND as f64 / of_a_second.len() as f64;
-        for (place, (at, _)) in of_a_second.iter_mut().enumerate() {
-            *at = at.saturating_add((place as f64 * gap) as i64);
+    for second in entries.chunk_by_mut(|a, b| a.0 == b.0) {
+        let gap = SECOND as f64 / second.len() as f64;
+        for (index, (at, _)) in second.iter_mut().enumerate() {
+            *at = at.saturating_add((index as f64 * gap) as i64);
         }
     }
 }
 
-fn entry(line: &str) -> Result<Entry, String> {
+fn parse_line(line: &str) -> Result<Entry, String> {
     match line.trim_start().starts_with('{') {
-        true => json(line),
-        false => combined(line).map_err(str::to_owned),
+        true => parse_json(line),
+        false => parse_combined(line).map_err(str::to_owned),
     }
 }
 
-/// `HOST IDENT USER [TIME] "METHOD TARGET VERSION" ...`
-fn combined(line: &str) -> Result<Entry, &'static str> {
-    const FORM: &str = "it is neither in the combined format (HOST - USER [TIME] \"METHOD PATH HTTP/1.1\" ...) nor \
-         an object of JSON";
+/// Parses `HOST IDENT USER [TIME] "METHOD TARGET VERSION" ...`.
+fn parse_combined(line: &str) -> Result<Entry, &'static str> {
+    const FORM: &str = "invalid line: expected the combined format (HOST - USER [TIME] \"METHOD PATH \
+         HTTP/1.1\" ...) or a JSON object";
     let (time, rest) =
         line.split_once('[').and_then(|(_, rest)| rest.split_once(']')).ok_or(FORM)?;
-    let at = logged(time).ok_or("the time in it is not one, as [10/Oct/2000:13:55:36 -0700]")?;
-    let request = quoted(rest.trim_start().strip_prefix('"').ok_or(FORM)?)
-        .ok_or("the request in it is not closed by a quote")?;
-    let (method, target) = request_line(&request)
-        .ok_or("the request in it is not one, as \"GET /index.html HTTP/1.1\"")?;
+    let at =
+        parse_combined_time(time).ok_or("invalid time: expected '[10/Oct/2000:13:55:36 -0700]'")?;
+    let request = parse_quoted(rest.trim_start().strip_prefix('"').ok_or(FORM)?)
+        .ok_or("request without a closing quote")?;
+    let (method, target) = parse_request_line(&request)
+        .ok_or("invalid request: expected \"GET /index.html HTTP/1.1\"")?;
     Ok(Entry { at, method: Some(method.to_owned()), target: target.to_owned() })
 }
 
-/// The text up to the next quote, without what servers put before special characters.
-fn quoted(text: &str) -> Option<String> {
+/// Returns the text up to the next quote, with escape sequences decoded.
+fn parse_quoted(text: &str) -> Option<String> {
     let (mut plain, mut rest) = (String::new(), text.chars());
     loop {
         match rest.next()? {
@@ -120,16 +122,16 @@ fn quoted(text: &str) -> Option<String> {
     }
 }
 
-/// The method and the target of `METHOD TARGET [VERSION]`.
-fn request_line(text: &str) -> Option<(&str, &str)> {
+/// Returns the method and the target of `METHOD TARGET [VERSION]`.
+fn parse_request_line(text: &str) -> Option<(&str, &str)> {
     let mut words = text.split(' ');
     let (method, target) = (words.next()?, words.next()?);
     let version = words.next().is_none_or(|version| version.starts_with("HTTP/"));
     (version && words.next().is_none()).then_some((method, target))
 }
 
-/// An object with a time, and with a request or with its parts, by the names that servers give them.
-fn json(line: &str) -> Result<Entry, String> {
+/// Parses an object that contains a time and a request or its parts, under the names that servers use.
+fn parse_json(line: &str) -> Result<Entry, String> {
     const TIMES: [&str; 9] = [
         "time",
         "ts",
@@ -144,24 +146,25 @@ fn json(line: &str) -> Result<Entry, String> {
     const METHODS: [&str; 4] = ["method", "request_method", "RequestMethod", "requestMethod"];
     const TARGETS: [&str; 6] = ["uri", "request_uri", "url", "path", "RequestPath", "requestUrl"];
     let object: Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| format!("it is not JSON: {error}"))?;
-    let time = TIMES.iter().find_map(|&name| object.get(name)).ok_or_else(|| {
-        format!("it has no time; it is looked for under the names {}", TIMES.join(", "))
-    })?;
-    let at = moment(time).ok_or_else(|| format!("its time is not one: {time}"))?;
-    // Some put the request into an object of its own.
+        serde_json::from_str(line).map_err(|error| format!("invalid JSON: {error}"))?;
+    let time = TIMES
+        .iter()
+        .find_map(|&name| object.get(name))
+        .ok_or_else(|| format!("no time: expected one of the keys {}", TIMES.join(", ")))?;
+    let at = parse_json_time(time).ok_or_else(|| format!("invalid time: {time}"))?;
+    // Some servers log the request as a nested object.
     let inner = ["request", "httpRequest"].iter().find_map(|&name| object.get(name)?.as_object());
     let text = |names: &[&str]| {
-        let of = |object: &Map<String, Value>| {
+        let find = |object: &Map<String, Value>| {
             names.iter().find_map(|&name| object.get(name)?.as_str().map(str::to_owned))
         };
-        inner.and_then(of).or_else(|| of(&object))
+        inner.and_then(find).or_else(|| find(&object))
     };
     let (mut method, mut target) = (text(&METHODS), text(&TARGETS));
     if let Some(request) =
         object.get("request").and_then(Value::as_str).filter(|_| target.is_none())
     {
-        match request_line(request) {
+        match parse_request_line(request) {
             Some((own, path)) => {
                 (method, target) = (method.or(Some(own.to_owned())), Some(path.to_owned()));
             }
@@ -169,47 +172,47 @@ fn json(line: &str) -> Result<Entry, String> {
         }
     }
     let target = target.ok_or_else(|| {
-        format!("it asks for nothing; that is looked for under request, {}", TARGETS.join(", "))
+        format!("no request: expected one of the keys request, {}", TARGETS.join(", "))
     })?;
     Ok(Entry { at, method, target })
 }
 
-/// When, in nanoseconds since 1970, as JSON tells it.
-fn moment(value: &Value) -> Option<i64> {
+/// Parses a time in JSON. Returns nanoseconds since 1970.
+fn parse_json_time(value: &Value) -> Option<i64> {
     let text = match value {
         Value::String(text) => text.as_str(),
-        // As it was written, with all digits that a floating-point number keeps.
-        Value::Number(number) => return epoch(&number.to_string()),
+        // The number as written, because a floating-point number would lose digits.
+        Value::Number(number) => return parse_epoch(&number.to_string()),
         _ => return None,
     };
     let civil = || text.parse::<civil::DateTime>().ok()?.to_zoned(TimeZone::UTC).ok();
-    epoch(text)
-        .or_else(|| nanos(text.parse().ok()?))
-        .or_else(|| nanos(civil()?.timestamp()))
-        .or_else(|| logged(text))
+    parse_epoch(text)
+        .or_else(|| unix_nanos(text.parse().ok()?))
+        .or_else(|| unix_nanos(civil()?.timestamp()))
+        .or_else(|| parse_combined_time(text))
 }
 
-/// A number of seconds since 1970, or of milli-, micro- or nanoseconds, as its size tells.
-fn epoch(text: &str) -> Option<i64> {
-    if let Some(nanos) = trace::nanos(text) {
+/// Parses a number of seconds since 1970, or of milli-, micro- or nanoseconds depending on its size.
+fn parse_epoch(text: &str) -> Option<i64> {
+    if let Some(nanos) = trace::parse_nanos(text) {
         return nanos.try_into().ok();
     }
-    // As seconds it would be after the year 2500.
-    let whole: i64 = text.split('.').next()?.parse().ok().filter(|&whole| whole > 0)?;
-    let unit = match whole.ilog10() {
+    // As seconds, the time would be after the year 2500.
+    let number: i64 = text.split('.').next()?.parse().ok().filter(|&number| number > 0)?;
+    let unit = match number.ilog10() {
         0..14 => 1_000_000,
         14..17 => 1_000,
         _ => 1,
     };
-    whole.checked_mul(unit)
+    number.checked_mul(unit)
 }
 
-/// A time as the combined format has it.
-fn logged(text: &str) -> Option<i64> {
+/// Parses a time as in the combined format.
+fn parse_combined_time(text: &str) -> Option<i64> {
     let time = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?;
-    nanos(time.to_timestamp().ok()?)
+    unix_nanos(time.to_timestamp().ok()?)
 }
 
-fn nanos(time: Timestamp) -> Option<i64> {
+fn unix_nanos(time: Timestamp) -> Option<i64> {
     time.as_nanosecond().try_into().ok()
 }

@@ -1,16 +1,16 @@
-//! What a reply must be to count as right.
+//! Checks of replies.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use super::as_text::as_text;
+use super::serde_str::impl_serde_str;
 
-/// What is asked of replies, as text: `status=200`, `status=2xx|304`, `status=200..299`,
-/// `length=N` (of the content) and `sha256=HEX`, several joined by commas.
+/// The checks of a reply, as text: `status=200`, `status=2xx|304`, `status=200..299`, `length=N` (of the
+/// content) and `sha256=HEX`, separated by commas.
 ///
-/// Of a reply to HEAD only the status is looked at: it has no content.
+/// For replies to HEAD, only the status is checked, because they have no content.
 ///
 /// ```
 /// use hearken_load::Expect;
@@ -22,38 +22,38 @@ use super::as_text::as_text;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Expect {
-    /// The first and the last of each range; empty for any.
+    /// First and last status of each range. Empty without a check of the status.
     status: Vec<(u16, u16)>,
     length: Option<u64>,
     sha256: Option<[u8; 32]>,
 }
 
-/// What a reply failed.
+/// The check that a reply failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unmet {
+pub(crate) enum FailedCheck {
     Status,
     Length,
     Hash,
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for FailedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unmet::Status => "another status",
-            Unmet::Length => "another length",
-            Unmet::Hash => "another SHA-256 sum",
+            FailedCheck::Status => "unexpected status",
+            FailedCheck::Length => "unexpected content length",
+            FailedCheck::Hash => "unexpected SHA-256 digest",
         })
     }
 }
 
 impl Expect {
-    /// A reply with the status 200 and as much content.
-    pub(super) fn file(length: u64) -> Expect {
+    /// Creates a check for status 200 and this content length.
+    pub(super) fn for_file(length: u64) -> Expect {
         Expect { status: vec![(200, 200)], length: Some(length), sha256: None }
     }
 
-    /// This, and what `common` asks besides.
-    pub(super) fn with(&self, common: &Expect) -> Expect {
+    /// Returns these checks, with those of `common` for the missing ones.
+    pub(super) fn with_defaults(&self, common: &Expect) -> Expect {
         let status = if self.status.is_empty() { &common.status } else { &self.status };
         Expect {
             status: status.clone(),
@@ -62,23 +62,23 @@ impl Expect {
         }
     }
 
-    /// What can be asked of a reply to HEAD.
+    /// Returns only the checks that apply to replies to HEAD.
     pub(super) fn without_content(self) -> Expect {
         Expect { length: None, sha256: None, ..self }
     }
 
-    /// Whether anything at all.
-    pub(super) fn asks(&self) -> bool {
+    /// Returns whether there is any check.
+    pub(super) fn has_checks(&self) -> bool {
         *self != Expect::default()
     }
 
-    /// Whether content has to be looked at, and not only counted.
+    /// Returns whether the content must be hashed.
     pub(crate) fn hashes(&self) -> bool {
         self.sha256.is_some()
     }
 }
 
-/// A reply that is being checked.
+/// The state of checking one reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
     length: u64,
@@ -90,7 +90,7 @@ impl Check {
         Check { length: 0, hash: expect.hashes().then(Sha256::new) }
     }
 
-    /// Takes the next bytes of the content.
+    /// Adds the next bytes of the content.
     pub(crate) fn feed(&mut self, content: &[u8]) {
         self.length += content.len() as u64;
         if let Some(hash) = &mut self.hash {
@@ -98,19 +98,19 @@ impl Check {
         }
     }
 
-    /// The reply is complete: the first that it failed, if any.
-    pub(crate) fn end(self, expect: &Expect, status: u16) -> Result<(), Unmet> {
-        let of_range = |&(first, last): &(u16, u16)| (first..=last).contains(&status);
-        if !expect.status.is_empty() && !expect.status.iter().any(of_range) {
-            return Err(Unmet::Status);
+    /// Completes the check at the end of the reply. Fails with the first failed check.
+    pub(crate) fn end(self, expect: &Expect, status: u16) -> Result<(), FailedCheck> {
+        let is_in_range = |&(first, last): &(u16, u16)| (first..=last).contains(&status);
+        if !expect.status.is_empty() && !expect.status.iter().any(is_in_range) {
+            return Err(FailedCheck::Status);
         }
         if expect.length.is_some_and(|length| length != self.length) {
-            return Err(Unmet::Length);
+            return Err(FailedCheck::Length);
         }
         let (Some(expected), Some(hash)) = (expect.sha256, self.hash) else {
             return Ok(());
         };
-        if hash.finalize()[..] == expected { Ok(()) } else { Err(Unmet::Hash) }
+        if hash.finalize()[..] == expected { Ok(()) } else { Err(FailedCheck::Hash) }
     }
 }
 
@@ -121,36 +121,39 @@ impl FromStr for Expect {
         let mut expect = Expect::default();
         for part in text.split(',') {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let twice = match name {
+            let is_repeated = match name {
                 "status" => !expect.status.is_empty(),
                 "length" => expect.length.is_some(),
                 "sha256" => expect.sha256.is_some(),
                 _ => {
                     return Err(format!(
-                        "unknown check \"{part}\"; write status=200, status=2xx, \
-                         status=200..299, length=N or sha256=HEX"
+                        "unknown check '{part}': expected 'status=200', 'status=2xx', \
+                         'status=200..299', 'length=N' or 'sha256=HEX'"
                     ));
                 }
             };
-            if twice {
-                return Err(format!("{name} is there twice; write status=200|304 for any of two"));
+            if is_repeated {
+                return Err(format!(
+                    "repeated check '{name}'; write 'status=200|304' for alternatives"
+                ));
             }
             match name {
                 "status" => {
                     for range in value.split('|') {
-                        expect.status.push(statuses(range).ok_or_else(|| {
-                            format!("\"{range}\" is no status; write 200, 2xx or 200..299")
+                        expect.status.push(parse_statuses(range).ok_or_else(|| {
+                            format!("invalid status '{range}': expected '200', '2xx' or '200..299'")
                         })?);
                     }
                 }
                 "length" => {
                     let length = value.parse();
-                    expect.length =
-                        Some(length.map_err(|_| format!("\"{value}\" is no number of bytes"))?);
+                    expect.length = Some(
+                        length.map_err(|_| format!("invalid length '{value}': expected bytes"))?,
+                    );
                 }
                 _ => {
-                    expect.sha256 = Some(digest(value).ok_or_else(|| {
-                        format!("\"{value}\" is no SHA-256 sum: those are 64 hexadecimal digits")
+                    expect.sha256 = Some(parse_digest(value).ok_or_else(|| {
+                        format!("invalid SHA-256 digest '{value}': expected 64 hexadecimal digits")
                     })?);
                 }
             }
@@ -159,21 +162,21 @@ impl FromStr for Expect {
     }
 }
 
-fn statuses(text: &str) -> Option<(u16, u16)> {
-    let one = |text: &str| {
+fn parse_statuses(text: &str) -> Option<(u16, u16)> {
+    let parse = |text: &str| {
         let status = text.parse().ok().filter(|status| (100..1000).contains(status));
         status.filter(|_| text.len() == 3)
     };
     if let Some(class) = text.strip_suffix("xx") {
-        let first = one(&format!("{class}00"))?;
+        let first = parse(&format!("{class}00"))?;
         return Some((first, first + 99));
     }
     let (first, last) = text.split_once("..").unwrap_or((text, text));
-    let (first, last) = (one(first)?, one(last)?);
+    let (first, last) = (parse(first)?, parse(last)?);
     (first <= last).then_some((first, last))
 }
 
-fn digest(text: &str) -> Option<[u8; 32]> {
+fn parse_digest(text: &str) -> Option<[u8; 32]> {
     let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
     let mut digest = [0; 32];
     for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
@@ -185,13 +188,13 @@ fn digest(text: &str) -> Option<[u8; 32]> {
 
 impl fmt::Display for Expect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut before = "status=";
+        let mut separator = "status=";
         for &(first, last) in &self.status {
             match first == last {
-                true => write!(f, "{before}{first}")?,
-                false => write!(f, "{before}{first}..{last}")?,
+                true => write!(f, "{separator}{first}")?,
+                false => write!(f, "{separator}{first}..{last}")?,
             }
-            before = "|";
+            separator = "|";
         }
         let mut comma = if self.status.is_empty() { "" } else { "," };
         if let Some(length) = self.length {
@@ -208,18 +211,18 @@ impl fmt::Display for Expect {
     }
 }
 
-as_text!(Expect);
+impl_serde_str!(Expect);
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Check, Expect, Unmet};
+    use super::{Check, Expect, FailedCheck};
 
-    /// Of "abc" (FIPS 180-2, appendix B.1).
+    /// SHA-256 digest of "abc" (FIPS 180-2, appendix B.1).
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn check(expect: &str, status: u16, content: &[&str]) -> Result<(), Unmet> {
+    fn check(expect: &str, status: u16, content: &[&str]) -> Result<(), FailedCheck> {
         let expect: Expect = expect.parse().unwrap();
         let mut check = Check::new(&expect);
         content.iter().for_each(|piece| check.feed(piece.as_bytes()));
@@ -227,22 +230,22 @@ mod tests {
     }
 
     #[test]
-    fn says_which_check_failed() {
+    fn reports_the_failed_check() {
         for status in ["status=200", "status=2xx", "status=200..299", "status=500|200"] {
             assert_eq!(check(status, 200, &[]), Ok(()), "{status}");
-            assert_eq!(check(status, 304, &[]), Err(Unmet::Status), "{status}");
+            assert_eq!(check(status, 304, &[]), Err(FailedCheck::Status), "{status}");
         }
         assert_eq!(check("length=3", 404, &["a", "bc"]), Ok(()));
-        assert_eq!(check("length=3", 404, &["ab"]), Err(Unmet::Length));
+        assert_eq!(check("length=3", 404, &["ab"]), Err(FailedCheck::Length));
         let hash = format!("status=200,length=3,sha256={}", ABC.to_uppercase());
         assert_eq!(check(&hash, 200, &["ab", "", "c"]), Ok(()));
-        assert_eq!(check(&hash, 200, &["abd"]), Err(Unmet::Hash));
-        assert_eq!(check(&hash, 200, &["abcd"]), Err(Unmet::Length));
-        assert_eq!(check(&hash, 500, &["abcd"]), Err(Unmet::Status));
+        assert_eq!(check(&hash, 200, &["abd"]), Err(FailedCheck::Hash));
+        assert_eq!(check(&hash, 200, &["abcd"]), Err(FailedCheck::Length));
+        assert_eq!(check(&hash, 500, &["abcd"]), Err(FailedCheck::Status));
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_invalid_checks() {
         for text in [
             "",
             "200",
@@ -268,27 +271,27 @@ mod tests {
     }
 
     #[test]
-    fn the_nearer_goes_before_the_common() {
+    fn specific_checks_override_common_ones() {
         let expect = |text: &str| text.parse::<Expect>().unwrap();
-        let both = expect("status=404").with(&expect("status=200,length=5"));
+        let both = expect("status=404").with_defaults(&expect("status=200,length=5"));
         assert_eq!(both, expect("status=404,length=5"));
-        assert!(!expect("length=5").without_content().asks());
+        assert!(!expect("length=5").without_content().has_checks());
     }
 
     proptest! {
         #[test]
-        fn what_is_shown_can_be_read(
+        fn formatting_and_parsing_round_trips(
             status in prop::collection::vec((100..500u16, 500..1000u16), 0..4),
             length in any::<Option<u64>>(),
             sha256 in any::<Option<[u8; 32]>>(),
         ) {
             let expect = Expect { status, length, sha256 };
-            prop_assume!(expect.asks());
+            prop_assume!(expect.has_checks());
             prop_assert_eq!(expect.to_string().parse(), Ok(expect));
         }
 
         #[test]
-        fn never_panics(text in "(status=|length=|sha256=|[0-9x.|,])*|.*") {
+        fn parsing_never_panics(text in "(status=|length=|sha256=|[0-9x.|,])*|.*") {
             let _ = text.parse::<Expect>();
         }
     }

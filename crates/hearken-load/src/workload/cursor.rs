@@ -1,45 +1,46 @@
-//! What a thread asks for next.
+//! Iteration over a workload by one thread.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::wsesslog::Burst;
-use super::{Kind, List, Workload};
+use super::{List, Selection, Workload};
 
-/// A thread's way through a workload. Nothing is allocated on it.
+/// An iterator over the part of a workload that belongs to one thread. It never allocates.
 ///
-/// Of n shards, that at i has every n-th from i on of what has an order; of what is drawn, it
-/// draws its own.
+/// Of n shards, shard i takes every n-th element of an ordered workload, starting at i. Each
+/// shard draws from random workloads independently.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     workload: Arc<Workload>,
     random: fastrand::Rng,
-    /// Where the next is, in the order of the list or of the sessions; and how far to the one after.
+    /// Index of the next element of the list or of the next session.
     next: u64,
+    /// Distance between the elements of this shard.
     stride: u64,
-    /// The session that requests are taken from where they arrive one by one, and how many of its
-    /// burst are left.
+    /// Current session and the number of remaining requests in its burst, for arrivals of single requests.
     session: Option<(Script, u32)>,
 }
 
-/// What is left of a session, or of a connection's requests.
+/// The remaining part of a session, or of the requests of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Script {
-    /// Bursts of a session that was read; requests of any other, but for those of the burst.
-    left: u32,
-    /// The next burst of a session that was read.
+    /// Number of remaining bursts of a session file, or of remaining requests of a connection.
+    remaining: u32,
+    /// Index of the next burst of a session file.
     burst: u32,
-    /// Where the next message is, in the steps or in the list.
-    at: u64,
-    /// Requests of a list that are kept for the first burst, so that it has some.
-    kept: u32,
-    /// Whether no burst was had yet.
-    fresh: bool,
+    /// Index of the next message in the steps or in the list.
+    position: u64,
+    /// Number of list elements reserved for the first burst, so that no connection is opened without a
+    /// request.
+    reserved: u32,
+    /// Whether no burst has been returned yet.
+    is_first: bool,
 }
 
 impl Cursor {
     pub(super) fn new(workload: Arc<Workload>, shard: u32, shards: u32, seed: u64) -> Cursor {
-        // Seeds that are near each other may give sequences that overlap.
+        // Similar seeds could result in overlapping sequences.
         let mut seeds = fastrand::Rng::with_seed(seed);
         let seed = (0..=shard).fold(0, |_, _| seeds.u64(..));
         Cursor {
@@ -51,121 +52,126 @@ impl Cursor {
         }
     }
 
-    /// For arrivals by requests: the next one's message; nothing once the list has ended.
+    /// Returns the message of the next request, or `None` at the end of the list.
     pub(crate) fn next_request(&mut self) -> Option<u32> {
-        match self.workload.kind {
-            Kind::List(_) => {
-                let (at, _) = self.take(1)?;
-                Some(self.message(at))
+        match self.workload.selection {
+            Selection::List(_) => {
+                let (position, _) = self.take_steps(1)?;
+                Some(self.message(position))
             }
-            Kind::Sessions(_) => loop {
-                let (mut script, left) = match self.session.take() {
+            Selection::Sessions(_) => loop {
+                let (mut script, remaining) = match self.session.take() {
                     Some(session) => session,
                     None => (self.begin()?, 0),
                 };
-                if left > 0 {
+                if remaining > 0 {
                     let message = self.next_in_burst(&mut script);
-                    self.session = Some((script, left - 1));
+                    self.session = Some((script, remaining - 1));
                     return Some(message);
                 }
                 let burst = self.next_burst(&mut script);
                 self.session = burst.map(|burst| (script, burst.messages));
             },
-            Kind::One | Kind::Weighted { .. } | Kind::Mix(_) => Some(self.message(0)),
+            Selection::Single | Selection::Weighted { .. } | Selection::Mix(_) => {
+                Some(self.message(0))
+            }
         }
     }
 
-    /// For arrivals by connections or sessions: the next one; nothing after the last.
+    /// Starts the next connection or session. Returns `None` after the last.
     pub(crate) fn begin(&mut self) -> Option<Script> {
-        let mut script = Script { left: 1, burst: 0, at: 0, kept: 0, fresh: true };
-        match &self.workload.kind {
-            Kind::Sessions(all) => {
+        let mut script =
+            Script { remaining: 1, burst: 0, position: 0, reserved: 0, is_first: true };
+        match &self.workload.selection {
+            Selection::Sessions(all) => {
                 let number = self.next;
                 if all.count.is_some_and(|count| number >= count) {
                     return None;
                 }
                 self.next = number.checked_add(self.stride)?;
                 let session = all.sessions.get((number % all.sessions.len() as u64) as usize)?;
-                (script.left, script.burst) = (session.bursts, session.burst);
-                script.at = session.step.into();
+                (script.remaining, script.burst) = (session.bursts, session.burst);
+                script.position = session.step.into();
                 return Some(script);
             }
-            Kind::Mix(mix) => script.left = mix.session_len(&mut self.random),
-            Kind::One | Kind::Weighted { .. } | Kind::List(_) => {
+            Selection::Mix(mix) => script.remaining = mix.session_len(&mut self.random),
+            Selection::Single | Selection::Weighted { .. } | Selection::List(_) => {
                 if let Some(count) = self.workload.per_connection {
-                    script.left = count.sample(&mut self.random).get();
+                    script.remaining = count.sample(&mut self.random).get();
                 }
             }
         }
-        if let Kind::List(_) = self.workload.kind {
-            (script.at, script.kept) = self.take(script.left.min(self.workload.pipeline))?;
+        if let Selection::List(_) = self.workload.selection {
+            (script.position, script.reserved) =
+                self.take_steps(script.remaining.min(self.workload.pipeline))?;
         }
         Some(script)
     }
 
-    /// The next burst of a session or connection; nothing after the last.
+    /// Returns the next burst of a connection or session, or `None` after the last.
     pub(crate) fn next_burst(&mut self, script: &mut Script) -> Option<Burst> {
-        if script.left == 0 {
+        if script.remaining == 0 {
             return None;
         }
-        if let Kind::Sessions(all) = &self.workload.kind {
+        if let Selection::Sessions(all) = &self.workload.selection {
             let burst = all.bursts.get(script.burst as usize).copied();
             script.burst += 1;
-            script.left -= 1;
+            script.remaining -= 1;
             return burst;
         }
-        let wanted = script.left.min(self.workload.pipeline);
+        let wanted = script.remaining.min(self.workload.pipeline);
         let mut messages = wanted;
-        if let Kind::List(_) = self.workload.kind {
-            (script.at, messages) = match std::mem::take(&mut script.kept) {
-                0 => self.take(wanted).unwrap_or((0, 0)),
-                kept => (script.at, kept),
+        if let Selection::List(_) = self.workload.selection {
+            (script.position, messages) = match std::mem::take(&mut script.reserved) {
+                0 => self.take_steps(wanted).unwrap_or((0, 0)),
+                reserved => (script.position, reserved),
             };
         }
-        // Less than wanted is the end of the list.
-        script.left = if messages == wanted { script.left - messages } else { 0 };
-        let think = match (self.workload.think, std::mem::take(&mut script.fresh)) {
+        // Fewer than wanted means the end of the list.
+        script.remaining = if messages == wanted { script.remaining - messages } else { 0 };
+        let think = match (self.workload.think, std::mem::take(&mut script.is_first)) {
             (Some(think), false) => think.sample(&mut self.random),
             _ => Duration::ZERO,
         };
         (messages > 0).then_some(Burst { think, messages })
     }
 
-    /// The next message of the burst that was had last. To be asked for exactly as often as that
-    /// has messages, before the next burst.
+    /// Returns the next message of the current burst. Must be called once for each message of a burst before
+    /// the next burst.
     pub(crate) fn next_in_burst(&mut self, script: &mut Script) -> u32 {
-        let at = script.at;
-        script.at = match self.workload.kind {
-            Kind::List(_) => at.wrapping_add(self.stride),
-            _ => at.wrapping_add(1),
+        let position = script.position;
+        script.position = match self.workload.selection {
+            Selection::List(_) => position.wrapping_add(self.stride),
+            _ => position.wrapping_add(1),
         };
-        self.message(at)
+        self.message(position)
     }
 
-    /// The message there, or one drawn.
-    fn message(&mut self, at: u64) -> u32 {
-        let found = match &self.workload.kind {
-            Kind::One => return 0,
-            Kind::Weighted { alias, messages } => {
+    /// Returns the message at a position, or a random one.
+    fn message(&mut self, position: u64) -> u32 {
+        let found = match &self.workload.selection {
+            Selection::Single => return 0,
+            Selection::Weighted { alias, messages } => {
                 messages.get(alias.sample(&mut self.random) as usize)
             }
-            Kind::Mix(mix) => return mix.sample(&mut self.random),
-            Kind::List(list) => list.get(at),
-            Kind::Sessions(all) => all.steps.get(at as usize),
+            Selection::Mix(mix) => return mix.sample(&mut self.random),
+            Selection::List(list) => list.find(position),
+            Selection::Sessions(all) => all.steps.get(position as usize),
         };
         found.copied().unwrap_or_default()
     }
 
-    /// Takes up to `wanted` of this shard's part of the list: where they begin, and how many
-    /// there are, at least one.
-    fn take(&mut self, wanted: u32) -> Option<(u64, u32)> {
-        let Kind::List(List { steps, repeat, .. }) = &self.workload.kind else {
+    /// Takes up to `wanted` elements of the list for this shard. Returns the index of the first and their
+    /// number, which is at least one.
+    fn take_steps(&mut self, wanted: u32) -> Option<(u64, u32)> {
+        let Selection::List(List { steps, repeat, .. }) = &self.workload.selection else {
             return None;
         };
-        let at = self.next;
-        let left = if *repeat { u64::MAX } else { (steps.len() as u64).saturating_sub(at) };
-        let count = u64::from(wanted).min(left.div_ceil(self.stride));
-        self.next = at.checked_add(count.checked_mul(self.stride)?)?;
-        (count > 0).then_some((at, count as u32))
+        let position = self.next;
+        let remaining =
+            if *repeat { u64::MAX } else { (steps.len() as u64).saturating_sub(position) };
+        let count = u64::from(wanted).min(remaining.div_ceil(self.stride));
+        self.next = position.checked_add(count.checked_mul(self.stride)?)?;
+        (count > 0).then_some((position, count as u32))
     }
 }

@@ -1,16 +1,16 @@
-//! How long something takes: think times, how long connections live.
+//! Distributions of durations, such as think times and connection lifetimes.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::as_text::as_text;
+use super::serde_str::impl_serde_str;
 
-/// No sample is longer, and no parameter.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// Maximum duration of samples and parameters.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A distribution of times, as text: `5s`, `exp:5s`, `uniform:1s..5s`, `lognormal:5s,1.2` or
-/// `pareto:1s,1.5`. No sample is longer than a day.
+/// A distribution of durations, as text: `5s`, `exp:5s`, `uniform:1s..5s`, `lognormal:5s,1.2` or
+/// `pareto:1s,1.5`. Samples are limited to one day.
 ///
 /// ```
 /// use hearken_load::Distribution;
@@ -23,57 +23,57 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Always the same.
+    /// Constant duration.
     Constant(Duration),
-    /// Exponential.
+    /// Exponential distribution.
     Exponential {
-        /// Its mean.
+        /// Mean.
         mean: Duration,
     },
-    /// Each time between two is as likely.
+    /// Uniform distribution.
     Uniform {
-        /// The shortest.
+        /// Minimum.
         min: Duration,
-        /// The longest.
+        /// Maximum.
         max: Duration,
     },
-    /// Log-normal: the logarithm is normal.
+    /// Log-normal distribution.
     Lognormal {
-        /// Half of the samples are shorter.
+        /// Median.
         median: Duration,
-        /// The standard deviation of the natural logarithm.
+        /// Standard deviation of the natural logarithm.
         sigma: f64,
     },
-    /// Pareto: few are very long.
+    /// Pareto distribution, which has a heavy tail.
     Pareto {
-        /// The shortest.
+        /// Minimum.
         min: Duration,
-        /// The smaller, the heavier the tail; at 1 and below there is no mean but for the bound.
+        /// Shape. Smaller values have a heavier tail. Without the limit, there is no mean for values up to 1.
         alpha: f64,
     },
 }
 
 impl Distribution {
-    /// Draws one.
+    /// Draws a sample.
     pub fn sample(&self, random: &mut fastrand::Rng) -> Duration {
         let nanos = |time: Duration| time.as_nanos() as f64;
-        // Never 0, so that its logarithm and its powers are finite.
+        // Never 0, so that the logarithm and powers are finite.
         let mut unit = || 1.0 - random.f64();
-        let drawn = match *self {
-            Distribution::Constant(time) => return time.min(LONGEST),
+        let nanoseconds = match *self {
+            Distribution::Constant(time) => return time.min(MAX_DURATION),
             Distribution::Exponential { mean } => nanos(mean) * -unit().ln(),
             Distribution::Uniform { min, max } => {
                 nanos(min) + (nanos(max) - nanos(min)) * (1.0 - unit())
             }
             Distribution::Lognormal { median, sigma } => {
-                // Box and Muller.
+                // Box-Muller transform.
                 let normal = (-2.0 * unit().ln()).sqrt() * (std::f64::consts::TAU * unit()).cos();
                 nanos(median) * (sigma * normal).exp()
             }
             Distribution::Pareto { min, alpha } => nanos(min) * unit().powf(-alpha.recip()),
         };
-        // What is not a number becomes 0 here.
-        Duration::from_nanos(drawn.min(nanos(LONGEST)) as u64)
+        // The conversion maps NaN to 0.
+        Duration::from_nanos(nanoseconds.min(nanos(MAX_DURATION)) as u64)
     }
 }
 
@@ -81,34 +81,38 @@ impl FromStr for Distribution {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Distribution, String> {
-        let of = |separator: &str, form: &str| {
-            let given = text.split_once(':').and_then(|(_, rest)| rest.split_once(separator));
-            given.ok_or_else(|| format!("\"{text}\" lacks a part; write {form}"))
+        let split = |separator: &str, form: &str| {
+            let parts = text.split_once(':').and_then(|(_, rest)| rest.split_once(separator));
+            parts.ok_or_else(|| format!("incomplete distribution '{text}': expected {form}"))
         };
         Ok(match text.split_once(':') {
-            None => Distribution::Constant(time(text)?),
-            Some(("exp", mean)) => Distribution::Exponential { mean: time(mean)? },
+            None => Distribution::Constant(parse_duration(text)?),
+            Some(("exp", mean)) => Distribution::Exponential { mean: parse_duration(mean)? },
             Some(("uniform", _)) => {
-                let (min, max) = of("..", "uniform:1s..5s")?;
-                let (min, max) = (time(min)?, time(max)?);
+                let (min, max) = split("..", "'uniform:MIN..MAX', as in 'uniform:1s..5s'")?;
+                let (min, max) = (parse_duration(min)?, parse_duration(max)?);
                 if min > max {
-                    return Err(format!("\"{text}\" ends before it begins"));
+                    return Err(format!("invalid range '{text}': the minimum exceeds the maximum"));
                 }
                 Distribution::Uniform { min, max }
             }
             Some(("lognormal", _)) => {
-                let (median, sigma) = of(",", "lognormal:MEDIAN,SIGMA, as lognormal:5s,1.2")?;
-                let sigma = number(sigma, 0.0, 10.0)?;
-                Distribution::Lognormal { median: time(median)?, sigma }
+                let (median, sigma) =
+                    split(",", "'lognormal:MEDIAN,SIGMA', as in 'lognormal:5s,1.2'")?;
+                let sigma = parse_number(sigma, 0.0, 10.0)?;
+                Distribution::Lognormal { median: parse_duration(median)?, sigma }
             }
             Some(("pareto", _)) => {
-                let (min, alpha) = of(",", "pareto:MIN,ALPHA, as pareto:1s,1.5")?;
-                Distribution::Pareto { min: time(min)?, alpha: number(alpha, 0.01, 1000.0)? }
+                let (min, alpha) = split(",", "'pareto:MIN,ALPHA', as in 'pareto:1s,1.5'")?;
+                Distribution::Pareto {
+                    min: parse_duration(min)?,
+                    alpha: parse_number(alpha, 0.01, 1000.0)?,
+                }
             }
             Some((name, _)) => {
                 return Err(format!(
-                    "unknown distribution \"{name}\" (known are exp, uniform, lognormal, pareto, \
-                     or a time alone)"
+                    "unknown distribution '{name}': expected 'exp', 'uniform', 'lognormal', 'pareto' \
+                     or a duration"
                 ));
             }
         })
@@ -118,20 +122,22 @@ impl FromStr for Distribution {
 impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Distribution::Constant(time) => write!(f, "{}", Shown(time)),
-            Distribution::Exponential { mean } => write!(f, "exp:{}", Shown(mean)),
+            Distribution::Constant(time) => write!(f, "{}", DisplayDuration(time)),
+            Distribution::Exponential { mean } => write!(f, "exp:{}", DisplayDuration(mean)),
             Distribution::Uniform { min, max } => {
-                write!(f, "uniform:{}..{}", Shown(min), Shown(max))
+                write!(f, "uniform:{}..{}", DisplayDuration(min), DisplayDuration(max))
             }
             Distribution::Lognormal { median, sigma } => {
-                write!(f, "lognormal:{},{sigma}", Shown(median))
+                write!(f, "lognormal:{},{sigma}", DisplayDuration(median))
             }
-            Distribution::Pareto { min, alpha } => write!(f, "pareto:{},{alpha}", Shown(min)),
+            Distribution::Pareto { min, alpha } => {
+                write!(f, "pareto:{},{alpha}", DisplayDuration(min))
+            }
         }
     }
 }
 
-as_text!(Distribution);
+impl_serde_str!(Distribution);
 
 const UNITS: [(&str, u64); 7] = [
     ("h", 3_600_000_000_000),
@@ -143,43 +149,43 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
-/// A number of seconds, or one with a unit.
-fn time(text: &str) -> Result<Duration, String> {
+/// Parses a number of seconds, or a number with a unit.
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(at);
     let &(_, unit) = UNITS
         .iter()
         .find(|(name, _)| *name == unit)
-        .ok_or_else(|| format!("unknown unit \"{unit}\" (known are us, ms, s, m, h)"))?;
+        .ok_or_else(|| format!("unknown unit '{unit}': expected ns, us, ms, s, m or h"))?;
     let nanos = match digits.parse::<u64>() {
-        Ok(whole) => whole.checked_mul(unit),
+        Ok(number) => number.checked_mul(unit),
         Err(_) => {
-            let number: f64 = digits.parse().map_err(|_| format!("\"{text}\" is not a time"))?;
+            let number: f64 = digits.parse().map_err(|_| format!("invalid duration '{text}'"))?;
             Some(number * unit as f64).filter(|&nanos| nanos >= 0.0).map(|nanos| nanos as u64)
         }
     };
     nanos
         .map(Duration::from_nanos)
-        .filter(|&time| time <= LONGEST)
-        .ok_or_else(|| format!("\"{text}\" is no time from 0 to 24h"))
+        .filter(|&time| time <= MAX_DURATION)
+        .ok_or_else(|| format!("invalid duration '{text}': expected 0 to 24h"))
 }
 
-fn number(text: &str, min: f64, max: f64) -> Result<f64, String> {
+fn parse_number(text: &str, min: f64, max: f64) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|number| (min..=max).contains(number))
-        .ok_or_else(|| format!("\"{text}\" is no number from {min} to {max}"))
+        .ok_or_else(|| format!("invalid number '{text}': expected {min} to {max}"))
 }
 
-/// A time in the largest unit of which it is a whole number.
-struct Shown(Duration);
+/// A duration displayed as an integer in the largest possible unit.
+struct DisplayDuration(Duration);
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos();
-        let known = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+        let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
         let (unit, size) =
-            known.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
+            units.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
         write!(f, "{}{unit}", nanos / size)
     }
 }
@@ -190,14 +196,14 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Distribution, LONGEST};
+    use super::{Distribution, MAX_DURATION};
 
     fn parse(text: &str) -> Distribution {
         text.parse().unwrap()
     }
 
     #[test]
-    fn reads_what_it_should() {
+    fn parses_only_valid_distributions() {
         assert_eq!(parse("5s"), Distribution::Constant(Duration::from_secs(5)));
         assert_eq!(parse("0.5"), Distribution::Constant(Duration::from_millis(500)));
         assert_eq!(
@@ -228,9 +234,9 @@ mod tests {
         }
     }
 
-    /// Means, with bounds six standard errors wide.
+    /// Means are within six standard errors.
     #[test]
-    fn means() {
+    fn samples_have_the_specified_mean() {
         const COUNT: u32 = 200_000;
         for (text, mean, variance) in [
             ("2s", 2.0, 0.0),
@@ -252,18 +258,18 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_the_median() {
+    fn lognormal_samples_have_the_specified_median() {
         let mut random = fastrand::Rng::with_seed(1);
         let distribution = parse("lognormal:2s,3");
         let below = (0..100_000)
             .filter(|_| distribution.sample(&mut random) < Duration::from_secs(2))
             .count() as f64;
-        // Six standard deviations of a binomial.
+        // Six standard deviations of a binomial distribution.
         assert!((below - 50_000.0).abs() < 6.0 * 25_000f64.sqrt(), "{below}");
     }
 
-    fn anything() -> impl Strategy<Value = Distribution> {
-        let time = || (0..=LONGEST.as_nanos() as u64).prop_map(Duration::from_nanos);
+    fn any_distribution() -> impl Strategy<Value = Distribution> {
+        let time = || (0..=MAX_DURATION.as_nanos() as u64).prop_map(Duration::from_nanos);
         prop_oneof![
             time().prop_map(Distribution::Constant),
             time().prop_map(|mean| Distribution::Exponential { mean }),
@@ -277,21 +283,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_can_be_read(distribution in anything()) {
+        fn formatting_and_parsing_round_trips(distribution in any_distribution()) {
             prop_assert_eq!(parse(&distribution.to_string()), distribution);
             let json = serde_json::to_string(&distribution).unwrap();
             prop_assert_eq!(serde_json::from_str::<Distribution>(&json).unwrap(), distribution);
         }
 
         #[test]
-        fn samples_are_bounded(distribution in anything(), seed in any::<u64>()) {
+        fn samples_are_limited(distribution in any_distribution(), seed in any::<u64>()) {
             let mut random = fastrand::Rng::with_seed(seed);
             for _ in 0..100 {
                 let time = distribution.sample(&mut random);
-                prop_assert!(time <= LONGEST);
+                prop_assert!(time <= MAX_DURATION);
                 match distribution {
                     Distribution::Uniform { min, max } => {
-                        // A sample is a floating-point number of nanoseconds first.
+                        // Samples are computed as floating-point nanoseconds.
                         let slack = Duration::from_nanos(1);
                         prop_assert!(time + slack >= min && time <= max + slack);
                     }
@@ -304,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(text in "((exp|uniform|lognormal|pareto):)?[0-9.,msh:-]*|.*") {
+        fn parsing_never_panics(text in "((exp|uniform|lognormal|pareto):)?[0-9.,msh:-]*|.*") {
             let _ = text.parse::<Distribution>();
         }
     }

@@ -1,8 +1,8 @@
-//! The SPECweb99-like file set: directories of 36 files each, of four classes of sizes.
+//! SPECweb99-like file sets: directories of 36 files each, in four size classes.
 //!
-//! As in SPECweb99, `dir00000/class2_4` is the fifth file of class 2, and has 5 × 10 KB. Class 0
-//! goes up in steps of 0.1 KB, class 1 of 1, class 2 of 10 and class 3 of 100 KB. A directory
-//! takes 5,119,484 bytes.
+//! As in SPECweb99, `dir00000/class2_4` is the fifth file of class 2 and has 5 × 10 KB. Sizes increase in
+//! steps of 0.1 KB in class 0, 1 KB in class 1, 10 KB in class 2 and 100 KB in class 3. A directory occupies
+//! 5,119,484 bytes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,125 +10,129 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 
-use super::lines::{Lines, whole};
+use super::lines::{Lines, file_error};
 use crate::config::LoadError;
 
-/// How many files a directory has.
+/// Number of files per directory.
 pub(super) const FILES: usize = 36;
 
-/// The most directories: their names have five digits.
-pub const DIRECTORIES_MAX: u32 = 100_000;
+/// Maximum number of directories. Their names have five digits.
+pub const MAX_DIRECTORIES: u32 = 100_000;
 
-/// Says what the file set consists of. It is written last, so that a file set without it is
-/// incomplete.
+/// File name of the manifest, which describes the file set. It is written last, so that a file set without
+/// a manifest is incomplete.
 const MANIFEST: &str = "specweb.manifest";
 
-/// What [`make`] did.
+/// The result of [`make`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Made {
-    /// How many files were written.
+    /// Number of files written.
     pub written: u64,
-    /// How many were already there.
+    /// Number of files that existed already.
     pub kept: u64,
-    /// The size of all.
+    /// Total size of the file set in bytes.
     pub bytes: u64,
 }
 
-/// How many directories SPECweb99 has for so many simultaneous connections: 680 for 1,000, which is
-/// 3.5 GB.
+/// Returns the number of directories that SPECweb99 uses for this number of simultaneous connections.
+///
+/// For 1,000 connections, these are 680 directories with 3.5 GB.
 pub fn directories_for(connections: u32) -> u32 {
     (25.0 + 400_000.0 / 122_000.0 * f64::from(connections) / 5.0) as u32
 }
 
-/// Makes a file set of so many directories in `dir`, and tells `progress` how many are there.
+/// Creates a file set of `directories` directories in `dir`. Reports the number of complete directories to
+/// `progress`.
 ///
-/// The contents depend on nothing but the name. Files that are already there with the right size
-/// are left alone, so that what was interrupted goes on where it was.
+/// The content of a file depends only on its name. Existing files of the right size are left unchanged, so
+/// that an interrupted run can be resumed.
 ///
 /// # Errors
-/// No directories or more than [`DIRECTORIES_MAX`], too little room, and what the kernel refuses.
+/// The number of directories is not in `1..=MAX_DIRECTORIES`, there is too little free space, or writing
+/// fails.
 pub fn make(
     dir: &Path,
     directories: u32,
     progress: &mut dyn FnMut(u32),
 ) -> Result<Made, LoadError> {
-    if !(1..=DIRECTORIES_MAX).contains(&directories) {
-        return Err(LoadError::Config("a file set has from 1 to 100,000 directories"));
+    if !(1..=MAX_DIRECTORIES).contains(&directories) {
+        return Err(LoadError::Config("the number of directories must be from 1 to 100,000"));
     }
-    let manifest = Manifest::usual(directories);
-    let refused = |path: &Path, error: &dyn ToString| {
-        whole(path, format!("cannot write it: {}", error.to_string()))
+    let manifest = Manifest::standard(directories);
+    let write_error = |path: &Path, error: &dyn ToString| {
+        file_error(path, format!("cannot write: {}", error.to_string()))
     };
-    fs::create_dir_all(dir).map_err(|error| refused(dir, &error))?;
-    check_room(dir, &manifest)?;
-    let mut made = Made { bytes: manifest.bytes(), ..Made::default() };
+    fs::create_dir_all(dir).map_err(|error| write_error(dir, &error))?;
+    check_free_space(dir, &manifest)?;
+    let mut summary = Made { bytes: manifest.bytes(), ..Made::default() };
     let mut text = Vec::new();
     for directory in 0..directories {
         let path = dir.join(directory_name(directory));
-        fs::create_dir_all(&path).map_err(|error| refused(&path, &error))?;
+        fs::create_dir_all(&path).map_err(|error| write_error(&path, &error))?;
         for (file, &size) in manifest.sizes.iter().enumerate() {
             let path = dir.join(name(directory, file));
-            if is_there(&path, size) {
-                made.kept += 1;
+            if exists_with_size(&path, size) {
+                summary.kept += 1;
                 continue;
             }
-            fill(&mut text, u64::from(directory) * FILES as u64 + file as u64, size);
-            fs::write(&path, &text).map_err(|error| refused(&path, &error))?;
-            made.written += 1;
+            fill_text(&mut text, u64::from(directory) * FILES as u64 + file as u64, size);
+            fs::write(&path, &text).map_err(|error| write_error(&path, &error))?;
+            summary.written += 1;
         }
         progress(directory + 1);
     }
     let (path, draft) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.part")));
     fs::write(&draft, manifest.text())
         .and_then(|()| fs::rename(&draft, &path))
-        .map_err(|error| refused(&path, &error))?;
-    Ok(made)
+        .map_err(|error| write_error(&path, &error))?;
+    Ok(summary)
 }
 
-fn is_there(path: &Path, size: u64) -> bool {
+fn exists_with_size(path: &Path, size: u64) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == size)
 }
 
-/// Whether what is missing has room.
-fn check_room(dir: &Path, manifest: &Manifest) -> Result<(), LoadError> {
-    let room = statvfs(dir)
-        .map_err(|error| whole(dir, format!("cannot tell how much room is there: {error}")))?;
-    let block = room.f_frsize.max(1);
+/// Checks that there is enough free space for the missing files.
+fn check_free_space(dir: &Path, manifest: &Manifest) -> Result<(), LoadError> {
+    let space = statvfs(dir)
+        .map_err(|error| file_error(dir, format!("cannot determine free space: {error}")))?;
+    let block = space.f_frsize.max(1);
     let (mut bytes, mut inodes) = (0, 0);
     for directory in 0..manifest.directories {
         for (file, &size) in manifest.sizes.iter().enumerate() {
-            if !is_there(&dir.join(name(directory, file)), size) {
+            if !exists_with_size(&dir.join(name(directory, file)), size) {
                 bytes += size.next_multiple_of(block);
                 inodes += 1;
             }
         }
     }
-    let free = room.f_bavail.saturating_mul(block);
-    // Some file systems do not say how much they hold.
-    if room.f_blocks > 0 && bytes > free {
+    let free = space.f_bavail.saturating_mul(block);
+    // Some file systems do not report their capacity.
+    if space.f_blocks > 0 && bytes > free {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        return Err(whole(
+        return Err(file_error(
             dir,
             format!(
-                "{} MiB are still to be written there, and {} MiB are free; ask for fewer directories",
+                "not enough free space: {} MiB required, {} MiB available; use fewer directories",
                 mib(bytes),
                 mib(free)
             ),
         ));
     }
-    if room.f_files > 0 && inodes > room.f_favail {
-        let free = room.f_favail;
-        return Err(whole(
+    if space.f_files > 0 && inodes > space.f_favail {
+        let free = space.f_favail;
+        return Err(file_error(
             dir,
-            format!("{inodes} files are still to be made there, and {free} inodes are free"),
+            format!("not enough free inodes: {inodes} required, {free} available"),
         ));
     }
     Ok(())
 }
 
-/// Text that only `number` decides, now and in all versions: SplitMix64, six bits a letter.
-fn fill(text: &mut Vec<u8>, number: u64, size: u64) {
+/// Fills `text` with characters that depend only on `number`: SplitMix64, six bits per character. The
+/// algorithm must not change between versions.
+fn fill_text(text: &mut Vec<u8>, number: u64, size: u64) {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .";
     text.clear();
     let mut state = number.wrapping_mul(0xd134_2543_de82_ef95);
@@ -150,7 +154,7 @@ fn directory_name(directory: u32) -> String {
     format!("dir{directory:05}")
 }
 
-/// The name of a file within the set.
+/// Returns the name of a file within the set.
 pub(super) fn name(directory: u32, file: usize) -> String {
     format!("{}/{}", directory_name(directory), file_name(file))
 }
@@ -159,7 +163,7 @@ fn file_name(file: usize) -> String {
     format!("class{}_{}", file / 9, file % 9)
 }
 
-/// How many directories there are, and how long each of their files is.
+/// The number of directories and the size of each file in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Manifest {
     pub(super) directories: u32,
@@ -167,7 +171,7 @@ pub(super) struct Manifest {
 }
 
 impl Manifest {
-    pub(super) fn usual(directories: u32) -> Manifest {
+    pub(super) fn standard(directories: u32) -> Manifest {
         let size = |file: usize| 1024 * 10u64.pow(file as u32 / 9) * (file as u64 % 9 + 1) / 10;
         Manifest { directories, sizes: std::array::from_fn(size) }
     }
@@ -178,7 +182,7 @@ impl Manifest {
 
     fn text(&self) -> String {
         let mut text =
-            "# A SPECweb99-like file set: the length of each file of a directory.\n".to_owned();
+            "# SPECweb99-like file set: number of directories and file sizes in bytes\n".to_owned();
         text += &format!("directories {}\n", self.directories);
         for (file, size) in self.sizes.iter().enumerate() {
             text += &format!("{} {size}\n", file_name(file));
@@ -186,13 +190,13 @@ impl Manifest {
         text
     }
 
-    /// Of the file set in `dir`.
+    /// Reads the manifest of the file set in `dir`.
     pub(super) fn read(dir: &Path) -> Result<Manifest, LoadError> {
         let path = dir.join(MANIFEST);
         if fs::metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            return Err(whole(
+            return Err(file_error(
                 &path,
-                "it is not there; make the file set first, with hearken load specweb --make".into(),
+                "no such file; create the file set with 'hearken load specweb --make'".into(),
             ));
         }
         let mut lines = Lines::open(&path, b'\n')?;
@@ -201,23 +205,25 @@ impl Manifest {
             if line.is_empty() || line.starts_with(b"#") {
                 continue;
             }
-            let form = || lines.wrong("write NAME NUMBER, as directories 25 or class0_0 102");
-            let text = str::from_utf8(&line).map_err(|_| form())?;
-            let (key, value) = text.split_once(' ').ok_or_else(form)?;
-            let value: u64 = value.parse().map_err(|_| form())?;
-            let place = match key {
+            let invalid =
+                || lines.error("invalid line; expected 'NAME NUMBER', as in 'directories 25'");
+            let text = str::from_utf8(&line).map_err(|_| invalid())?;
+            let (key, value) = text.split_once(' ').ok_or_else(invalid)?;
+            let value: u64 = value.parse().map_err(|_| invalid())?;
+            let slot = match key {
                 "directories" => &mut directories,
                 _ => match (0..FILES).find(|&file| file_name(file) == key) {
                     Some(file) => &mut sizes[file],
-                    None => return Err(form()),
+                    None => return Err(invalid()),
                 },
             };
-            let most = if key == "directories" { DIRECTORIES_MAX.into() } else { 1 << 40 };
-            if !(1..=most).contains(&value) || place.replace(value).is_some() {
-                return Err(lines.wrong("it is out of range, or there twice"));
+            let max = if key == "directories" { MAX_DIRECTORIES.into() } else { 1 << 40 };
+            if !(1..=max).contains(&value) || slot.replace(value).is_some() {
+                return Err(lines.error("number out of range or repeated name"));
             }
         }
-        let missing = || whole(&path, "it is incomplete; make the file set again".to_owned());
+        let missing =
+            || file_error(&path, "incomplete manifest; create the file set again".to_owned());
         let directories = directories.ok_or_else(missing)? as u32;
         if sizes.contains(&None) {
             return Err(missing());

@@ -1,4 +1,4 @@
-//! A file that describes a workload, read line by line: bounded, with errors that name the line.
+//! Line-by-line reading of workload files, with limits and errors that contain the line number.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -6,63 +6,64 @@ use std::path::{Path, PathBuf};
 
 use crate::config::LoadError;
 
-/// The longest line, and the longest file.
-const LINE_MAX: usize = 64 * 1024;
-const FILE_MAX: u64 = 1 << 30;
+/// Maximum length of a line in bytes.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+/// Maximum size of a file in bytes.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// The lines of a file, or what else its separator ends.
+/// A reader of lines, or of entries with another terminator.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
     input: BufReader<File>,
     separator: u8,
     number: u64,
-    left: u64,
+    remaining: u64,
 }
 
 impl Lines {
     pub(super) fn open(path: &Path, separator: u8) -> Result<Lines, LoadError> {
-        let file = File::open(path).map_err(|error| whole(path, error.to_string()))?;
-        let input = BufReader::with_capacity(LINE_MAX, file);
-        Ok(Lines { path: path.to_owned(), input, separator, number: 0, left: FILE_MAX })
+        let file = File::open(path).map_err(|error| file_error(path, error.to_string()))?;
+        let input = BufReader::with_capacity(MAX_LINE_BYTES, file);
+        Ok(Lines { path: path.to_owned(), input, separator, number: 0, remaining: MAX_FILE_BYTES })
     }
 
-    /// Fills `line` with the next, without what ends it; `false` after the last.
+    /// Reads the next line into `line`, without its terminator. Returns `false` at the end of the file.
     pub(super) fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, LoadError> {
         line.clear();
-        let mut input = (&mut self.input).take(LINE_MAX as u64 + 2);
+        let mut input = (&mut self.input).take(MAX_LINE_BYTES as u64 + 2);
         let count = input
             .read_until(self.separator, line)
-            .map_err(|error| whole(&self.path, error.to_string()))?;
+            .map_err(|error| file_error(&self.path, error.to_string()))?;
         if count == 0 {
             return Ok(false);
         }
         self.number += 1;
-        self.left = self
-            .left
+        self.remaining = self
+            .remaining
             .checked_sub(count as u64)
-            .ok_or_else(|| whole(&self.path, "it has more than 1 GiB; split it".to_owned()))?;
+            .ok_or_else(|| file_error(&self.path, "the file exceeds 1 GiB; split it".to_owned()))?;
         if line.last() == Some(&self.separator) {
             line.pop();
             if self.separator == b'\n' && line.last() == Some(&b'\r') {
                 line.pop();
             }
         }
-        if line.len() > LINE_MAX {
-            return Err(self.wrong("it has more than 64 KiB"));
+        if line.len() > MAX_LINE_BYTES {
+            return Err(self.error("the line exceeds 64 KiB"));
         }
         Ok(true)
     }
 
-    /// What is wrong with the line that was read last.
-    pub(super) fn wrong(&self, reason: impl Into<String>) -> LoadError {
+    /// Creates an error about the line that was read last.
+    pub(super) fn error(&self, reason: impl Into<String>) -> LoadError {
         let reason = reason.into();
         LoadError::File { path: self.path.clone(), line: Some(self.number), reason }
     }
 }
 
-/// What is wrong with a file as a whole.
-pub(super) fn whole(path: &Path, reason: String) -> LoadError {
+/// Creates an error about a file.
+pub(super) fn file_error(path: &Path, reason: String) -> LoadError {
     LoadError::File { path: path.to_owned(), line: None, reason }
 }
 
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_their_ends() {
+    fn reads_lines_without_terminators() {
         let lines = read(b"a\n\nb\r\n c", b'\n').unwrap();
         assert_eq!(lines, [&b"a"[..], b"", b"b", b" c"]);
         assert_eq!(read(b"/a\0/b\n\0", b'\0').unwrap(), [&b"/a"[..], b"/b\n"]);
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn limits_the_length_of_lines() {
         let mut text = vec![b'x'; 64 * 1024];
         text.extend(b"\n");
         assert!(read(&text, b'\n').is_ok());

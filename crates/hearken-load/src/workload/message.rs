@@ -1,4 +1,4 @@
-//! Requests as bytes: made and checked before the first is sent, each kept once.
+//! Requests encoded as bytes, validated before the first is sent and stored once each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,19 +10,18 @@ use hearken_http::Method;
 use thiserror::Error;
 
 use super::Asking;
-use super::expect::Expect;
+use super::checks::Expect;
 use crate::config::LoadError;
 use crate::url::{Url, UrlError};
 
-/// All messages together have no more bytes.
-const BYTES_MAX: u64 = 4 << 30;
+/// Maximum total size of all messages in bytes.
+const MAX_TOTAL_BYTES: u64 = 4 << 30;
 
-/// What a method is called that HTTP itself does not define: nothing, since it does not say where
-/// the reply ends.
-const OTHER: Method<'static> = Method::Other(b"");
+/// A method that HTTP does not define. Its name is irrelevant, because it does not affect the reply.
+const EXTENSION_METHOD: Method<'static> = Method::Other(b"");
 
-/// The methods that are known, but CONNECT.
-const KNOWN: [Method<'static>; 8] = [
+/// Methods defined by HTTP, except CONNECT.
+const METHODS: [Method<'static>; 8] = [
     Method::Get,
     Method::Head,
     Method::Options,
@@ -33,20 +32,20 @@ const KNOWN: [Method<'static>; 8] = [
     Method::Patch,
 ];
 
-/// A request, ready to be sent.
+/// An encoded request.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) bytes: Box<[u8]>,
-    /// Decides where the reply ends; [`Method::Other`] of nothing for what has no name here.
+    /// Method, which determines the framing of the reply. Extension methods are `Method::Other(b"")`.
     pub(crate) method: Method<'static>,
-    /// What the reply must be.
+    /// Checks of the reply.
     pub(crate) expect: Option<Arc<Expect>>,
 }
 
-/// A request of a workload, where it differs from the others.
+/// A request of a workload, where it differs from the template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
-    /// A path, or a URL of the same server.
+    /// Path, or URL of the same server.
     pub(super) target: &'a str,
     pub(super) method: Option<&'a str>,
     pub(super) body: Option<&'a [u8]>,
@@ -54,74 +53,74 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// As all others.
-    pub(super) fn of(target: &'a str) -> Request<'a> {
+    /// Creates a request that only overrides the target.
+    pub(super) fn new(target: &'a str) -> Request<'a> {
         Request { target, method: None, body: None, expect: None }
     }
 }
 
-/// Why a request cannot be made.
+/// The reason for which a request is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub(super) enum Unsendable {
+pub(super) enum RequestError {
     #[error(transparent)]
     Url(#[from] UrlError),
     #[error("{0}")]
     Other(&'static str),
 }
 
-/// Makes messages.
+/// A builder of messages.
 #[derive(Debug)]
-pub(super) struct Maker<'a> {
+pub(super) struct MessageBuilder<'a> {
     url: &'a Url,
-    asking: &'a Asking,
-    /// The fields that all requests have.
+    template: &'a Asking,
+    /// Encoded header fields of all requests.
     fields: String,
     messages: Vec<Message>,
-    /// Where to find each, by a hash; by the next number where that is taken.
-    known: HashMap<u64, u32>,
-    hashing: RandomState,
-    expects: HashMap<Expect, Arc<Expect>>,
+    /// Index of each message by hash. On a collision, the next number is used.
+    indices: HashMap<u64, u32>,
+    hasher: RandomState,
+    checks: HashMap<Expect, Arc<Expect>>,
     bytes: u64,
     draft: Vec<u8>,
 }
 
-impl<'a> Maker<'a> {
-    pub(super) fn new(url: &'a Url, asking: &'a Asking) -> Result<Maker<'a>, LoadError> {
-        let method = method(&asking.method).map_err(LoadError::Config)?;
-        if asking.body.is_some() && method == Method::Trace {
+impl<'a> MessageBuilder<'a> {
+    pub(super) fn new(url: &'a Url, template: &'a Asking) -> Result<MessageBuilder<'a>, LoadError> {
+        let method = parse_method(&template.method).map_err(LoadError::Config)?;
+        if template.body.is_some() && method == Method::Trace {
             return Err(LoadError::Config(TRACE_BODY));
         }
-        Ok(Maker {
+        Ok(MessageBuilder {
             url,
-            asking,
-            fields: fields(url, &asking.headers)?,
+            template,
+            fields: encode_fields(url, &template.headers)?,
             messages: Vec::new(),
-            known: HashMap::new(),
-            hashing: RandomState::new(),
-            expects: HashMap::new(),
+            indices: HashMap::new(),
+            hasher: RandomState::new(),
+            checks: HashMap::new(),
             bytes: 0,
             draft: Vec::new(),
         })
     }
 
-    /// The index of the message for `request`.
-    pub(super) fn add(&mut self, request: &Request<'_>) -> Result<u32, Unsendable> {
-        let common = &*self.asking.method;
+    /// Returns the index of the message for `request`, creating it if necessary.
+    pub(super) fn add(&mut self, request: &Request<'_>) -> Result<u32, RequestError> {
+        let common = &*self.template.method;
         let token = request.method.unwrap_or(common);
-        let method = method(token).map_err(Unsendable::Other)?;
-        let target = target(self.url, request.target, method)?;
-        // The common body is of the common method.
-        let body = request.body.or(self.asking.body.as_deref().filter(|_| token == common));
+        let method = parse_method(token).map_err(RequestError::Other)?;
+        let target = parse_target(self.url, request.target, method)?;
+        // The common body applies only to the common method.
+        let body = request.body.or(self.template.body.as_deref().filter(|_| token == common));
         if body.is_some() && method == Method::Trace {
-            return Err(Unsendable::Other(TRACE_BODY));
+            return Err(RequestError::Other(TRACE_BODY));
         }
         let draft = &mut self.draft;
         draft.clear();
         for part in [token, " ", &target, " HTTP/1.1\r\n", &self.fields] {
             draft.extend_from_slice(part.as_bytes());
         }
-        // Some servers refuse a request by a method that usually has a body if its length is not
-        // said (411), be it 0.
+        // Some servers reject methods that usually have a body with 411 if the length is missing, even if
+        // it is 0.
         if body.is_some() || [Method::Post, Method::Put, Method::Patch].contains(&method) {
             let length = body.unwrap_or_default().len();
             draft.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
@@ -133,43 +132,45 @@ impl<'a> Maker<'a> {
     }
 
     fn expect(&mut self, own: Option<&Expect>, method: Method<'_>) -> Option<Arc<Expect>> {
-        let expect = match (own, &self.asking.expect) {
+        let expect = match (own, &self.template.expect) {
             (None, None) => return None,
-            (Some(one), None) => one.clone(),
+            (Some(own), None) => own.clone(),
             (None, Some(common)) => common.clone(),
-            (Some(own), Some(common)) => own.with(common),
+            (Some(own), Some(common)) => own.with_defaults(common),
         };
         let expect = if method == Method::Head { expect.without_content() } else { expect };
-        let shared = || Arc::new(expect.clone());
-        expect.asks().then(|| Arc::clone(self.expects.entry(expect.clone()).or_insert_with(shared)))
+        let new = || Arc::new(expect.clone());
+        expect
+            .has_checks()
+            .then(|| Arc::clone(self.checks.entry(expect.clone()).or_insert_with(new)))
     }
 
-    /// Keeps the draft, if it is not yet kept.
+    /// Stores the draft unless an equal message exists. Returns the index of the message.
     fn intern(
         &mut self,
         method: Method<'static>,
         expect: Option<Arc<Expect>>,
-    ) -> Result<u32, Unsendable> {
-        let mut hash = self.hashing.hash_one((&self.draft, &expect));
+    ) -> Result<u32, RequestError> {
+        let mut hash = self.hasher.hash_one((&self.draft, &expect));
         loop {
-            match self.known.entry(hash) {
-                Entry::Occupied(place) => {
-                    let index = *place.get();
-                    let known = &self.messages[index as usize];
-                    if *known.bytes == *self.draft && known.expect == expect {
+            match self.indices.entry(hash) {
+                Entry::Occupied(entry) => {
+                    let index = *entry.get();
+                    let existing = &self.messages[index as usize];
+                    if *existing.bytes == *self.draft && existing.expect == expect {
                         return Ok(index);
                     }
                     hash = hash.wrapping_add(1);
                 }
-                Entry::Vacant(place) => {
+                Entry::Vacant(entry) => {
                     self.bytes += self.draft.len() as u64;
                     let index = u32::try_from(self.messages.len()).ok();
-                    let index = index
-                        .filter(|_| self.bytes <= BYTES_MAX)
-                        .ok_or(Unsendable::Other("the requests up to here have more than 4 GiB"))?;
+                    let index = index.filter(|_| self.bytes <= MAX_TOTAL_BYTES).ok_or(
+                        RequestError::Other("requests up to this line exceed 4 GiB in total"),
+                    )?;
                     let bytes = self.draft.as_slice().into();
                     self.messages.push(Message { bytes, method, expect });
-                    return Ok(*place.insert(index));
+                    return Ok(*entry.insert(index));
                 }
             }
         }
@@ -180,30 +181,35 @@ impl<'a> Maker<'a> {
     }
 }
 
-const TRACE_BODY: &str = "a TRACE request has no body; leave one of both out";
+const TRACE_BODY: &str = "a TRACE request cannot have a body; omit the body or change the method";
 
 fn is_token(text: &str) -> bool {
-    let of_a_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(of_a_token)
+    let is_token_byte =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token_byte)
 }
 
-fn method(token: &str) -> Result<Method<'static>, &'static str> {
+fn parse_method(token: &str) -> Result<Method<'static>, &'static str> {
     if !is_token(token) {
-        return Err("the method has a character that no method has; write GET, POST or such");
+        return Err("invalid character in the method; expected a token such as GET");
     }
-    let named = |method: &&Method<'_>| method.as_bytes().eq_ignore_ascii_case(token.as_bytes());
-    match KNOWN.iter().find(named) {
+    let has_name = |method: &&Method<'_>| method.as_bytes().eq_ignore_ascii_case(token.as_bytes());
+    match METHODS.iter().find(has_name) {
         Some(&method) if method.as_bytes() == token.as_bytes() => Ok(method),
-        Some(_) => Err("methods are written in capitals: GET, POST or such"),
+        Some(_) => Err("invalid method; methods are case-sensitive, write it in capitals"),
         None if token.eq_ignore_ascii_case("CONNECT") => {
-            Err("CONNECT makes a tunnel of the connection; ask for something else")
+            Err("CONNECT is not supported as a method")
         }
-        None => Ok(OTHER),
+        None => Ok(EXTENSION_METHOD),
     }
 }
 
-/// What stands in the request line.
-fn target<'t>(url: &Url, text: &'t str, method: Method<'_>) -> Result<Cow<'t, str>, Unsendable> {
+/// Returns the request-target for the request line.
+fn parse_target<'t>(
+    url: &Url,
+    text: &'t str,
+    method: Method<'_>,
+) -> Result<Cow<'t, str>, RequestError> {
     if text.starts_with('/') {
         let path = text.split('#').next().unwrap_or_default();
         return match path.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -215,61 +221,64 @@ fn target<'t>(url: &Url, text: &'t str, method: Method<'_>) -> Result<Cow<'t, st
         return Ok(Cow::Borrowed(text));
     }
     if !text.contains("://") {
-        return Err(Unsendable::Other(
-            "it asks for neither a path nor a URL; write /PATH or http://HOST:PORT/PATH",
+        return Err(RequestError::Other(
+            "invalid target; expected '/PATH' or 'http://HOST:PORT/PATH'",
         ));
     }
     let other = Url::parse(text)?;
-    // What a server is known by: all but what is asked of it, and how it is spelled.
-    let server = |url: &Url| Url {
+    // Properties that identify a server: all except the target and the spelling.
+    let identity = |url: &Url| Url {
         host: url.host.to_ascii_lowercase(),
         authority: String::new(),
         target: String::new(),
         ..url.clone()
     };
-    match server(&other) == server(url) {
+    match identity(&other) == identity(url) {
         true => Ok(Cow::Owned(other.target)),
-        false => Err(Unsendable::Other(
-            "it is of another server than the URL of the run; one run asks one server",
+        false => Err(RequestError::Other(
+            "URL of another server; all requests must go to the server of the run's URL",
         )),
     }
 }
 
-/// The fields of all requests, with `Host` and `User-Agent` where they are not given.
-fn fields(url: &Url, headers: &[String]) -> Result<String, LoadError> {
-    let bad = |field: &String, reason| LoadError::Header { field: field.clone(), reason };
-    let mut given = Vec::new();
+/// Encodes the header fields of all requests, with default values for `Host` and `User-Agent`.
+fn encode_fields(url: &Url, headers: &[String]) -> Result<String, LoadError> {
+    let error = |field: &String, reason| LoadError::Header { field: field.clone(), reason };
+    let mut custom = Vec::new();
     for field in headers {
         let (name, value) = field
             .split_once(':')
-            .ok_or_else(|| bad(field, "it has no colon; write NAME: VALUE"))?;
+            .ok_or_else(|| error(field, "no colon; expected 'NAME: VALUE'"))?;
         if !is_token(name) {
-            return Err(bad(field, "its name has a character that no field name has"));
+            return Err(error(field, "invalid character in the name; expected a token"));
         }
         if value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
-            return Err(bad(field, "its value has a control character"));
+            return Err(error(field, "control character in the value"));
         }
         if name.eq_ignore_ascii_case("expect") {
-            return Err(bad(field, "requests are sent whole, and wait for no 100 (Continue)"));
-        }
-        if ["content-length", "transfer-encoding"].iter().any(|no| name.eq_ignore_ascii_case(no)) {
-            return Err(bad(
+            return Err(error(
                 field,
-                "the length of a body is said where there is one; leave it out",
+                "the field is not supported; requests are sent without waiting for 100",
             ));
         }
-        given.push((name, value.trim()));
+        if ["content-length", "transfer-encoding"]
+            .iter()
+            .any(|reserved| name.eq_ignore_ascii_case(reserved))
+        {
+            return Err(error(field, "the field is set automatically; omit it"));
+        }
+        custom.push((name, value.trim()));
     }
     let mut text = String::new();
     for (name, value) in [
         ("Host", &*url.authority),
         ("User-Agent", concat!("hearken-load/", env!("CARGO_PKG_VERSION"))),
     ] {
-        if !given.iter().any(|(other, _)| name.eq_ignore_ascii_case(other)) {
+        if !custom.iter().any(|(other, _)| name.eq_ignore_ascii_case(other)) {
             text.extend([name, ": ", value, "\r\n"]);
         }
     }
-    for (name, value) in &given {
+    for (name, value) in &custom {
         text.extend([name, ": ", value, "\r\n"]);
     }
     Ok(text)

@@ -1,7 +1,7 @@
-//! What is asked for: one URL, many by weight, a list, a trace, sessions.
+//! Workloads: one URL, weighted URLs, lists, traces and sessions.
 //!
-//! Everything is read, checked and turned into bytes before the first request is made. A
-//! [`Workload`] is then shared by all threads, and each goes its way through it with a [`Cursor`].
+//! All requests are read, validated and encoded before the first one is sent. The threads share a
+//! [`Workload`], and each iterates over its part with a [`Cursor`].
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crate::config::LoadError;
 use crate::url::Url;
 
 mod access_log;
-mod alias;
-mod as_text;
-mod count;
+mod alias_table;
+mod checks;
 mod cursor;
 mod distribution;
-mod expect;
 pub mod fileset;
 mod lines;
 mod message;
+mod request_count;
+mod serde_str;
 mod specweb;
 #[cfg(test)]
 mod tests;
@@ -29,74 +29,74 @@ mod urls;
 mod wlog;
 mod wsesslog;
 
-pub use count::Count;
+pub(crate) use checks::Check;
+pub use checks::Expect;
 pub(crate) use cursor::{Cursor, Script};
 pub use distribution::Distribution;
-pub(crate) use expect::Check;
-pub use expect::Expect;
 pub(crate) use message::Message;
+pub use request_count::Count;
 
-use alias::Alias;
-use message::{Maker, Request, Unsendable};
+use alias_table::AliasTable;
+use message::{MessageBuilder, Request, RequestError};
 
-/// The most requests that a file may name.
-const STEPS_MAX: usize = 16_000_000;
-const TOO_MANY: &str = "it is the 16,000,001st request; split the file";
+/// Maximum number of requests in a file.
+const MAX_REQUESTS: usize = 16_000_000;
+const TOO_MANY: &str = "more than 16,000,000 requests; split the file";
 
-/// Where it is written what is asked for. Paths in files are asked of the server of the run's URL;
-/// URLs in them must be of that server.
+/// The source of the requests. Paths in files refer to the server of the run's URL, and URLs in files must
+/// have the same server.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub enum Source {
-    /// The URL alone.
+    /// The URL of the run.
     #[default]
     Url,
-    /// Lines of `[WEIGHT] PATH-or-URL [METHOD] [CHECK...]`, drawn by weight.
+    /// Lines of `[WEIGHT] PATH-or-URL [METHOD] [CHECK...]`, selected by weight.
     Urls(PathBuf),
-    /// Paths in their order, each ended by a NUL byte: httperf's `--wlog`.
+    /// Paths in order, each terminated by a NUL byte, as in httperf's `--wlog`.
     Wlog {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Whether to start over at the end.
+        /// Whether to restart at the end of the file.
         repeat: bool,
     },
-    /// Sessions of bursts: httperf's `--wsesslog`.
+    /// Sessions of bursts, as in httperf's `--wsesslog`.
     Wsesslog {
-        /// How many sessions there are in all, the file's over and over; no end without it.
+        /// Total number of sessions, repeating those in the file [default: unlimited].
         sessions: Option<u64>,
-        /// What is waited between bursts that do not say it.
+        /// Think time between bursts that specify none.
         think: Duration,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A SPECweb99-like mix of the file set that [`specweb::make`](crate::specweb::make) made.
+    /// A SPECweb99-like mix of the file set created by [`specweb::make`](crate::specweb::make).
     Specweb {
-        /// Where it was made. The server has it at the path of the run's URL.
+        /// Directory of the file set. The server serves it at the path of the run's URL.
         dir: PathBuf,
     },
-    /// An access log, in the combined format or JSON, with its times.
+    /// An access log in the combined format or JSON, replayed with its times.
     AccessLog {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many times as fast as it was logged.
+        /// Replay speed relative to the log.
         speed: f64,
-        /// Whether lines that cannot be read are skipped, instead of being an error.
+        /// Whether to skip invalid lines instead of failing.
         skip_bad: bool,
     },
-    /// Lines of `SECONDS PATH-or-URL [METHOD] [CHECK...]`, in the order of their times.
+    /// Lines of `SECONDS PATH-or-URL [METHOD] [CHECK...]`, sorted by time.
     Trace(PathBuf),
 }
 
-/// What all requests have in common, unless a file says otherwise.
+/// The properties that all requests share unless a file overrides them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asking {
-    /// Any method but CONNECT.
+    /// Method, any except CONNECT.
     pub method: String,
-    /// Fields besides `Host` and `User-Agent`, or instead of them, as `NAME: VALUE`.
+    /// Header fields as `NAME: VALUE`, in addition to or in place of `Host` and `User-Agent`.
     pub headers: Vec<String>,
-    /// The body of those requests that have this method.
+    /// Body of the requests with this method.
     pub body: Option<Vec<u8>>,
-    /// What replies must be.
+    /// Checks of the replies.
     pub expect: Option<Expect>,
 }
 
@@ -106,49 +106,51 @@ impl Default for Asking {
     }
 }
 
-/// What is asked for, ready to be sent.
+/// The encoded requests of a run and their order.
 #[derive(Debug)]
 pub(crate) struct Workload {
     messages: Box<[Message]>,
-    kind: Kind,
+    selection: Selection,
     per_connection: Option<Count>,
     think: Option<Distribution>,
     pipeline: u32,
-    /// Lines of a log that could not be read.
+    /// Number of invalid lines that were skipped in a log.
     skipped: u64,
     source: Source,
 }
 
-/// Which message comes next.
+/// The selection of the next message.
 #[derive(Debug)]
-enum Kind {
-    One,
-    Weighted { alias: Alias, messages: Vec<u32> },
+enum Selection {
+    Single,
+    Weighted { alias: AliasTable, messages: Vec<u32> },
     List(List),
     Sessions(wsesslog::Sessions),
     Mix(specweb::Mix),
 }
 
-/// Messages in their order.
+/// Messages in a fixed order.
 #[derive(Debug)]
 struct List {
     steps: Box<[u32]>,
     repeat: bool,
-    /// When each is sent, from the start of the run.
-    at: Option<Arc<[Duration]>>,
+    /// Scheduled times relative to the start of the run.
+    times: Option<Arc<[Duration]>>,
 }
 
 impl List {
-    fn get(&self, at: u64) -> Option<&u32> {
-        let at = if self.repeat { at % self.steps.len() as u64 } else { at };
-        self.steps.get(usize::try_from(at).ok()?)
+    fn find(&self, index: u64) -> Option<&u32> {
+        let index = if self.repeat { index % self.steps.len() as u64 } else { index };
+        self.steps.get(usize::try_from(index).ok()?)
     }
 }
 
 impl Workload {
-    /// Reads what `source` names. A connection makes `per_connection` requests (or one), in bursts
-    /// of `pipeline`, and waits `think` before each but the first; sessions say themselves what
-    /// they do, and refuse what would say otherwise.
+    /// Loads the requests of `source`.
+    ///
+    /// A connection makes `per_connection` requests (or one), in bursts of `pipeline`, and waits `think`
+    /// before each burst except the first. Session files define these settings, so the arguments must be
+    /// omitted.
     pub(crate) fn load(
         url: &Url,
         source: &Source,
@@ -157,45 +159,44 @@ impl Workload {
         think: Option<Distribution>,
         pipeline: NonZeroUsize,
     ) -> Result<Workload, LoadError> {
-        let sessions = matches!(source, Source::Wsesslog { .. } | Source::Specweb { .. });
-        if sessions && per_connection.is_some() {
+        let has_sessions = matches!(source, Source::Wsesslog { .. } | Source::Specweb { .. });
+        if has_sessions && per_connection.is_some() {
             return Err(LoadError::Config(
-                "sessions say themselves how many requests they have; ask for no number of them \
-                 per connection",
+                "sessions define the number of requests per connection; omit that setting",
             ));
         }
-        let bursts = think.is_some() || pipeline.get() > 1;
-        if bursts && matches!(source, Source::Wsesslog { .. }) {
+        let has_bursts = think.is_some() || pipeline.get() > 1;
+        if has_bursts && matches!(source, Source::Wsesslog { .. }) {
             return Err(LoadError::Config(
-                "a file of sessions says itself how they pause and pipeline; leave out both",
+                "a session file defines think times and pipelining; omit these settings",
             ));
         }
-        let mut maker = Maker::new(url, asking)?;
+        let mut builder = MessageBuilder::new(url, asking)?;
         let mut skipped = 0;
-        let kind = match source {
-            Source::Url => match maker.add(&Request::of(&url.target)) {
-                Ok(_) => Kind::One,
-                Err(Unsendable::Other(reason)) => return Err(LoadError::Config(reason)),
-                Err(Unsendable::Url(reason)) => {
+        let selection = match source {
+            Source::Url => match builder.add(&Request::new(&url.target)) {
+                Ok(_) => Selection::Single,
+                Err(RequestError::Other(reason)) => return Err(LoadError::Config(reason)),
+                Err(RequestError::Url(reason)) => {
                     return Err(LoadError::Url { url: url.target.clone(), reason });
                 }
             },
-            Source::Urls(path) => urls::read(path, &mut maker)?,
-            Source::Wlog { path, repeat } => wlog::read(path, *repeat, &mut maker)?,
+            Source::Urls(path) => urls::read(path, &mut builder)?,
+            Source::Wlog { path, repeat } => wlog::read(path, *repeat, &mut builder)?,
             Source::Wsesslog { sessions, think, path } => {
-                wsesslog::read(path, *sessions, *think, &mut maker)?
+                wsesslog::read(path, *sessions, *think, &mut builder)?
             }
-            Source::Specweb { dir } => specweb::read(dir, url, &mut maker)?,
+            Source::Specweb { dir } => specweb::read(dir, url, &mut builder)?,
             Source::AccessLog { path, speed, skip_bad } => {
-                let (kind, bad) = access_log::read(path, *speed, *skip_bad, &mut maker)?;
-                skipped = bad;
-                kind
+                let (selection, invalid) = access_log::read(path, *speed, *skip_bad, &mut builder)?;
+                skipped = invalid;
+                selection
             }
-            Source::Trace(path) => trace::read(path, &mut maker)?,
+            Source::Trace(path) => trace::read(path, &mut builder)?,
         };
         Ok(Workload {
-            messages: maker.finish(),
-            kind,
+            messages: builder.finish(),
+            selection,
             per_connection,
             think,
             pipeline: pipeline.get().try_into().unwrap_or(u32::MAX),
@@ -204,30 +205,30 @@ impl Workload {
         })
     }
 
-    /// The URL alone, asked for once.
+    /// Creates a workload of one request for the URL.
     pub(crate) fn of_url(url: &Url, asking: &Asking) -> Result<Workload, LoadError> {
         Workload::load(url, &Source::Url, asking, None, None, NonZeroUsize::MIN)
     }
 
-    /// The message of an index that a cursor gave.
+    /// Returns the message with an index returned by a cursor.
     pub(crate) fn message(&self, index: u32) -> &Message {
         &self.messages[index as usize]
     }
 
-    /// When request k of a trace is made, from the start of the run; never decreasing.
+    /// Returns the scheduled times of a trace relative to the start of the run, in non-decreasing order.
     pub(crate) fn timestamps(&self) -> Option<&Arc<[Duration]>> {
-        match &self.kind {
-            Kind::List(list) => list.at.as_ref(),
+        match &self.selection {
+            Selection::List(list) => list.times.as_ref(),
             _ => None,
         }
     }
 
-    /// The way of the thread with the number `shard` of `shards` through it.
+    /// Returns a cursor for thread `shard` of `shards`.
     pub(crate) fn cursor(self: &Arc<Self>, shard: u32, shards: u32, seed: u64) -> Cursor {
         Cursor::new(Arc::clone(self), shard, shards, seed)
     }
 
-    /// What is asked for, in one line.
+    /// Describes the workload in one line.
     pub(crate) fn describe(&self) -> String {
         let path = match &self.source {
             Source::Url => return "one URL".to_owned(),
@@ -236,52 +237,52 @@ impl Workload {
             Source::Wsesslog { path, .. } | Source::Specweb { dir: path } => path,
         };
         let path = path.display();
-        match &self.kind {
-            Kind::One => "one URL".to_owned(),
-            Kind::Weighted { messages, .. } => {
-                format!("{} by weight, from {path}", Many(messages.len(), "URL"))
+        match &self.selection {
+            Selection::Single => "one URL".to_owned(),
+            Selection::Weighted { messages, .. } => {
+                format!("{} by weight from {path}", Plural(messages.len(), "URL"))
             }
-            Kind::List(list) => {
-                let mut text = format!("{} of {path}", Many(list.steps.len(), "request"));
+            Selection::List(list) => {
+                let mut text = format!("{} of {path}", Plural(list.steps.len(), "request"));
                 if list.repeat {
-                    text += ", over and over";
+                    text += ", repeated";
                 }
-                if let Some(last) = self.timestamps().and_then(|at| at.last()) {
-                    text += &format!(", as they came in {:.1} s", last.as_secs_f64());
+                if let Some(last) = self.timestamps().and_then(|times| times.last()) {
+                    text += &format!(" over {:.1} s", last.as_secs_f64());
                 }
                 match self.skipped {
                     0 => text,
-                    bad => format!("{text} ({} skipped)", Many(bad as usize, "unreadable line")),
+                    count => format!("{text} ({} skipped)", Plural(count as usize, "invalid line")),
                 }
             }
-            Kind::Sessions(all) => {
-                let file = Many(all.sessions.len(), "session");
+            Selection::Sessions(all) => {
+                let file = Plural(all.sessions.len(), "session");
                 match all.count {
                     Some(count) => {
-                        let all = Many(count as usize, "session");
-                        format!("{all}, by the {file} of {path} in turn")
+                        let all = Plural(count as usize, "session");
+                        format!("{all} from the {file} of {path}")
                     }
-                    None => format!("the {file} of {path}, over and over"),
+                    None => format!("the {file} of {path}, repeated"),
                 }
             }
-            Kind::Mix(mix) => format!(
+            Selection::Mix(mix) => format!(
                 "the SPECweb99-like mix of {path}: {}, {:.1} MB",
-                Many(mix.directories as usize, "directory"),
+                Plural(mix.directories as usize, "directory"),
                 mix.bytes as f64 / 1e6
             ),
         }
     }
 }
 
-/// A number of things.
-struct Many(usize, &'static str);
+/// A number with a noun in singular or plural.
+struct Plural(usize, &'static str);
 
-impl std::fmt::Display for Many {
+impl std::fmt::Display for Plural {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self, self.1.strip_suffix('y')) {
-            (Many(1, what), _) => write!(f, "1 {what}"),
-            (Many(count, _), Some(stem)) => write!(f, "{count} {stem}ies"),
-            (Many(count, what), None) => write!(f, "{count} {what}s"),
+            (Plural(1, noun), _) => write!(f, "1 {noun}"),
+            (Plural(count, _), Some(stem)) => write!(f, "{count} {stem}ies"),
+            (Plural(count, noun), None) => write!(f, "{count} {noun}s"),
         }
     }
 }

@@ -1,12 +1,12 @@
-//! How many: requests on a connection.
+//! Numbers of requests per connection.
 
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use super::as_text::as_text;
+use super::serde_str::impl_serde_str;
 
-/// A number of at least 1, or any between two, each as likely: `5` or `5..15`.
+/// A number of at least 1, or a uniform distribution over a range: `5` or `5..15`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count {
     min: NonZeroU32,
@@ -14,20 +14,20 @@ pub struct Count {
 }
 
 impl Count {
-    /// As many as can be.
+    /// Maximum number.
     pub const MOST: Count = Count { min: NonZeroU32::MAX, max: NonZeroU32::MAX };
 
-    /// Always `count`.
+    /// Creates a constant number.
     pub fn exactly(count: NonZeroU32) -> Count {
         Count { min: count, max: count }
     }
 
-    /// From the smaller to the larger of the two, both included.
-    pub fn between(one: NonZeroU32, other: NonZeroU32) -> Count {
-        Count { min: one.min(other), max: one.max(other) }
+    /// Creates a uniform distribution over the range between two numbers, inclusive.
+    pub fn between(a: NonZeroU32, b: NonZeroU32) -> Count {
+        Count { min: a.min(b), max: a.max(b) }
     }
 
-    /// Draws one.
+    /// Draws a sample.
     pub fn sample(&self, random: &mut fastrand::Rng) -> NonZeroU32 {
         if self.min == self.max {
             return self.min;
@@ -35,7 +35,7 @@ impl Count {
         NonZeroU32::new(random.u32(self.min.get()..=self.max.get())).unwrap_or(self.min)
     }
 
-    /// On average.
+    /// Returns the mean.
     pub fn mean(&self) -> f64 {
         f64::midpoint(self.min.get().into(), self.max.get().into())
     }
@@ -47,13 +47,13 @@ impl FromStr for Count {
     fn from_str(text: &str) -> Result<Count, String> {
         let number = |part: &str| {
             part.parse::<NonZeroU32>().map_err(|_| {
-                format!("\"{part}\" is no number from 1 to {}; write 5 or 5..15", u32::MAX)
+                format!("invalid number '{part}': expected 1 to {}, as in '5' or '5..15'", u32::MAX)
             })
         };
         let (min, max) = text.split_once("..").unwrap_or((text, text));
         let (min, max) = (number(min)?, number(max)?);
         if min > max {
-            return Err(format!("\"{text}\" ends before it begins"));
+            return Err(format!("invalid range '{text}': the minimum exceeds the maximum"));
         }
         Ok(Count { min, max })
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Count {
     }
 }
 
-as_text!(Count);
+impl_serde_str!(Count);
 
 #[cfg(test)]
 mod tests {
@@ -77,7 +77,7 @@ mod tests {
     use super::Count;
 
     #[test]
-    fn refuses_what_is_none() {
+    fn rejects_invalid_counts() {
         for text in ["", "0", "-1", "1.5", "5..", "..5", "9..5", "0..5", "4294967296", "1..2..3"] {
             assert!(text.parse::<Count>().is_err(), "{text}");
         }
@@ -85,18 +85,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stays_within(a in 1..=u32::MAX, b in 1..=u32::MAX, seed in any::<u64>()) {
+        fn samples_stay_within_the_range(a in 1..=u32::MAX, b in 1..=u32::MAX, seed in any::<u64>()) {
             let (min, max) = (a.min(b), a.max(b));
             let count: Count = format!("{min}..{max}").parse().unwrap();
             prop_assert_eq!(count.to_string().parse(), Ok(count));
-            let drawn = count.sample(&mut fastrand::Rng::with_seed(seed)).get();
-            prop_assert!((min..=max).contains(&drawn));
+            let sample = count.sample(&mut fastrand::Rng::with_seed(seed)).get();
+            prop_assert!((min..=max).contains(&sample));
         }
     }
 
-    /// The mean of `n` has the variance (n² - 1) / 12; the bound is six standard errors wide.
+    /// A uniform distribution over n values has the variance (n² - 1) / 12. The limit is six standard errors.
     #[test]
-    fn the_mean() {
+    fn samples_have_the_specified_mean() {
         let count: Count = "5..15".parse().unwrap();
         let mut random = fastrand::Rng::with_seed(1);
         let sum: u32 = (0..100_000).map(|_| count.sample(&mut random).get()).sum();

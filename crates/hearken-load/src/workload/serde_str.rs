@@ -1,7 +1,7 @@
-//! Values that are text in a file or a result: written as they are shown, read as they are parsed.
+//! Serialization of types as strings.
 
-/// Serializes a type by its `Display` and deserializes it by its `FromStr`.
-macro_rules! as_text {
+/// Implements `Serialize` through `Display` and `Deserialize` through `FromStr`.
+macro_rules! impl_serde_str {
     ($type:ty) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -17,4 +17,4 @@ macro_rules! as_text {
         }
     };
 }
-pub(super) use as_text;
+pub(super) use impl_serde_str;

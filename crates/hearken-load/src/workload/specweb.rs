@@ -1,52 +1,56 @@
-//! The static part of SPECweb99, or what is like it: which file is asked for how often.
+//! The mix of files of the static part of SPECweb99.
 //!
-//! 35 % of the requests are for files of less than 1 KB, 50 % for 1 to 9 KB, 14 % for 10 to 90 KB
-//! and 1 % for 100 to 900 KB. There are nine of each class in a directory, of which those in the
-//! middle are asked for most; directories are drawn by Zipf's law.
+//! 35 % of the requests are for files of less than 1 KB, 50 % for 1 to 9 KB, 14 % for 10 to 90 KB and 1 %
+//! for 100 to 900 KB. Each directory has nine files per class, of which those in the middle are requested
+//! most. Directories follow Zipf's law.
 
 use std::path::Path;
 
-use super::Kind;
-use super::alias::Alias;
-use super::expect::Expect;
+use super::Selection;
+use super::alias_table::AliasTable;
+use super::checks::Expect;
 use super::fileset::{FILES, Manifest, name};
-use super::lines::whole;
-use super::message::{Maker, Request};
+use super::lines::file_error;
+use super::message::{MessageBuilder, Request};
 use crate::config::LoadError;
 use crate::url::Url;
 
-const CLASSES: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
-const IN_CLASS: [f64; 9] = [0.039, 0.059, 0.088, 0.177, 0.353, 0.118, 0.071, 0.050, 0.044];
-/// How many sessions are one request; the others are as likely to have any number of 5 to 15.
-const SINGLE: f64 = 0.3;
+const CLASS_WEIGHTS: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
+const FILE_WEIGHTS: [f64; 9] = [0.039, 0.059, 0.088, 0.177, 0.353, 0.118, 0.071, 0.050, 0.044];
+/// Fraction of sessions with one request. The others have 5 to 15 requests, uniformly distributed.
+const SINGLE_REQUEST_FRACTION: f64 = 0.3;
 
-/// Draws files.
+/// A sampler of files.
 #[derive(Debug)]
 pub(super) struct Mix {
-    directory: Alias,
-    file: Alias,
+    directory: AliasTable,
+    file: AliasTable,
     pub(super) directories: u32,
     pub(super) bytes: u64,
 }
 
-/// Asks for the file set in `dir`, as it is found at the path of `url`.
-pub(super) fn read(dir: &Path, url: &Url, maker: &mut Maker<'_>) -> Result<Kind, LoadError> {
+/// Creates requests for the file set in `dir`, which the server serves at the path of `url`.
+pub(super) fn read(
+    dir: &Path,
+    url: &Url,
+    builder: &mut MessageBuilder<'_>,
+) -> Result<Selection, LoadError> {
     let manifest = Manifest::read(dir)?;
     if url.target.contains('?') {
         return Err(LoadError::Config(
-            "the URL of a SPECweb99-like file set is that of a directory, and has no query",
+            "the URL of a SPECweb99-like file set must be a directory without a query",
         ));
     }
     let prefix = url.target.trim_end_matches('/');
     for directory in 0..manifest.directories {
         for (file, &size) in manifest.sizes.iter().enumerate() {
             let target = format!("{prefix}/{}", name(directory, file));
-            let expect = Expect::file(size);
-            let request = Request { expect: Some(&expect), ..Request::of(&target) };
-            maker.add(&request).map_err(|reason| whole(dir, reason.to_string()))?;
+            let expect = Expect::for_file(size);
+            let request = Request { expect: Some(&expect), ..Request::new(&target) };
+            builder.add(&request).map_err(|reason| file_error(dir, reason.to_string()))?;
         }
     }
-    Ok(Kind::Mix(Mix::new(&manifest)))
+    Ok(Selection::Mix(Mix::new(&manifest)))
 }
 
 impl Mix {
@@ -54,44 +58,46 @@ impl Mix {
         let zipf: Vec<f64> =
             (1..=manifest.directories).map(|rank| f64::from(rank).recip()).collect();
         let files: Vec<f64> =
-            CLASSES.iter().flat_map(|class| IN_CLASS.map(|file| class * file)).collect();
+            CLASS_WEIGHTS.iter().flat_map(|class| FILE_WEIGHTS.map(|file| class * file)).collect();
         Mix {
-            directory: Alias::new(&zipf),
-            file: Alias::new(&files),
+            directory: AliasTable::new(&zipf),
+            file: AliasTable::new(&files),
             directories: manifest.directories,
             bytes: manifest.bytes(),
         }
     }
 
-    /// The index of a message: they are all different, and in the order of the files.
+    /// Returns the index of a message. Messages are all different and in the order of the files.
     pub(super) fn sample(&self, random: &mut fastrand::Rng) -> u32 {
         self.directory.sample(random) * FILES as u32 + self.file.sample(random)
     }
 
-    /// How many requests a session has; 7.3 on average.
+    /// Returns the number of requests of a session, 7.3 on average.
     pub(super) fn session_len(&self, random: &mut fastrand::Rng) -> u32 {
-        if random.f64() < SINGLE { 1 } else { random.u32(5..=15) }
+        if random.f64() < SINGLE_REQUEST_FRACTION { 1 } else { random.u32(5..=15) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CLASSES, FILES, IN_CLASS, Manifest, Mix};
+    use super::{CLASS_WEIGHTS, FILE_WEIGHTS, FILES, Manifest, Mix};
 
-    /// Whether something of probability `p` was seen as often as it should be, by six standard
-    /// deviations.
-    fn check(seen: u32, of: u32, p: f64) {
-        let expected = f64::from(of) * p;
+    /// Checks that the frequency of an event with probability `p` is within six standard deviations.
+    fn check(seen: u32, total: u32, p: f64) {
+        let expected = f64::from(total) * p;
         let bound = 6.0 * (expected * (1.0 - p)).sqrt();
-        assert!((f64::from(seen) - expected).abs() < bound, "{seen} of {of}, expected {expected}");
+        assert!(
+            (f64::from(seen) - expected).abs() < bound,
+            "{seen} of {total}, expected {expected}"
+        );
     }
 
     #[test]
-    fn the_mix_is_that_of_specweb99() {
+    fn the_mix_matches_specweb99() {
         const COUNT: u32 = 400_000;
-        assert!((CLASSES.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-        assert!((IN_CLASS.iter().sum::<f64>() - 0.999).abs() < 1e-9);
-        let mix = Mix::new(&Manifest::usual(100));
+        assert!((CLASS_WEIGHTS.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        assert!((FILE_WEIGHTS.iter().sum::<f64>() - 0.999).abs() < 1e-9);
+        let mix = Mix::new(&Manifest::standard(100));
         for seed in 0..3 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut directories, mut files) = ([0; 100], [0; FILES]);
@@ -105,18 +111,18 @@ mod tests {
                 check(seen, COUNT, 1.0 / (directory as f64 + 1.0) / harmonic);
             }
             for (class, files) in files.chunks(9).enumerate() {
-                check(files.iter().sum(), COUNT, CLASSES[class]);
+                check(files.iter().sum(), COUNT, CLASS_WEIGHTS[class]);
                 for (file, &seen) in files.iter().enumerate() {
-                    check(seen, COUNT, CLASSES[class] * IN_CLASS[file] / 0.999);
+                    check(seen, COUNT, CLASS_WEIGHTS[class] * FILE_WEIGHTS[file] / 0.999);
                 }
             }
         }
     }
 
     #[test]
-    fn sessions_are_those_of_specweb99() {
+    fn session_lengths_match_specweb99() {
         const COUNT: u32 = 100_000;
-        let mix = Mix::new(&Manifest::usual(1));
+        let mix = Mix::new(&Manifest::standard(1));
         let mut random = fastrand::Rng::with_seed(7);
         let mut seen = [0; 16];
         for _ in 0..COUNT {
@@ -126,7 +132,7 @@ mod tests {
         check(seen[1], COUNT, 0.3);
         seen[5..].iter().for_each(|&seen| check(seen, COUNT, 0.7 / 11.0));
         let mean: f64 = (0..).zip(seen).map(|(len, seen)| f64::from(len * seen)).sum();
-        // The variance of a session's length is 0.3 + 0.7 * 110 - 7.3^2.
+        // The variance of the session length is 0.3 + 0.7 * 110 - 7.3^2.
         let bound = 6.0 * (24.01 / f64::from(COUNT)).sqrt();
         assert!((mean / f64::from(COUNT) - 7.3).abs() < bound, "{mean}");
     }

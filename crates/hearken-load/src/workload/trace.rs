@@ -1,48 +1,55 @@
-//! A trace with timestamps: `SECONDS PATH-or-URL [METHOD] [CHECK...]` a line, in their order.
+//! Traces with timestamps: lines of `SECONDS PATH-or-URL [METHOD] [CHECK...]`, sorted by time.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::lines::{Lines, whole};
-use super::message::Maker;
-use super::urls::Asked;
-use super::{Kind, List, STEPS_MAX, TOO_MANY};
+use super::lines::{Lines, file_error};
+use super::message::MessageBuilder;
+use super::urls::RequestLine;
+use super::{List, MAX_REQUESTS, Selection, TOO_MANY};
 use crate::config::LoadError;
 
-/// Reads the file. Its first request is made at once, the others as long after it as it says.
-pub(super) fn read(path: &Path, maker: &mut Maker<'_>) -> Result<Kind, LoadError> {
+/// Reads the file. Times are relative to the first request, which is sent immediately.
+pub(super) fn read(path: &Path, builder: &mut MessageBuilder<'_>) -> Result<Selection, LoadError> {
     let mut lines = Lines::open(path, b'\n')?;
-    let (mut line, mut steps, mut at) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut line, mut steps, mut times) = (Vec::new(), Vec::new(), Vec::new());
     let (mut first, mut last) = (None, 0);
     while lines.next(&mut line)? {
-        let text = str::from_utf8(&line).map_err(|_| lines.wrong("it is not UTF-8 text"))?;
+        let text = str::from_utf8(&line).map_err(|_| lines.error("invalid UTF-8"))?;
         let mut words = text.split_ascii_whitespace();
         let Some(time) = words.next().filter(|word| !word.starts_with('#')) else {
             continue;
         };
-        let time = nanos(time)
-            .ok_or_else(|| lines.wrong(format!("\"{time}\" is no number of seconds")))?;
+        let time = parse_nanos(time)
+            .ok_or_else(|| lines.error(format!("invalid time '{time}': expected seconds")))?;
         if time < last {
-            return Err(lines.wrong("it is earlier than the line before; sort the file by time"));
+            return Err(
+                lines.error("time is earlier than on the line before; sort the file by time")
+            );
         }
         last = time;
-        let asked = Asked::parse(words).map_err(|reason| lines.wrong(reason))?;
-        let asked = asked.ok_or_else(|| lines.wrong("it has a time, but no path"))?;
-        if steps.len() >= STEPS_MAX {
-            return Err(lines.wrong(TOO_MANY));
+        let request = RequestLine::parse(words).map_err(|reason| lines.error(reason))?;
+        let request = request.ok_or_else(|| lines.error("no path after the time"))?;
+        if steps.len() >= MAX_REQUESTS {
+            return Err(lines.error(TOO_MANY));
         }
-        steps.push(maker.add(&asked.request()).map_err(|reason| lines.wrong(reason.to_string()))?);
-        at.push(Duration::from_nanos(time - *first.get_or_insert(time)));
+        steps.push(
+            builder.add(&request.to_request()).map_err(|reason| lines.error(reason.to_string()))?,
+        );
+        times.push(Duration::from_nanos(time - *first.get_or_insert(time)));
     }
     if steps.is_empty() {
-        return Err(whole(path, "it has no request; write SECONDS /PATH, one a line".into()));
+        return Err(file_error(
+            path,
+            "no requests in the file; expected 'SECONDS /PATH' per line".into(),
+        ));
     }
-    Ok(Kind::List(List { steps: steps.into(), repeat: false, at: Some(at.into()) }))
+    Ok(Selection::List(List { steps: steps.into(), repeat: false, times: Some(times.into()) }))
 }
 
-/// A decimal number of seconds in nanoseconds; a floating-point number has not enough digits for
-/// the time of day in them.
-pub(super) fn nanos(text: &str) -> Option<u64> {
+/// Parses a decimal number of seconds as nanoseconds. A floating-point number has too few digits for
+/// timestamps since 1970.
+pub(super) fn parse_nanos(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(fraction) {
@@ -57,10 +64,10 @@ pub(super) fn nanos(text: &str) -> Option<u64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::nanos;
+    use super::parse_nanos;
 
     #[test]
-    fn seconds() {
+    fn parses_only_decimal_seconds() {
         for (text, expected) in [
             ("0", Some(0)),
             ("1.5", Some(1_500_000_000)),
@@ -75,15 +82,15 @@ mod tests {
             ("1e3", None),
             ("1.2.3", None),
         ] {
-            assert_eq!(nanos(text), expected, "{text}");
+            assert_eq!(parse_nanos(text), expected, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn exact(time in any::<u64>()) {
+        fn parsing_is_exact(time in any::<u64>()) {
             let text = format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
-            prop_assert_eq!(nanos(&text), Some(time));
+            prop_assert_eq!(parse_nanos(&text), Some(time));
         }
     }
 }

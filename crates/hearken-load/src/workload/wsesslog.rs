@@ -1,35 +1,36 @@
-//! httperf's `--wsesslog N,X,F`: sessions of bursts of requests, in the format of httperf 0.9.
+//! Files for httperf's `--wsesslog N,X,F`: sessions of bursts of requests, in the format of httperf 0.9.
 //!
-//! A line is a request: a URI, then `method=M`, `think=SECONDS`, `contents=TEXT` in any order. An
-//! empty line ends a session. A line that begins with whitespace belongs to the burst of the line
-//! before it; `think` is how long is waited after the burst it stands in. `TEXT` is quoted as in
-//! a shell, with 'single' or "double" quotes that mean the same; a backslash, in quotes or not,
-//! makes `\n`, `\r` and `\t` of these letters, a line break of the end of a line, and itself of
-//! any other. A line whose first character is `#` is a comment.
+//! A line is a request: a URI, then `method=M`, `think=SECONDS` and `contents=TEXT` in any order. An empty
+//! line ends a session. A line that begins with whitespace belongs to the burst of the line before it.
+//! `think` is the time to wait after the burst. Lines that begin with `#` are comments.
 //!
-//! As in httperf, the first request of a burst is sent alone, and the others all at once when its
-//! reply is complete, as a browser does: so that is two bursts here.
+//! `TEXT` may be in single or double quotes, which are equivalent. Inside and outside of quotes, `\n`,
+//! `\r` and `\t` are control characters. A backslash at the end of a line is a line break. Before any other
+//! character, a backslash stands for that character.
+//!
+//! As in httperf, the first request of a burst is sent alone, and the others are sent together when its
+//! reply is complete, as browsers do. Such a burst becomes two bursts here.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::lines::{Lines, whole};
-use super::message::{Maker, Request};
-use super::{Kind, STEPS_MAX, TOO_MANY};
+use super::lines::{Lines, file_error};
+use super::message::{MessageBuilder, Request};
+use super::{MAX_REQUESTS, Selection, TOO_MANY};
 use crate::config::LoadError;
 
-/// Sessions that begin in turn.
+/// The sessions of a file.
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) sessions: Box<[Session]>,
     pub(super) bursts: Box<[Burst]>,
-    /// The messages of all bursts.
+    /// Messages of all bursts.
     pub(super) steps: Box<[u32]>,
-    /// How many are begun in all; no end without it.
+    /// Total number of sessions to start, or `None` for no limit.
     pub(super) count: Option<u64>,
 }
 
-/// Where a session's bursts and messages are.
+/// The position of the bursts and messages of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Session {
     pub(super) burst: u32,
@@ -40,28 +41,29 @@ pub(super) struct Session {
 /// Requests that are sent together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Burst {
-    /// How long is waited before it, when the replies to the burst before are complete.
+    /// Think time before the burst, from the end of the last reply to the previous burst.
     pub(crate) think: Duration,
     pub(crate) messages: u32,
 }
 
-/// A burst as httperf counts: how many requests, and what is waited after them.
+/// A burst as defined by httperf: the number of requests, and the think time after them.
 struct Group {
     messages: u32,
     think: Duration,
 }
 
 #[derive(Default)]
-struct Reading {
+struct Parser {
     sessions: Vec<Session>,
     bursts: Vec<Burst>,
     steps: Vec<u32>,
-    /// The session that is being read, and at which step it began.
+    /// Bursts of the current session.
     groups: Vec<Group>,
-    began: u32,
+    /// Index of the first step of the current session.
+    session_start: u32,
 }
 
-impl Reading {
+impl Parser {
     fn end_session(&mut self) {
         if self.groups.is_empty() {
             return;
@@ -77,104 +79,114 @@ impl Reading {
             think = group.think;
         }
         let bursts = (self.bursts.len() - burst) as u32;
-        self.sessions.push(Session { burst: burst as u32, bursts, step: self.began });
-        self.began = self.steps.len() as u32;
+        self.sessions.push(Session { burst: burst as u32, bursts, step: self.session_start });
+        self.session_start = self.steps.len() as u32;
     }
 }
 
-/// Reads the file; `think` is what is waited after a burst that does not say it.
+/// Reads the file. `think` is the think time after bursts that specify none.
 pub(super) fn read(
     path: &Path,
     count: Option<u64>,
     think: Duration,
-    maker: &mut Maker<'_>,
-) -> Result<Kind, LoadError> {
+    builder: &mut MessageBuilder<'_>,
+) -> Result<Selection, LoadError> {
     let mut lines = Lines::open(path, b'\n')?;
-    let (mut line, mut reading) = (Vec::new(), Reading::default());
+    let (mut line, mut parser) = (Vec::new(), Parser::default());
     while lines.next(&mut line)? {
         if line.starts_with(b"#") {
             continue;
         }
-        let joins = line.first().is_some_and(|&byte| is_space(byte));
+        let continues_burst = line.first().is_some_and(|&byte| is_space(byte));
         let mut at = 0;
-        let uri = word(&line, &mut at).to_vec();
+        let uri = next_word(&line, &mut at).to_vec();
         if uri.is_empty() {
-            reading.end_session();
+            parser.end_session();
             continue;
         }
-        if reading.steps.len() >= STEPS_MAX {
-            return Err(lines.wrong(TOO_MANY));
+        if parser.steps.len() >= MAX_REQUESTS {
+            return Err(lines.error(TOO_MANY));
         }
-        match reading.groups.last_mut().filter(|_| joins) {
+        match parser.groups.last_mut().filter(|_| continues_burst) {
             Some(group) => group.messages += 1,
-            None => reading.groups.push(Group { messages: 1, think }),
+            None => parser.groups.push(Group { messages: 1, think }),
         }
-        let given = Given::read(&mut lines, &mut line, at)?;
-        if let (Some(think), Some(group)) = (given.think, reading.groups.last_mut()) {
+        let arguments = Arguments::parse(&mut lines, &mut line, at)?;
+        if let (Some(think), Some(group)) = (arguments.think, parser.groups.last_mut()) {
             group.think = think;
         }
         let target =
-            str::from_utf8(&uri).map_err(|_| lines.wrong(crate::UrlError::Path.to_string()))?;
-        let (method, body) = (given.method.as_deref(), given.contents.as_deref());
-        let request = Request { method, body, ..Request::of(target) };
-        reading.steps.push(maker.add(&request).map_err(|reason| lines.wrong(reason.to_string()))?);
+            str::from_utf8(&uri).map_err(|_| lines.error(crate::UrlError::Path.to_string()))?;
+        let (method, body) = (arguments.method.as_deref(), arguments.contents.as_deref());
+        let request = Request { method, body, ..Request::new(target) };
+        parser.steps.push(builder.add(&request).map_err(|reason| lines.error(reason.to_string()))?);
     }
-    reading.end_session();
-    if reading.sessions.is_empty() {
-        return Err(whole(path, "it has no session; write one URI a line".to_owned()));
+    parser.end_session();
+    if parser.sessions.is_empty() {
+        return Err(file_error(
+            path,
+            "no sessions in the file; expected one URI per line".to_owned(),
+        ));
     }
-    Ok(Kind::Sessions(Sessions {
-        sessions: reading.sessions.into(),
-        bursts: reading.bursts.into(),
-        steps: reading.steps.into(),
+    Ok(Selection::Sessions(Sessions {
+        sessions: parser.sessions.into(),
+        bursts: parser.bursts.into(),
+        steps: parser.steps.into(),
         count,
     }))
 }
 
-/// What a line says besides the URI.
+/// The arguments of a line after the URI.
 #[derive(Default)]
-struct Given {
+struct Arguments {
     method: Option<String>,
     think: Option<Duration>,
     contents: Option<Vec<u8>>,
 }
 
-impl Given {
-    /// Reads the rest of `line`, from `at` on, and the lines that its contents go on in.
-    fn read(lines: &mut Lines, line: &mut Vec<u8>, mut at: usize) -> Result<Given, LoadError> {
-        let mut given = Given::default();
+impl Arguments {
+    /// Parses the rest of `line` from `at` on, and the lines on which its contents continue.
+    fn parse(lines: &mut Lines, line: &mut Vec<u8>, mut at: usize) -> Result<Arguments, LoadError> {
+        let mut arguments = Arguments::default();
         loop {
             let mut end = at;
-            let text = word(line, &mut end);
+            let text = next_word(line, &mut end);
             if text.is_empty() {
-                return Ok(given);
+                return Ok(arguments);
             }
-            let shown = || String::from_utf8_lossy(text).into_owned();
+            let word = || String::from_utf8_lossy(text).into_owned();
             if let Some(method) = text.strip_prefix(b"method=") {
-                given.method = Some(String::from_utf8_lossy(method).into_owned());
+                arguments.method = Some(String::from_utf8_lossy(method).into_owned());
                 at = end;
             } else if let Some(think) = text.strip_prefix(b"think=") {
-                given.think = Some(seconds(think).ok_or_else(|| {
-                    lines.wrong(format!("\"{}\" is no number of seconds up to a day", shown()))
+                arguments.think = Some(parse_seconds(think).ok_or_else(|| {
+                    lines.error(format!(
+                        "invalid think time '{}': expected 0 to 86400 seconds",
+                        word()
+                    ))
                 })?);
                 at = end;
             } else if text.starts_with(b"contents=") && text.len() > b"contents=".len() {
                 at = end - text.len() + b"contents=".len();
-                let contents = contents(lines, line, &mut at)?;
-                // Nothing at all is no body, as in httperf.
-                given.contents = Some(contents).filter(|contents| !contents.is_empty());
+                let contents = parse_contents(lines, line, &mut at)?;
+                // Empty contents mean no body, as in httperf.
+                arguments.contents = Some(contents).filter(|contents| !contents.is_empty());
             } else {
-                return Err(lines.wrong(format!(
-                    "unknown argument \"{}\" (known are method=M, think=SECONDS, contents='TEXT')",
-                    shown()
+                return Err(lines.error(format!(
+                    "unknown argument '{}': expected 'method=M', 'think=SECONDS' or 'contents=TEXT'",
+                    word()
                 )));
             }
         }
     }
 }
 
-/// Reads contents, which begin at `at`, and moves it behind them.
-fn contents(lines: &mut Lines, line: &mut Vec<u8>, at: &mut usize) -> Result<Vec<u8>, LoadError> {
+/// Parses contents that begin at `at`, and moves `at` to their end.
+fn parse_contents(
+    lines: &mut Lines,
+    line: &mut Vec<u8>,
+    at: &mut usize,
+) -> Result<Vec<u8>, LoadError> {
     let mut contents = Vec::new();
     let mut quote = None;
     loop {
@@ -193,7 +205,7 @@ fn contents(lines: &mut Lines, line: &mut Vec<u8>, at: &mut usize) -> Result<Vec
                 if escaped.is_none() {
                     *at = 0;
                     if !lines.next(line)? {
-                        return Err(lines.wrong("it ends in a backslash, and no line follows"));
+                        return Err(lines.error("no line after a backslash at the end of a line"));
                     }
                 }
             }
@@ -202,22 +214,22 @@ fn contents(lines: &mut Lines, line: &mut Vec<u8>, at: &mut usize) -> Result<Vec
             (Some(b'\t' | b' ') | None, None) => return Ok(contents),
             (Some(byte), _) => contents.push(byte),
             (None, Some(_)) => {
-                return Err(lines.wrong(
-                    "a quote is not closed; a line break in it is written \\n, or as a backslash \
-                     at the end of the line",
+                return Err(lines.error(
+                    "quote is not closed; write a line break as \\n or as a backslash at the end of \
+                     the line",
                 ));
             }
         }
     }
 }
 
-/// What C calls whitespace.
+/// Returns whether `byte` is whitespace as defined by C.
 fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == b'\x0b'
 }
 
-/// The next word from `at` on, and moves it behind that.
-fn word<'l>(line: &'l [u8], at: &mut usize) -> &'l [u8] {
+/// Returns the next word from `at` on, and moves `at` to its end.
+fn next_word<'l>(line: &'l [u8], at: &mut usize) -> &'l [u8] {
     let rest = line.get(*at..).unwrap_or_default();
     let begin = rest.iter().take_while(|&&byte| is_space(byte)).count();
     let rest = &rest[begin..];
@@ -226,7 +238,7 @@ fn word<'l>(line: &'l [u8], at: &mut usize) -> &'l [u8] {
     &rest[..len]
 }
 
-fn seconds(text: &[u8]) -> Option<Duration> {
+fn parse_seconds(text: &[u8]) -> Option<Duration> {
     let seconds: f64 = str::from_utf8(text).ok()?.parse().ok()?;
     (0.0..=86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
 }

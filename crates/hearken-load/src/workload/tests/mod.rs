@@ -1,4 +1,4 @@
-//! Workloads as a whole: what files of every kind make of a cursor.
+//! Complete workloads: the requests that cursors return for files of every kind.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use super::wsesslog::Burst;
 use super::{Asking, Count, Cursor, Distribution, Source, Workload};
 use crate::url::Url;
 
-/// What else is said to [`load`].
+/// The other arguments of [`load`].
 #[derive(Clone, Copy, Default)]
 struct Settings {
     per_connection: Option<u32>,
@@ -46,8 +46,8 @@ fn file(text: impl AsRef<[u8]>) -> NamedTempFile {
     file
 }
 
-/// Every kind of source that is one file.
-fn of_each_kind(file: &NamedTempFile) -> [Source; 6] {
+/// Returns a source of every kind that consists of one file.
+fn sources(file: &NamedTempFile) -> [Source; 6] {
     let path = file.path().to_owned();
     [
         Source::Urls(path.clone()),
@@ -59,18 +59,18 @@ fn of_each_kind(file: &NamedTempFile) -> [Source; 6] {
     ]
 }
 
-/// Method and target of a message.
-fn asked(workload: &Workload, index: u32) -> String {
+/// Returns the method and target of a message.
+fn describe_message(workload: &Workload, index: u32) -> String {
     let text = String::from_utf8_lossy(&workload.message(index).bytes).into_owned();
     text.split(" HTTP/1.1\r\n").next().unwrap().to_owned()
 }
 
-fn requests(workload: &Arc<Workload>, cursor: &mut Cursor, most: usize) -> Vec<String> {
-    let next = || cursor.next_request().map(|index| asked(workload, index));
-    std::iter::from_fn(next).take(most).collect()
+fn requests(workload: &Arc<Workload>, cursor: &mut Cursor, max: usize) -> Vec<String> {
+    let next = || cursor.next_request().map(|index| describe_message(workload, index));
+    std::iter::from_fn(next).take(max).collect()
 }
 
-/// The bursts of the next session or connection, with what each asks for.
+/// Returns the bursts of the next session or connection with their messages.
 fn session(workload: &Workload, cursor: &mut Cursor) -> Option<Vec<(Duration, Vec<u32>)>> {
     let mut script = cursor.begin()?;
     let mut bursts = Vec::new();
@@ -83,27 +83,29 @@ fn session(workload: &Workload, cursor: &mut Cursor) -> Option<Vec<(Duration, Ve
     Some(bursts)
 }
 
-fn shown(workload: &Workload, bursts: &[(Duration, Vec<u32>)]) -> String {
+fn format_bursts(workload: &Workload, bursts: &[(Duration, Vec<u32>)]) -> String {
     let mut text = String::new();
     for (think, messages) in bursts {
         write!(text, "{}:", think.as_millis()).unwrap();
-        messages.iter().for_each(|&index| write!(text, " {}", asked(workload, index)).unwrap());
+        messages
+            .iter()
+            .for_each(|&index| write!(text, " {}", describe_message(workload, index)).unwrap());
         text += "; ";
     }
     text
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_line() {
+fn errors_contain_the_line_and_the_reason() {
     let wsesslog = |text: &str| (2usize, format!("/a\n{text}\n"));
     for (kind, (index, text), line, reason) in [
-        (0, (0, "/a\n1e99 /b".to_owned()), 2, "no weight"),
+        (0, (0, "/a\n1e99 /b".to_owned()), 2, "invalid weight '1e99'"),
         (0, (0, "5".to_owned()), 1, "no URL"),
-        (0, (0, "# x\n\n/a GET status=200 POST".to_owned()), 3, "too many"),
+        (0, (0, "# x\n\n/a GET status=200 POST".to_owned()), 3, "unexpected word 'POST'"),
         (0, (0, "/a\n/b GET statut=200".to_owned()), 2, "unknown check"),
         (0, (0, "/ HEAD length=5".to_owned()), 1, "HEAD"),
         (0, (0, "http://other/".to_owned()), 1, "another server"),
-        (0, (0, "a.html".to_owned()), 1, "neither a path nor a URL"),
+        (0, (0, "a.html".to_owned()), 1, "invalid target"),
         (1, (1, "/a\0/b c\0".to_owned()), 2, "space"),
         (1, (1, "/a\n/b\n".to_owned()), 1, "line break"),
         (2, wsesslog("/b method=get"), 2, "capitals"),
@@ -115,28 +117,29 @@ fn what_is_wrong_is_named_by_its_line() {
         (2, (2, "/b contents=\\".to_owned()), 1, "backslash"),
         (3, (3, "\n::1 - - [10/Oct/2000:13:55:36 -0700] \"-\" 408".to_owned()), 2, "request"),
         (3, (3, "x".to_owned()), 1, "combined"),
-        (3, (3, "{\"ts\":1}".to_owned()), 1, "asks for nothing"),
+        (3, (3, "{\"ts\":1}".to_owned()), 1, "no request"),
         (3, (3, "{\"uri\":\"/\"}".to_owned()), 1, "no time"),
         (3, (3, "{".to_owned()), 1, "JSON"),
         (5, (5, "1 /a\n0.5 /b".to_owned()), 2, "earlier"),
-        (5, (5, "x /a".to_owned()), 1, "number of seconds"),
+        (5, (5, "x /a".to_owned()), 1, "expected seconds"),
         (5, (5, "1".to_owned()), 1, "no path"),
     ] {
         assert_eq!(kind, index);
         let file = file(&text);
-        let error = load(&of_each_kind(&file)[kind]).unwrap_err();
-        let place = format!("{}, line {line}: ", file.path().display());
-        assert!(error.contains(&place) && error.contains(reason), "{text:?}: {error}");
+        let error = load(&sources(&file)[kind]).unwrap_err();
+        let (path, line) = (file.path().display().to_string(), format!("line {line}: "));
+        let has_position = error.contains(&path) && error.contains(&line);
+        assert!(has_position && error.contains(reason), "{text:?}: {error}");
     }
-    let nothing = file("# nothing\n\n");
+    let empty = file("# nothing\n\n");
     for kind in [0, 2, 4, 5] {
-        let error = load(&of_each_kind(&nothing)[kind]).unwrap_err();
-        assert!(error.contains(&*nothing.path().to_string_lossy()), "{error}");
+        let error = load(&sources(&empty)[kind]).unwrap_err();
+        assert!(error.contains(&*empty.path().to_string_lossy()), "{error}");
     }
 }
 
 #[test]
-fn the_seed_decides() {
+fn the_seed_determines_the_requests() {
     let file = file("/a\n/b\n/c\n");
     let workload = load(&Source::Urls(file.path().into())).unwrap();
     let drawn = |shard, seed| requests(&workload, &mut workload.cursor(shard, 4, seed), 100);
@@ -155,7 +158,7 @@ proptest! {
         ],
     ) {
         let file = file(text);
-        for source in of_each_kind(&file) {
+        for source in sources(&file) {
             if let Ok(workload) = load(&source) {
                 let mut cursor = workload.cursor(0, 1, 1);
                 requests(&workload, &mut cursor, 100);

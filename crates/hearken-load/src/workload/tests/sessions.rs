@@ -1,12 +1,14 @@
-//! Sessions: httperf's files, and the SPECweb99-like mix.
+//! Sessions: httperf files and the SPECweb99-like mix.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Settings, Source, asked, file, load, load_with, requests, session, shown};
+use super::{
+    Settings, Source, describe_message, file, format_bursts, load, load_with, requests, session,
+};
 
-/// The example of httperf's manual.
+/// Example from the httperf manual.
 const EXAMPLE: &str = "\
 # Comment lines start with a \"#\" as the first
 
@@ -25,7 +27,7 @@ const EXAMPLE: &str = "\
 ";
 
 #[test]
-fn sessions_as_in_httperfs_manual() {
+fn reads_the_example_of_the_httperf_manual() {
     let file = file(EXAMPLE);
     let think = Duration::from_secs(5);
     let source = Source::Wsesslog { sessions: Some(3), think, path: file.path().to_owned() };
@@ -35,7 +37,7 @@ fn sessions_as_in_httperfs_manual() {
                  0: GET /pict3.gif GET /pict4.gif; ";
     for expected in [first, "0: POST /foo3.html; 5000: HEAD /foo4.html; ", first] {
         let bursts = session(&workload, &mut cursor).unwrap();
-        assert_eq!(shown(&workload, &bursts), expected);
+        assert_eq!(format_bursts(&workload, &bursts), expected);
         if expected != first {
             let bytes = &workload.message(bursts[0].1[0]).bytes;
             assert!(bytes.ends_with(b"Content-Length: 14\r\n\r\nMultiline\ndata"));
@@ -44,7 +46,7 @@ fn sessions_as_in_httperfs_manual() {
     assert_eq!(session(&workload, &mut cursor), None);
     let flat = requests(&workload, &mut workload.cursor(0, 1, 1), 100);
     assert_eq!((flat.len(), &*flat[8], &*flat[13]), (14, "GET /foo.html", "GET /pict4.gif"));
-    assert!(workload.describe().starts_with("3 sessions, by the 2 sessions of"));
+    assert!(workload.describe().starts_with("3 sessions from the 2 sessions of"));
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn contents_are_quoted_as_in_httperf() {
 }
 
 #[test]
-fn sessions_refuse_what_they_say_themselves() {
+fn session_files_reject_conflicting_settings() {
     let file = file("/a\n");
     let path = file.path().to_owned();
     let source = Source::Wsesslog { sessions: None, think: Duration::ZERO, path };
@@ -87,7 +89,7 @@ fn sessions_refuse_what_they_say_themselves() {
 }
 
 #[test]
-fn the_file_set_is_driven_by_its_manifest() {
+fn the_manifest_describes_the_file_set() {
     let dir = tempfile::tempdir().unwrap();
     let source = Source::Specweb { dir: dir.path().into() };
     let error = load(&source).unwrap_err();
@@ -95,7 +97,7 @@ fn the_file_set_is_driven_by_its_manifest() {
     crate::specweb::make(dir.path(), 2, &mut |_| ()).unwrap();
     let workload = load(&source).unwrap();
     assert_eq!(workload.messages.len(), 72);
-    assert_eq!(asked(&workload, 36 + 22), "GET /base/dir00001/class2_4");
+    assert_eq!(describe_message(&workload, 36 + 22), "GET /base/dir00001/class2_4");
     let expect = workload.message(36 + 22).expect.as_deref().unwrap();
     assert_eq!(expect.to_string(), "status=200,length=51200");
     let mut cursor = workload.cursor(0, 2, 1);
@@ -107,7 +109,7 @@ fn the_file_set_is_driven_by_its_manifest() {
     assert!(
         load_with(&source, Settings { per_connection: Some(1), ..Settings::default() }).is_err()
     );
-    // Sizes and numbers are what the manifest says, if it says them all.
+    // Sizes and numbers come from the manifest, which must be complete.
     let path = dir.path().join("specweb.manifest");
     let text = std::fs::read_to_string(&path).unwrap();
     let change = |from: &str, to: &str| {
@@ -128,10 +130,10 @@ fn the_file_set_is_driven_by_its_manifest() {
     }
 }
 
-/// A request of a session: whether it joins the burst before, its method, think time, contents.
+/// A request of a session: whether it continues a burst, method, think time, contents.
 type Line = (bool, String, Option<u32>, Option<Vec<u8>>);
 
-/// What is asked for, and the body.
+/// Method and target of a request, and its body.
 type Sent = (String, Vec<u8>);
 
 fn line() -> impl Strategy<Value = Line> {
@@ -148,7 +150,7 @@ fn quoted(contents: &[u8], quote: Option<u8>) -> Vec<u8> {
             b'\r' => text.extend(b"\\r"),
             b'\t' => text.extend(b"\\t"),
             b'\\' | b'\'' | b'"' | b' ' => text.extend([b'\\', byte]),
-            // What separates words, but not here.
+            // Other control characters need no escape.
             other => text.push(other),
         }
     }
@@ -157,27 +159,27 @@ fn quoted(contents: &[u8], quote: Option<u8>) -> Vec<u8> {
 }
 
 proptest! {
-    /// What is written in the format is read back as what it meant.
+    /// Sessions written in the format are read back unchanged.
     #[test]
-    fn wsesslog_round_trip(
+    fn session_files_round_trip(
         sessions in prop::collection::vec(prop::collection::vec(line(), 1..6), 1..5),
         quote in prop_oneof![Just(None), Just(Some(b'\'')), Just(Some(b'"'))],
     ) {
         let mut text = Vec::new();
         let mut expected = Vec::new();
         for (number, session) in sessions.iter().enumerate() {
-            // Bursts as httperf has them: what is waited after, and the requests.
+            // Bursts as in httperf: the think time after them, and the requests.
             let mut groups: Vec<(u32, Vec<Sent>)> = Vec::new();
-            for (place, (joins, method, think, contents)) in session.iter().enumerate() {
-                let joins = *joins && place > 0;
-                if !joins {
+            for (index, (continues_burst, method, think, contents)) in session.iter().enumerate() {
+                let continues_burst = *continues_burst && index > 0;
+                if !continues_burst {
                     groups.push((700, Vec::new()));
                 }
                 let group = groups.last_mut().unwrap();
-                let target = format!("/{number}/{place}#x");
-                let indent = if joins { "\t" } else { "" };
+                let target = format!("/{number}/{index}#x");
+                let indent = if continues_burst { "\t" } else { "" };
                 text.extend(format!("{indent}{target} method={method}").bytes());
-                // Outside quotes, nothing but blanks ends a word in contents.
+                // Outside of quotes, only blanks end a word in contents.
                 if let Some(contents) = contents {
                     let quote = quote.or(contents[0].is_ascii_whitespace().then_some(b'"'));
                     let quote = quote.or((contents[0] == b'\x0b').then_some(b'"'));
@@ -189,18 +191,18 @@ proptest! {
                     text.extend(format!(" think={}.{:03}", think / 1000, think % 1000).bytes());
                 }
                 text.push(b'\n');
-                let asked = format!("{method} /{number}/{place}");
-                group.1.push((asked, contents.clone().unwrap_or_default()));
+                let request = format!("{method} /{number}/{index}");
+                group.1.push((request, contents.clone().unwrap_or_default()));
             }
             text.extend(b"# comment\n \t\n\n");
-            let mut wait = 0;
+            let mut think_before = 0;
             for (think, mut requests) in groups {
                 let rest = requests.split_off(1);
-                expected.push((wait, requests));
+                expected.push((think_before, requests));
                 if !rest.is_empty() {
                     expected.push((0, rest));
                 }
-                wait = think;
+                think_before = think;
             }
         }
         let file = file(&text);
@@ -215,7 +217,7 @@ proptest! {
                 let requests = messages.iter().map(|&index| {
                     let bytes = &workload.message(index).bytes;
                     let end = bytes.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
-                    (asked(&workload, index), bytes[end + 4..].to_vec())
+                    (describe_message(&workload, index), bytes[end + 4..].to_vec())
                 });
                 found.push((think.as_millis() as u32, requests.collect()));
             }

@@ -1,15 +1,15 @@
-//! What several threads ask for together.
+//! Distribution of a workload over several threads.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Settings, Source, asked, file, load, load_with, session, shown};
+use super::{Settings, Source, describe_message, file, format_bursts, load, load_with, session};
 
 proptest! {
-    /// No request of a list is lost or asked for twice, however it is cut.
+    /// No request of a list is lost or repeated for any number of shards.
     #[test]
-    fn shards_together_are_the_whole(
+    fn shards_together_cover_the_list(
         len in 1..60usize,
         shards in 1..6u32,
         repeat in any::<bool>(),
@@ -26,25 +26,25 @@ proptest! {
         for shard in 0..shards {
             let mut cursor = workload.cursor(shard, shards, 1);
             let mut at = shard as usize;
-            let mut place = |index: u32| {
-                if let Some(place) = found.get_mut(at) {
-                    assert_eq!(place.replace(asked(&workload, index)), None);
+            let mut record = |index: u32| {
+                if let Some(slot) = found.get_mut(at) {
+                    assert_eq!(slot.replace(describe_message(&workload, index)), None);
                 }
                 at += shards as usize;
                 at < total
             };
             match per_connection {
                 None => {
-                    while cursor.next_request().is_some_and(&mut place) {}
+                    while cursor.next_request().is_some_and(&mut record) {}
                 }
-                Some(most) => {
+                Some(max) => {
                     let mut more = true;
                     while more && let Some(bursts) = session(&workload, &mut cursor) {
                         prop_assert!(!bursts.is_empty());
                         let messages: Vec<u32> =
                             bursts.into_iter().flat_map(|(_, messages)| messages).collect();
-                        prop_assert!(messages.len() <= most as usize);
-                        more = messages.into_iter().fold(true, |_, index| place(index));
+                        prop_assert!(messages.len() <= max as usize);
+                        more = messages.into_iter().fold(true, |_, index| record(index));
                     }
                 }
             }
@@ -58,9 +58,9 @@ proptest! {
         }
     }
 
-    /// The same of sessions.
+    /// No session is lost or repeated for any number of shards.
     #[test]
-    fn shards_share_the_sessions(
+    fn shards_together_cover_the_sessions(
         templates in 1..5u64,
         count in 0..20u64,
         shards in 1..6u32,
@@ -76,7 +76,7 @@ proptest! {
             let mut number = u64::from(shard);
             while let Some(bursts) = session(&workload, &mut cursor) {
                 let expected = format!("0: GET /{}; ", number % templates);
-                prop_assert_eq!(shown(&workload, &bursts), expected);
+                prop_assert_eq!(format_bursts(&workload, &bursts), expected);
                 found.push(number);
                 number += u64::from(shards);
             }
