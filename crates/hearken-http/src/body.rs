@@ -134,7 +134,7 @@ impl BodyReader {
     /// Returns the number of the next bytes that consist of content only. For a body that ends when the
     /// connection closes, this is the number that the size limit permits.
     #[inline]
-    pub(crate) fn plain(&self) -> u64 {
+    pub(crate) fn passthrough_len(&self) -> u64 {
         match self.state {
             State::UntilClose if self.max_remaining == u64::MAX => u64::MAX,
             State::Length | State::UntilClose => self.remaining,
@@ -142,7 +142,7 @@ impl BodyReader {
         }
     }
 
-    /// Skips `count` of the [`plain`](Self::plain) bytes, which the caller has processed.
+    /// Skips `count` of the [`passthrough_len`](Self::passthrough_len) bytes, which the caller has processed.
     #[inline]
     pub(crate) fn skip(&mut self, count: u64) {
         self.remaining = self.remaining.saturating_sub(count);

@@ -48,7 +48,7 @@ pub struct Malformed(pub &'static str);
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed response: {}", self.0)
+        write!(f, "invalid response: {}", self.0)
     }
 }
 

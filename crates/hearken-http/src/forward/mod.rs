@@ -41,7 +41,7 @@ pub use hops::{MAX_HOPS, count_hops, is_loop, names_this_proxy};
 pub use relay::Relay;
 pub use request::{RequestTo, max_forwards, request};
 pub use response::{ResponseTo, interim, needs_date, response, switching};
-pub use upgrade::{may_switch, passes_upgrade};
+pub use upgrade::{forwards_upgrade, may_switch};
 
 use crate::class::{self, TOKEN};
 use crate::version::Version;

@@ -63,7 +63,7 @@ impl Relay {
     /// If the body ends when the connection closes, this is the number that the size limit permits.
     #[inline]
     pub fn plain(&self) -> u64 {
-        if self.is_chunked { 0 } else { self.reader.plain() }
+        if self.is_chunked { 0 } else { self.reader.passthrough_len() }
     }
 
     /// Skips `count` of the [`plain`](Relay::plain) bytes, which the caller has forwarded itself.

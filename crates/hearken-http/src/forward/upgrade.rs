@@ -72,7 +72,7 @@ fn is_forwardable(protocol: &[u8]) -> bool {
 
 /// Returns whether [`request`](super::request) forwards an Upgrade field. It never forwards HTTP and TLS.
 #[inline]
-pub fn passes_upgrade(request: &Request<'_>) -> bool {
+pub fn forwards_upgrade(request: &Request<'_>) -> bool {
     UpgradeAction::for_request(request) != UpgradeAction::Remove
 }
 

@@ -375,7 +375,7 @@ fn a_response_may_switch_only_to_offered_protocols() {
                 "{offered} {selected} {version}"
             );
             let forwarded = forward_request(&transparent(), &head, &to(None));
-            assert_eq!(forwarded.contains("\r\nUpgrade:"), forward::passes_upgrade(&request));
+            assert_eq!(forwarded.contains("\r\nUpgrade:"), forward::forwards_upgrade(&request));
         }
     }
     let request = parse(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n");

@@ -345,7 +345,7 @@ proptest! {
         let wanted: Vec<_> = received.upgrade_protocols().filter(|protocol| is_forwardable(protocol)).collect();
         let upgrade = (!wanted.is_empty()).then_some(());
         prop_assert!(sent.upgrade_protocols().eq(wanted));
-        prop_assert_eq!(forward::passes_upgrade(&received), upgrade.is_some());
+        prop_assert_eq!(forward::forwards_upgrade(&received), upgrade.is_some());
         prop_assert_eq!(sent.keep_alive, setting.keep_alive || upgrade.is_some());
 
         prop_assert_eq!(variable(&after[0].0), "host");
@@ -434,7 +434,7 @@ proptest! {
     fn loops_end(bytes in request_head(), setting in setting()) {
         let rules = setting.rules().counting_hops();
         let mut bytes = bytes.into_bytes();
-        for hops_so_far in 0.. {
+        for passes in 0.. {
             let Some(request) = read(&bytes) else {
                 return Ok(());
             };
@@ -443,10 +443,10 @@ proptest! {
             if hops > MAX_HOPS {
                 return Ok(());
             }
-            if hops_so_far > 0 && !setting.via.is_empty() {
+            if passes > 0 && !setting.via.is_empty() {
                 prop_assert!(named);
             }
-            prop_assert!(hops_so_far <= MAX_HOPS);
+            prop_assert!(passes <= MAX_HOPS);
             let to = RequestTo { authority: b"o:9", client: setting.client, keep_alive: true };
             let mut out = Vec::new();
             forward::request(&rules, &mut out, &request, &to);

@@ -85,7 +85,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(500))]
+    #![proptest_config(crate::cases(1000))]
 
     /// The first result for an incremental parse equals the result for all bytes. It may be returned later,
     /// but no later than at the end of the head.

@@ -206,7 +206,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(1500))]
+    #![proptest_config(crate::cases(3000))]
 
     #[test]
     fn agrees_with_the_reference_for_complete_input(bytes in bytes(), limits in limits()) {
