@@ -82,7 +82,7 @@ pub(crate) struct Run {
     /// counting of instructions and system calls.
     #[arg(long, default_value_t = 200_000, value_name = "N")]
     pub(crate) max_steps: u64,
-    /// Contenders to measure besides the baselines: those whose name contains one of these strings.
+    /// Measure only the baselines and contenders whose name contains one of these strings.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) only: Vec<String>,
     /// Seed for the order of the measurements.

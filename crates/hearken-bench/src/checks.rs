@@ -37,7 +37,7 @@ pub(crate) struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Criterion {
-    /// Instructions at or below those of the cheapest peer with the same kernel interface.
+    /// At most as many instructions as the cheapest peer with the same kernel interface.
     Cheapest,
     /// Instructions independent of the number of registered descriptors.
     Constant,

@@ -1,6 +1,7 @@
 //! `dispatch`: measures the cost of one event with each mechanism and with other event libraries.
 //!
-//! The benchmark registers N descriptors, makes A of them ready, receives the events and reads the data.
+//! The benchmark registers N descriptors, makes A descriptors ready, receives the events and reads the
+//! data.
 //! The mechanisms come from Hearken's table. One process starts the others (`driver`), and each of
 //! these measures itself (`measure`) with one implementation (`contender` or `peers/*.c`). The output is
 //! data (`results`) and a page (`table`).

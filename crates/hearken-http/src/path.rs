@@ -35,8 +35,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// Returns the status code for the response: 404 if the path is well-formed but cannot name a served
-    /// file, else 400.
+    /// Returns the status code for the response: 404 if a valid path cannot name a served file, else 400.
     pub fn status(&self) -> u16 {
         match self {
             Self::Separator => 404,

@@ -185,7 +185,7 @@ mod tests {
         assert!((197_000..201_000).contains(&fit.deviation_ns.p99), "{fit:?}");
     }
 
-    /// With half of the arrivals on time and half delayed randomly, no other start has a smaller median.
+    // With half of the arrivals on time and half delayed randomly, no other start has a smaller median.
     #[test]
     fn no_other_start_is_better() {
         let mut random = fastrand::Rng::with_seed(1);

@@ -287,7 +287,7 @@ proptest! {
         }
     }
 
-    /// Invalid and incomplete bodies are detected for any split, and are not terminated.
+    // Invalid and incomplete bodies are detected for any split, and are not terminated.
     #[test]
     fn the_split_into_pieces_does_not_change_the_result(
         pieces in prop::collection::vec(prop::sample::select(&[

@@ -440,7 +440,7 @@ fn hops_are_counted() {
     }
 }
 
-/// Without a name in Via and without another field that grows, CDN-Loop counts hops.
+// Without a name in Via and without another field that grows, CDN-Loop counts hops.
 #[test]
 fn hops_are_counted_without_via() {
     let uncounted = Rules::new("", Given::Replace, Given::Remove, true);

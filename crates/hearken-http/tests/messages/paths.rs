@@ -101,7 +101,7 @@ proptest! {
         }
     }
 
-    /// A path that was resolved and encoded again resolves to itself.
+    // A path that was resolved and encoded again resolves to itself.
     #[test]
     fn resolving_is_idempotent(path in path_like()) {
         let (mut out, mut again) = (Vec::new(), Vec::new());

@@ -91,7 +91,7 @@ proptest! {
         }
     }
 
-    /// The result contains each requested byte once, and no other byte.
+    // The result contains each requested byte once, and no other byte.
     #[test]
     fn ranges_contain_exactly_the_requested_bytes(
         asked in prop::collection::vec((0u64..70, 0u64..20), 1..=MAX_RANGES),
@@ -255,7 +255,7 @@ fn preconditions_are_read_from_a_request() {
     assert_eq!(conditions.if_unmodified_since, Some(&b"4"[..]));
 }
 
-/// A repeated field that is not a list is invalid.
+// A repeated field that is not a list is invalid.
 #[test]
 fn repeated_fields_that_are_not_lists_are_invalid() {
     let names = ["Range", "If-Range", "If-Modified-Since", "If-Unmodified-Since"];

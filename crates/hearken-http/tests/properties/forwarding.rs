@@ -362,7 +362,7 @@ proptest! {
         }
         prop_assert!(!shown.contains("Content-Length: 0\r\n") || received.body == Body::None);
 
-        // Hop-by-hop fields are those of the proxy.
+        // The proxy sets its own hop-by-hop fields.
         let accepts_trailers = values(&before, "te").join(",").split(',').any(|coding| {
             coding.trim_matches([' ', '\t']).eq_ignore_ascii_case("trailers")
         });
@@ -429,9 +429,9 @@ proptest! {
         prop_assert_eq!(values(&after, "forwarded"), expected_values(setting.forwarded, elements, Some(own), true));
     }
 
-    /// A forwarding loop is detected with any setting of the fields.
+    // The loop is detected with any forwarding policy.
     #[test]
-    fn loops_end(bytes in request_head(), setting in setting()) {
+    fn detects_forwarding_loops(bytes in request_head(), setting in setting()) {
         let rules = setting.rules().counting_hops();
         let mut bytes = bytes.into_bytes();
         for passes in 0.. {
@@ -572,7 +572,7 @@ fn has_balanced_quotes(value: &str) -> bool {
     !is_quoted
 }
 
-/// The generated heads are mostly valid and of every kind.
+// The generated heads are mostly valid and of every kind.
 #[test]
 fn most_generated_heads_are_valid() {
     use proptest::strategy::ValueTree;

@@ -2,7 +2,7 @@
 //!
 //! `PROPTEST_CASES=100000` in the environment runs more cases per property than the default.
 //! Run all properties: `cargo test -p hearken-http --test properties`
-//! Run a single property: `cargo test -p hearken-http --test properties forwarding::loops_end`
+//! Run a single property: `cargo test -p hearken-http --test properties forwarding::detects_forwarding_loops`
 
 use proptest::test_runner::Config;
 

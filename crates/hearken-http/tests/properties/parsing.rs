@@ -87,8 +87,8 @@ fn limits() -> impl Strategy<Value = Limits> {
 proptest! {
     #![proptest_config(crate::cases(1000))]
 
-    /// The first result for an incremental parse equals the result for all bytes. It may be returned later,
-    /// but no later than at the end of the head.
+    // The first result for an incremental parse equals the result for all bytes. It may be returned later,
+    // but no later than at the end of the head.
     #[test]
     fn the_split_into_pieces_does_not_change_the_result(
         bytes in request_like(),
@@ -111,7 +111,7 @@ proptest! {
         prop_assert!(bytes.is_empty() || result == want, "{result:?} is not {want:?}");
     }
 
-    /// More bytes can complete an incomplete request but never change a result.
+    // More bytes can complete an incomplete request but never change a result.
     #[test]
     fn a_result_is_final(bytes in request_like(), more in request_like(), limits in limits()) {
         let before = describe(RequestParser::new().parse(&bytes, &limits));
@@ -154,7 +154,7 @@ proptest! {
         let _ = ResponseParser::new().parse(&after_line, method, &Limits::default());
     }
 
-    /// A parser that is called with unrelated bytes does not panic.
+    // A parser that is called with unrelated bytes does not panic.
     #[test]
     fn unrelated_bytes_do_not_panic(one in request_like(), other in request_like()) {
         let mut parser = RequestParser::new();
@@ -164,7 +164,7 @@ proptest! {
     }
 }
 
-/// An invalid request line is rejected when it is complete, even if it resembles a field line.
+// An invalid request line is rejected when it is complete, even if it resembles a field line.
 #[test]
 fn a_request_line_that_resembles_a_field_is_rejected_at_its_end() {
     for start in ["", "\r\n"] {

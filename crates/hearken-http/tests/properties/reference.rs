@@ -138,7 +138,7 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Generates requests, most of them valid.
+/// Generates requests that are mostly valid.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     let blanks = || prop_oneof![5 => one(&[""]), 1 => one(&[" ", "\t "])];
     let line = |field| {
@@ -214,7 +214,7 @@ proptest! {
         prop_assert_eq!(got, parser::parse(&bytes, &limits));
     }
 
-    /// A result for a part of the bytes equals the result for all bytes.
+    // A result for a part of the bytes equals the result for all bytes.
     #[test]
     fn agrees_with_the_reference_for_any_split(bytes in bytes(), limits in limits(), cuts in prop::collection::vec(any::<Index>(), 0..5)) {
         let mut ends: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
@@ -235,7 +235,7 @@ proptest! {
     }
 }
 
-/// The generated requests include many valid and many invalid ones.
+// The generated requests include many valid and many invalid ones.
 #[test]
 fn generates_valid_and_invalid_requests() {
     use proptest::strategy::ValueTree;

@@ -52,7 +52,7 @@ impl Expect {
         Expect { status: vec![(200, 200)], length: Some(length), sha256: None }
     }
 
-    /// Returns these checks, with those of `common` for the missing ones.
+    /// Returns these checks, with missing ones taken from `common`.
     pub(super) fn with_defaults(&self, common: &Expect) -> Expect {
         let status = if self.status.is_empty() { &common.status } else { &self.status };
         Expect {

@@ -1,8 +1,7 @@
 //! SPECweb99-like file sets: directories of 36 files each, in four size classes.
 //!
 //! As in SPECweb99, `dir00000/class2_4` is the fifth file of class 2 and has 5 × 10 KB. Sizes increase in
-//! steps of 0.1 KB in class 0, 1 KB in class 1, 10 KB in class 2 and 100 KB in class 3. A directory occupies
-//! 5,119,484 bytes.
+//! steps of 0.1, 1, 10 and 100 KB in classes 0 to 3. A directory occupies 5,119,484 bytes.
 
 use std::fs;
 use std::io::ErrorKind;

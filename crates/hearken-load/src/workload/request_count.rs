@@ -94,7 +94,7 @@ mod tests {
         }
     }
 
-    /// A uniform distribution over n values has the variance (n² - 1) / 12. The limit is six standard errors.
+    // A uniform distribution over n values has the variance (n² - 1) / 12. The limit is six standard errors.
     #[test]
     fn samples_have_the_specified_mean() {
         let count: Count = "5..15".parse().unwrap();

@@ -1,7 +1,7 @@
 //! The mix of files of the static part of SPECweb99.
 //!
-//! 35 % of the requests are for files of less than 1 KB, 50 % for 1 to 9 KB, 14 % for 10 to 90 KB and 1 %
-//! for 100 to 900 KB. Each directory has nine files per class, of which those in the middle are requested
+//! Of the requests, 35 % are for files below 1 KB and 50 % for files of 1 to 9 KB. Another 14 % are for
+//! files of 10 to 90 KB, and 1 % for files of 100 to 900 KB. Each directory has nine files per class, of which those in the middle are requested
 //! most. Directories follow Zipf's law.
 
 use std::path::Path;

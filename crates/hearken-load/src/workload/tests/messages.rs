@@ -130,7 +130,7 @@ fn equal_messages_are_stored_once() {
 }
 
 proptest! {
-    /// The encoded bytes are exactly one request.
+    // The encoded bytes are exactly one request.
     #[test]
     fn encoded_bytes_are_one_request(
         target in "[/*h][ -~\\r\\n]{0,20}|/[!-~]{0,20}|\\PC*",

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Settings, Source, describe_message, file, format_bursts, load, load_with, session};
 
 proptest! {
-    /// No request of a list is lost or repeated for any number of shards.
+    // No request of a list is lost or repeated for any number of shards.
     #[test]
     fn shards_together_cover_the_list(
         len in 1..60usize,
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// No session is lost or repeated for any number of shards.
+    // No session is lost or repeated for any number of shards.
     #[test]
     fn shards_together_cover_the_sessions(
         templates in 1..5u64,
