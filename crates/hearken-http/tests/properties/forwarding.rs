@@ -310,7 +310,7 @@ proptest! {
         for len in [0, other.len() / 2, other.len()] {
             describe(&parts.request(&other.as_bytes()[..len]), &setting);
         }
-        for len in 0..copy.len() {
+        for len in (copy.len() % 3..copy.len()).step_by(3) {
             describe(&parts.request(&copy[..len]), &setting);
         }
     }

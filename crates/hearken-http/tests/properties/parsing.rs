@@ -78,8 +78,8 @@ fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![
         4 => Just(Limits::default()),
         1 => Just(Limits { head_bytes: 80, fields: 4, target_bytes: 12 }),
-        1 => (0usize..100, 0usize..5, 0usize..20).prop_map(|(head_bytes, fields, target_bytes)| {
-            Limits { head_bytes, fields, target_bytes }
+        1 => (0usize..100, 0usize..5, 0usize..20).prop_map(|(head, lines, target)| {
+            Limits { head_bytes: head, fields: lines, target_bytes: target }
         }),
     ]
 }

@@ -199,8 +199,8 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![
         4 => Just(Limits::default()),
-        1 => (0usize..200, 0usize..5, 0usize..40).prop_map(|(head_bytes, fields, target_bytes)| {
-            Limits { head_bytes, fields, target_bytes }
+        1 => (0usize..200, 0usize..5, 0usize..40).prop_map(|(head, lines, target)| {
+            Limits { head_bytes: head, fields: lines, target_bytes: target }
         }),
     ]
 }
