@@ -1,5 +1,5 @@
-//! What the TLS connections of a run have in common: whom they trust, who they are, and the tickets
-//! by which one resumes the session of another.
+//! TLS settings shared by all connections of a run: trusted authorities, the client's certificate,
+//! and session tickets for resumption.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,24 +22,24 @@ mod verifier;
 pub(crate) use failure::SessionError;
 pub(crate) use session::{Session, State};
 
-use tickets::Tickets;
-use verifier::{Believes, Verifier};
+use failure::describe_local_error;
+use tickets::TicketStore;
+use verifier::{TrustPolicy, Verifier};
 
-/// How `https://` is spoken.
+/// TLS settings for `https://` URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// The authorities that are trusted, as a file of PEM certificates, instead of this system's.
+    /// PEM file with trusted certificates. Replaces the authorities that this system trusts.
     pub ca: Option<PathBuf>,
-    /// Whether the server's certificate is believed whoever issued it, for whatever name.
+    /// Whether to skip verification of the server's certificate.
     pub insecure: bool,
-    /// Whether a connection resumes the session of an earlier one, where the server offers it.
+    /// Whether connections resume earlier sessions if the server offers it.
     pub resumption: bool,
-    /// The name that the server is asked for (SNI) and must have, instead of the URL's host.
+    /// Server name to send (SNI) and to verify. Defaults to the host of the URL.
     pub server_name: Option<String>,
-    /// What is shown to a server that asks who we are: a file with a PEM certificate and those of
-    /// its issuers.
+    /// PEM file with the client certificate, followed by the certificates of its issuers.
     pub cert: Option<PathBuf>,
-    /// Its private key, as a PEM file; without it, the key is in the certificate's file.
+    /// PEM file with the private key of the client certificate. Defaults to the file in `cert`.
     pub key: Option<PathBuf>,
 }
 
@@ -56,7 +56,7 @@ impl Default for TlsOptions {
     }
 }
 
-/// Why TLS cannot be spoken as it was asked for.
+/// The error for TLS settings that cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -65,33 +65,33 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not, and what it should be.
+        /// The reason, and the expected content.
         reason: String,
     },
-    /// This system names no authorities.
+    /// No trusted authority was found on this system. Contains the errors of reading certificates.
     #[error(
-        "no certificate of an authority was found on this system{}; give one with --cacert FILE, \
-         or believe any server with --insecure",
+        "cannot find trusted certificates on this system{}; set --cacert FILE, or skip \
+         verification with --insecure",
         details(.0)
     )]
     NoAuthorities(Vec<String>),
-    /// A key without a certificate.
-    #[error("a private key was given without its certificate; give it with --cert FILE")]
-    KeyAlone,
-    /// What is to be the server's name cannot be one.
-    #[error("\"{0}\" cannot be a server's name; give a host name or an address")]
-    Name(String),
-    /// The TLS library refused.
+    /// A client key is set without a certificate.
+    #[error("--key is set without --cert; set --cert FILE to the certificate of the key")]
+    KeyWithoutCertificate,
+    /// The server name is neither a host name nor an address.
+    #[error("invalid server name '{0}': expected a host name or an IP address")]
+    ServerName(String),
+    /// The TLS library rejected the settings.
     #[error("cannot set up TLS: {0}")]
     Setup(String),
 }
 
 fn details(found: &[String]) -> String {
-    // All the others say the same of other files.
+    // The other errors report the same problem for other files.
     found.first().map(|first| format!(" ({first})")).unwrap_or_default()
 }
 
-/// What all connections of a run have in common. A clone is cheap and shares the tickets.
+/// The TLS configuration of all connections of a run. Clones are cheap and share the tickets.
 #[derive(Clone)]
 pub(crate) struct Tls {
     config: Arc<ClientConfig>,
@@ -99,44 +99,45 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// For the server at `host`, a name or an address without brackets. Reads the files.
+    /// Creates the configuration for the server at `host`, a name or an address without brackets.
+    /// Reads the files named in `options`.
     pub(crate) fn new(host: &str, options: &TlsOptions) -> Result<Tls, TlsError> {
         let name = options.server_name.as_deref().unwrap_or(host);
         let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| TlsError::Name(name.escape_debug().to_string()))?;
+            .map_err(|_| TlsError::ServerName(name.escape_debug().to_string()))?;
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::Setup(error.to_string()))?;
-        let believes = match &options.ca {
-            _ if options.insecure => Some(Believes::Anyone),
-            Some(path) => Some(those_of(path, &provider)?),
+        let policy = match &options.ca {
+            _ if options.insecure => Some(TrustPolicy::AnyServer),
+            Some(path) => Some(load_trusted(path, &provider)?),
             None => None,
         };
-        let builder = match believes {
-            Some(believes) => {
+        let builder = match policy {
+            Some(policy) => {
                 let algorithms = provider.signature_verification_algorithms;
-                let verifier = Arc::new(Verifier { algorithms, believes });
+                let verifier = Arc::new(Verifier { algorithms, policy });
                 builder.dangerous().with_custom_certificate_verifier(verifier)
             }
-            None => builder.with_root_certificates(roots_of_system()?),
+            None => builder.with_root_certificates(load_system_roots()?),
         };
-        let mut config = match identity(options)? {
+        let mut config = match load_client_certificate(options)? {
             Some((path, chain, key)) => builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|error| TlsError::File { path, reason: failure::of_own(&error) })?,
+                .map_err(|error| TlsError::File { path, reason: describe_local_error(&error) })?,
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = if options.resumption {
-            Resumption::store(Arc::new(Tickets::default()))
+            Resumption::store(Arc::new(TicketStore::default()))
         } else {
             Resumption::disabled()
         };
         Ok(Tls { config: Arc::new(config), name })
     }
 
-    /// Begins a connection's session: what is to be sent first is there at once.
+    /// Creates the session of a new connection. Its first handshake message is ready to be sent.
     pub(crate) fn connect(&self) -> Result<Box<Session>, TlsError> {
         let config = Arc::clone(&self.config);
         UnbufferedClientConnection::new(config, self.name.clone())
@@ -151,29 +152,29 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The authorities in a file, and the servers whose own certificate is there.
-fn those_of(path: &Path, provider: &Arc<CryptoProvider>) -> Result<Believes, TlsError> {
-    let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
+/// Loads trusted certificates from a file: of authorities, or of the servers themselves.
+fn load_trusted(path: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustPolicy, TlsError> {
+    let (mut roots, mut certificates) = (RootCertStore::empty(), Vec::new());
     for (line, certificate) in pem::certificates(path)? {
         roots.add(certificate.clone()).map_err(|error| TlsError::File {
             path: path.to_owned(),
-            reason: format!("line {line}: not a certificate: {}", failure::of_own(&error)),
+            reason: format!("line {line}: not a certificate: {}", describe_local_error(&error)),
         })?;
-        given.push(certificate);
+        certificates.push(certificate);
     }
     let builder = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(provider));
     let webpki = builder.build().map_err(|error| TlsError::Setup(error.to_string()))?;
-    Ok(Believes::These { webpki, given })
+    Ok(TrustPolicy::Certificates { webpki, certificates })
 }
 
-/// The authorities that this system trusts. A few that cannot be read or understood are left out.
-fn roots_of_system() -> Result<RootCertStore, TlsError> {
+/// Loads the authorities that this system trusts. Certificates that cannot be read are ignored.
+fn load_system_roots() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let errors = found.errors.iter().map(|error| failure::line(&error.to_string())).collect();
-    roots_among(found.certs, errors)
+    parse_roots(found.certs, errors)
 }
 
-fn roots_among(
+fn parse_roots(
     certificates: Vec<CertificateDer<'static>>,
     errors: Vec<String>,
 ) -> Result<RootCertStore, TlsError> {
@@ -184,13 +185,13 @@ fn roots_among(
     }
 }
 
-/// A certificate chain, its key, and the file that is to be named if the two do not fit.
-type Identity = (PathBuf, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+/// The file of the key, which errors name; the certificate chain; and the key.
+type ClientCertificate = (PathBuf, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// What is shown to a server that asks who we are.
-fn identity(options: &TlsOptions) -> Result<Option<Identity>, TlsError> {
+/// Loads the client certificate and its key, if they are set.
+fn load_client_certificate(options: &TlsOptions) -> Result<Option<ClientCertificate>, TlsError> {
     let Some(cert) = &options.cert else {
-        return if options.key.is_some() { Err(TlsError::KeyAlone) } else { Ok(None) };
+        return if options.key.is_some() { Err(TlsError::KeyWithoutCertificate) } else { Ok(None) };
     };
     let chain = pem::certificates(cert)?.into_iter().map(|(_, certificate)| certificate).collect();
     let path = options.key.as_ref().unwrap_or(cert);

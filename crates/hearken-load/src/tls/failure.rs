@@ -1,40 +1,40 @@
-//! What ends a session, in one line that says what to do.
+//! Errors of TLS sessions, each described on one line together with a remedy.
 
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InconsistentKeys, InvalidMessage};
 use thiserror::Error as ThisError;
 
-/// How much of what a peer says is repeated.
-const MOST: usize = 200;
-/// How many of the names in a certificate are told.
-const NAMES: usize = 3;
+/// Maximum number of characters of a peer's text that a message contains.
+const MAX_PEER_TEXT: usize = 200;
+/// Maximum number of certificate names that a message contains.
+const MAX_NAMES: usize = 3;
 
-/// Why a session ended otherwise than it should.
+/// The error that ended a session.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
 pub(crate) enum SessionError {
-    /// The server is not believed to be who it should.
+    /// The server's certificate is not trusted.
     #[error("the server's certificate {0}")]
     Certificate(String),
-    /// The server said why it ended the session.
-    #[error("the server refused TLS: {0}")]
+    /// The server ended the session with an alert.
+    #[error("the server ended the TLS session: {0}")]
     Alert(String),
-    /// What came is no TLS.
-    #[error("the server does not speak TLS; is it an http:// port?")]
+    /// The received bytes are not TLS.
+    #[error("the server does not speak TLS; use http:// if the port serves plain HTTP")]
     NotTls,
-    /// The server broke the protocol, or speaks none that we do.
+    /// The server violated the protocol, or has no protocol version in common with the client.
     #[error("TLS failed: {0}")]
     Protocol(String),
     /// The connection ended before the handshake was done.
     #[error("the server closed the connection within the TLS handshake")]
     Handshake,
-    /// The connection ended without a `close_notify`: somebody may have cut it.
-    #[error("the server closed the connection without close_notify: what came may be cut short")]
+    /// The connection ended without a `close_notify` alert, so the response may be truncated.
+    #[error("the server closed the connection without close_notify; the response may be truncated")]
     Truncated,
 }
 
 impl SessionError {
-    /// Of what the TLS library says; `spoken` tells whether TLS came before.
-    pub(super) fn of(error: &Error, spoken: bool) -> SessionError {
+    /// Converts an error of the TLS library. `has_spoken_tls` is whether TLS was received before.
+    pub(super) fn from_rustls(error: &Error, has_spoken_tls: bool) -> SessionError {
         match error {
             Error::InvalidCertificate(error) => SessionError::Certificate(certificate(error)),
             Error::NoCertificatesPresented => SessionError::Certificate("is missing".to_owned()),
@@ -44,7 +44,7 @@ impl SessionError {
                 | InvalidMessage::UnknownProtocolVersion
                 | InvalidMessage::MessageTooLarge
                 | InvalidMessage::InvalidEmptyPayload,
-            ) if !spoken => SessionError::NotTls,
+            ) if !has_spoken_tls => SessionError::NotTls,
             other => SessionError::Protocol(line(&other.to_string())),
         }
     }
@@ -53,17 +53,17 @@ impl SessionError {
 fn alert(alert: AlertDescription) -> String {
     let hint = match alert {
         AlertDescription::CertificateRequired => {
-            "; it wants to know who we are: give --cert FILE and --key FILE"
+            "; it requires a client certificate: set --cert FILE and --key FILE"
         }
-        AlertDescription::UnrecognisedName => "; it has no such name: give another server name",
+        AlertDescription::UnrecognisedName => "; set another server name with --server-name NAME",
         AlertDescription::NoApplicationProtocol => "; it does not speak HTTP/1.1",
         _ => "",
     };
     format!("alert {alert:?}{hint}")
 }
 
-/// True if the server shows the certificate of an authority as its own, in webpki's words.
-pub(super) fn is_of_an_authority(error: &CertificateError) -> bool {
+/// Returns whether webpki rejected the certificate because it is that of an authority.
+pub(super) fn is_authority_certificate(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
 }
 
@@ -71,63 +71,62 @@ fn certificate(error: &CertificateError) -> String {
     let days = |from: &UnixTime, to: &UnixTime| to.as_secs().saturating_sub(from.as_secs()) / 86400;
     match error {
         CertificateError::UnknownIssuer => "is from an issuer that is not trusted; trust it with \
-                                            --cacert FILE, or believe any server with --insecure"
+                                            --cacert FILE, or skip verification with --insecure"
             .to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
-            "is not for {}, but for {}; ask for another name, or believe it with --insecure",
+            "is not for {}, but for {}; set another server name, or skip verification with \
+             --insecure",
             line(&expected.to_str()),
             names(presented)
         ),
         CertificateError::ExpiredContext { time, not_after } => {
-            format!("expired {} days ago; believe it with --insecure", days(not_after, time))
+            format!("expired {} days ago; skip verification with --insecure", days(not_after, time))
         }
         CertificateError::NotValidYetContext { time, not_before } => {
             let days = days(time, not_before);
-            format!("is valid only in {days} days; is the clock right?")
+            format!("is not valid for another {days} days; check the clock of this machine")
         }
         CertificateError::BadSignature => {
-            "is not signed by the authority of that name that is trusted; trust another with \
-             --cacert FILE, or believe any server with --insecure"
+            "is not signed by the trusted authority of that name; trust another one with \
+             --cacert FILE, or skip verification with --insecure"
                 .to_owned()
         }
-        error if is_of_an_authority(error) => {
-            "is that of an authority, and not the one that is trusted; trust it with --cacert \
-             FILE, or believe any server with --insecure"
+        error if is_authority_certificate(error) => {
+            "is the certificate of an authority that is not trusted; trust it with --cacert FILE, \
+             or skip verification with --insecure"
                 .to_owned()
         }
-        other => format!("cannot be believed: {}", line(&other.to_string())),
+        other => format!("is invalid: {}", line(&other.to_string())),
     }
 }
 
-/// "a, b, c and 5 others".
+/// Formats names as `a, b, c and 5 others`.
 fn names(all: &[String]) -> String {
     if all.is_empty() {
         return "no name".to_owned();
     }
-    let mut text = line(&all[..all.len().min(NAMES)].join(", "));
-    if all.len() > NAMES {
-        text.push_str(&format!(" and {} others", all.len() - NAMES));
+    let mut text = line(&all[..all.len().min(MAX_NAMES)].join(", "));
+    if all.len() > MAX_NAMES {
+        text.push_str(&format!(" and {} others", all.len() - MAX_NAMES));
     }
     text
 }
 
-/// What is wrong with a certificate or key of ours.
-pub(super) fn of_own(error: &Error) -> String {
+/// Describes an error of a local certificate or key.
+pub(super) fn describe_local_error(error: &Error) -> String {
     match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            "the private key is not the certificate's".to_owned()
+            "the private key does not match the certificate".to_owned()
         }
-        Error::InvalidCertificate(CertificateError::BadEncoding) => {
-            "its encoding is broken".to_owned()
-        }
+        Error::InvalidCertificate(CertificateError::BadEncoding) => "malformed encoding".to_owned(),
         other => line(&other.to_string()),
     }
 }
 
-/// `text` on one line, and not too long.
+/// Escapes control characters in `text` and truncates it, so that it fits on one line.
 pub(super) fn line(text: &str) -> String {
-    let mut line: String = text.chars().take(MOST).flat_map(escape).collect();
-    if text.chars().nth(MOST).is_some() {
+    let mut line: String = text.chars().take(MAX_PEER_TEXT).flat_map(escape).collect();
+    if text.chars().nth(MAX_PEER_TEXT).is_some() {
         line.push_str("...");
     }
     line

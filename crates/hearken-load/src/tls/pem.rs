@@ -1,4 +1,4 @@
-//! Files of certificates and keys: PEM (RFC 7468).
+//! PEM files of certificates and keys (RFC 7468).
 
 use std::fs::File;
 use std::io::Read;
@@ -9,29 +9,29 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsError;
 
-/// The largest file that is read. All the world's authorities are a quarter of a mebibyte.
-const MOST: u64 = 16 << 20;
+/// Maximum size of a file in bytes. All public authorities together take about 256 KiB.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The certificates in a file, at least one, each with the line on which it begins.
+/// Reads the certificates in a file, at least one. Returns each with the line on which it begins.
 pub(super) fn certificates(path: &Path) -> Result<Vec<(usize, CertificateDer<'static>)>, TlsError> {
     let all = items(path)?;
     if all.is_empty() {
         let form = "-----BEGIN CERTIFICATE-----";
-        return Err(of(path, format!("there is no certificate in it; one in PEM has {form}")));
+        return Err(file_error(path, format!("no certificate found; expected {form}")));
     }
     Ok(all)
 }
 
-/// The first private key in a file.
+/// Reads the first private key in a file.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let first = items(path)?.into_iter().next();
     first.map(|(_, key)| key).ok_or_else(|| {
-        let encrypted = "one that is encrypted must be decrypted first, as by openssl pkey";
-        of(path, format!("there is no private key in it; {encrypted}"))
+        let encrypted = "decrypt an encrypted key first, for example with openssl pkey";
+        file_error(path, format!("no private key found; {encrypted}"))
     })
 }
 
-/// All of a kind that there are in a file.
+/// Reads all items of one type in a file.
 fn items<T: PemObject>(path: &Path) -> Result<Vec<(usize, T)>, TlsError> {
     let text = read(path)?;
     let mut found = Vec::new();
@@ -39,7 +39,7 @@ fn items<T: PemObject>(path: &Path) -> Result<Vec<(usize, T)>, TlsError> {
         match T::from_pem_slice(section) {
             Ok(item) => found.push((line, item)),
             Err(pem::Error::NoItemsFound) => {}
-            Err(error) => return Err(of(path, format!("line {line}: {}", reason(&error)))),
+            Err(error) => return Err(file_error(path, format!("line {line}: {}", reason(&error)))),
         }
     }
     Ok(found)
@@ -47,14 +47,14 @@ fn items<T: PemObject>(path: &Path) -> Result<Vec<(usize, T)>, TlsError> {
 
 fn reason(error: &pem::Error) -> &'static str {
     match error {
-        pem::Error::MissingSectionEnd { .. } => "the section that begins here lacks its END line",
-        pem::Error::IllegalSectionStart { .. } => "a BEGIN line must end with -----",
-        pem::Error::Base64Decode(_) => "the section that begins here is not base64",
-        _ => "the section that begins here cannot be read",
+        pem::Error::MissingSectionEnd { .. } => "the section has no END line",
+        pem::Error::IllegalSectionStart { .. } => "the BEGIN line must end with -----",
+        pem::Error::Base64Decode(_) => "the section is not valid base64",
+        _ => "the section is malformed",
     }
 }
 
-/// From each BEGIN line to the next, with the number of the line.
+/// Splits the text before each BEGIN line. Returns the parts with the numbers of these lines.
 fn sections(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let (mut at, mut begins) = (0, Vec::new());
     for (number, line) in text.split_inclusive(|&byte| byte == b'\n').enumerate() {
@@ -69,16 +69,17 @@ fn sections(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let mut text = Vec::new();
-    // Not of a device that never ends.
+    // The limit also ends reading from a device such as /dev/zero.
     File::open(path)
-        .and_then(|file| file.take(MOST + 1).read_to_end(&mut text))
-        .map_err(|error| of(path, format!("it cannot be read: {error}")))?;
-    if text.len() as u64 > MOST {
-        return Err(of(path, format!("it is longer than {} MiB", MOST >> 20)));
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text))
+        .map_err(|error| file_error(path, format!("cannot read the file: {error}")))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        let limit = MAX_FILE_BYTES >> 20;
+        return Err(file_error(path, format!("the file is longer than {limit} MiB")));
     }
     Ok(text)
 }
 
-fn of(path: &Path, reason: String) -> TlsError {
+fn file_error(path: &Path, reason: String) -> TlsError {
     TlsError::File { path: path.to_owned(), reason }
 }

@@ -1,4 +1,4 @@
-//! One connection's TLS, without I/O: what came goes in, what is to be sent comes out.
+//! The TLS session of one connection, without I/O: the caller transfers the encrypted bytes.
 
 use std::fmt;
 use std::mem;
@@ -12,30 +12,32 @@ use rustls::unbuffered::{
 
 use super::SessionError;
 
-/// What may wait for the rest of a message: the longest of the handshake in pieces of a record.
-const MOST_INCOMPLETE: usize = 128 * 1024;
-/// Content in a record, at most, and what a record adds to it, with room to spare.
-const RECORD: usize = 16 * 1024;
-const ADDED: usize = 64;
-/// Room for content that is kept while nothing waits in it.
-const KEPT: usize = 4096;
+/// Maximum size in bytes of an incomplete message: the longest handshake message, in records.
+const MAX_INCOMPLETE: usize = 128 * 1024;
+/// Maximum size in bytes of the content of a record.
+const MAX_RECORD_CONTENT: usize = 16 * 1024;
+/// Upper bound in bytes of what a record adds to its content.
+const MAX_RECORD_OVERHEAD: usize = 64;
+/// Capacity in bytes of the content buffer that is retained while the buffer is empty.
+const RETAINED_CAPACITY: usize = 4096;
 
-/// Whether the peer may send more.
+/// The state of the peer's sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
+    /// The peer may send more.
     Open,
-    /// It sent `close_notify`: all of its content is there.
+    /// The peer sent `close_notify`, so all of its content was received.
     Closed,
 }
 
 /// The session of one connection. Holds no buffers while it is idle.
 pub(crate) struct Session {
     connection: Connection,
-    /// What came of a message that is not complete.
+    /// Received bytes of an incomplete message.
     incoming: Vec<u8>,
-    /// What is to be sent besides content.
+    /// Handshake messages, alerts and records to send.
     outgoing: Vec<u8>,
-    /// Content that waits for the end of the handshake, or for being taken.
+    /// Content that is not encrypted yet.
     content: Vec<u8>,
     peer: State,
     closing: Closing,
@@ -45,8 +47,8 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closing {
     No,
-    /// Once the content is on its way.
-    Asked,
+    /// `close_notify` follows the pending content.
+    Requested,
     Done,
 }
 
@@ -65,15 +67,16 @@ impl Session {
         session
     }
 
-    /// Takes content to be sent, which waits for the end of the handshake if need be.
+    /// Queues content to send. The session sends it after the handshake.
     pub(crate) fn send(&mut self, plain: &[u8]) {
         if self.failed.is_none() && self.closing == Closing::No {
             self.content.extend_from_slice(plain);
         }
     }
 
-    /// Takes what came, and appends the content in it to `plain`: never more than came. What to
-    /// send in return, be it an alert, is in [`outgoing`](Session::outgoing) then.
+    /// Decrypts received bytes and appends their content to `plain`. The content is never longer
+    /// than `cipher`. Messages to send in return are available from
+    /// [`outgoing`](Session::outgoing), even after an error.
     pub(crate) fn receive(
         &mut self,
         cipher: &[u8],
@@ -89,12 +92,13 @@ impl Session {
         }
     }
 
-    /// Appends what is to be sent now, and tells whether there was anything.
+    /// Appends the bytes to send to `out`. Returns whether there were any.
     pub(crate) fn outgoing(&mut self, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         out.append(&mut mem::take(&mut self.outgoing));
-        if self.failed.is_none() && (!self.content.is_empty() || self.closing == Closing::Asked) {
-            // Content is encrypted where it is to be.
+        if self.failed.is_none() && (!self.content.is_empty() || self.closing == Closing::Requested)
+        {
+            // Encrypts the content directly into `out`.
             mem::swap(out, &mut self.outgoing);
             self.drive(&mut Vec::new());
             mem::swap(out, &mut self.outgoing);
@@ -102,27 +106,28 @@ impl Session {
         out.len() > before
     }
 
-    /// Whether content has to wait still.
+    /// Returns whether the handshake is in progress.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Whether the handshake was cut short by a ticket of an earlier session; nothing before it is
-    /// done.
+    /// Returns whether the session resumes an earlier one; `None` during the handshake.
     pub(crate) fn resumed(&self) -> Option<bool> {
         let kind = self.connection.handshake_kind().filter(|_| !self.is_handshaking());
         kind.map(|kind| kind == HandshakeKind::Resumed)
     }
 
-    /// Tells the peer that no more content comes, by `close_notify`, behind what was given to be
-    /// sent and, like that, once the handshake is done.
+    /// Closes the sending side: `close_notify` follows the queued content, after the handshake.
     pub(crate) fn close(&mut self) {
         if self.closing == Closing::No {
-            self.closing = Closing::Asked;
+            self.closing = Closing::Requested;
         }
     }
 
-    /// The peer has ended the connection: tells whether it should have said so.
+    /// Handles the end of the connection.
+    ///
+    /// # Errors
+    /// The session failed before, or the peer did not close it with `close_notify`.
     pub(crate) fn end(&mut self) -> Result<(), SessionError> {
         match &self.failed {
             Some(error) => Err(error.clone()),
@@ -132,13 +137,14 @@ impl Session {
         }
     }
 
-    /// Goes on as far as it can with what came.
+    /// Processes the received bytes as far as possible.
     fn drive(&mut self, plain: &mut Vec<u8>) {
         if let Err(error) = self.advance(plain) {
-            let spoken = self.connection.handshake_kind().is_some() || !self.is_handshaking();
-            self.fail(SessionError::of(&error, spoken));
-        } else if self.incoming.len() > MOST_INCOMPLETE {
-            self.fail(SessionError::Protocol("the server's message does not end".to_owned()));
+            let has_spoken_tls =
+                self.connection.handshake_kind().is_some() || !self.is_handshaking();
+            self.fail(SessionError::from_rustls(&error, has_spoken_tls));
+        } else if self.incoming.len() > MAX_INCOMPLETE {
+            self.fail(SessionError::Protocol("a message of the server is too long".to_owned()));
         }
         if self.incoming.is_empty() || self.peer == State::Closed || self.failed.is_some() {
             self.incoming = Vec::new();
@@ -165,7 +171,7 @@ impl Session {
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append(&mut self.outgoing, 0, |room| data.encode(room))?;
+                    append(&mut self.outgoing, 0, |buffer| data.encode(buffer))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => self.peer = State::Closed,
@@ -174,10 +180,12 @@ impl Session {
                     if !self.content.is_empty() {
                         encrypt(&mut traffic, &self.content, &mut self.outgoing)?;
                         self.content.clear();
-                        self.content.shrink_to(KEPT);
+                        self.content.shrink_to(RETAINED_CAPACITY);
                     }
-                    if self.closing == Closing::Asked {
-                        append(&mut self.outgoing, ADDED, |room| traffic.queue_close_notify(room))?;
+                    if self.closing == Closing::Requested {
+                        append(&mut self.outgoing, MAX_RECORD_OVERHEAD, |buffer| {
+                            traffic.queue_close_notify(buffer)
+                        })?;
                         self.closing = Closing::Done;
                     }
                     break Ok(());
@@ -195,18 +203,18 @@ impl Session {
         };
         self.incoming.drain(..used);
         if result.is_err() {
-            self.last_words();
+            self.queue_alert();
         }
         result
     }
 
-    /// The alert that tells the peer what it did wrong.
-    fn last_words(&mut self) {
+    /// Queues the alert that reports an error to the peer.
+    fn queue_alert(&mut self) {
         while self.connection.wants_write() {
             let UnbufferedStatus { state, .. } =
                 self.connection.process_tls_records(&mut self.incoming);
             let Ok(ConnectionState::EncodeTlsData(mut data)) = state else { return };
-            if append(&mut self.outgoing, 0, |room| data.encode(room)).is_err() {
+            if append(&mut self.outgoing, 0, |buffer| data.encode(buffer)).is_err() {
                 return;
             }
         }
@@ -218,53 +226,57 @@ fn encrypt(
     content: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), rustls::Error> {
-    let records = content.len() / RECORD + 2;
-    append(out, content.len() + records * ADDED, |room| traffic.encrypt(content, room))
+    let records = content.len() / MAX_RECORD_CONTENT + 2;
+    let size = content.len() + records * MAX_RECORD_OVERHEAD;
+    append(out, size, |buffer| traffic.encrypt(content, buffer))
 }
 
-/// Why nothing was written: so much room is needed, or it cannot be done.
-enum Refused {
-    Room(usize),
-    Never,
+/// The error of a write into a buffer.
+enum WriteError {
+    /// The buffer is too small. Contains the required size in bytes.
+    BufferTooSmall(usize),
+    /// The message cannot be written, whatever the size.
+    Failed,
 }
 
-impl From<EncodeError> for Refused {
-    fn from(error: EncodeError) -> Refused {
+impl From<EncodeError> for WriteError {
+    fn from(error: EncodeError) -> WriteError {
         match error {
             EncodeError::InsufficientSize(InsufficientSizeError { required_size }) => {
-                Refused::Room(required_size)
+                WriteError::BufferTooSmall(required_size)
             }
-            EncodeError::AlreadyEncoded => Refused::Never,
+            EncodeError::AlreadyEncoded => WriteError::Failed,
         }
     }
 }
 
-impl From<EncryptError> for Refused {
-    fn from(error: EncryptError) -> Refused {
+impl From<EncryptError> for WriteError {
+    fn from(error: EncryptError) -> WriteError {
         match error {
             EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => {
-                Refused::Room(required_size)
+                WriteError::BufferTooSmall(required_size)
             }
-            EncryptError::EncryptExhausted => Refused::Never,
+            EncryptError::EncryptExhausted => WriteError::Failed,
         }
     }
 }
 
-/// Has `write` append to `out`, with room for `guess` bytes first, and for as many as it says then.
-fn append<E: Into<Refused>>(
+/// Appends the output of `write` to `out`. Calls `write` with a buffer of `size` bytes, and again
+/// with a larger one if it reports that it needs more.
+fn append<E: Into<WriteError>>(
     out: &mut Vec<u8>,
-    guess: usize,
+    size: usize,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, E>,
 ) -> Result<(), rustls::Error> {
-    let (at, mut room) = (out.len(), guess);
+    let (at, mut size) = (out.len(), size);
     loop {
-        out.resize(at + room, 0);
+        out.resize(at + size, 0);
         match write(&mut out[at..]).map_err(Into::into) {
             Ok(written) => {
                 out.truncate(at + written);
                 return Ok(());
             }
-            Err(Refused::Room(needed)) if needed > room => room = needed,
+            Err(WriteError::BufferTooSmall(needed)) if needed > size => size = needed,
             Err(_) => {
                 out.truncate(at);
                 return Err(rustls::Error::EncryptError);

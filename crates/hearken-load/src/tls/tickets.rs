@@ -1,7 +1,7 @@
-//! What the server gave for resuming its sessions.
+//! Session tickets received from the server.
 //!
-//! A ticket of TLS 1.3 is used once, and the store that comes with rustls keeps eight: of a hundred
-//! connections begun together, ninety-two would make a full handshake, however many tickets came.
+//! A TLS 1.3 ticket can be used once, and the store of rustls keeps only eight. With that store, 92
+//! of 100 connections that start together would make a full handshake.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,58 +10,58 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// How many tickets are kept, of about a kibibyte each and the server's certificates.
-const MOST: usize = 1024;
+/// Maximum number of stored tickets. Each takes about 1 KiB plus the server's certificates.
+const MAX_TICKETS: usize = 1024;
 
-/// The tickets of one server: whatever name it is asked for, it is the same.
+/// The tickets of one server. A run has only one server, so the server name is ignored.
 #[derive(Debug, Default)]
-pub(super) struct Tickets(Mutex<Kept>);
+pub(super) struct TicketStore(Mutex<Stored>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Stored {
     group: Option<NamedGroup>,
-    /// TLS 1.2 has one, for any number of connections.
+    /// The TLS 1.2 session, which any number of connections can resume.
     session: Option<Tls12ClientSessionValue>,
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
-impl Tickets {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+impl TicketStore {
+    fn lock(&self) -> MutexGuard<'_, Stored> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ClientSessionStore for Tickets {
+impl ClientSessionStore for TicketStore {
     fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
-        self.kept().group = Some(group);
+        self.lock().group = Some(group);
     }
 
     fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        self.kept().group
+        self.lock().group
     }
 
     fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.kept().session = Some(value);
+        self.lock().session = Some(value);
     }
 
     fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.kept().session.clone()
+        self.lock().session.clone()
     }
 
     fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.kept().session = None;
+        self.lock().session = None;
     }
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        let mut kept = self.kept();
-        if kept.tickets.len() == MOST {
-            kept.tickets.pop_front();
+        let mut stored = self.lock();
+        if stored.tickets.len() == MAX_TICKETS {
+            stored.tickets.pop_front();
         }
-        kept.tickets.push_back(value);
+        stored.tickets.push_back(value);
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        // The newest is the last to expire.
-        self.kept().tickets.pop_back()
+        // The newest ticket expires last.
+        self.lock().tickets.pop_back()
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers are believed, where it is not just those that this system's authorities vouch for.
+//! Certificate verification with `--cacert` and `--insecure`.
 
 use std::sync::Arc;
 
@@ -11,23 +11,24 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 use super::failure;
 
-/// Believes whom it is told to, but has the owner of a certificate prove that the key is theirs: so
-/// that a handshake costs both sides the same, whoever is believed.
+/// Verifies certificates by a policy. It always verifies the handshake signature, so that a
+/// handshake costs both sides the same under any policy.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) algorithms: WebPkiSupportedAlgorithms,
-    pub(super) believes: Believes,
+    pub(super) policy: TrustPolicy,
 }
 
-/// Whom it believes.
+/// The servers that are trusted.
 #[derive(Debug)]
-pub(super) enum Believes {
+pub(super) enum TrustPolicy {
     /// Any server, for `--insecure`.
-    Anyone,
-    /// Those whom authorities vouch for, and those whose own certificate was given: one that was
-    /// signed by itself, as `openssl req -x509` makes it, says that it is an authority's, and webpki
-    /// takes no such certificate for a server's.
-    These { webpki: Arc<WebPkiServerVerifier>, given: Vec<CertificateDer<'static>> },
+    AnyServer,
+    /// Servers with a certificate from one of these authorities, or with one of these certificates.
+    ///
+    /// A self-signed certificate from `openssl req -x509` is marked as that of an authority, and
+    /// webpki rejects such certificates for servers. Hence the comparison with `certificates`.
+    Certificates { webpki: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
 }
 
 impl ServerCertVerifier for Verifier {
@@ -39,15 +40,16 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Believes::These { webpki, given } = &self.believes else {
+        let TrustPolicy::Certificates { webpki, certificates } = &self.policy else {
             return Ok(ServerCertVerified::assertion());
         };
         let verdict =
             webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verdict {
-            // Its time has been looked at before; its name has not.
-            Err(Error::InvalidCertificate(why))
-                if failure::is_of_an_authority(&why) && given.contains(end_entity) =>
+            // webpki has checked the validity period before, but not the name.
+            Err(Error::InvalidCertificate(reason))
+                if failure::is_authority_certificate(&reason)
+                    && certificates.contains(end_entity) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())

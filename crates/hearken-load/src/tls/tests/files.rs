@@ -1,4 +1,4 @@
-//! Files of certificates and keys, good and bad.
+//! Valid and invalid files of certificates and keys.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DistinguishedName, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use super::super::{Tls, TlsOptions, roots_among};
+use super::super::{Tls, TlsOptions, parse_roots};
 use super::servers::{AUTHORITY, trusting};
 
 static DIR: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
@@ -18,14 +18,14 @@ fn file(name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     path
 }
 
-/// The certificate of one who issued nothing.
+/// Creates the certificate of an authority that issued no other certificate.
 pub(super) fn another_authority() -> PathBuf {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(Vec::new()).unwrap();
     file("another.pem", params.self_signed(&key).unwrap().pem())
 }
 
-/// The certificate of another authority by the name of [`AUTHORITY`].
+/// Creates the certificate of another authority with the name of [`AUTHORITY`].
 pub(super) fn namesake() -> PathBuf {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -34,8 +34,8 @@ pub(super) fn namesake() -> PathBuf {
     file("namesake.pem", params.self_signed(&key).unwrap().pem())
 }
 
-/// One that a server has signed itself, as an authority does, and its file.
-pub(super) fn of_its_own(name: &str) -> (Certificate, KeyPair, PathBuf) {
+/// Creates a self-signed certificate for a server name. Returns it, its key and its file.
+pub(super) fn self_signed(name: &str) -> (Certificate, KeyPair, PathBuf) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,24 +44,24 @@ pub(super) fn of_its_own(name: &str) -> (Certificate, KeyPair, PathBuf) {
     (certificate, key, path)
 }
 
-/// A client's certificate and its key.
+/// Creates the files of a client certificate and its key.
 pub(super) fn identity() -> [PathBuf; 2] {
     let params = CertificateParams::new(vec!["client".to_owned()]).unwrap();
     let (certificate, key) = AUTHORITY.issue(&params);
     [file("cert.pem", certificate.pem()), file("key.pem", key.serialize_pem())]
 }
 
-fn refused(options: &TlsOptions) -> String {
+fn setup_error(options: &TlsOptions) -> String {
     let error = Tls::new("localhost", options).unwrap_err().to_string();
     assert!(!error.contains('\n'), "{error}");
     error
 }
 
 #[test]
-fn files_of_authorities() {
+fn reads_files_of_authorities() {
     let good = AUTHORITY.certificate.pem();
     let with = |ca: PathBuf| TlsOptions { ca: Some(ca), ..TlsOptions::default() };
-    for (name, content, says) in [
+    for (name, content, expected) in [
         ("empty.pem", String::new(), "no certificate"),
         ("text.pem", "hello\n".to_owned(), "-----BEGIN CERTIFICATE-----"),
         ("key-only.pem", KeyPair::generate().unwrap().serialize_pem(), "no certificate"),
@@ -78,19 +78,19 @@ fn files_of_authorities() {
             "line 2: not a certificate",
         ),
     ] {
-        let error = refused(&with(file(name, content)));
-        assert!(error.contains(says) && error.contains(name), "{error}");
+        let error = setup_error(&with(file(name, content)));
+        assert!(error.contains(expected) && error.contains(name), "{error}");
     }
-    let error = refused(&with(DIR.path().join("absent.pem")));
-    assert!(error.contains("absent.pem: it cannot be read: No such file"), "{error}");
-    let error = refused(&with("/dev/zero".into()));
+    let error = setup_error(&with(DIR.path().join("absent.pem")));
+    assert!(error.contains("absent.pem: cannot read the file: No such file"), "{error}");
+    let error = setup_error(&with("/dev/zero".into()));
     assert!(error.contains("longer than"), "{error}");
     let several = format!("# text\r\n{}\r\n\r\nmore\r\n{good}", good.replace('\n', "\r\n"));
     Tls::new("localhost", &with(file("several.pem", several))).unwrap();
 }
 
 #[test]
-fn files_of_ours() {
+fn reads_files_of_client_certificates() {
     let [cert, key] = identity();
     let with = |cert: Option<&PathBuf>, key: Option<&PathBuf>| TlsOptions {
         cert: cert.cloned(),
@@ -100,23 +100,23 @@ fn files_of_ours() {
     Tls::new("localhost", &with(Some(&cert), Some(&key))).unwrap();
     let both = [&cert, &key].map(|path| fs::read_to_string(path).unwrap()).concat();
     Tls::new("localhost", &with(Some(&file("both.pem", both)), None)).unwrap();
-    assert!(refused(&with(None, Some(&key))).contains("--cert FILE"));
-    assert!(refused(&with(Some(&cert), None)).contains("no private key"));
-    assert!(refused(&with(Some(&key), Some(&key))).contains("no certificate"));
+    assert!(setup_error(&with(None, Some(&key))).contains("--cert FILE"));
+    assert!(setup_error(&with(Some(&cert), None)).contains("no private key"));
+    assert!(setup_error(&with(Some(&key), Some(&key))).contains("no certificate"));
     let other = file("other-key.pem", KeyPair::generate().unwrap().serialize_pem());
-    let error = refused(&with(Some(&cert), Some(&other)));
-    assert!(error.contains("other-key.pem") && error.contains("certificate's"), "{error}");
+    let error = setup_error(&with(Some(&cert), Some(&other)));
+    assert!(error.contains("other-key.pem") && error.contains("does not match"), "{error}");
     let broken = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    let error = refused(&with(Some(&cert), Some(&file("broken.pem", broken))));
+    let error = setup_error(&with(Some(&cert), Some(&file("broken.pem", broken))));
     assert!(error.contains("broken.pem"), "{error}");
 }
 
 #[test]
-fn a_system_without_authorities() {
-    let none = roots_among(Vec::new(), vec!["cannot read /x".to_owned()]);
+fn reports_a_system_without_authorities() {
+    let none = parse_roots(Vec::new(), vec!["cannot read /x".to_owned()]);
     let error = none.unwrap_err().to_string();
     assert!(error.contains("--cacert FILE") && error.contains("(cannot read /x)"), "{error}");
-    assert!(roots_among(vec![vec![0; 3].into()], Vec::new()).is_err());
+    assert!(parse_roots(vec![vec![0; 3].into()], Vec::new()).is_err());
     let certificate = AUTHORITY.certificate.der().clone();
-    assert_eq!(roots_among(vec![certificate, vec![0; 3].into()], Vec::new()).unwrap().len(), 1);
+    assert_eq!(parse_roots(vec![certificate, vec![0; 3].into()], Vec::new()).unwrap().len(), 1);
 }

@@ -1,36 +1,36 @@
-//! What holds for any content, however it is cut or changed on the way.
+//! Properties that hold for any content, any fragmentation, and any corruption of bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::session::State;
 use super::super::{SessionError, Tls};
-use super::servers::{EACH, Pair, Server, WHOLE, trusting};
+use super::servers::{EACH_VERSION, ONE_PIECE, Pair, Server, trusting};
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     vec(prop_oneof![1..20usize, 20..2000usize, Just(usize::MAX)], 1..8)
 }
 
-fn content(most: usize) -> impl Strategy<Value = Vec<u8>> {
-    (0..most, any::<u8>())
+fn content(max_length: usize) -> impl Strategy<Value = Vec<u8>> {
+    (0..max_length, any::<u8>())
         .prop_map(|(length, first)| (0..length).map(|at| first.wrapping_add(at as u8)).collect())
 }
 
-/// Changes a byte, but for type and version in a record's header, which have no meaning any more.
+/// Changes a byte that has a meaning. The type and version in a record header have none.
 fn change(wire: &mut [u8], at: prop::sample::Index, by: u8) {
-    let (mut record, mut meaning) = (0, Vec::new());
+    let (mut record, mut significant) = (0, Vec::new());
     while record < wire.len() {
         let length = usize::from(wire[record + 3]) << 8 | usize::from(wire[record + 4]);
-        meaning.extend(record + 3..record + 5 + length);
+        significant.extend(record + 3..record + 5 + length);
         record += 5 + length;
     }
-    wire[meaning[at.index(meaning.len())]] ^= by;
+    wire[significant[at.index(significant.len())]] ^= by;
 }
 
-/// Everything that a server sends in a session with this content.
+/// Returns a session after its handshake, and all bytes in which the server then sends `content`.
 fn wire(content: &[u8], tls: &Tls) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(tls, &Server::default().config());
-    pair.carry(WHOLE).unwrap();
+    pair.transfer(ONE_PIECE).unwrap();
     pair.wire.clear();
     pair.answer(content);
     pair.server.send_close_notify();
@@ -45,34 +45,34 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn content_goes_both_ways_in_any_pieces(
+    fn transfers_content_in_both_directions_in_any_pieces(
         up in content(60_000),
         down in content(60_000),
         pieces in sizes(),
         tls12: bool,
         early: bool,
     ) {
-        let versions = EACH[usize::from(!tls12)];
+        let versions = EACH_VERSION[usize::from(!tls12)];
         let server = Server { versions, ..Server::default() }.config();
         let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
         if !early {
-            pair.carry(&pieces).unwrap();
+            pair.transfer(&pieces).unwrap();
         }
         for part in up.chunks(10_000) {
             pair.client.send(part);
         }
         pair.client.close();
         pair.answer(&down);
-        pair.carry(&pieces).unwrap();
+        pair.transfer(&pieces).unwrap();
         pair.server.send_close_notify();
-        pair.carry(&pieces).unwrap();
+        pair.transfer(&pieces).unwrap();
         prop_assert!(pair.at_server == up);
         prop_assert!(pair.at_client == down);
         prop_assert_eq!(pair.client.end(), Ok(()));
     }
 
     #[test]
-    fn what_is_cut_short_is_seen(down in content(40_000), at: prop::sample::Index) {
+    fn detects_truncation(down in content(40_000), at: prop::sample::Index) {
         let tls = Tls::new("localhost", &trusting()).unwrap();
         let (mut pair, wire) = wire(&down, &tls);
         let cut = at.index(wire.len());
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_changed_on_the_way_is_seen(
+    fn detects_corruption(
         down in content(40_000),
         at: prop::sample::Index,
         by in 1..=255u8,
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_does_no_harm(bytes in vec(any::<u8>(), 0..500), kind in 20..25u8, header: bool) {
+    fn garbage_ends_the_session(bytes in vec(any::<u8>(), 0..500), kind in 20..25u8, header: bool) {
         let tls = Tls::new("localhost", &trusting()).unwrap();
         let mut session = tls.connect().unwrap();
         let mut plain = Vec::new();
@@ -115,10 +115,10 @@ proptest! {
         prop_assert!(session.end().is_err());
     }
 
-    /// A handshake in which one byte is changed ends in an error, or not at all.
+    /// A handshake with a corrupted byte fails or stalls. It never succeeds.
     #[test]
-    fn a_changed_handshake_fails(at: prop::sample::Index, by in 1..=255u8, tls12: bool) {
-        let versions = EACH[usize::from(!tls12)];
+    fn a_corrupted_handshake_never_succeeds(at: prop::sample::Index, by in 1..=255u8, tls12: bool) {
+        let versions = EACH_VERSION[usize::from(!tls12)];
         let server = Server { versions, ..Server::default() }.config();
         let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
         let mut hello = Vec::new();

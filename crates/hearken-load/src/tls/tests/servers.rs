@@ -1,4 +1,4 @@
-//! Certificates made for a test, servers that show them, and what carries bytes between the ends.
+//! Certificates for tests, servers that use them, and connections between sessions and servers.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use super::super::session::{Session, State};
 use super::super::{SessionError, Tls, TlsOptions};
 
 /// Each version of TLS alone.
-pub(super) static EACH: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
+pub(super) static EACH_VERSION: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
 
-/// Who issues the servers' certificates.
+/// The issuer of the servers' certificates.
 pub(super) struct Authority {
     pub(super) certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
@@ -43,20 +43,21 @@ impl Authority {
         self.dir.path().join("ca.pem")
     }
 
-    /// A certificate for these names, and its key.
+    /// Issues a certificate. Returns it and its key.
     pub(super) fn issue(&self, params: &CertificateParams) -> (Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 }
 
-/// A server's configuration, with a certificate by [`AUTHORITY`] for localhost and 127.0.0.1.
+/// A server's configuration. By default, [`AUTHORITY`] issues a certificate for localhost and
+/// 127.0.0.1.
 pub(super) struct Server {
     pub(super) params: CertificateParams,
     pub(super) versions: &'static [&'static SupportedProtocolVersion],
     pub(super) alpn: Vec<Vec<u8>>,
-    pub(super) asks_who: bool,
-    /// What it shows instead of a certificate by [`AUTHORITY`].
+    pub(super) requires_client_certificate: bool,
+    /// A certificate that replaces the one from [`AUTHORITY`].
     pub(super) own: Option<(Certificate, KeyPair)>,
 }
 
@@ -67,7 +68,7 @@ impl Default for Server {
             params: CertificateParams::new(names).unwrap(),
             versions: rustls::ALL_VERSIONS,
             alpn: Vec::new(),
-            asks_who: false,
+            requires_client_certificate: false,
             own: None,
         }
     }
@@ -80,7 +81,7 @@ impl Server {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(self.versions)
             .unwrap();
-        let builder = if self.asks_who {
+        let builder = if self.requires_client_certificate {
             let mut roots = RootCertStore::empty();
             roots.add(AUTHORITY.certificate.der().clone()).unwrap();
             let verifier =
@@ -101,11 +102,11 @@ impl Server {
 pub(super) struct Pair {
     pub(super) client: Box<Session>,
     pub(super) server: ServerConnection,
-    /// What each received.
+    /// Content that each end received.
     pub(super) at_client: Vec<u8>,
     pub(super) at_server: Vec<u8>,
     pub(super) state: State,
-    /// Everything that the server sent.
+    /// All bytes that the server sent.
     pub(super) wire: Vec<u8>,
 }
 
@@ -123,8 +124,8 @@ impl Pair {
         }
     }
 
-    /// Carries bytes between the two until there are none, in pieces of these sizes in turn.
-    pub(super) fn carry(&mut self, pieces: &[usize]) -> Result<(), SessionError> {
+    /// Transfers bytes in both directions until there are none, in pieces of these sizes in turn.
+    pub(super) fn transfer(&mut self, pieces: &[usize]) -> Result<(), SessionError> {
         let mut sizes = pieces.iter().copied().cycle();
         loop {
             let mut up = Vec::new();
@@ -143,7 +144,7 @@ impl Pair {
             cut(&down, &mut sizes, |piece| {
                 let before = at_client.len();
                 self.state = client.receive(piece, at_client)?;
-                // However many records come, there is a header on each.
+                // Each record has a header, so the content is shorter than the records.
                 assert!(at_client.len() - before < 20_000 + piece.len());
                 Ok(())
             })?;
@@ -153,11 +154,11 @@ impl Pair {
         }
     }
 
-    /// Has the server take what the client sent.
+    /// Passes bytes to the server.
     fn serve(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() {
             self.server.read_tls(&mut piece).unwrap();
-            // What is wrong it says by an alert.
+            // The server reports errors by an alert.
             if self.server.process_new_packets().is_err() {
                 return;
             }
@@ -186,16 +187,16 @@ fn cut(
     Ok(())
 }
 
-/// In one piece.
-pub(super) const WHOLE: &[usize] = &[usize::MAX];
+/// The sizes of pieces for a transfer in one piece.
+pub(super) const ONE_PIECE: &[usize] = &[usize::MAX];
 
-/// Trusts [`AUTHORITY`].
+/// Returns options that trust [`AUTHORITY`].
 pub(super) fn trusting() -> TlsOptions {
     TlsOptions { ca: Some(AUTHORITY.file()), ..TlsOptions::default() }
 }
 
-/// What comes of a handshake with `localhost`.
-pub(super) fn shake(options: &TlsOptions, server: Server) -> Result<Pair, SessionError> {
+/// Performs a handshake with `localhost`.
+pub(super) fn handshake(options: &TlsOptions, server: Server) -> Result<Pair, SessionError> {
     let mut pair = Pair::new(&Tls::new("localhost", options).unwrap(), &server.config());
-    pair.carry(WHOLE).map(|()| pair)
+    pair.transfer(ONE_PIECE).map(|()| pair)
 }
