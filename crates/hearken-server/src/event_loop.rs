@@ -15,9 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::front::{Context, Front, Handler, Owner};
 use crate::runtime::acceptor::Acceptor;
-use crate::runtime::clock::unix_seconds;
 use crate::runtime::event_loops::Loops;
 use crate::runtime::server::{self, WorkerContext};
+use crate::runtime::unix_time::unix_seconds;
 
 /// Interval at which counters are updated and handlers retry, while anything happens.
 const TICK: Duration = Duration::from_millis(250);
@@ -29,10 +29,10 @@ pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
     handler: H,
     acceptor: Acceptor,
     stop: Arc<AtomicBool>,
-    meter_waits: bool,
+    measures_waits: bool,
     /// When counters are updated next, if there is anything to tell.
     tick_at: Time,
-    ticks: bool,
+    needs_tick: bool,
     /// When the handler needs the next turn.
     wake_at: Option<Time>,
 }
@@ -49,7 +49,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
     ) -> io::Result<EventLoop<I, H>> {
         let acceptor = Acceptor::open(&mut io, context, loops, peers)?;
         // One more is accepted than there may be, and then an idle one closed.
-        io.reserve(context.share.descriptors + 1);
+        io.reserve(context.limits.descriptors + 1);
         Ok(EventLoop {
             tick_at: io.now(),
             io,
@@ -57,33 +57,34 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
             handler,
             acceptor,
             stop: context.stop.clone(),
-            meter_waits: loops.meter_waits,
-            ticks: false,
+            measures_waits: loops.meter_waits,
+            needs_tick: false,
             wake_at: None,
         })
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
-        let tick = self.ticks.then_some(self.tick_at);
+        let tick = self.needs_tick.then_some(self.tick_at);
         let until = [until, tick, self.wake_at].into_iter().flatten().min();
-        if !self.meter_waits {
+        if !self.measures_waits {
             return self.io.wait(until);
         }
         let before = clock_gettime(ClockId::ThreadCPUTime);
         self.io.wait(until)?;
         let used = clock_gettime(ClockId::ThreadCPUTime) - before;
-        self.front.figures().waited(Duration::try_from(used).unwrap_or_default());
+        self.front.metrics().waited(Duration::try_from(used).unwrap_or_default());
         Ok(())
     }
 
     #[cold]
     fn tick(&mut self) {
         self.tick_at = self.io.now() + TICK;
-        let figures = self.front.figures();
+        let figures = self.front.metrics();
         figures.events(&self.io.counters());
         figures.connections_open.set(self.front.open());
         figures.requests_in_flight.set(self.front.in_progress());
-        self.ticks = self.handler.tick(&mut Context { front: &mut self.front, io: &mut self.io });
+        self.needs_tick =
+            self.handler.tick(&mut Context { front: &mut self.front, io: &mut self.io });
     }
 
     #[inline(always)]
@@ -94,9 +95,9 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
             // By far the most common.
             CompletionKind::Received(bytes) => match front.owner(token) {
                 Owner::Handler { key, route } if H::CONNECTS => {
-                    handler.received(&mut Context { front, io }, (key, route), &bytes);
+                    handler.on_own_received(&mut Context { front, io }, (key, route), &bytes);
                 }
-                _ => front.received(io, handler, token, &bytes),
+                _ => front.on_received(io, handler, token, &bytes),
             },
             CompletionKind::Sent(_)
             | CompletionKind::End
@@ -107,51 +108,51 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
                 if H::CONNECTS
                     && let Owner::Handler { key, route } = front.owner(token) =>
             {
-                handler.completion(&mut Context { front, io }, (key, route), completion);
+                handler.on_own_completion(&mut Context { front, io }, (key, route), completion);
             }
-            CompletionKind::Sent(Ok(())) => front.sent(io, handler, token),
+            CompletionKind::Sent(Ok(())) => front.on_sent(io, handler, token),
             CompletionKind::Accepted { token, peer } => {
                 self.on_accepted(token, peer.map(|peer| *peer));
             }
             CompletionKind::AcceptFailed(error) => self.on_accept_failed(&error),
-            CompletionKind::ReceiveFailed(error) if self.acceptor.is(token) => {
+            CompletionKind::ReceiveFailed(error) if self.acceptor.is_listener(token) => {
                 self.on_accept_failed(&error);
             }
-            CompletionKind::End => front.ended(io, handler, token),
-            CompletionKind::Deadline if self.acceptor.is(token) => self.acceptor.retry(io),
-            CompletionKind::Deadline => front.deadline(io, handler, token),
-            CompletionKind::Sent(Err(_)) => front.send_failed(io, handler, token),
-            CompletionKind::ReceiveFailed(_) => front.receive_failed(io, handler, token),
+            CompletionKind::End => front.on_ended(io, handler, token),
+            CompletionKind::Deadline if self.acceptor.is_listener(token) => self.acceptor.retry(io),
+            CompletionKind::Deadline => front.on_deadline(io, handler, token),
+            CompletionKind::Sent(Err(_)) => front.on_send_failed(io, handler, token),
+            CompletionKind::ReceiveFailed(_) => front.on_receive_failed(io, handler, token),
             CompletionKind::Relayed { moved, ended } => {
-                front.relayed(io, handler, token, moved, &ended);
+                front.on_relayed(io, handler, token, moved, &ended);
             }
-            CompletionKind::Woken => handler.woken(&mut Context { front, io }),
+            CompletionKind::Woken => handler.on_woken(&mut Context { front, io }),
             _ => {}
         }
     }
 
     #[inline(always)]
-    fn adjust_accepting(&mut self) {
+    fn update_accepting(&mut self) {
         let EventLoop { io, front, acceptor, .. } = self;
-        if acceptor.needs_adjusting(front.open()) {
-            acceptor.adjust(io, front.open(), front.has_closable());
+        if acceptor.needs_update(front.open()) {
+            acceptor.update(io, front.open(), front.has_closable());
         }
     }
 
     fn on_accepted(&mut self, token: hearken::Token, peer: Option<SocketAddr>) {
         let EventLoop { io, front, acceptor, .. } = self;
-        front.figures().connections_accepted.add(1);
-        front.accepted(io, token, peer);
-        if acceptor.accepted(front.open()) {
-            front.close_idle_longest(io);
+        front.metrics().connections_accepted.add(1);
+        front.on_accepted(io, token, peer);
+        if acceptor.on_accepted(front.open()) {
+            front.close_longest_idle(io);
         }
     }
 
     #[cold]
     fn on_accept_failed(&mut self, error: &io::Error) {
         let EventLoop { io, front, acceptor, .. } = self;
-        if acceptor.failed(io, front.open(), front.has_closable(), error) {
-            front.close_idle_longest(io);
+        if acceptor.on_accept_failed(io, front.open(), front.has_closable(), error) {
+            front.close_longest_idle(io);
             acceptor.retry(io);
         }
     }
@@ -170,14 +171,14 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         self.wait(until)?;
         let now = self.io.now();
         if !self.front.is_stopping() && self.stop.load(Ordering::Acquire) {
-            self.begin_to_stop();
+            self.begin_shutdown();
         }
         self.front.begin_turn(now, unix_seconds());
         self.handler.begin_turn(now);
         if now >= self.tick_at {
             self.tick();
         }
-        self.adjust_accepting();
+        self.update_accepting();
         let mut any = false;
         while let Some(completion) = self.io.next() {
             any = true;
@@ -185,9 +186,9 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
             while let Some(client) = self.front.next_ready() {
                 self.front.next_request(&mut self.io, &mut self.handler, client);
             }
-            self.adjust_accepting();
+            self.update_accepting();
         }
-        self.ticks |= any;
+        self.needs_tick |= any;
         self.front.end_turn();
         self.wake_at = self.handler.end_turn(now);
         if self.acceptor.is_paused() && self.front.has_recently_idle() {
@@ -196,7 +197,7 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         Ok(any)
     }
 
-    fn begin_to_stop(&mut self) {
+    fn begin_shutdown(&mut self) {
         self.acceptor.stop();
         self.front.stop();
     }
@@ -211,7 +212,7 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         self.front.open() == 0
     }
 
-    fn end(&mut self) {
+    fn finish(&mut self) {
         self.tick();
         self.front.end_turn();
     }

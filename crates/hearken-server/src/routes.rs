@@ -26,7 +26,7 @@ pub(crate) enum Selected {
     Proxy(Box<Proxy>),
 }
 
-macro_rules! each {
+macro_rules! dispatch {
     ($selected:expr, $handler:ident => $call:expr) => {
         match $selected {
             Selected::StaticFiles($handler) => $call,
@@ -75,105 +75,112 @@ impl<I: Relay> Handler<I> for Routes {
     const CONNECTS: bool = true;
 
     #[inline]
-    fn request(&mut self, mut incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
+    fn on_request(&mut self, mut incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
         // One handler that answers all paths is by far the most common.
         if !self.is_single {
             match self.select(request) {
                 Some(route) => incoming.route = route,
-                None => return incoming.refuse(request, 404, "nothing is served at this path"),
+                None => {
+                    return incoming.respond_error(request, 404, "nothing is served at this path");
+                }
             }
         }
         match self.handlers.get_mut(incoming.route as usize) {
-            Some(handler) => each!(handler, it => it.request(incoming, request)),
-            None => Handled::Last,
+            Some(handler) => dispatch!(handler, it => it.on_request(incoming, request)),
+            None => Handled::Stop,
         }
     }
 
-    fn body(&mut self, cx: &mut Context<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
+    fn on_body(&mut self, cx: &mut Context<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
         match self.handlers.get_mut(request.route as usize) {
-            Some(handler) => each!(handler, it => it.body(cx, request, bytes)),
+            Some(handler) => dispatch!(handler, it => it.on_body(cx, request, bytes)),
             None => Flow::Continue,
         }
     }
 
-    fn relaying(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_relay_started(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.relaying(cx, request));
+            dispatch!(handler, it => it.on_relay_started(cx, request));
         }
     }
 
-    fn relay_failed(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_relay_failed(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.relay_failed(cx, request));
+            dispatch!(handler, it => it.on_relay_failed(cx, request));
         }
     }
 
-    fn tunnel_ended(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_tunnel_ended(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.tunnel_ended(cx, request));
+            dispatch!(handler, it => it.on_tunnel_ended(cx, request));
         }
     }
 
-    fn drained(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_drained(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.drained(cx, request));
+            dispatch!(handler, it => it.on_drained(cx, request));
         }
     }
 
-    fn timer(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_timer(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.timer(cx, request));
+            dispatch!(handler, it => it.on_timer(cx, request));
         }
     }
 
-    fn cancelled(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
+    fn on_cancelled(&mut self, cx: &mut Context<'_, I>, request: Deferred) {
         if let Some(handler) = self.handlers.get_mut(request.route as usize) {
-            each!(handler, it => it.cancelled(cx, request));
+            dispatch!(handler, it => it.on_cancelled(cx, request));
         }
     }
 
     #[inline]
-    fn received(&mut self, cx: &mut Context<'_, I>, owner: (u32, u32), bytes: &[u8]) {
+    fn on_own_received(&mut self, cx: &mut Context<'_, I>, owner: (u32, u32), bytes: &[u8]) {
         if let Some(handler) = self.handlers.get_mut(owner.1 as usize) {
-            each!(handler, it => it.received(cx, owner, bytes));
+            dispatch!(handler, it => it.on_own_received(cx, owner, bytes));
         }
     }
 
-    fn completion(&mut self, cx: &mut Context<'_, I>, owner: (u32, u32), completion: Completion) {
+    fn on_own_completion(
+        &mut self,
+        cx: &mut Context<'_, I>,
+        owner: (u32, u32),
+        completion: Completion,
+    ) {
         if let Some(handler) = self.handlers.get_mut(owner.1 as usize) {
-            each!(handler, it => it.completion(cx, owner, completion));
+            dispatch!(handler, it => it.on_own_completion(cx, owner, completion));
         }
     }
 
-    fn woken(&mut self, cx: &mut Context<'_, I>) {
+    fn on_woken(&mut self, cx: &mut Context<'_, I>) {
         for handler in &mut self.handlers {
-            each!(handler, it => it.woken(cx));
+            dispatch!(handler, it => it.on_woken(cx));
         }
     }
 
     fn begin_turn(&mut self, now: Time) {
         for handler in &mut self.handlers {
-            each!(handler, it => Handler::<I>::begin_turn(&mut **it, now));
+            dispatch!(handler, it => Handler::<I>::begin_turn(&mut **it, now));
         }
     }
 
     fn end_turn(&mut self, now: Time) -> Option<Time> {
         let next =
-            |handler: &mut Selected| each!(handler, it => Handler::<I>::end_turn(&mut **it, now));
+            |handler: &mut Selected| dispatch!(handler, it => Handler::<I>::end_turn(&mut **it, now));
         self.handlers.iter_mut().filter_map(next).min()
     }
 
     fn tick(&mut self, cx: &mut Context<'_, I>) -> bool {
         let mut again = false;
         for handler in &mut self.handlers {
-            again |= each!(handler, it => it.tick(cx));
+            again |= dispatch!(handler, it => it.tick(cx));
         }
         again
     }
 
     fn close_idle(&mut self, cx: &mut Context<'_, I>) {
         for handler in &mut self.handlers {
-            each!(handler, it => it.close_idle(cx));
+            dispatch!(handler, it => it.close_idle(cx));
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
 use crate::runtime::administration::{Sources, Upstreams};
 use crate::runtime::metrics::Metrics;
-use crate::runtime::server::{self, Server, StartError, WorkerContext, launch};
+use crate::runtime::server::{self, Server, StartError, WorkerContext, start_workers};
 use crate::static_files::handler::StaticFiles;
 use crate::static_files::{Site, SiteConfig};
 
@@ -32,7 +32,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         let handler = match &route.handler {
             Handler::StaticFiles(site) => Prepared::StaticFiles(site.clone()),
             Handler::Proxy(proxy) => {
-                let (shared, threads, warned) = proxy::Shared::start(proxy, workers)?;
+                let (shared, threads, warned) = proxy::SharedState::start(proxy, workers)?;
                 warnings.extend(warned);
                 proxies.push((shared.clone(), threads));
                 Prepared::Proxy(shared)
@@ -48,15 +48,15 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         [] => return Err(std::io::Error::other("no handler is configured").into()),
         // It is compiled by itself: no branch on its hot path asks which handler there is.
         [(prefix, Prepared::StaticFiles(_))] if prefix == "/" => {
-            launch(loops, false, log, &metrics, &StaticService(service))?
+            start_workers(loops, false, log, &metrics, &StaticService(service))?
         }
-        _ => launch(loops, connects, log, &metrics, &service)?,
+        _ => start_workers(loops, connects, log, &metrics, &service)?,
     };
-    server.warn(warnings);
+    server.add_warnings(warnings);
     let mut upstreams: Vec<Arc<dyn Upstreams>> = Vec::new();
     for (shared, mut threads) in proxies {
-        shared.launched(&mut threads, server.wakers())?;
-        server.keep(threads);
+        shared.start_background(&mut threads, server.wakers())?;
+        server.add_background(threads);
         upstreams.push(Arc::new(shared));
     }
     if let Some(addr) = config.admin {
@@ -72,7 +72,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         let admin =
             admin::start(addr, sources).map_err(|error| StartError::Listen { addr, error })?;
         server.set_admin_addr(admin.addr());
-        server.keep(admin);
+        server.add_background(admin);
     }
     Ok(server)
 }
@@ -81,7 +81,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
 #[derive(Clone)]
 enum Prepared {
     StaticFiles(SiteConfig),
-    Proxy(proxy::Shared),
+    Proxy(proxy::SharedState),
 }
 
 /// Creates workers with handlers selected by routes.
@@ -98,7 +98,7 @@ struct StaticService(Service);
 impl Service {
     fn needs_peers(&self) -> bool {
         let by_handler = self.routes.iter().any(|(_, handler)| match handler {
-            Prepared::Proxy(proxy) => proxy.needs_clients(),
+            Prepared::Proxy(proxy) => proxy.needs_client_addresses(),
             Prepared::StaticFiles(_) => false,
         });
         by_handler || self.config.access_log.is_some() || !self.config.proxy_protocol.is_empty()
@@ -120,9 +120,9 @@ impl Service {
             needs_peers: self.needs_peers(),
         };
         let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
-        let front = Front::new(settings, context.share.descriptors, log, context.figures());
+        let front = Front::new(settings, context.limits.descriptors, log, context.worker_metrics());
         if context.own_table {
-            front.figures().has_own_table();
+            front.metrics().has_own_table();
         }
         EventLoop::new(io, front, handler, context, &config.loops, self.needs_peers())
             .map_err(|error| StartError::Listen { addr: context.listen, error })
@@ -132,7 +132,7 @@ impl Service {
 /// Opens a directory for one worker.
 fn static_files(site: &SiteConfig, context: &WorkerContext) -> Result<StaticFiles, StartError> {
     let mut site = site.clone();
-    site.open_files = site.open_files.min(context.share.open_files);
+    site.open_files = site.open_files.min(context.limits.open_files);
     let opened = Site::open(&site).map_err(|error| {
         let name = site.root.display().to_string();
         StartError::Handler { name, error }

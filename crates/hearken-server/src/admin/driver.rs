@@ -13,7 +13,7 @@ use hearken_http::Limits;
 use super::handler::Admin;
 use super::sockets::Sockets;
 use crate::front::{Front, HalfClose, Settings, Timeouts};
-use crate::runtime::clock::unix_seconds;
+use crate::runtime::unix_time::unix_seconds;
 
 use crate::runtime::queue_thread;
 
@@ -22,7 +22,7 @@ const MAX_CONNECTIONS: usize = 64;
 /// The timer of the listener; connections use those below.
 const LISTENER: u32 = MAX_CONNECTIONS as u32;
 /// Pause after a failed accept or wait, such as one without memory.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const TIMEOUTS: Timeouts = Timeouts {
     head: Duration::from_secs(5),
@@ -71,7 +71,7 @@ impl Driver {
                 Ok(events) if events.woken() => return,
                 Ok(events) => events,
                 Err(_) => {
-                    thread::sleep(PAUSE);
+                    thread::sleep(RETRY_DELAY);
                     continue;
                 }
             };
@@ -100,7 +100,7 @@ impl Driver {
                 Err(_) => {
                     // There are too few descriptors, or another resource is short for a while.
                     let _ = self.listener.change_interest(Interest::empty());
-                    return self.io.timers.arm(LISTENER, self.io.now + PAUSE);
+                    return self.io.timers.arm(LISTENER, self.io.now + RETRY_DELAY);
                 }
             }
         }
@@ -110,24 +110,24 @@ impl Driver {
         let (stream, _) = self.listener.accept()?;
         stream.set_nonblocking(true)?;
         if self.front.open() >= MAX_CONNECTIONS {
-            self.make_room();
+            self.close_one();
         }
         self.accepted = self.accepted.wrapping_add(1);
-        let token = Token::new(self.io.vacant(), self.accepted);
+        let token = Token::new(self.io.vacant_slot(), self.accepted);
         let (socket, ready) = queue.declare_interest(stream, Interest::READ, Some(token))?;
         self.io.insert(token, socket);
-        self.front.accepted(&mut self.io, token, None);
+        self.front.on_accepted(&mut self.io, token, None);
         // A burst of connections does not displace those whose requests have arrived.
         self.on_ready(token, ready & Readiness::READABLE);
         Ok(())
     }
 
     /// Closes the connection that has been idle longest, or else the oldest one.
-    fn make_room(&mut self) {
-        if !self.front.close_idle_longest(&mut self.io)
+    fn close_one(&mut self) {
+        if !self.front.close_longest_idle(&mut self.io)
             && let Some(oldest) = self.io.oldest()
         {
-            self.front.receive_failed(&mut self.io, &mut self.handler, oldest);
+            self.front.on_receive_failed(&mut self.io, &mut self.handler, oldest);
         }
     }
 
@@ -136,17 +136,17 @@ impl Driver {
         handler.set_loopback(io.is_loopback(token));
         if readiness.is_readable() {
             match io.receive(token, buffer) {
-                Some(Ok(0)) => front.ended(io, handler, token),
-                Some(Ok(count)) => front.received(io, handler, token, &buffer[..count]),
-                Some(Err(_)) => front.receive_failed(io, handler, token),
+                Some(Ok(0)) => front.on_ended(io, handler, token),
+                Some(Ok(count)) => front.on_received(io, handler, token, &buffer[..count]),
+                Some(Err(_)) => front.on_receive_failed(io, handler, token),
                 None => {}
             }
         }
         if readiness.is_writable() {
             while let Some(sent) = io.resume_sending(token) {
                 match sent {
-                    Ok(()) => front.sent(io, handler, token),
-                    Err(_) => front.send_failed(io, handler, token),
+                    Ok(()) => front.on_sent(io, handler, token),
+                    Err(_) => front.on_send_failed(io, handler, token),
                 }
             }
         }
@@ -159,10 +159,10 @@ impl Driver {
     fn on_deadline(&mut self, slot: u32) {
         if slot == LISTENER {
             if self.listener.change_interest(Interest::READ).is_err() {
-                self.io.timers.arm(LISTENER, self.io.now + PAUSE);
+                self.io.timers.arm(LISTENER, self.io.now + RETRY_DELAY);
             }
-        } else if let Some(token) = self.io.at(slot) {
-            self.front.deadline(&mut self.io, &mut self.handler, token);
+        } else if let Some(token) = self.io.token_at(slot) {
+            self.front.on_deadline(&mut self.io, &mut self.handler, token);
         }
     }
 }

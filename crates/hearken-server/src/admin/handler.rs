@@ -48,7 +48,7 @@ impl Admin {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        if let Some(reason) = refused(request, self.is_loopback) {
+        if let Some(reason) = rejection(request, self.is_loopback) {
             return text(403, reason);
         }
         let path = request.target().path_and_query().map(|(path, _)| path).unwrap_or_default();
@@ -67,7 +67,7 @@ impl Admin {
                 if request.method != Method::Post {
                     return Response { allow: Some("POST"), ..text(405, ENDPOINTS) };
                 }
-                return give_order(&self.sources, name, order);
+                return apply_command(&self.sources, name, order);
             }
             _ => return text(404, ENDPOINTS),
         };
@@ -79,7 +79,7 @@ impl Admin {
 }
 
 impl<T: Transport> Handler<T> for Admin {
-    fn request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
+    fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
         if request.body != Body::None && !incoming.is_body_read() {
             // No request needs content.
             return Handled::AfterBody(0);
@@ -111,7 +111,7 @@ impl<T: Transport> Handler<T> for Admin {
 }
 
 /// Returns why a request is refused that a page of another site may have caused.
-fn refused(request: &Request<'_>, loopback: bool) -> Option<&'static str> {
+fn rejection(request: &Request<'_>, loopback: bool) -> Option<&'static str> {
     let host = request.host.unwrap_or_default();
     // A client of HTTP/1.0 may leave it out; no browser does.
     if loopback && request.host.is_some() && !is_local(host) {
@@ -189,7 +189,7 @@ fn upstream(it: &UpstreamFigures, out: &mut Vec<u8>) {
 }
 
 /// Gives an order to the upstream servers with this percent-encoded name.
-fn give_order(sources: &Sources, name: &[u8], order: Order) -> Response {
+fn apply_command(sources: &Sources, name: &[u8], order: Order) -> Response {
     let Some(name) = decoded(name) else {
         return text(400, "the name is not percent-encoded UTF-8\n");
     };

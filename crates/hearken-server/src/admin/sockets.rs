@@ -14,7 +14,7 @@ use rustix::net::sockopt::set_socket_linger;
 use crate::front::Transport;
 
 /// Maximum number of bytes of a file that are read at a time.
-const PIECE: usize = 16 * 1024;
+const FILE_CHUNK: usize = 16 * 1024;
 
 /// Connections, by the slots of their tokens. The generations of tokens are in the order of accepts.
 pub(super) struct Sockets {
@@ -37,7 +37,7 @@ struct Connection {
     sends: VecDeque<(Bytes, Body)>,
     /// Bytes that were to be sent, and those of them that the socket has taken.
     queued: u64,
-    taken: u64,
+    sent: u64,
 }
 
 impl Sockets {
@@ -46,7 +46,7 @@ impl Sockets {
     }
 
     /// Returns the first slot without a connection.
-    pub(super) fn vacant(&self) -> u32 {
+    pub(super) fn vacant_slot(&self) -> u32 {
         let vacant = self.connections.iter().position(Option::is_none);
         vacant.unwrap_or(self.connections.len()) as u32
     }
@@ -67,12 +67,12 @@ impl Sockets {
             ended: false,
             sends: VecDeque::new(),
             queued: 0,
-            taken: 0,
+            sent: 0,
         });
     }
 
     /// Returns the connection in a slot.
-    pub(super) fn at(&self, slot: u32) -> Option<Token> {
+    pub(super) fn token_at(&self, slot: u32) -> Option<Token> {
         Some(self.connections.get(slot as usize)?.as_ref()?.token)
     }
 
@@ -89,7 +89,7 @@ impl Sockets {
     /// Receives bytes: 0 at the end of the stream, `None` if there is nothing to receive now.
     pub(super) fn receive(&mut self, token: Token, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let connection = self.get_mut(token).filter(|it| it.reading && !it.ended)?;
-        let received = performed((&*connection.socket).read(buffer))?;
+        let received = completed((&*connection.socket).read(buffer))?;
         if !matches!(received, Ok(1..)) {
             connection.ended = true;
             connection.update_interest();
@@ -99,7 +99,7 @@ impl Sockets {
 
     /// Continues sending. Returns the outcome of the oldest send, `None` if it is not complete.
     pub(super) fn resume_sending(&mut self, token: Token) -> Option<io::Result<()>> {
-        performed(self.get_mut(token)?.send_oldest())
+        completed(self.get_mut(token)?.send_oldest())
     }
 
     fn get(&self, token: Token) -> Option<&Connection> {
@@ -130,13 +130,13 @@ impl Connection {
             if !bytes.is_empty() {
                 let count = (&*self.socket).write(bytes)?;
                 bytes.advance(count);
-                self.taken += count as u64;
+                self.sent += count as u64;
                 continue;
             }
             match body {
                 Body::Bytes(more) if !more.is_empty() => *bytes = std::mem::take(more),
                 Body::File(part) if part.length > 0 => {
-                    let length = usize::try_from(part.length).unwrap_or(PIECE).min(PIECE);
+                    let length = usize::try_from(part.length).unwrap_or(FILE_CHUNK).min(FILE_CHUNK);
                     let mut piece = vec![0; length];
                     let count = rustix::io::pread(&*part.file, &mut piece[..], part.offset)?;
                     if count == 0 {
@@ -181,7 +181,7 @@ impl Transport for Sockets {
         if connection.sends.is_empty() {
             // An error is met again, and reported, when the rest is sent.
             count = (&*connection.socket).write(bytes).unwrap_or(0);
-            connection.taken += count as u64;
+            connection.sent += count as u64;
         }
         if count < bytes.len() {
             connection.send_later(Bytes::copy_from_slice(&bytes[count..]), Body::None);
@@ -243,16 +243,16 @@ impl Transport for Sockets {
 
     fn acknowledged(&self, token: Token) -> u64 {
         // The bytes in the socket's buffer count as acknowledged.
-        self.get(token).map_or(0, |connection| connection.taken)
+        self.get(token).map_or(0, |connection| connection.sent)
     }
 
     fn unacknowledged(&self, token: Token) -> u64 {
-        self.get(token).map_or(0, |connection| connection.queued - connection.taken)
+        self.get(token).map_or(0, |connection| connection.queued - connection.sent)
     }
 }
 
 /// Returns the outcome of an operation, `None` if it has to be tried again.
-fn performed<R>(outcome: io::Result<R>) -> Option<io::Result<R>> {
+fn completed<R>(outcome: io::Result<R>) -> Option<io::Result<R>> {
     let again =
         |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
     (!outcome.as_ref().is_err_and(again)).then_some(outcome)

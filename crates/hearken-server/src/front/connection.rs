@@ -53,7 +53,7 @@ bitflags::bitflags! {
         /// Receiving is paused.
         const PAUSED = 16;
         /// The transport closes the connection itself, behind the response.
-        const CLOSES_ITSELF = 32;
+        const TRANSPORT_CLOSES = 32;
         /// A PROXY protocol header must come first.
         const HEADER = 64;
         /// The transport moves what the client sends without showing it.
@@ -79,8 +79,8 @@ pub(super) struct Connections {
     newest: u32,
     /// The first ones that became idle, or were used, in the last turn and in this one. A request
     /// of theirs may be on its way that this turn has not reached.
-    of_last_turn: u32,
-    of_this_turn: u32,
+    first_of_last_turn: u32,
+    first_of_this_turn: u32,
     /// Connections of clients.
     open: usize,
 }
@@ -91,8 +91,8 @@ impl Connections {
             slots: Vec::with_capacity(connections),
             oldest: NONE,
             newest: NONE,
-            of_last_turn: NONE,
-            of_this_turn: NONE,
+            first_of_last_turn: NONE,
+            first_of_this_turn: NONE,
             open: 0,
         }
     }
@@ -100,7 +100,7 @@ impl Connections {
     /// Begins a turn of the event loop.
     #[inline]
     pub(super) fn begin_turn(&mut self) {
-        self.of_last_turn = std::mem::replace(&mut self.of_this_turn, NONE);
+        self.first_of_last_turn = std::mem::replace(&mut self.first_of_this_turn, NONE);
     }
 
     /// Returns how many clients are connected.
@@ -201,7 +201,7 @@ impl Connections {
     }
 
     /// Counts discarded bytes of a lingering connection and returns their sum.
-    pub(super) fn discard(&mut self, token: Token, bytes: usize) -> usize {
+    pub(super) fn add_discarded(&mut self, token: Token, bytes: usize) -> usize {
         let connection = self.get(token);
         connection.a = connection.a.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         connection.a as usize
@@ -216,7 +216,8 @@ impl Connections {
     /// Returns the connection that has been idle longest, unless it was used in the last turn or in
     /// this one.
     pub(super) fn idle_longest(&self) -> Option<Token> {
-        let is_recent = self.oldest == self.of_last_turn || self.oldest == self.of_this_turn;
+        let is_recent =
+            self.oldest == self.first_of_last_turn || self.oldest == self.first_of_this_turn;
         let oldest = self.slots.get(self.oldest as usize).filter(|_| !is_recent)?;
         Some(Token::new(self.oldest, oldest.generation))
     }
@@ -231,8 +232,8 @@ impl Connections {
     #[inline]
     fn append(&mut self, slot: u32) {
         let newest = std::mem::replace(&mut self.newest, slot);
-        if self.of_this_turn == NONE {
-            self.of_this_turn = slot;
+        if self.first_of_this_turn == NONE {
+            self.first_of_this_turn = slot;
         }
         let connection = &mut self.slots[slot as usize];
         connection.a = newest;
@@ -246,10 +247,10 @@ impl Connections {
     #[inline]
     fn unlink(&mut self, slot: u32) {
         let Connection { a: previous, b: next, .. } = self.slots[slot as usize];
-        if slot == self.of_this_turn {
-            self.of_this_turn = next;
-        } else if slot == self.of_last_turn {
-            self.of_last_turn = if next == self.of_this_turn { NONE } else { next };
+        if slot == self.first_of_this_turn {
+            self.first_of_this_turn = next;
+        } else if slot == self.first_of_last_turn {
+            self.first_of_last_turn = if next == self.first_of_this_turn { NONE } else { next };
         }
         match self.slots.get_mut(previous as usize) {
             Some(previous) => previous.b = next,

@@ -10,11 +10,11 @@ use super::request::{Facts, Stage, Wait};
 use super::transport::Transport;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
-use crate::runtime::rate::{is_too_slow, least};
+use crate::runtime::rate::{is_too_slow, min_bytes};
 
-const HEAD: Reject = Reject::new(408, "the request took too long");
-const BODY: Reject = Reject::new(408, "the request's body took too long");
-const OVERDUE: Reject = Reject::new(504, "the request as a whole took too long");
+const HEAD_TIMEOUT: Reject = Reject::new(408, "the request took too long");
+const BODY_TIMEOUT: Reject = Reject::new(408, "the request's body took too long");
+const REQUEST_TIMEOUT: Reject = Reject::new(504, "the request as a whole took too long");
 
 impl Front {
     /// Waits for an event of the client from now on; not at all with [`Wait::Nothing`], though a
@@ -32,8 +32,8 @@ impl Front {
         }
         let request = &mut self.requests[index];
         request.wait = wait;
-        request.wait_until = span.map(|span| io.turn_time() + span);
-        self.set_timer(io, index);
+        request.wait_deadline = span.map(|span| io.turn_time() + span);
+        self.update_deadline(io, index);
     }
 
     /// As [`wait_for`](Front::wait_for), unless that is waited for already: a body's rate is
@@ -50,14 +50,14 @@ impl Front {
 
     /// Sets the connection's deadline to the first of those of its request.
     #[inline]
-    pub(super) fn set_timer<T: Transport>(&mut self, io: &mut T, index: u32) {
+    pub(super) fn update_deadline<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
-        let all = [request.wait_until, request.timer, request.until, request.body_until];
+        let all = [request.wait_deadline, request.timer, request.deadline, request.body_deadline];
         io.set_timer(request.token, all.into_iter().flatten().min());
     }
 
     /// The deadline of a client has passed.
-    pub(crate) fn deadline<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_deadline<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -67,13 +67,13 @@ impl Front {
             Phase::Idle | Phase::Lingering => self.close(io, token),
             Phase::Active => {
                 let index = self.connections.exchange(token);
-                self.late(io, handler, token, index);
+                self.on_request_deadline(io, handler, token, index);
             }
             Phase::Vacant | Phase::Handler => {}
         }
     }
 
-    fn late<T: Transport, H: Handler<T>>(
+    fn on_request_deadline<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -84,27 +84,27 @@ impl Front {
         let id = self.requests.id(index);
         let request = &mut self.requests[index];
         let past = |deadline: Option<hearken::timer::Time>| deadline.is_some_and(|it| it <= now);
-        if past(request.until) {
-            self.count_error(Error::WholeTimeout);
-            return self.abandon(io, handler, index, OVERDUE, Outcome::Overdue);
+        if past(request.deadline) {
+            self.record_error(Error::WholeTimeout);
+            return self.abandon(io, handler, index, REQUEST_TIMEOUT, Outcome::RequestTimeout);
         }
-        if past(request.body_until) {
-            self.count_error(Error::ClientTimeout);
-            return self.abandon(io, handler, index, BODY, Outcome::ClientLate);
+        if past(request.body_deadline) {
+            self.record_error(Error::ClientTimeout);
+            return self.abandon(io, handler, index, BODY_TIMEOUT, Outcome::ClientTimeout);
         }
         if past(request.timer) {
             request.timer = None;
             let deferred = self.deferred(index);
-            handler.timer(&mut Context { front: self, io }, deferred);
-        } else if past(request.wait_until) {
+            handler.on_timer(&mut Context { front: self, io }, deferred);
+        } else if past(request.wait_deadline) {
             match (request.stage, request.wait) {
                 (Stage::Head, _) if request.received.is_empty() => {
                     self.requests.end(index);
                     return self.close(io, token);
                 }
                 (_, Wait::Head) => {
-                    self.count_error(Error::ClientTimeout);
-                    return self.refuse_late(io, index);
+                    self.record_error(Error::ClientTimeout);
+                    return self.reject_slow_head(io, index);
                 }
                 (_, Wait::Body) => self.check_body_rate(io, handler, index),
                 (_, Wait::Send) => self.check_send_rate(io, handler, token, index),
@@ -116,21 +116,27 @@ impl Front {
                 self.requests.end(index);
                 return self.close(io, token);
             }
-            self.count_error(Error::ClientTimeout);
-            return self.refuse_late(io, index);
+            self.record_error(Error::ClientTimeout);
+            return self.reject_slow_head(io, index);
         }
         if self.requests.find(id).is_some() {
-            self.set_timer(io, index);
+            self.update_deadline(io, index);
         }
     }
 
-    fn refuse_late<T: Transport>(&mut self, io: &mut T, index: u32) {
+    fn reject_slow_head<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &mut self.requests[index];
         request.facts.remove(Facts::KEEP_ALIVE);
-        request.reason = Some(HEAD.reason);
+        request.reason = Some(HEAD_TIMEOUT.reason);
         let input = request.received.len().min(256);
         request.head.extend_from_slice(&request.received[..input]);
-        self.refuse_at(io, index, HEAD.status, HEAD.reason, Outcome::BadRequest);
+        self.respond_error_at(
+            io,
+            index,
+            HEAD_TIMEOUT.status,
+            HEAD_TIMEOUT.reason,
+            Outcome::BadRequest,
+        );
     }
 
     /// Checks how fast a client sends a body.
@@ -143,8 +149,8 @@ impl Front {
         // It may be the upstream server that is slow.
         let is_excused = self.requests[index].relay_to.is_some_and(|to| io.unacknowledged(to) > 0);
         if !self.has_sent_enough(io, index) && !is_excused {
-            self.count_error(Error::ClientTimeout);
-            return self.abandon(io, handler, index, BODY, Outcome::ClientLate);
+            self.record_error(Error::ClientTimeout);
+            return self.abandon(io, handler, index, BODY_TIMEOUT, Outcome::ClientTimeout);
         }
         self.wait_for(io, index, Wait::Body);
     }
@@ -154,8 +160,8 @@ impl Front {
         let request = &self.requests[index];
         let relayed = request.relay_to.map_or(0, |_| io.relayed_bytes(request.token));
         let received = request.uploaded + relayed;
-        let least = least(self.settings.min_rate, self.settings.timeouts.body);
-        !is_too_slow(&mut self.requests[index].body_due, received, least)
+        let least = min_bytes(self.settings.min_rate, self.settings.timeouts.body);
+        !is_too_slow(&mut self.requests[index].min_uploaded, received, least)
     }
 
     /// Checks how fast a client takes what it is sent.
@@ -177,7 +183,7 @@ impl Front {
                 Some(to) => io.unacknowledged(to) > 0 || self.has_sent_enough(io, index),
             };
             if is_excused {
-                self.requests[index].due = None;
+                self.requests[index].min_acknowledged = None;
                 return self.wait_for(io, index, Wait::Send);
             }
         }
@@ -185,11 +191,11 @@ impl Front {
         // a while.
         let has_backlog = is_behind || io.is_relay_blocked(token);
         let min_rate = if has_backlog { self.settings.min_rate } else { 0 };
-        let least = least(min_rate, self.settings.timeouts.send);
-        if is_too_slow(&mut self.requests[index].due, taken, least) {
-            self.count_error(Error::ClientTimeout);
+        let least = min_bytes(min_rate, self.settings.timeouts.send);
+        if is_too_slow(&mut self.requests[index].min_acknowledged, taken, least) {
+            self.record_error(Error::ClientTimeout);
             io.reset_connection(token);
-            return self.cancel(io, handler, index, Outcome::ClientLate);
+            return self.cancel(io, handler, index, Outcome::ClientTimeout);
         }
         self.wait_for(io, index, Wait::Send);
     }

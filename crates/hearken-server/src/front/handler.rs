@@ -22,57 +22,62 @@ pub(crate) trait Handler<T: Transport> {
     const CONNECTS: bool = false;
 
     /// Answers or defers a request, of which the head was received.
-    fn request(&mut self, incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled;
+    fn on_request(&mut self, incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled;
 
     /// Takes the next bytes of a body, framed as the request's head says, or of a tunnel.
-    fn body(&mut self, cx: &mut Context<'_, T>, request: Deferred, bytes: &[u8]) -> Flow {
+    fn on_body(&mut self, cx: &mut Context<'_, T>, request: Deferred, bytes: &[u8]) -> Flow {
         let _ = (cx, request, bytes);
         Flow::Continue
     }
 
     /// The transport moves the rest of a body or of what follows in a tunnel.
-    fn relaying(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_relay_started(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// The relay of a body ended because its destination failed.
-    fn relay_failed(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_relay_failed(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// The client ended its side of a tunnel.
-    fn tunnel_ended(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_tunnel_ended(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// The client has taken all that was written.
-    fn drained(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_drained(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// The timer that the handler set for the request has expired.
-    fn timer(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_timer(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// The request is given up: the client disconnected, was too slow, or sent a malformed body,
     /// or a timeout expired. The front ends the request.
-    fn cancelled(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
+    fn on_cancelled(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
     /// Takes bytes that a connection received which the handler made.
-    fn received(&mut self, cx: &mut Context<'_, T>, owner: (u32, u32), bytes: &[u8]) {
+    fn on_own_received(&mut self, cx: &mut Context<'_, T>, owner: (u32, u32), bytes: &[u8]) {
         let _ = (cx, owner, bytes);
     }
 
     /// Takes another completion of a connection that the handler made.
-    fn completion(&mut self, cx: &mut Context<'_, T>, owner: (u32, u32), completion: Completion) {
+    fn on_own_completion(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        owner: (u32, u32),
+        completion: Completion,
+    ) {
         let _ = (cx, owner, completion);
     }
 
     /// Another thread woke the event loop.
-    fn woken(&mut self, cx: &mut Context<'_, T>) {
+    fn on_woken(&mut self, cx: &mut Context<'_, T>) {
         let _ = cx;
     }
 
@@ -126,7 +131,7 @@ pub(crate) enum Handled {
     /// The response is sent, or gathered with others: the next request can be answered.
     Answered,
     /// No further request of the connection is looked at now.
-    Last,
+    Stop,
     /// The client has yet to take the response; requests that follow wait.
     Sending,
     /// The handler answers later, or has done so through the front.
@@ -227,10 +232,15 @@ impl<'a, T: Transport> Incoming<'a, T> {
 
     /// Answers the request with an error.
     #[cold]
-    pub(crate) fn refuse(self, request: &Request<'_>, status: u16, why: &'static str) -> Handled {
+    pub(crate) fn respond_error(
+        self,
+        request: &Request<'_>,
+        status: u16,
+        why: &'static str,
+    ) -> Handled {
         match self.defer(request, 0, u64::MAX) {
             Ok((cx, id)) => {
-                cx.front.refuse(cx.io, id, status, why, Outcome::Refused);
+                cx.front.respond_error(cx.io, id, status, why, Outcome::Rejected);
                 Handled::Deferred
             }
             Err(handled) => handled,

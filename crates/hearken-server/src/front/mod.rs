@@ -52,10 +52,10 @@ use crate::runtime::network::Network;
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
 /// How many connections are spared at a time when one is to be closed.
-const SPARED: usize = 16;
+const MAX_SKIPPED: usize = 16;
 /// Bytes that are received ahead of their use. Up to here a client is received from even if its
 /// request is in progress, because that shows that it disconnects.
-const AHEAD: usize = 16 * 1024;
+const MAX_READ_AHEAD: usize = 16 * 1024;
 
 /// How clients are treated.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ pub(crate) struct Front {
     out: Vec<u8>,
     date: DateCache,
     log: Option<AccessLog>,
-    figures: Arc<metrics::Worker>,
+    metrics: Arc<metrics::Worker>,
     /// Responses by class of their status, and bytes sent, since the last turn.
     answered: [u64; 6],
     sent: u64,
@@ -153,7 +153,7 @@ impl Front {
             out: Vec::new(),
             date: DateCache::new(0),
             log,
-            figures,
+            metrics: figures,
             answered: [0; 6],
             sent: 0,
             idle_until: Time::default(),
@@ -175,8 +175,8 @@ impl Front {
     #[inline]
     pub(crate) fn end_turn(&mut self) {
         if self.answered != [0; 6] {
-            let figures = &self.figures;
-            figures.answered_all(&self.answered);
+            let figures = &self.metrics;
+            figures.record_responses(&self.answered);
             figures.bytes_sent_client.add(self.sent);
             self.answered = [0; 6];
             self.sent = 0;
@@ -187,7 +187,7 @@ impl Front {
     }
 
     /// Adds a connection that was accepted.
-    pub(crate) fn accepted<T: Transport>(
+    pub(crate) fn on_accepted<T: Transport>(
         &mut self,
         io: &mut T,
         token: Token,
@@ -268,11 +268,11 @@ impl Front {
     /// was used in the last turn or in this one is spared, and so is one whose next request has come.
     /// Returns whether there was one.
     #[cold]
-    pub(crate) fn close_idle_longest<T: Transport>(&mut self, io: &mut T) -> bool {
-        for _ in 0..SPARED {
+    pub(crate) fn close_longest_idle<T: Transport>(&mut self, io: &mut T) -> bool {
+        for _ in 0..MAX_SKIPPED {
             let Some(token) = self.connections.idle_longest() else { return false };
             if !io.has_input(token) {
-                self.figures().connections_evicted.add(1);
+                self.metrics().connections_evicted.add(1);
                 self.close(io, token);
                 return true;
             }
@@ -309,14 +309,14 @@ impl Front {
 
     /// Returns the counters of this worker.
     #[inline]
-    pub(crate) fn figures(&self) -> &metrics::Worker {
-        &self.figures
+    pub(crate) fn metrics(&self) -> &metrics::Worker {
+        &self.metrics
     }
 
     /// Counts an error.
     #[cold]
-    pub(crate) fn count_error(&self, error: Error) {
-        self.figures().error(error);
+    pub(crate) fn record_error(&self, error: Error) {
+        self.metrics().error(error);
     }
 
     /// Forgets a client's connection, and closes it.
@@ -327,9 +327,9 @@ impl Front {
 
     /// Closes a connection whose last response was sent.
     #[inline]
-    fn end<T: Transport>(&mut self, io: &mut T, token: Token) {
+    fn end_connection<T: Transport>(&mut self, io: &mut T, token: Token) {
         let flags = self.connections.get(token).flags;
-        if flags & (Flags::LINGER | Flags::ENDED | Flags::CLOSES_ITSELF) == Flags::LINGER {
+        if flags & (Flags::LINGER | Flags::ENDED | Flags::TRANSPORT_CLOSES) == Flags::LINGER {
             self.linger(io, token);
         } else {
             self.close(io, token);
@@ -415,7 +415,7 @@ impl Front {
     }
 
     /// Returns whether the client has ended its side.
-    pub(crate) fn has_ended(&mut self, id: RequestId) -> bool {
+    pub(crate) fn is_half_closed(&mut self, id: RequestId) -> bool {
         match self.client(id) {
             Some(token) => self.connections.get(token).flags.contains(Flags::ENDED),
             None => true,
@@ -437,7 +437,7 @@ impl Front {
     }
 
     /// Adds what is logged of the upstream server.
-    pub(crate) fn note_upstream(&mut self, id: RequestId, entry: UpstreamEntry) {
+    pub(crate) fn set_upstream_entry(&mut self, id: RequestId, entry: UpstreamEntry) {
         if let Some(index) = self.requests.find(id) {
             self.requests[index].upstream = Some(Box::new(entry));
         }

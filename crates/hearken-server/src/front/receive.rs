@@ -9,22 +9,22 @@ use super::connection::{Flags, Phase};
 use super::handler::{Context, Deferred, Flow, Handled, Handler, Incoming};
 use super::request::{Facts, RequestId, Stage, Upload, Wait};
 use super::transport::Transport;
-use super::{AHEAD, Front, HalfClose, LINGER_BYTES};
+use super::{Front, HalfClose, LINGER_BYTES, MAX_READ_AHEAD};
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol::{self, Parsed};
 
 /// Length from which a body is moved by the transport, in bytes. From here on it costs less, by
 /// `examples/relay_cost.rs` of the library.
-pub(super) const LONG: u64 = 32 * 1024;
+pub(super) const MIN_RELAY_BYTES: u64 = 32 * 1024;
 /// Bytes of a request that could not be parsed that are kept for the log.
-const REJECTED: usize = 256;
+const MAX_LOGGED_INPUT: usize = 256;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Front {
     /// A client sent `bytes`.
     #[inline]
-    pub(crate) fn received<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_received<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -34,16 +34,16 @@ impl Front {
         let connection = self.connections.get(token);
         match connection.phase {
             Phase::Idle if !connection.flags.contains(Flags::HEADER) => {
-                self.feed(io, handler, token, bytes, RequestParser::new(), true);
+                self.process_input(io, handler, token, bytes, RequestParser::new(), true);
             }
             Phase::Idle => {
                 let index = self.activate(io, token);
                 self.requests[index].received.extend_from_slice(bytes);
-                self.read_header(io, handler, token, index);
+                self.read_proxy_header(io, handler, token, index);
             }
-            Phase::Active => self.received_more(io, handler, token, bytes),
+            Phase::Active => self.received_active(io, handler, token, bytes),
             Phase::Lingering => {
-                if self.connections.discard(token, bytes.len()) > LINGER_BYTES {
+                if self.connections.add_discarded(token, bytes.len()) > LINGER_BYTES {
                     self.close(io, token);
                 }
             }
@@ -62,7 +62,7 @@ impl Front {
         if connection.phase == Phase::Active {
             let index = self.connections.exchange(token);
             if self.requests[index].token == token && self.requests[index].stage == Stage::Head {
-                self.feed_received(io, handler, token, index, true);
+                self.process_buffered(io, handler, token, index, true);
             }
         }
     }
@@ -76,7 +76,7 @@ impl Front {
     }
 
     /// Parses and answers requests of what was received before.
-    fn feed_received<T: Transport, H: Handler<T>>(
+    fn process_buffered<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -88,13 +88,13 @@ impl Front {
         let (received, parser) = (std::mem::take(&mut request.received), request.parser);
         self.requests.end(index);
         self.connections.set_idle(token);
-        self.feed(io, handler, token, &received, parser, new);
+        self.process_input(io, handler, token, &received, parser, new);
     }
 
     /// Parses and answers requests of an idle connection. The time of a request that is incomplete
     /// begins now if it is `new`.
     #[inline]
-    fn feed<T: Transport, H: Handler<T>>(
+    fn process_input<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -103,11 +103,11 @@ impl Front {
         mut parser: RequestParser,
         new: bool,
     ) {
-        let used = self.answer(io, handler, token, bytes, &mut parser);
+        let used = self.process_requests(io, handler, token, bytes, &mut parser);
         let connection = self.connections.get(token);
         if connection.phase != Phase::Idle {
             if used < bytes.len() && connection.phase == Phase::Active {
-                self.keep_rest(io, token, &bytes[used..]);
+                self.buffer_rest(io, token, &bytes[used..]);
             }
             return;
         }
@@ -129,7 +129,7 @@ impl Front {
         }
         self.connections.set_idle(token);
         if flags.intersects(Flags::ENDED | Flags::PAUSED) | self.closing {
-            return self.rest(io, token);
+            return self.become_idle(io, token);
         }
         if flags.contains(Flags::SERVED) {
             io.set_timer(token, Some(self.idle_until));
@@ -138,7 +138,7 @@ impl Front {
 
     /// Ends or resumes a connection that has become idle.
     #[cold]
-    pub(super) fn rest<T: Transport>(&mut self, io: &mut T, token: Token) {
+    pub(super) fn become_idle<T: Transport>(&mut self, io: &mut T, token: Token) {
         if self.connections.get(token).flags.contains(Flags::ENDED) {
             return self.close(io, token);
         }
@@ -150,18 +150,18 @@ impl Front {
     }
 
     /// Keeps bytes that follow a request in progress.
-    fn keep_rest<T: Transport>(&mut self, io: &mut T, token: Token, bytes: &[u8]) {
+    fn buffer_rest<T: Transport>(&mut self, io: &mut T, token: Token, bytes: &[u8]) {
         let index = self.connections.exchange(token);
         let request = &mut self.requests[index];
         request.received.extend_from_slice(bytes);
-        if request.received.len() >= AHEAD {
+        if request.received.len() >= MAX_READ_AHEAD {
             self.pause(io, token);
         }
     }
 
     /// Answers requests that are complete, and returns how many bytes they took.
     #[inline]
-    fn answer<T: Transport, H: Handler<T>>(
+    fn process_requests<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -193,10 +193,10 @@ impl Front {
                 route: 0,
                 front: self,
             };
-            match handler.request(incoming, request) {
+            match handler.on_request(incoming, request) {
                 Handled::Answered => {}
                 // What follows a deferred request is kept with it.
-                Handled::Last | Handled::Deferred => return bytes.len(),
+                Handled::Stop | Handled::Deferred => return bytes.len(),
                 Handled::Sending => return used,
                 Handled::AfterBody(limit) => {
                     self.discard_body(io, handler, token, head, request, limit, &bytes[used..]);
@@ -228,16 +228,16 @@ impl Front {
         if !self.out.is_empty() && !self.flush(io, token) {
             if self.connections.get(token).phase == Phase::Active {
                 // The request is read again when these answers were sent.
-                self.keep_rest(io, token, head);
-                self.keep_rest(io, token, rest);
+                self.buffer_rest(io, token, head);
+                self.buffer_rest(io, token, rest);
             }
             return;
         }
         let index = self.activate(io, token);
         let reader = BodyReader::new(request.body, limit, &self.settings.limits);
         let active = &mut self.requests[index];
-        active.keep(request, head);
-        active.body_until = Some(io.turn_time() + self.settings.timeouts.request);
+        active.store(request, head);
+        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.request);
         let reader = match reader {
             Ok(reader) => reader,
             Err(reject) => return self.reject(io, index, reject),
@@ -279,9 +279,9 @@ impl Front {
         }
         request.received.extend_from_slice(&bytes[at..]);
         request.discard = None;
-        request.body_until = None;
+        request.body_deadline = None;
         request.wait = Wait::Nothing;
-        request.wait_until = None;
+        request.wait_deadline = None;
         request.stage = Stage::Handler;
         // The front, which has the head for the log, is lent to the handler.
         let head = request.head.clone();
@@ -297,11 +297,11 @@ impl Front {
             route: 0,
             front: self,
         };
-        let _ = handler.request(incoming, &parsed);
+        let _ = handler.on_request(incoming, &parsed);
     }
 
     /// Takes bytes of a client whose request is in progress.
-    fn received_more<T: Transport, H: Handler<T>>(
+    fn received_active<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -318,9 +318,9 @@ impl Front {
             Stage::Head => {
                 request.received.extend_from_slice(bytes);
                 if header {
-                    self.read_header(io, handler, token, index);
+                    self.read_proxy_header(io, handler, token, index);
                 } else {
-                    self.feed_received(io, handler, token, index, false);
+                    self.process_buffered(io, handler, token, index, false);
                 }
             }
             Stage::Body => self.discard(io, handler, token, index, bytes),
@@ -330,16 +330,16 @@ impl Front {
             Stage::Handler if matches!(request.upload, Upload::Dropped) => {}
             Stage::Tunnel => {
                 request.uploaded += bytes.len() as u64;
-                self.figures().bytes_received_client.add(bytes.len() as u64);
-                self.pass(io, handler, token, index, bytes, u64::MAX);
+                self.metrics().bytes_received_client.add(bytes.len() as u64);
+                self.deliver(io, handler, token, index, bytes, u64::MAX);
             }
-            _ => self.keep_rest(io, token, bytes),
+            _ => self.buffer_rest(io, token, bytes),
         }
     }
 
     /// Reads a PROXY protocol header, and then the request behind it.
     #[cold]
-    fn read_header<T: Transport, H: Handler<T>>(
+    fn read_proxy_header<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -355,11 +355,11 @@ impl Front {
                     self.set_peer(token, source);
                 }
                 if !self.requests[index].received.is_empty() {
-                    self.feed_received(io, handler, token, index, false);
+                    self.process_buffered(io, handler, token, index, false);
                 }
             }
             Err(_) => {
-                self.count_error(Error::BadProxyHeader);
+                self.record_error(Error::BadProxyHeader);
                 self.requests.end(index);
                 self.close(io, token);
             }
@@ -382,11 +382,11 @@ impl Front {
         }
         let index = self.activate(io, token);
         let active = &mut self.requests[index];
-        active.keep(request, head);
+        active.store(request, head);
         active.stage = Stage::Handler;
         (active.route, active.key) = (route, key);
         active.received.extend_from_slice(rest);
-        if rest.len() >= AHEAD {
+        if rest.len() >= MAX_READ_AHEAD {
             self.pause(io, token);
         }
         if request.body != Body::None && !self.expect_upload(io, index, request, body_limit) {
@@ -414,8 +414,8 @@ impl Front {
                 return false;
             }
         }
-        active.body_until = Some(io.turn_time() + self.settings.timeouts.request);
-        self.set_timer(io, index);
+        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.request);
+        self.update_deadline(io, index);
         true
     }
 
@@ -443,11 +443,11 @@ impl Front {
         if request.received.is_empty() {
             return true;
         }
-        request.facts.remove(Facts::EXPECTS);
+        request.facts.remove(Facts::EXPECTS_CONTINUE);
         match relay.pass(&request.received, out) {
             Ok(used) => {
                 request.received.drain(..used);
-                self.uploaded(index, used);
+                self.record_uploaded(index, used);
                 true
             }
             Err(reject) => {
@@ -483,7 +483,7 @@ impl Front {
     /// The client may send the body, because the upstream server has said so.
     pub(crate) fn expect_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
         if let Some(index) = self.requests.find(id) {
-            self.requests[index].facts.remove(Facts::EXPECTS);
+            self.requests[index].facts.remove(Facts::EXPECTS_CONTINUE);
             if self.requests[index].waits_for_body() {
                 self.wait_for(io, index, Wait::Body);
             }
@@ -512,7 +512,7 @@ impl Front {
         bytes: &[u8],
     ) {
         let request = &mut self.requests[index];
-        request.facts.remove(Facts::EXPECTS);
+        request.facts.remove(Facts::EXPECTS_CONTINUE);
         let Upload::Flowing { relay, .. } = &mut request.upload else { return };
         let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
         let mut framed = std::mem::take(&mut self.out);
@@ -527,9 +527,9 @@ impl Front {
                 let rest = relay.plain();
                 // What follows the body is the next request's.
                 request.received.extend_from_slice(&bytes[used..]);
-                self.uploaded(index, used);
+                self.record_uploaded(index, used);
                 let piece = if plain > 0 { &bytes[..plain] } else { &framed[..] };
-                self.pass(io, handler, token, index, piece, rest);
+                self.deliver(io, handler, token, index, piece, rest);
             }
             Err(reject) => self.abandon(io, handler, index, reject, Outcome::BadRequest),
         }
@@ -538,7 +538,7 @@ impl Front {
     }
 
     /// Passes bytes to the handler, of which `rest` or more follow as they are.
-    fn pass<T: Transport, H: Handler<T>>(
+    fn deliver<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -548,24 +548,26 @@ impl Front {
         rest: u64,
     ) {
         let deferred = self.deferred(index);
-        let flow = handler.body(&mut Context { front: self, io }, deferred, bytes);
+        let flow = handler.on_body(&mut Context { front: self, io }, deferred, bytes);
         if self.requests.find(deferred.id).is_none() {
             return;
         }
         let takes_more = match flow {
             Flow::Continue => true,
             Flow::Pause => false,
-            Flow::Relay(to, _) if rest >= LONG && self.relay_body(io, token, index, to) => {
+            Flow::Relay(to, _)
+                if rest >= MIN_RELAY_BYTES && self.relay_body(io, token, index, to) =>
+            {
                 if self.requests[index].stage == Stage::Handler {
                     self.wait_for(io, index, Wait::Body);
                 }
-                return handler.relaying(&mut Context { front: self, io }, deferred);
+                return handler.on_relay_started(&mut Context { front: self, io }, deferred);
             }
             Flow::Relay(_, takes_more) => takes_more,
         };
         let request = &self.requests[index];
         let waits = matches!(request.upload, Upload::Flowing { .. }) && takes_more;
-        if takes_more && request.received.len() < AHEAD {
+        if takes_more && request.received.len() < MAX_READ_AHEAD {
             self.resume(io, token);
         } else {
             self.pause(io, token);
@@ -590,7 +592,10 @@ impl Front {
             Upload::Flowing { relay, .. } => relay.plain(),
             _ => 0,
         };
-        if most < LONG || !request.received.is_empty() || !io.relay_bytes(token, to, most) {
+        if most < MIN_RELAY_BYTES
+            || !request.received.is_empty()
+            || !io.relay_bytes(token, to, most)
+        {
             return false;
         }
         request.relay_to = Some(to);
@@ -599,7 +604,7 @@ impl Front {
     }
 
     /// The transport has moved bytes of a client, and has ended to do so.
-    pub(crate) fn relayed<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_relayed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -620,24 +625,24 @@ impl Front {
             relay.skip(moved);
             if relay.is_done() {
                 request.upload = Upload::Done;
-                request.body_until = None;
+                request.body_deadline = None;
             }
         }
-        let figures = self.figures();
+        let figures = self.metrics();
         figures.spliced_bytes.add(moved);
         figures.bytes_received_client.add(moved);
         figures.bytes_sent_upstream.add(moved);
         let deferred = self.deferred(index);
         match ended {
-            RelayEnd::End => self.ended(io, handler, token),
-            RelayEnd::ReceiveFailed(_) => self.receive_failed(io, handler, token),
+            RelayEnd::End => self.on_ended(io, handler, token),
+            RelayEnd::ReceiveFailed(_) => self.on_receive_failed(io, handler, token),
             RelayEnd::SendFailed(_) => {
-                handler.relay_failed(&mut Context { front: self, io }, deferred);
+                handler.on_relay_failed(&mut Context { front: self, io }, deferred);
             }
             _ => {
                 self.resume(io, token);
                 // The handler has all of the body now.
-                let _ = handler.body(&mut Context { front: self, io }, deferred, &[]);
+                let _ = handler.on_body(&mut Context { front: self, io }, deferred, &[]);
                 if self.requests.find(deferred.id).is_some() {
                     let waits = self.requests[index].waits_for_body();
                     let wait = if waits { Wait::Body } else { Wait::Nothing };
@@ -648,7 +653,7 @@ impl Front {
     }
 
     /// So many bytes of a request's body were passed on.
-    fn uploaded(&mut self, index: u32, count: usize) {
+    fn record_uploaded(&mut self, index: u32, count: usize) {
         let request = &mut self.requests[index];
         request.uploaded += count as u64;
         request.facts.insert(Facts::UPLOADED);
@@ -656,9 +661,9 @@ impl Front {
             && relay.is_done()
         {
             request.upload = Upload::Done;
-            request.body_until = None;
+            request.body_deadline = None;
         }
-        self.figures().bytes_received_client.add(count as u64);
+        self.metrics().bytes_received_client.add(count as u64);
     }
 
     pub(super) fn deferred(&self, index: u32) -> Deferred {
@@ -667,7 +672,7 @@ impl Front {
     }
 
     /// A client has ended its side.
-    pub(crate) fn ended<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_ended<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -691,33 +696,33 @@ impl Front {
             }
             Stage::Tunnel => {
                 let deferred = self.deferred(index);
-                handler.tunnel_ended(&mut Context { front: self, io }, deferred);
+                handler.on_tunnel_ended(&mut Context { front: self, io }, deferred);
             }
             Stage::Handler
                 // What has come may be all of a body that the handler has yet to start.
                 if matches!(request.upload, Upload::Flowing { started: true, .. })
                     || self.settings.half_close == HalfClose::Left =>
             {
-                self.disconnected(io, handler, index);
+                self.on_disconnected(io, handler, index);
             }
             Stage::Sending | Stage::Handler | Stage::Free => {}
         }
     }
 
     /// Receiving from a client failed: the connection is of no more use.
-    pub(crate) fn receive_failed<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_receive_failed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
         token: Token,
     ) {
         self.connections.get(token).flags.remove(Flags::RELAYED);
-        self.send_failed(io, handler, token);
+        self.on_send_failed(io, handler, token);
     }
 
     /// Sending to a client failed, or a file was shorter than promised: all that is left is to end
     /// before the response does.
-    pub(crate) fn send_failed<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_send_failed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -731,7 +736,7 @@ impl Front {
                         self.requests.end(index);
                         self.close(io, token);
                     }
-                    _ => self.disconnected(io, handler, index),
+                    _ => self.on_disconnected(io, handler, index),
                 }
             }
             Phase::Vacant | Phase::Handler => {}
@@ -740,14 +745,14 @@ impl Front {
     }
 
     /// A client disconnected whose request is in progress.
-    pub(super) fn disconnected<T: Transport, H: Handler<T>>(
+    pub(super) fn on_disconnected<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
         index: u32,
     ) {
-        self.count_error(Error::ClientLeft);
-        self.cancel(io, handler, index, Outcome::ClientLeft);
+        self.record_error(Error::ClientLeft);
+        self.cancel(io, handler, index, Outcome::ClientDisconnected);
     }
 
     /// Rejects what an idle connection sent.
@@ -759,7 +764,7 @@ impl Front {
             self.write_to_client(io, token, &out);
         }
         let index = self.activate(io, token);
-        let input = input.get(..REJECTED).unwrap_or(input);
+        let input = input.get(..MAX_LOGGED_INPUT).unwrap_or(input);
         self.requests[index].head.extend_from_slice(input);
         self.reject(io, index, reject);
     }
@@ -767,10 +772,10 @@ impl Front {
     /// Rejects a request: it is malformed, or larger than allowed.
     #[cold]
     pub(super) fn reject<T: Transport>(&mut self, io: &mut T, index: u32, reject: Reject) {
-        self.count_error(Error::BadRequest);
+        self.record_error(Error::BadRequest);
         let request = &mut self.requests[index];
         request.facts.remove(Facts::KEEP_ALIVE);
         request.reason = Some(reject.reason);
-        self.refuse_at(io, index, reject.status, reject.reason, Outcome::BadRequest);
+        self.respond_error_at(io, index, reject.status, reject.reason, Outcome::BadRequest);
     }
 }

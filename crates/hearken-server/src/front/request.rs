@@ -11,7 +11,7 @@ use hearken_http::{BodyReader, Request, RequestParser, RequestParts, Version};
 use crate::runtime::access_log::Outcome;
 
 /// Memory of an ended request that is kept for the next one, in bytes for each buffer.
-const KEPT: usize = 16 * 1024;
+const MAX_RETAINED_BYTES: usize = 16 * 1024;
 
 /// Identifies a request in progress. One connection may have several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ bitflags::bitflags! {
         /// The client asked for the connection to be kept open.
         const KEEP_ALIVE = 1;
         /// The client waits for 100 before it sends the body.
-        const EXPECTS = 2;
+        const EXPECTS_CONTINUE = 2;
         /// The end of the response is the end of the connection.
         const UNTIL_CLOSE = 4;
         /// The response has begun.
@@ -113,22 +113,22 @@ pub(super) struct ActiveRequest {
     /// The body that is being discarded.
     pub(super) discard: Option<BodyReader>,
     /// When the head was complete, and when the response began.
-    pub(super) began: Time,
+    pub(super) started_at: Time,
     /// When the request must have ended, and when its body must have come.
-    pub(super) until: Option<Time>,
-    pub(super) body_until: Option<Time>,
+    pub(super) deadline: Option<Time>,
+    pub(super) body_deadline: Option<Time>,
     /// The handler's own timer.
     pub(super) timer: Option<Time>,
     pub(super) wait: Wait,
-    pub(super) wait_until: Option<Time>,
+    pub(super) wait_deadline: Option<Time>,
     /// The connection that the body is relayed to.
     pub(super) relay_to: Option<Token>,
     /// Bytes of the request's body, and of the response's.
     pub(super) uploaded: u64,
     pub(super) sent: u64,
     /// Bytes that the client must have taken, or sent, when its rate is checked next.
-    pub(super) due: Option<u64>,
-    pub(super) body_due: Option<u64>,
+    pub(super) min_acknowledged: Option<u64>,
+    pub(super) min_uploaded: Option<u64>,
     pub(super) status: u16,
     /// Why the request was rejected.
     pub(super) reason: Option<&'static str>,
@@ -156,7 +156,7 @@ impl ActiveRequests {
         let request = &mut self[index];
         request.token = token;
         request.stage = Stage::Head;
-        request.began = now;
+        request.started_at = now;
         index
     }
 
@@ -167,7 +167,7 @@ impl ActiveRequests {
         request.stage = Stage::Free;
         for memory in [&mut request.received, &mut request.head] {
             memory.clear();
-            if memory.capacity() > KEPT {
+            if memory.capacity() > MAX_RETAINED_BYTES {
                 *memory = Vec::new();
             }
         }
@@ -225,34 +225,34 @@ impl ActiveRequest {
             facts: Facts::empty(),
             upload: Upload::Done,
             discard: None,
-            began: now,
-            until: None,
-            body_until: None,
+            started_at: now,
+            deadline: None,
+            body_deadline: None,
             timer: None,
             wait: Wait::Nothing,
-            wait_until: None,
+            wait_deadline: None,
             relay_to: None,
             uploaded: 0,
             sent: 0,
-            due: None,
-            body_due: None,
+            min_acknowledged: None,
+            min_uploaded: None,
             status: 0,
             reason: None,
-            outcome: Outcome::Done,
+            outcome: Outcome::Complete,
             upstream: None,
         }
     }
 
     /// Keeps a request, whose head is `head`.
     #[inline(always)]
-    pub(super) fn keep(&mut self, request: &Request<'_>, head: &[u8]) {
+    pub(super) fn store(&mut self, request: &Request<'_>, head: &[u8]) {
         self.head.clear();
         self.head.extend_from_slice(head);
         self.parts = Some(request.parts());
         self.version = request.version;
         let is_head = request.method == hearken_http::Method::Head;
         let facts = (u8::from(request.keep_alive) * Facts::KEEP_ALIVE.bits())
-            | (u8::from(request.expect_continue) * Facts::EXPECTS.bits())
+            | (u8::from(request.expect_continue) * Facts::EXPECTS_CONTINUE.bits())
             | (u8::from(is_head) * Facts::HEAD.bits());
         self.facts |= Facts::from_bits_retain(facts);
     }
@@ -271,7 +271,7 @@ impl ActiveRequest {
 
     /// Returns whether the client has yet to send part of the body, and knows that it may.
     pub(super) fn waits_for_body(&self) -> bool {
-        matches!(self.upload, Upload::Flowing { .. }) && !self.facts.contains(Facts::EXPECTS)
+        matches!(self.upload, Upload::Flowing { .. }) && !self.facts.contains(Facts::EXPECTS_CONTINUE)
     }
 
     /// Forgets everything about the request but its buffers.
@@ -283,19 +283,19 @@ impl ActiveRequest {
         self.facts = Facts::empty();
         self.upload = Upload::Done;
         self.discard = None;
-        self.until = None;
-        self.body_until = None;
+        self.deadline = None;
+        self.body_deadline = None;
         self.timer = None;
         self.wait = Wait::Nothing;
-        self.wait_until = None;
+        self.wait_deadline = None;
         self.relay_to = None;
         self.uploaded = 0;
         self.sent = 0;
-        self.due = None;
-        self.body_due = None;
+        self.min_acknowledged = None;
+        self.min_uploaded = None;
         self.status = 0;
         self.reason = None;
-        self.outcome = Outcome::Done;
+        self.outcome = Outcome::Complete;
         self.upstream = None;
     }
 }
@@ -304,13 +304,13 @@ impl ActiveRequest {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamEntry {
     /// The server that responded, or that failed last.
-    pub(crate) server: Option<String>,
+    pub(crate) upstream: Option<String>,
     /// Number of servers tried.
     pub(crate) attempts: u32,
     /// Time in the queue for a server.
-    pub(crate) queued: Duration,
+    pub(crate) queue_time: Duration,
     /// Time to connect to the server; zero for a reused connection.
-    pub(crate) connected: Duration,
+    pub(crate) connect_time: Duration,
     /// Time until the response head arrived.
-    pub(crate) answered: Duration,
+    pub(crate) header_time: Duration,
 }

@@ -9,10 +9,10 @@ use super::connection::Flags;
 use super::handler::{Answer, Context, Handled, Handler};
 use super::request::{Facts, RequestId, Stage, Upload, Wait};
 use super::transport::Transport;
-use crate::runtime::access_log::{End, Outcome, Rejected};
+use crate::runtime::access_log::{Outcome, Rejected, RequestRecord};
 
 /// Size up to which responses to pipelined requests are sent together, in bytes.
-const GATHER: usize = 12 * 1024;
+const MAX_GATHERED_BYTES: usize = 12 * 1024;
 
 /// How the end of a response is told, and what becomes of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ impl Front {
         (keep_alive, more): (bool, bool),
     ) -> Handled {
         if let Some(index) = index {
-            return self.respond_kept(io, index, answer, keep_alive);
+            return self.respond_stored(io, index, answer, keep_alive);
         }
         let Answer { ready, body, status, length } = answer;
         match status {
@@ -75,10 +75,10 @@ impl Front {
                 }
                 self.sent_at_once(io, token);
             }
-            return Handled::Last; // Nothing is looked at that follows the last response.
+            return Handled::Stop; // Nothing is looked at that follows the last response.
         }
         self.out.extend_from_slice(ready);
-        if keep_alive && self.out.len() < GATHER && matches!(body, Body::None) {
+        if keep_alive && self.out.len() < MAX_GATHERED_BYTES && matches!(body, Body::None) {
             if self.log.is_some() {
                 self.log_now(token, request, status, length);
             }
@@ -98,13 +98,13 @@ impl Front {
         };
         if !done {
             self.await_client(io, token, head, request, status, length);
-            return if keep_alive { Handled::Sending } else { Handled::Last };
+            return if keep_alive { Handled::Sending } else { Handled::Stop };
         }
         if self.log.is_some() {
             self.log_now(token, request, status, length);
         }
         self.sent_at_once(io, token);
-        if keep_alive { Handled::Answered } else { Handled::Last }
+        if keep_alive { Handled::Answered } else { Handled::Stop }
     }
 
     /// All responses of an idle connection were sent.
@@ -113,7 +113,7 @@ impl Front {
         let flags = &mut self.connections.get(token).flags;
         flags.insert(Flags::SERVED);
         if flags.contains(Flags::CLOSE) {
-            self.end(io, token);
+            self.end_connection(io, token);
         }
     }
 
@@ -134,7 +134,7 @@ impl Front {
         // It is counted already.
         (active.status, active.sent) = (status, length);
         if self.log.is_some() {
-            active.keep(request, head);
+            active.store(request, head);
         }
     }
 
@@ -170,7 +170,7 @@ impl Front {
 
     /// Answers a request whose body was discarded.
     #[cold]
-    fn respond_kept<T: Transport>(
+    fn respond_stored<T: Transport>(
         &mut self,
         io: &mut T,
         index: u32,
@@ -267,7 +267,7 @@ impl Front {
         if is_last {
             // The end of the connection can go with the last bytes.
             connection.sends += u8::from(!send(io, token, bytes, &mut connection.flags));
-            self.figures.bytes_sent_client.add(bytes.len() as u64);
+            self.metrics.bytes_sent_client.add(bytes.len() as u64);
         } else {
             self.write_to_client(io, token, bytes);
         }
@@ -308,7 +308,7 @@ impl Front {
     ) -> bool {
         let Some(index) = self.requests.find(id) else { return false };
         let token = self.requests[index].token;
-        if most < super::receive::LONG || !io.relay_bytes(from, token, most) {
+        if most < super::receive::MIN_RELAY_BYTES || !io.relay_bytes(from, token, most) {
             return false;
         }
         if self.requests[index].stage == Stage::Handler {
@@ -319,12 +319,17 @@ impl Front {
     }
 
     /// The transport has moved so many bytes of the response, and has ended to do so.
-    pub(crate) fn response_relayed<T: Transport>(&mut self, io: &mut T, id: RequestId, moved: u64) {
+    pub(crate) fn on_response_relayed<T: Transport>(
+        &mut self,
+        io: &mut T,
+        id: RequestId,
+        moved: u64,
+    ) {
         let Some(index) = self.requests.find(id) else { return };
         let request = &mut self.requests[index];
         request.facts.remove(Facts::RELAYED);
         request.sent += moved;
-        self.figures().bytes_sent_client.add(moved);
+        self.metrics().bytes_sent_client.add(moved);
         if self.requests[index].wait == Wait::Send {
             let waits = self.requests[index].waits_for_body();
             self.wait_for_client(io, index, if waits { Wait::Body } else { Wait::Nothing });
@@ -342,14 +347,14 @@ impl Front {
         let Some(index) = self.requests.find(id) else { return };
         let request = &mut self.requests[index];
         request.stage = Stage::Tunnel;
-        request.until = None;
-        request.body_until = None;
+        request.deadline = None;
+        request.body_deadline = None;
         request.wait = Wait::Nothing;
-        request.wait_until = None;
+        request.wait_deadline = None;
         request.uploaded += request.received.len() as u64;
         early.append(&mut request.received);
         self.connections.get(self.requests[index].token).flags.insert(Flags::CLOSE);
-        self.set_timer(io, index);
+        self.update_deadline(io, index);
     }
 
     /// Stops receiving from a client in a tunnel.
@@ -378,20 +383,20 @@ impl Front {
             && self.requests[index].timer != deadline
         {
             self.requests[index].timer = deadline;
-            self.set_timer(io, index);
+            self.update_deadline(io, index);
         }
     }
 
     /// Sets when the request must have ended.
-    pub(crate) fn set_request_timeout<T: Transport>(
+    pub(crate) fn set_request_deadline<T: Transport>(
         &mut self,
         io: &mut T,
         id: RequestId,
         until: hearken::timer::Time,
     ) {
         if let Some(index) = self.requests.find(id) {
-            self.requests[index].until = Some(until);
-            self.set_timer(io, index);
+            self.requests[index].deadline = Some(until);
+            self.update_deadline(io, index);
         }
     }
 
@@ -410,13 +415,13 @@ impl Front {
         let request = &mut self.requests[index];
         request.stage = Stage::Sending;
         request.timer = None;
-        request.body_until = None;
+        request.body_deadline = None;
         self.wait_for(io, index, Wait::Send);
     }
 
     /// Answers with an error, or ends the connection if a response has begun.
     #[cold]
-    pub(crate) fn refuse<T: Transport>(
+    pub(crate) fn respond_error<T: Transport>(
         &mut self,
         io: &mut T,
         id: RequestId,
@@ -425,12 +430,12 @@ impl Front {
         outcome: Outcome,
     ) {
         if let Some(index) = self.requests.find(id) {
-            self.refuse_at(io, index, status, why, outcome);
+            self.respond_error_at(io, index, status, why, outcome);
         }
     }
 
     #[cold]
-    pub(super) fn refuse_at<T: Transport>(
+    pub(super) fn respond_error_at<T: Transport>(
         &mut self,
         io: &mut T,
         index: u32,
@@ -442,7 +447,7 @@ impl Front {
         let request = &mut self.requests[index];
         request.outcome = outcome;
         if request.facts.contains(Facts::RESPONDING) {
-            return self.cut_at(io, index, outcome);
+            return self.abort_at(io, index, outcome);
         }
         let uploaded = request.is_uploaded() && request.discard.is_none();
         let keep_alive = request.facts.contains(Facts::KEEP_ALIVE) && uploaded && !stopping;
@@ -450,7 +455,7 @@ impl Front {
             request.upload = Upload::Dropped;
             request.discard = None;
         }
-        request.until = None;
+        request.deadline = None;
         let text = match why {
             "" => String::new(),
             why => format!("{status} {}: {why}\n", reason(status)),
@@ -491,20 +496,20 @@ impl Front {
     }
 
     /// Ends a request whose response cannot be completed, so that the client can tell.
-    pub(crate) fn cut<T: Transport>(&mut self, io: &mut T, id: RequestId, outcome: Outcome) {
+    pub(crate) fn abort<T: Transport>(&mut self, io: &mut T, id: RequestId, outcome: Outcome) {
         if let Some(index) = self.requests.find(id) {
-            self.cut_at(io, index, outcome);
+            self.abort_at(io, index, outcome);
         }
     }
 
-    fn cut_at<T: Transport>(&mut self, io: &mut T, index: u32, outcome: Outcome) {
+    fn abort_at<T: Transport>(&mut self, io: &mut T, index: u32, outcome: Outcome) {
         let request = &mut self.requests[index];
         request.outcome = outcome;
-        let broken =
-            request.stage == Stage::Tunnel && !matches!(outcome, Outcome::Done | Outcome::Idle);
+        let broken = request.stage == Stage::Tunnel
+            && !matches!(outcome, Outcome::Complete | Outcome::IdleTimeout);
         // An end of the connection would be taken for that of the response.
         let resets = broken || request.facts.contains(Facts::UNTIL_CLOSE);
-        self.drop_client(io, index, resets);
+        self.close_request(io, index, resets);
     }
 
     /// Gives a request up, and ends its connection.
@@ -515,16 +520,21 @@ impl Front {
         index: u32,
         outcome: Outcome,
     ) {
-        self.release(io, handler, index);
+        self.notify_cancelled(io, handler, index);
         self.requests[index].outcome = outcome;
-        self.drop_client(io, index, false);
+        self.close_request(io, index, false);
     }
 
     /// Has the handler forget a request.
-    fn release<T: Transport, H: Handler<T>>(&mut self, io: &mut T, handler: &mut H, index: u32) {
+    fn notify_cancelled<T: Transport, H: Handler<T>>(
+        &mut self,
+        io: &mut T,
+        handler: &mut H,
+        index: u32,
+    ) {
         if matches!(self.requests[index].stage, Stage::Handler | Stage::Tunnel) {
             let deferred = self.deferred(index);
-            handler.cancelled(&mut Context { front: self, io }, deferred);
+            handler.on_cancelled(&mut Context { front: self, io }, deferred);
         }
     }
 
@@ -538,17 +548,17 @@ impl Front {
         reject: hearken_http::Reject,
         outcome: Outcome,
     ) {
-        self.release(io, handler, index);
+        self.notify_cancelled(io, handler, index);
         if outcome == Outcome::BadRequest {
             return self.reject(io, index, reject);
         }
-        self.refuse_at(io, index, reject.status, reject.reason, outcome);
+        self.respond_error_at(io, index, reject.status, reject.reason, outcome);
     }
 
     /// Ends a request and closes its connection, with a reset if asked to.
-    pub(super) fn drop_client<T: Transport>(&mut self, io: &mut T, index: u32, resets: bool) {
+    pub(super) fn close_request<T: Transport>(&mut self, io: &mut T, index: u32, resets: bool) {
         let token = self.requests[index].token;
-        self.account(io, index);
+        self.record_end(io, index);
         self.requests.end(index);
         self.connections.remove(token);
         if resets {
@@ -559,7 +569,7 @@ impl Front {
     }
 
     /// The oldest send to a client that was not complete is complete.
-    pub(crate) fn sent<T: Transport, H: Handler<T>>(
+    pub(crate) fn on_sent<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
@@ -578,13 +588,13 @@ impl Front {
             Stage::Sending => self.complete(io, index),
             Stage::Handler | Stage::Tunnel => {
                 let request = &mut self.requests[index];
-                request.due = None;
+                request.min_acknowledged = None;
                 if request.wait == Wait::Send {
                     let waits = request.waits_for_body();
                     self.wait_for_client(io, index, if waits { Wait::Body } else { Wait::Nothing });
                 }
                 let deferred = self.deferred(index);
-                handler.drained(&mut Context { front: self, io }, deferred);
+                handler.on_drained(&mut Context { front: self, io }, deferred);
             }
             _ => {}
         }
@@ -613,7 +623,7 @@ impl Front {
         if bytes.is_empty() {
             return true;
         }
-        self.figures().bytes_sent_client.add(bytes.len() as u64);
+        self.metrics().bytes_sent_client.add(bytes.len() as u64);
         let taken = io.send_bytes(token, bytes);
         if !taken {
             let connection = self.connections.get(token);
@@ -624,7 +634,7 @@ impl Front {
 
     /// The client has taken all of the response.
     fn complete<T: Transport>(&mut self, io: &mut T, index: u32) {
-        self.account(io, index);
+        self.record_end(io, index);
         let request = &mut self.requests[index];
         let token = request.token;
         let connection = self.connections.get(token);
@@ -637,7 +647,7 @@ impl Front {
                 || flags.intersects(Flags::PAUSED | Flags::LINGER)
                 || request.reason.is_some();
             self.requests.end(index);
-            if more && !flags.contains(Flags::CLOSES_ITSELF) {
+            if more && !flags.contains(Flags::TRANSPORT_CLOSES) {
                 return self.linger(io, token);
             }
             return self.close(io, token);
@@ -651,18 +661,18 @@ impl Front {
         self.requests.end(index);
         self.connections.set_idle(token);
         if flags.intersects(Flags::ENDED | Flags::PAUSED) {
-            return self.rest(io, token);
+            return self.become_idle(io, token);
         }
         io.set_timer(token, Some(self.idle_until));
     }
 
     /// Counts a request that ends, and logs it.
     #[inline]
-    fn account<T: Transport>(&mut self, io: &mut T, index: u32) {
+    fn record_end<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
-        let whole = io.turn_time().as_nanos().saturating_sub(request.began.as_nanos());
+        let whole = io.turn_time().as_nanos().saturating_sub(request.started_at.as_nanos());
         if !request.facts.contains(Facts::COUNTED) {
-            let figures = self.figures();
+            let figures = self.metrics();
             figures.answered(request.status);
             figures.took(whole);
         }
@@ -684,18 +694,18 @@ impl Front {
         }
         let upstream = request.upstream.as_deref();
         let zero = std::time::Duration::ZERO;
-        let end = End {
+        let end = RequestRecord {
             peer,
             status: request.status,
-            sent: request.sent,
-            received: request.uploaded,
-            server: upstream.and_then(|upstream| upstream.server.as_deref()),
-            tries: upstream.map_or(0, |upstream| upstream.attempts),
-            queued: upstream.map_or(zero, |upstream| upstream.queued),
-            connected: upstream.map_or(zero, |upstream| upstream.connected),
-            answered: upstream.map_or(zero, |upstream| upstream.answered),
-            whole,
-            how: request.outcome,
+            bytes_sent: request.sent,
+            bytes_received: request.uploaded,
+            upstream: upstream.and_then(|upstream| upstream.upstream.as_deref()),
+            attempts: upstream.map_or(0, |upstream| upstream.attempts),
+            queue_time: upstream.map_or(zero, |upstream| upstream.queue_time),
+            connect_time: upstream.map_or(zero, |upstream| upstream.connect_time),
+            header_time: upstream.map_or(zero, |upstream| upstream.header_time),
+            request_time: whole,
+            outcome: request.outcome,
         };
         log.request(&self.date, parsed.as_ref(), rejected, &end);
     }
@@ -705,7 +715,7 @@ impl Front {
     fn log_now(&mut self, token: Token, request: &Request<'_>, status: u16, length: u64) {
         let peer = self.peer(token);
         let Some(log) = &mut self.log else { return };
-        let end = End { peer, status, sent: length, ..End::default() };
+        let end = RequestRecord { peer, status, bytes_sent: length, ..RequestRecord::default() };
         log.request(&self.date, Some(request), None, &end);
     }
 }
@@ -724,6 +734,6 @@ fn send<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags)
 fn send_final<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags) -> bool {
     let then = if flags.contains(Flags::LINGER) { Then::Shutdown } else { Then::Close };
     let outcome = io.send_final(token, bytes, then);
-    flags.set(Flags::CLOSES_ITSELF, outcome == SendOutcome::PendingClose);
+    flags.set(Flags::TRANSPORT_CLOSES, outcome == SendOutcome::PendingClose);
     outcome == SendOutcome::Complete
 }

@@ -4,7 +4,7 @@ use hearken::Token;
 use hearken::io::{Body, Outgoing, Relay, SendOutcome, Then};
 use hearken::timer::Time;
 
-use crate::runtime::socket::{Peeked, peek};
+use crate::runtime::peek::{PeekResult, peek};
 
 /// Operations on clients' connections, each of which is named by a token.
 ///
@@ -136,7 +136,7 @@ impl<I: Relay> Transport for I {
     }
 
     fn has_input(&self, token: Token) -> bool {
-        self.socket(token).is_some_and(|socket| peek(socket) == Peeked::Bytes)
+        self.socket(token).is_some_and(|socket| peek(socket) == PeekResult::Bytes)
     }
 
     fn relay_bytes(&mut self, from: Token, to: Token, most: u64) -> bool {

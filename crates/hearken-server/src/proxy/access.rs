@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::config::{Forward, Rule};
 
 /// The port of tunnels if none is set.
-const HTTPS: u16 = 443;
+const DEFAULT_TUNNEL_PORT: u16 = 443;
 
 /// Whom a forward proxy connects to.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Access {
         Access {
             allow: Rules::new(&forward.allow),
             deny: Rules::new(&forward.deny),
-            ports: if ports.is_empty() { vec![HTTPS] } else { ports.clone() },
+            ports: if ports.is_empty() { vec![DEFAULT_TUNNEL_PORT] } else { ports.clone() },
         }
     }
 
@@ -83,16 +83,17 @@ impl Access {
     /// # Errors
     /// It is refused whatever its addresses are, and is not to be looked up.
     pub fn name(&self, host: &str) -> Result<Verdict, Refused> {
-        if let Some(ip) = literal(host) {
+        if let Some(ip) = parse_literal(host) {
             return self.address(host, ip).map(|()| Verdict::Address(ip));
         }
         if ends_in_number(host) || host.contains([':', '%', '[', ']']) {
             return Err(Refused::Spelling);
         }
-        if self.deny.name(host) {
+        if self.deny.matches_name(host) {
             return Err(Refused::Name);
         }
-        if self.allow.is_empty() || self.allow.name(host) || !self.allow.networks.is_empty() {
+        if self.allow.is_empty() || self.allow.matches_name(host) || !self.allow.networks.is_empty()
+        {
             return Ok(Verdict::LookUp);
         }
         Err(Refused::NotAllowed)
@@ -105,20 +106,22 @@ impl Access {
     /// It is not to be connected to.
     pub fn address(&self, host: &str, addr: IpAddr) -> Result<(), Refused> {
         let addr = addr.to_canonical();
-        if self.deny.name(host) {
+        if self.deny.matches_name(host) {
             return Err(Refused::Name);
         }
-        let inner = inner(addr).map(IpAddr::V4);
-        if self.deny.network(addr) || inner.is_some_and(|inner| self.deny.network(inner)) {
+        let inner = embedded_v4(addr).map(IpAddr::V4);
+        if self.deny.matches_network(addr)
+            || inner.is_some_and(|inner| self.deny.matches_network(inner))
+        {
             return Err(Refused::Address(addr));
         }
-        if self.allow.network(addr) {
+        if self.allow.matches_network(addr) {
             return Ok(());
         }
         if !is_public(addr) {
             return Err(Refused::NotPublic(addr));
         }
-        if self.allow.is_empty() || self.allow.name(host) {
+        if self.allow.is_empty() || self.allow.matches_name(host) {
             return Ok(());
         }
         Err(Refused::NotAllowed)
@@ -145,7 +148,7 @@ impl Rules {
         let bare = |name: &str| name.trim_matches('.').to_owned();
         for rule in rules {
             match rule {
-                Rule::Network(ip, bits) => all.networks.push(canonical(*ip, *bits)),
+                Rule::Network(ip, bits) => all.networks.push(canonical_network(*ip, *bits)),
                 Rule::Name(name) => all.names.push(bare(name)),
                 Rule::Domain(name) => all.domains.push(bare(name)),
             }
@@ -157,19 +160,19 @@ impl Rules {
         self.networks.is_empty() && self.names.is_empty() && self.domains.is_empty()
     }
 
-    fn name(&self, host: &str) -> bool {
+    fn matches_name(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
-            || self.domains.iter().any(|domain| is_in(host, domain))
+            || self.domains.iter().any(|domain| is_in_domain(host, domain))
     }
 
-    fn network(&self, addr: IpAddr) -> bool {
-        self.networks.iter().any(|&(ip, bits)| covers(ip, bits, addr))
+    fn matches_network(&self, addr: IpAddr) -> bool {
+        self.networks.iter().any(|&(ip, bits)| network_contains(ip, bits, addr))
     }
 }
 
 /// Whether a name is this domain, or below it.
-fn is_in(host: &str, domain: &str) -> bool {
+fn is_in_domain(host: &str, domain: &str) -> bool {
     let Some((below, end)) =
         host.len().checked_sub(domain.len()).and_then(|at| host.split_at_checked(at))
     else {
@@ -179,7 +182,7 @@ fn is_in(host: &str, domain: &str) -> bool {
 }
 
 /// A network of IPv4 addresses in IPv6 form as one of IPv4.
-fn canonical(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
+fn canonical_network(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
     match ip.to_canonical() {
         IpAddr::V4(v4) if ip.is_ipv6() && bits >= 96 => (IpAddr::V4(v4), bits - 96),
         IpAddr::V4(_) if ip.is_ipv6() => (ip, bits),
@@ -188,7 +191,7 @@ fn canonical(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
 }
 
 /// Whether an address begins with so many bits of another; with all, for more than it has.
-fn covers(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
+fn network_contains(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
     match (ip, addr) {
         (IpAddr::V4(ip), IpAddr::V4(addr)) => {
             let differ = ip.to_bits() ^ addr.to_bits();
@@ -203,7 +206,7 @@ fn covers(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
 }
 
 /// A host that is an address.
-fn literal(host: &str) -> Option<IpAddr> {
+fn parse_literal(host: &str) -> Option<IpAddr> {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let v6 = inner.unwrap_or(host).parse().ok().map(IpAddr::V6);
     v6.or_else(|| host.strip_suffix('.').unwrap_or(host).parse().ok().map(IpAddr::V4))
@@ -223,7 +226,7 @@ fn ends_in_number(host: &str) -> bool {
 
 /// The IPv4 address to which packets for an IPv6 address may go in the end: by NAT64 (RFC 6052), 6to4
 /// (RFC 3056), or as an address in compatible form.
-fn inner(addr: IpAddr) -> Option<Ipv4Addr> {
+fn embedded_v4(addr: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(addr) = addr else { return None };
     let [a, b, c, d, e, f, g, h] = addr.segments();
     let v4 = |high, low| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
@@ -265,12 +268,13 @@ const NOT_PUBLIC_V6: &[(Ipv6Addr, u8)] = &[
 /// Whether an address is one of the public Internet.
 fn is_public(addr: IpAddr) -> bool {
     match addr {
-        IpAddr::V4(_) => {
-            !NOT_PUBLIC_V4.iter().any(|&(network, bits)| covers(network.into(), bits, addr))
-        }
+        IpAddr::V4(_) => !NOT_PUBLIC_V4
+            .iter()
+            .any(|&(network, bits)| network_contains(network.into(), bits, addr)),
         IpAddr::V6(_) => {
-            let within = |(network, bits): (Ipv6Addr, u8)| covers(network.into(), bits, addr);
-            match inner(addr) {
+            let within =
+                |(network, bits): (Ipv6Addr, u8)| network_contains(network.into(), bits, addr);
+            match embedded_v4(addr) {
                 Some(inner) => is_public(inner.into()),
                 None => within(PUBLIC_V6) && !NOT_PUBLIC_V6.iter().copied().any(within),
             }

@@ -15,17 +15,17 @@ use std::time::Duration;
 use hearken::timer::Time;
 
 use super::config::{Balance, Upstreams};
-use super::servers::{Servers, Tally};
+use super::servers::{ServerCounters, Servers};
 
-mod choose;
 mod hash;
-mod picture;
-mod places;
+mod policy;
+mod rotation;
+mod snapshot;
 mod tried;
 
-use choose::{Chooser, Chosen, Local, Policy};
-use picture::{FULL, Group};
-use places::Rotation;
+use policy::{GroupSelection, LocalState, Policy, Selector};
+use rotation::Rotation;
+use snapshot::{Group, WEIGHT_SCALE};
 pub use tried::Tried;
 
 /// Which server gets a request.
@@ -65,17 +65,17 @@ pub struct Balancer {
     /// What of them the picture was made of.
     version: u64,
     /// When it is out of date although nothing changes: a pause ends, a slow start goes on.
-    due: Time,
+    refresh_at: Time,
     /// When the balancer was last asked.
     now: Time,
-    chooser: Chooser,
-    locals: Box<[Local]>,
+    selector: Selector,
+    states: Box<[LocalState]>,
     /// What gets requests, and what does if all of these were tried.
     active: Group,
-    spare: Group,
+    fallback: Group,
     /// Those whose pause is over and that had no trial yet that went well.
     trials: Vec<u32>,
-    tally: Arc<[Tally]>,
+    counters: Arc<[ServerCounters]>,
     rotations: Box<[Rotation]>,
     addresses_version: u64,
     slow_start: u64,
@@ -92,19 +92,19 @@ impl Balancer {
     ) -> Balancer {
         let count = servers.len();
         let room = || Vec::with_capacity(count);
-        let mut locals: Box<[Local]> = config
+        let mut locals: Box<[LocalState]> = config
             .servers
             .iter()
             .take(count)
-            .map(|server| Local {
-                full_weight: u64::from(server.weight.get()) * FULL,
+            .map(|server| LocalState {
+                full_weight: u64::from(server.weight.get()) * WEIGHT_SCALE,
                 limit: config.max_requests.map_or(u32::MAX, |most| {
                     let workers = workers.max(1);
                     let rest = usize::from(worker % workers < most.get() % workers);
                     u32::try_from((most.get() / workers + rest).max(1)).unwrap_or(u32::MAX)
                 }),
                 backup: server.backup,
-                ..Local::default()
+                ..LocalState::default()
             })
             .collect();
         for index in 0..count {
@@ -120,39 +120,39 @@ impl Balancer {
             Balance::RandomTwo => Policy::RandomTwo,
             Balance::Hash(_) => Policy::Hash,
         };
-        let tally = servers.tally();
+        let tally = servers.counters();
         let mut balancer = Balancer {
             version: 0,
-            due: Time::default(),
+            refresh_at: Time::default(),
             now: Time::default(),
-            chooser: Chooser {
+            selector: Selector {
                 policy,
                 turn: 0,
                 random: hash::mix(seed ^ hash::mix(worker as u64)),
             },
-            locals,
+            states: locals,
             active: Group { members: room(), ..Group::default() },
-            spare: Group { members: room(), ..Group::default() },
+            fallback: Group { members: room(), ..Group::default() },
             trials: room(),
-            tally,
+            counters: tally,
             rotations: (0..count).map(|_| Rotation::new(worker)).collect(),
             addresses_version: 0,
             slow_start: servers.slow_start(),
             servers,
         };
-        balancer.look(Time::default());
+        balancer.refresh(Time::default());
         balancer.stagger(worker, workers);
         balancer
     }
 
     /// Has it begin at another point of the cycle than those of other workers.
     fn stagger(&mut self, worker: usize, workers: usize) {
-        let count = self.locals.len();
-        self.chooser.turn = worker.checked_rem(workers).unwrap_or(0) * count / workers.max(1);
-        if !self.active.in_turn && self.chooser.policy == Policy::RoundRobin {
-            let cycle: u64 = self.locals.iter().map(|local| local.full_weight / FULL).sum();
+        let count = self.states.len();
+        self.selector.turn = worker.checked_rem(workers).unwrap_or(0) * count / workers.max(1);
+        if !self.active.simple_rotation && self.selector.policy == Policy::RoundRobin {
+            let cycle: u64 = self.states.iter().map(|local| local.full_weight / WEIGHT_SCALE).sum();
             for _ in 0..(worker as u64 * cycle / workers.max(1) as u64).min(1 << 16) {
-                choose::smooth(&mut self.locals, &self.active.members, |_, _| true);
+                policy::smooth_round_robin(&mut self.states, &self.active.members, |_, _| true);
             }
         }
     }
@@ -162,68 +162,68 @@ impl Balancer {
     #[inline]
     pub fn pick(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
         self.now = now;
-        if self.servers.version() != self.version || now >= self.due {
-            self.look(now);
+        if self.servers.version() != self.version || now >= self.refresh_at {
+            self.refresh(now);
         }
         if tried.is_empty() && self.trials.is_empty() {
             let members = &*self.active.members;
             let next = match *members {
                 [only] => Some(only),
-                _ if self.active.in_turn => self.chooser.next_in_turn(members),
+                _ if self.active.simple_rotation => self.selector.next_in_turn(members),
                 _ => None,
             };
             if let Some(next) = next
-                && self.locals[next as usize].has_room()
+                && self.states[next as usize].has_capacity()
             {
-                return self.take(next);
+                return self.acquire(next);
             }
         }
-        self.pick_slowly(now, key, tried)
+        self.select_slow(now, key, tried)
     }
 
     #[inline(never)]
-    fn pick_slowly(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
-        let picked = self.choose(now, key, tried);
+    fn select_slow(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
+        let picked = self.select_from_groups(now, key, tried);
         if let Pick::Server(server) = picked
             && !tried.is_empty()
         {
-            count(&self.tally[server].retries);
+            increment(&self.counters[server].retries);
         }
         picked
     }
 
-    fn choose(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
+    fn select_from_groups(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
         if let Some(server) = self.begin_trial(now, key, tried) {
-            return self.take(server);
+            return self.acquire(server);
         }
         // Those that were tried come last, behind the backups.
-        let mut chosen = Chosen::None;
+        let mut chosen = GroupSelection::None;
         for (group, tried) in
-            [(&self.active, tried), (&self.spare, tried), (&self.active, Tried::default())]
+            [(&self.active, tried), (&self.fallback, tried), (&self.active, Tried::default())]
         {
-            chosen = self.chooser.choose(&mut self.locals, group, key, tried);
-            if chosen != Chosen::None {
+            chosen = self.selector.select(&mut self.states, group, key, tried);
+            if chosen != GroupSelection::None {
                 break;
             }
         }
         match chosen {
-            Chosen::Server(server) => self.take(server),
-            Chosen::Full => Pick::Full,
-            Chosen::None => self.fail_open(tried),
+            GroupSelection::Server(server) => self.acquire(server),
+            GroupSelection::Full => Pick::Full,
+            GroupSelection::None => self.fail_open(tried),
         }
     }
 
     /// The server that this request is to be a trial of, if there is one.
     fn begin_trial(&mut self, now: Time, key: u64, tried: Tried) -> Option<u32> {
         for &server in &self.trials {
-            let local = &self.locals[server as usize];
-            let fits = local.has_room()
+            let local = &self.states[server as usize];
+            let fits = local.has_capacity()
                 && !tried.contains(server as usize)
                 // By hash, only one that would go there if it were up.
-                && (self.chooser.policy != Policy::Hash
-                    || choose::wins(&self.locals, &self.active.members, server, key, tried));
+                && (self.selector.policy != Policy::Hash
+                    || policy::is_highest(&self.states, &self.active.members, server, key, tried));
             if fits && self.servers.begin_trial(server as usize, now) {
-                self.locals[server as usize].holds_trial = true;
+                self.states[server as usize].holds_trial = true;
                 return Some(server);
             }
         }
@@ -232,32 +232,36 @@ impl Balancer {
 
     /// All are paused or worse: the one whose pause ends first.
     fn fail_open(&mut self, tried: Tried) -> Pick {
-        let first = (0..self.locals.len())
+        let first = (0..self.states.len())
             .map(|server| (server, self.servers.condition(server)))
-            .filter(|(_, condition)| condition.fit)
+            .filter(|(_, condition)| condition.is_available)
             .min_by_key(|&(server, condition)| {
-                (tried.contains(server), !self.locals[server].has_room(), condition.paused_until)
+                (
+                    tried.contains(server),
+                    !self.states[server].has_capacity(),
+                    condition.paused_until,
+                )
             });
         match first {
-            Some((server, _)) if self.locals[server].has_room() => self.take(server as u32),
+            Some((server, _)) if self.states[server].has_capacity() => self.acquire(server as u32),
             Some(_) => Pick::Full,
             None => Pick::Down,
         }
     }
 
     #[inline(always)]
-    fn take(&mut self, server: u32) -> Pick {
-        let local = &mut self.locals[server as usize];
+    fn acquire(&mut self, server: u32) -> Pick {
+        let local = &mut self.states[server as usize];
         local.in_flight += 1;
-        let tally = &self.tally[server as usize];
-        count(&tally.requests);
+        let tally = &self.counters[server as usize];
+        increment(&tally.requests);
         tally.in_flight.store(local.in_flight.into(), Ordering::Relaxed);
         Pick::Server(server as usize)
     }
 
     /// Whether a request may as well go to another of those that get some; by hash it belongs to one.
-    pub fn has_another(&self, server: usize) -> bool {
-        self.chooser.policy != Policy::Hash
+    pub fn has_alternative(&self, server: usize) -> bool {
+        self.selector.policy != Policy::Hash
             && self.active.members.iter().any(|&other| other as usize != server)
     }
 
@@ -265,29 +269,29 @@ impl Balancer {
     pub fn has_room(&self, server: usize) -> bool {
         let fit = |server| {
             let condition = self.servers.condition(server);
-            condition.fit && condition.paused_until == 0
+            condition.is_available && condition.paused_until == 0
         };
-        self.locals.get(server).is_some_and(Local::has_room) && fit(server)
+        self.states.get(server).is_some_and(LocalState::has_capacity) && fit(server)
     }
 
     /// How many requests this worker has in flight there.
     pub fn in_flight(&self, server: usize) -> usize {
-        self.locals.get(server).map_or(0, |local| local.in_flight as usize)
+        self.states.get(server).map_or(0, |local| local.in_flight as usize)
     }
 
     /// A request ended that `server` was [picked](Balancer::pick) for.
     #[inline]
     pub fn ended(&mut self, server: usize, now: Time, how: Ended) {
         self.now = now;
-        let Some(local) = self.locals.get_mut(server) else { return };
+        let Some(local) = self.states.get_mut(server) else { return };
         local.in_flight = local.in_flight.saturating_sub(1);
-        self.tally[server].in_flight.store(local.in_flight.into(), Ordering::Relaxed);
+        self.counters[server].in_flight.store(local.in_flight.into(), Ordering::Relaxed);
         let other = !self.active.members.is_empty();
         match how {
-            Ended::Well => self.servers.well(server, now, other),
+            Ended::Well => self.servers.record_success(server, now, other),
             Ended::Failed => {
-                count(&self.tally[server].failures);
-                self.servers.failed(server, now, other);
+                increment(&self.counters[server].failures);
+                self.servers.record_failure(server, now, other);
             }
             Ended::Cancelled => {}
         }
@@ -301,9 +305,9 @@ impl Balancer {
     #[inline]
     pub fn goes_well(&mut self, server: usize, now: Time) {
         self.now = now;
-        let Some(local) = self.locals.get(server) else { return };
+        let Some(local) = self.states.get(server) else { return };
         let holds_trial = local.holds_trial;
-        self.servers.well(server, now, !self.active.members.is_empty());
+        self.servers.record_success(server, now, !self.active.members.is_empty());
         if holds_trial {
             self.end_trial(server);
         }
@@ -312,7 +316,7 @@ impl Balancer {
     /// Which request was the trial is not known: one that began before the pause ends it, too.
     #[cold]
     fn end_trial(&mut self, server: usize) {
-        self.locals[server].holds_trial = false;
+        self.states[server].holds_trial = false;
         self.servers.end_trial(server);
     }
 
@@ -321,9 +325,9 @@ impl Balancer {
         let version = self.servers.addresses_version();
         if version != self.addresses_version {
             self.addresses_version = version;
-            self.servers.catch_up();
+            self.servers.synchronise();
             for (server, rotation) in self.rotations.iter_mut().enumerate() {
-                rotation.renew(self.servers.places(server));
+                rotation.set_addresses(self.servers.endpoints(server));
             }
         }
         self.rotations.get_mut(server)?.next(self.now)
@@ -333,7 +337,7 @@ impl Balancer {
     /// first.
     pub fn failed_at(&mut self, server: usize, addr: SocketAddr) {
         if let Some(rotation) = self.rotations.get_mut(server) {
-            rotation.failed(addr, self.now + Duration::from_secs(10));
+            rotation.record_failure(addr, self.now + Duration::from_secs(10));
         }
     }
 
@@ -345,8 +349,8 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        for (server, local) in self.locals.iter().enumerate() {
-            self.tally[server].in_flight.store(0, Ordering::Relaxed);
+        for (server, local) in self.states.iter().enumerate() {
+            self.counters[server].in_flight.store(0, Ordering::Relaxed);
             if local.holds_trial {
                 self.servers.end_trial(server);
             }
@@ -362,6 +366,6 @@ impl fmt::Debug for Balancer {
 
 /// One more. Only this thread writes it.
 #[inline(always)]
-fn count(counter: &AtomicU64) {
+fn increment(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

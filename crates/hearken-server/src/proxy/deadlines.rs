@@ -12,7 +12,7 @@ use crate::runtime::metrics::Error;
 
 impl Proxy {
     /// Sets the deadline of an exchange's server to what is waited for.
-    pub(super) fn set_upstream_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn update_upstream_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let timeouts = &self.config.timeouts;
         let exchange = &self.exchanges[key];
         let id = exchange.id;
@@ -51,10 +51,10 @@ impl Proxy {
             State::Responding { .. } => false,
             _ => return,
         };
-        if self.has_moved(cx, key) {
-            return self.set_upstream_deadline(cx, key);
+        if self.has_progressed(cx, key) {
+            return self.update_upstream_deadline(cx, key);
         }
-        if let Some(span) = self.excuse(cx, key, is_uploading, is_relayed) {
+        if let Some(span) = self.extension(cx, key, is_uploading, is_relayed) {
             let deadline = Self::now(cx) + span;
             return cx.io.set_deadline(self.upstreams[connection].token, Some(deadline));
         }
@@ -62,33 +62,33 @@ impl Proxy {
         let waits_for_body = cx.front.waits_for_body(id);
         if is_waiting && (is_blocked || !waits_for_body) {
             let error = if is_blocked { Error::SendTimeout } else { Error::ResponseTimeout };
-            self.figures().error(error);
-            self.note_failure(key, "it did not take a request, or answer it, in time");
+            self.metrics().error(error);
+            self.record_failure(key, "it did not take a request, or answer it, in time");
             let why = "the server did not answer in time";
-            self.refuse(cx, key, 504, why, Outcome::ServerLate);
+            self.respond_error(cx, key, 504, why, Outcome::UpstreamTimeout);
         } else if !is_waiting
             && (is_blocked || is_relayed || !(cx.front.is_blocked(id) || waits_for_body))
         {
             let error = if is_blocked { Error::SendTimeout } else { Error::BodyTimeout };
-            self.figures().error(error);
-            self.note_failure(key, "its response did not go on in time");
-            self.cut(cx, key, Outcome::ServerLate);
+            self.metrics().error(error);
+            self.record_failure(key, "its response did not go on in time");
+            self.abort(cx, key, Outcome::UpstreamTimeout);
         }
     }
 
     /// Returns whether the transport has moved anything for an exchange since this was asked last.
-    fn has_moved<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+    fn has_progressed<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
         let exchange = &mut self.exchanges[key];
         let client = cx.front.client(exchange.id);
         let Some(attempt) = exchange.state.attempt() else { return false };
         let server = self.upstreams[attempt.connection].token;
         let sum = cx.io.relayed(server) + client.map_or(0, |client| cx.io.relayed(client));
-        std::mem::replace(&mut exchange.moved, sum) != sum
+        std::mem::replace(&mut exchange.relayed_bytes, sum) != sum
     }
 
     /// Returns the time that a server gets again where the transport moves bytes, and it is the
     /// client's fault that nothing was moved.
-    fn excuse<I: Relay>(
+    fn extension<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -107,21 +107,21 @@ impl Proxy {
     }
 
     /// The timer of a request has expired.
-    pub(super) fn request_is_late<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn on_request_timer<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let (error, status, why) = match self.exchanges[key].state {
             State::Queued => (Error::QueueTimeout, 503, "no server had room in time"),
             State::Resolving => {
                 (Error::NameNotFound, 504, "the server's name could not be looked up in time")
             }
             State::Tunnel { .. } => {
-                return match self.has_moved(cx, key) {
-                    true => self.set_tunnel_timer(cx, key),
-                    false => self.cut(cx, key, Outcome::Idle),
+                return match self.has_progressed(cx, key) {
+                    true => self.extend_tunnel_deadline(cx, key),
+                    false => self.abort(cx, key, Outcome::IdleTimeout),
                 };
             }
             _ => return,
         };
-        self.figures().error(error);
-        self.refuse(cx, key, status, why, Outcome::Refused);
+        self.metrics().error(error);
+        self.respond_error(cx, key, status, why, Outcome::Rejected);
     }
 }

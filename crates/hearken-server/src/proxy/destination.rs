@@ -14,27 +14,27 @@ use super::upstream::Connections;
 /// Where requests go.
 pub(crate) enum Destination {
     /// To upstream servers that are configured: a reverse proxy.
-    Servers(Box<ToServers>),
+    Reverse(Box<ReverseProxy>),
     /// To the server that each request names: a forward proxy.
-    Anywhere(Box<Anywhere>),
+    Forward(Box<ForwardProxy>),
 }
 
-pub(crate) struct ToServers {
+pub(crate) struct ReverseProxy {
     pub(super) balancer: Balancer,
     pub(super) servers: Arc<Servers>,
     /// The part of a request that it is hashed by.
     pub(super) hash: Option<HashKey>,
-    keep: usize,
-    pub(super) queue: usize,
-    pub(super) attempts: u8,
+    keepalive: usize,
+    pub(super) max_queue: usize,
+    pub(super) max_attempts: u8,
     /// What each connection begins with.
-    pub(super) header: Option<ProxyProtocol>,
+    pub(super) proxy_protocol: Option<ProxyProtocol>,
 }
 
-pub(crate) struct Anywhere {
+pub(crate) struct ForwardProxy {
     pub(super) access: Access,
     pub(super) lookups: Lookups,
-    keep: usize,
+    keepalive: usize,
 }
 
 impl Destination {
@@ -50,12 +50,16 @@ impl Destination {
         let upstreams = match (&config.to, lookups) {
             (To::Anywhere(forward), Some(lookups)) => {
                 let (access, keep) = (Access::new(forward), share(forward.keep));
-                return Destination::Anywhere(Box::new(Anywhere { access, lookups, keep }));
+                return Destination::Forward(Box::new(ForwardProxy {
+                    access,
+                    lookups,
+                    keepalive: keep,
+                }));
             }
             (To::Anywhere(_), None) => &super::config::Upstreams::new(Vec::new()),
             (To::Upstreams(upstreams), _) => upstreams,
         };
-        Destination::Servers(Box::new(ToServers {
+        Destination::Reverse(Box::new(ReverseProxy {
             balancer: Balancer::new(upstreams, servers.clone(), index, workers, seed),
             servers: servers.clone(),
             hash: match &upstreams.policy {
@@ -63,51 +67,51 @@ impl Destination {
                 _ => None,
             },
             // A connection whose header names one client cannot carry another's requests.
-            keep: match upstreams.send_proxy_protocol {
+            keepalive: match upstreams.send_proxy_protocol {
                 Some(_) => 0,
                 None => share(upstreams.keep),
             },
-            queue: share(upstreams.queue),
-            attempts: u8::try_from(upstreams.tries.get()).unwrap_or(u8::MAX),
-            header: upstreams.send_proxy_protocol,
+            max_queue: share(upstreams.queue),
+            max_attempts: u8::try_from(upstreams.tries.get()).unwrap_or(u8::MAX),
+            proxy_protocol: upstreams.send_proxy_protocol,
         }))
     }
 
-    pub(super) fn is_anywhere(&self) -> bool {
-        matches!(self, Destination::Anywhere(_))
+    pub(super) fn is_forward(&self) -> bool {
+        matches!(self, Destination::Forward(_))
     }
 
     pub(super) fn balancer(&mut self) -> Option<&mut Balancer> {
         match self {
-            Destination::Servers(to) => Some(&mut to.balancer),
-            Destination::Anywhere(_) => None,
+            Destination::Reverse(to) => Some(&mut to.balancer),
+            Destination::Forward(_) => None,
         }
     }
 
     /// Returns the number of configured servers.
     pub(super) fn servers(&self) -> usize {
         match self {
-            Destination::Servers(to) => to.servers.len(),
-            Destination::Anywhere(_) => 0,
+            Destination::Reverse(to) => to.servers.len(),
+            Destination::Forward(_) => 0,
         }
     }
 
     /// Creates the table of upstream connections.
     pub(super) fn connections(&self) -> Connections {
         match self {
-            Destination::Servers(to) => Connections::of_servers(to.servers.len(), to.keep),
-            Destination::Anywhere(to) => Connections::of_addresses(to.keep),
+            Destination::Reverse(to) => Connections::for_servers(to.servers.len(), to.keepalive),
+            Destination::Forward(to) => Connections::for_addresses(to.keepalive),
         }
     }
 
     /// Returns whether connections to this destination are kept.
     #[inline]
-    pub(super) fn keeps(&self, route: Route) -> bool {
+    pub(super) fn keeps_alive(&self, route: Route) -> bool {
         match (self, route) {
-            (Destination::Servers(to), Route::Server(server)) => {
-                to.keep > 0 && to.servers.condition(server).fit
+            (Destination::Reverse(to), Route::Server(server)) => {
+                to.keepalive > 0 && to.servers.condition(server).is_available
             }
-            (Destination::Anywhere(to), _) => to.keep > 0,
+            (Destination::Forward(to), _) => to.keepalive > 0,
             _ => false,
         }
     }
@@ -115,7 +119,7 @@ impl Destination {
     /// Returns the name of a destination in the log.
     pub(super) fn name(&self, route: Route) -> Cow<'_, str> {
         match (self, route) {
-            (Destination::Servers(to), Route::Server(server)) => to.servers.name(server).into(),
+            (Destination::Reverse(to), Route::Server(server)) => to.servers.name(server).into(),
             (_, Route::Address(addr)) => addr.to_string().into(),
             _ => "".into(),
         }
@@ -123,7 +127,7 @@ impl Destination {
 }
 
 /// Returns whether the clients' addresses are needed.
-pub(super) fn needs_clients(config: &Config) -> bool {
+pub(super) fn needs_client_addresses(config: &Config) -> bool {
     use hearken_http::forward::Given::{Append, Replace};
     let is_told = |given| matches!(given, Append | Replace);
     let by_address = match &config.to {

@@ -20,7 +20,7 @@ pub(super) enum Route {
 
 /// The kind of a method, as far as it matters to a proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum MethodKind {
     /// A safe method: the request may be sent twice (RFC 9110 section 9.2.1).
     Safe,
     /// HEAD: safe, and the response has no body.
@@ -106,13 +106,13 @@ impl State {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     /// The request's head was complete.
-    pub(super) began: Time,
+    pub(super) started: Time,
     /// A server was found.
-    pub(super) routed: Time,
+    pub(super) selected: Time,
     /// The request was sent.
-    pub(super) asked: Time,
+    pub(super) sent: Time,
     /// The response's head had come.
-    pub(super) answered: Time,
+    pub(super) responded: Time,
 }
 
 /// A request that is being forwarded.
@@ -120,18 +120,18 @@ pub(super) struct Times {
 pub(super) struct Exchange {
     pub(super) id: RequestId,
     pub(super) state: State,
-    pub(super) kind: Kind,
+    pub(super) kind: MethodKind,
     /// Servers that the request was tried on.
     pub(super) tried: Tried,
     /// How often a server was found for it, and how often it was sent.
     pub(super) attempts: u8,
-    pub(super) asks: u8,
+    pub(super) sends: u8,
     /// The next attempt must use a connection of its own.
-    pub(super) fresh: bool,
+    pub(super) needs_new_connection: bool,
     /// Bytes that the transport had moved when its progress was checked last.
-    pub(super) moved: u64,
+    pub(super) relayed_bytes: u64,
     /// The last destination, for the log.
-    pub(super) last: Option<Route>,
+    pub(super) last_route: Option<Route>,
     pub(super) times: Times,
     /// Further addresses of the server that a request to a forward proxy names, the next one last.
     pub(super) addresses: Vec<SocketAddr>,
@@ -166,14 +166,14 @@ impl Exchanges {
         let exchange = &mut self[key];
         exchange.id = id;
         exchange.state = State::Routing;
-        exchange.kind = Kind::of(&request.method);
+        exchange.kind = MethodKind::from_method(&request.method);
         exchange.tried = Tried::default();
         exchange.attempts = 0;
-        exchange.asks = 0;
-        exchange.fresh = false;
-        exchange.moved = 0;
-        exchange.last = None;
-        exchange.times = Times { began: now, routed: now, asked: now, answered: now };
+        exchange.sends = 0;
+        exchange.needs_new_connection = false;
+        exchange.relayed_bytes = 0;
+        exchange.last_route = None;
+        exchange.times = Times { started: now, selected: now, sent: now, responded: now };
         exchange.addresses.clear();
     }
 
@@ -184,7 +184,7 @@ impl Exchanges {
     }
 
     /// Returns the key of the exchange of a request whose server's name is being looked up.
-    pub(super) fn resolving(&self, id: RequestId) -> Option<u32> {
+    pub(super) fn find_resolving(&self, id: RequestId) -> Option<u32> {
         let is_it = |it: &Exchange| it.id == id && matches!(it.state, State::Resolving);
         self.all.iter().position(is_it).map(|key| key as u32)
     }
@@ -211,39 +211,39 @@ impl Exchange {
         Exchange {
             id: RequestId::from_bits(u64::MAX),
             state: State::Free,
-            kind: Kind::Other,
+            kind: MethodKind::Other,
             tried: Tried::default(),
             attempts: 0,
-            asks: 0,
-            fresh: false,
-            moved: 0,
-            last: None,
+            sends: 0,
+            needs_new_connection: false,
+            relayed_bytes: 0,
+            last_route: None,
             times: Times::default(),
             addresses: Vec::new(),
         }
     }
 }
 
-impl Kind {
-    fn of(method: &Method<'_>) -> Kind {
+impl MethodKind {
+    fn from_method(method: &Method<'_>) -> MethodKind {
         match method {
-            Method::Head => Kind::Head,
-            Method::Get | Method::Options | Method::Trace => Kind::Safe,
-            Method::Connect => Kind::Connect,
-            _ => Kind::Other,
+            Method::Head => MethodKind::Head,
+            Method::Get | Method::Options | Method::Trace => MethodKind::Safe,
+            Method::Connect => MethodKind::Connect,
+            _ => MethodKind::Other,
         }
     }
 
     /// Returns a method of the kind.
     pub(super) fn method(self) -> Method<'static> {
         match self {
-            Kind::Head => Method::Head,
-            Kind::Connect => Method::Connect,
-            Kind::Safe | Kind::Other => Method::Get,
+            MethodKind::Head => Method::Head,
+            MethodKind::Connect => Method::Connect,
+            MethodKind::Safe | MethodKind::Other => Method::Get,
         }
     }
 
     pub(super) fn is_safe(self) -> bool {
-        matches!(self, Kind::Safe | Kind::Head)
+        matches!(self, MethodKind::Safe | MethodKind::Head)
     }
 }

@@ -12,7 +12,7 @@ use hearken_http::{Method, Request, Target};
 use super::config::Config;
 use super::destination::Destination;
 use super::exchange::{Exchanges, State};
-use super::upstream::{Connections, Flags, Lifetimes};
+use super::upstream::{Connections, Flags, IdleLifetimes};
 use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming, RequestId};
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::{self, Error};
@@ -23,15 +23,15 @@ pub(crate) struct Proxy {
     pub(super) rules: Rules,
     pub(super) destination: Destination,
     pub(super) upstreams: Connections,
-    pub(super) lifetimes: Lifetimes,
+    pub(super) lifetimes: IdleLifetimes,
     pub(super) exchanges: Exchanges,
     /// Requests that wait for a server to have room, oldest first. Some have ended meanwhile.
     pub(super) queue: VecDeque<(u32, RequestId)>,
     /// Entries of the queue whose requests have ended, at most.
-    pub(super) deserted: usize,
+    pub(super) stale_entries: usize,
     /// What is to be done next.
     pub(super) ready: VecDeque<Task>,
-    pub(super) figures: Arc<metrics::Worker>,
+    pub(super) metrics: Arc<metrics::Worker>,
     /// The route by which the handler is found.
     pub(super) route: u32,
     /// Messages are put together here.
@@ -64,13 +64,13 @@ impl Proxy {
             rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host)
                 .counting_hops(),
             upstreams: destination.connections(),
-            lifetimes: Lifetimes::new(destination.servers()),
+            lifetimes: IdleLifetimes::new(destination.servers()),
             destination,
             exchanges: Exchanges::default(),
             queue: VecDeque::new(),
-            deserted: 0,
+            stale_entries: 0,
             ready: VecDeque::new(),
-            figures,
+            metrics: figures,
             route,
             out: Vec::new(),
             stopping: false,
@@ -79,8 +79,8 @@ impl Proxy {
     }
 
     #[inline]
-    pub(super) fn figures(&self) -> &metrics::Worker {
-        &self.figures
+    pub(super) fn metrics(&self) -> &metrics::Worker {
+        &self.metrics
     }
 
     /// Does what became ready.
@@ -117,13 +117,13 @@ impl Proxy {
 
     /// Answers what is for a proxy itself, and returns whether the request is not.
     #[cold]
-    fn is_forwarded<I: Relay>(
+    fn should_forward<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
         request: &Request<'_>,
     ) -> bool {
-        let is_forward_proxy = self.destination.is_anywhere();
+        let is_forward_proxy = self.destination.is_forward();
         let (status, why) = match request.method {
             Method::Connect if !is_forward_proxy => {
                 (405, "there are no tunnels through this proxy")
@@ -142,8 +142,8 @@ impl Proxy {
             }
             _ => return true,
         };
-        let outcome = if status == 200 { Outcome::Done } else { Outcome::Refused };
-        self.refuse(cx, key, status, why, outcome);
+        let outcome = if status == 200 { Outcome::Complete } else { Outcome::Rejected };
+        self.respond_error(cx, key, status, why, outcome);
         false
     }
 }
@@ -152,7 +152,7 @@ impl<I: Relay> Handler<I> for Proxy {
     const CONNECTS: bool = true;
 
     #[inline]
-    fn request(&mut self, incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
+    fn on_request(&mut self, incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
         let key = self.exchanges.reserve();
         let limit = self.config.body_limit.unwrap_or(u64::MAX);
         let (mut cx, id) = match incoming.defer(request, key, limit) {
@@ -167,13 +167,13 @@ impl<I: Relay> Handler<I> for Proxy {
         self.exchanges.begin(key, id, request, now);
         let whole = self.config.timeouts.whole;
         if !whole.is_zero() {
-            cx.front.set_request_timeout(cx.io, id, now + whole);
+            cx.front.set_request_deadline(cx.io, id, now + whole);
         }
         if forward::is_loop(&self.rules, request) {
-            self.figures().error(Error::Loop);
-            self.refuse(cx, key, 508, "the request goes in circles", Outcome::Refused);
+            self.metrics().error(Error::Loop);
+            self.respond_error(cx, key, 508, "the request goes in circles", Outcome::Rejected);
         } else if !matches!(request.method, Method::Options | Method::Trace | Method::Connect)
-            || self.is_forwarded(cx, key, request)
+            || self.should_forward(cx, key, request)
         {
             self.find_server(cx, key, Some(request));
         }
@@ -181,50 +181,55 @@ impl<I: Relay> Handler<I> for Proxy {
         Handled::Deferred
     }
 
-    fn body(&mut self, cx: &mut Cx<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
+    fn on_body(&mut self, cx: &mut Cx<'_, I>, request: Deferred, bytes: &[u8]) -> Flow {
         let flow = self.upload(cx, request.key, bytes);
         self.run_ready(cx);
         flow
     }
 
-    fn relaying(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
-        self.set_upstream_deadline(cx, request.key);
+    fn on_relay_started(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.update_upstream_deadline(cx, request.key);
     }
 
-    fn relay_failed(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+    fn on_relay_failed(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
         if let Some(attempt) = self.exchanges[request.key].state.attempt() {
             self.on_send_failed(cx, attempt.connection);
         }
         self.run_ready(cx);
     }
 
-    fn tunnel_ended(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
-        self.client_ended_tunnel(cx, request.key);
+    fn on_tunnel_ended(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.on_client_ended_tunnel(cx, request.key);
         self.run_ready(cx);
     }
 
-    fn drained(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
-        self.client_drained(cx, request.key);
+    fn on_drained(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.on_client_drained(cx, request.key);
         self.run_ready(cx);
     }
 
-    fn timer(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
-        self.request_is_late(cx, request.key);
+    fn on_timer(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+        self.on_request_timer(cx, request.key);
         self.run_ready(cx);
     }
 
-    fn cancelled(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
+    fn on_cancelled(&mut self, cx: &mut Cx<'_, I>, request: Deferred) {
         self.cancel(cx, request.key);
         self.run_ready(cx);
     }
 
     #[inline]
-    fn received(&mut self, cx: &mut Cx<'_, I>, (key, _): (u32, u32), bytes: &[u8]) {
+    fn on_own_received(&mut self, cx: &mut Cx<'_, I>, (key, _): (u32, u32), bytes: &[u8]) {
         self.on_received(cx, key, bytes);
         self.run_ready(cx);
     }
 
-    fn completion(&mut self, cx: &mut Cx<'_, I>, (key, _): (u32, u32), completion: Completion) {
+    fn on_own_completion(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        (key, _): (u32, u32),
+        completion: Completion,
+    ) {
         match completion.kind {
             CompletionKind::Sent(Ok(())) => self.on_sent(cx, key),
             CompletionKind::Sent(Err(_)) => self.on_send_failed(cx, key),
@@ -239,8 +244,8 @@ impl<I: Relay> Handler<I> for Proxy {
     }
 
     #[cold]
-    fn woken(&mut self, cx: &mut Cx<'_, I>) {
-        self.looked_up(cx);
+    fn on_woken(&mut self, cx: &mut Cx<'_, I>) {
+        self.on_names_resolved(cx);
         self.run_ready(cx);
     }
 
@@ -248,8 +253,8 @@ impl<I: Relay> Handler<I> for Proxy {
         // Requests that wait may have a server that came back.
         self.serve_queue(cx);
         self.run_ready(cx);
-        let figures = self.figures();
-        figures.queued.set(self.queue.len());
+        let figures = self.metrics();
+        figures.requests_queued.set(self.queue.len());
         figures.upstream_connections_idle.set(self.upstreams.count_idle());
         !self.queue.is_empty()
     }
@@ -295,7 +300,7 @@ impl Proxy {
             return true;
         }
         let connection = &mut self.upstreams[key];
-        self.figures.bytes_sent_upstream.add(bytes.len() as u64);
+        self.metrics.bytes_sent_upstream.add(bytes.len() as u64);
         let taken = cx.io.send_now(connection.token, bytes);
         if !taken {
             connection.sends = connection.sends.saturating_add(1);
@@ -305,7 +310,7 @@ impl Proxy {
 
     /// Sends the server what was put together.
     #[inline]
-    pub(super) fn send_out<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
+    pub(super) fn send_buffered<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
         let mut out = std::mem::take(&mut self.out);
         let taken = self.send(cx, key, &out);
         out.clear();
@@ -314,7 +319,7 @@ impl Proxy {
     }
 
     /// How long an upstream connection is kept between requests.
-    pub(super) fn keep_time(&self, announced: Option<Duration>) -> Duration {
+    pub(super) fn idle_timeout(&self, announced: Option<Duration>) -> Duration {
         let keep = self.config.timeouts.keep;
         announced.map_or(keep, |announced| announced.min(keep))
     }

@@ -12,7 +12,7 @@ use hearken::timer::{Time, Wheel};
 use hearken_http::head;
 
 use super::config::{Active, ProxyProtocol, Upstreams};
-use super::servers::{Places, Servers};
+use super::servers::{Endpoints, Servers};
 use crate::runtime::queue_thread::{self, QueueThread};
 
 mod probe;
@@ -20,9 +20,9 @@ mod probe;
 use probe::{Failure, Probe};
 
 /// Maximum time over which the first checks are spread.
-const FIRST: Duration = Duration::from_secs(1);
+const MAX_INITIAL_SPREAD: Duration = Duration::from_secs(1);
 /// Pause after a failed wait, such as one without memory.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Events carry the index of the server.
 type Queue = queue_thread::Queue<usize>;
@@ -52,7 +52,7 @@ impl Checker {
 }
 
 /// Returns the request that checks a server.
-fn request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
+fn format_request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
     // The connection is the proxy's own: the header names no client.
     let mut out = match preface {
         None => Vec::new(),
@@ -71,19 +71,19 @@ fn request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> 
 struct Check {
     request: Vec<u8>,
     /// When the next check begins.
-    due: Time,
+    next_start: Time,
     /// Index of the address to check next, modulo their number.
     turn: usize,
     is_down: bool,
     /// Number of consecutive results that contradict `is_down`.
-    contrary: u32,
+    contrary_results: u32,
     /// The check in progress.
     probe: Option<Probe>,
 }
 
 /// The state of the thread.
 struct Checks {
-    active: Active,
+    config: Active,
     servers: Arc<Servers>,
     /// One timer per server: when its next check begins, or when its check in progress times out.
     timers: Wheel,
@@ -93,22 +93,22 @@ struct Checks {
 impl Checks {
     fn new(active: Active, preface: Option<ProxyProtocol>, servers: Arc<Servers>) -> Checks {
         let now = Time::now();
-        let apart =
-            active.every.min(FIRST) / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
+        let apart = active.every.min(MAX_INITIAL_SPREAD)
+            / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
         let mut timers = Wheel::new(now);
         let check = |server: usize| {
             timers.arm(server as u32, now + apart.saturating_mul(server as u32));
             Check {
-                request: request(&active, preface, servers.authority(server)),
-                due: now,
+                request: format_request(&active, preface, servers.authority(server)),
+                next_start: now,
                 turn: 0,
                 is_down: false,
-                contrary: 0,
+                contrary_results: 0,
                 probe: None,
             }
         };
         let checks = (0..servers.len()).map(check).collect();
-        Checks { active, servers, timers, checks }
+        Checks { config: active, servers, timers, checks }
     }
 
     /// Runs until the queue is woken.
@@ -118,10 +118,10 @@ impl Checks {
             while let Some(server) = self.timers.expired(now) {
                 let server = server as usize;
                 match &self.checks[server].probe {
-                    None => self.begin(queue, server, now),
+                    None => self.start_check(queue, server, now),
                     Some(probe) => {
-                        let failure = probe.timed_out(self.active.timeout);
-                        self.end(server, Err(failure));
+                        let failure = probe.timed_out(self.config.timeout);
+                        self.finish_check(server, Err(failure));
                     }
                 }
             }
@@ -129,62 +129,63 @@ impl Checks {
             match queue.next_events(64, timeout) {
                 Ok(events) if events.woken() => return,
                 Ok(events) => events.for_each(|event| self.resume(event.who)),
-                Err(_) => thread::sleep(PAUSE),
+                Err(_) => thread::sleep(RETRY_DELAY),
             }
         }
     }
 
-    fn begin(&mut self, queue: &Queue, server: usize, now: Time) {
+    fn start_check(&mut self, queue: &Queue, server: usize, now: Time) {
         let check = &mut self.checks[server];
-        check.due = now + self.active.every.max(Duration::from_millis(1));
-        let places = self.servers.places(server);
-        if matches!(&places, Places::Inet(addresses) if addresses.is_empty()) {
+        check.next_start = now + self.config.every.max(Duration::from_millis(1));
+        let places = self.servers.endpoints(server);
+        if matches!(&places, Endpoints::Inet(addresses) if addresses.is_empty()) {
             // It is down because its name has no address.
-            return self.timers.arm(server as u32, check.due);
+            return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
-        match Probe::begin(queue, server, &places, check.turn, &check.request) {
+        match Probe::start(queue, server, &places, check.turn, &check.request) {
             Ok(probe) => {
                 check.probe = Some(probe);
-                self.timers.arm(server as u32, now + self.active.timeout);
+                self.timers.arm(server as u32, now + self.config.timeout);
             }
-            Err(failure) => self.end(server, Err(failure)),
+            Err(failure) => self.finish_check(server, Err(failure)),
         }
     }
 
     fn resume(&mut self, server: usize) {
         if let Some(probe) = &mut self.checks[server].probe
-            && let Some(result) = probe.resume(self.active.status)
+            && let Some(result) = probe.resume(self.config.status)
         {
-            self.end(server, result);
+            self.finish_check(server, result);
         }
     }
 
-    fn end(&mut self, server: usize, result: Result<(), Failure>) {
+    fn finish_check(&mut self, server: usize, result: Result<(), Failure>) {
         let now = Time::now();
         let check = &mut self.checks[server];
         check.probe = None;
         // Up to 5 % later: checks that coincide do not stay so.
-        let twentieth = self.active.every / 20;
+        let twentieth = self.config.every / 20;
         let part = (now.as_nanos() as u32).wrapping_mul(0x9e37_79b9) >> 16;
-        check.due = (check.due + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
-        self.timers.arm(server as u32, check.due);
+        check.next_start =
+            (check.next_start + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
+        self.timers.arm(server as u32, check.next_start);
         let result = match result {
             // The result says nothing about the server.
-            Err(Failure::Own(reason)) => return self.servers.note(server, reason),
-            Err(Failure::Of(reason)) => Err(reason),
+            Err(Failure::Local(reason)) => return self.servers.set_last_failure(server, reason),
+            Err(Failure::Server(reason)) => Err(reason),
             Ok(()) => Ok(()),
         };
         let is_healthy = result.is_ok();
         self.servers.checked(server, result);
         if is_healthy != check.is_down {
-            check.contrary = 0;
+            check.contrary_results = 0;
             return;
         }
-        check.contrary += 1;
-        let enough = if is_healthy { self.active.rise } else { self.active.fall };
-        if check.contrary >= enough.get() {
-            check.contrary = 0;
+        check.contrary_results += 1;
+        let enough = if is_healthy { self.config.rise } else { self.config.fall };
+        if check.contrary_results >= enough.get() {
+            check.contrary_results = 0;
             check.is_down = !is_healthy;
             self.servers.set_down(server, !is_healthy);
         }

@@ -14,13 +14,12 @@
 //! | [`health`], [`resolver`] | health checks and name look-ups, in threads beside the workers |
 
 pub mod access;
-mod anywhere;
 pub mod balance;
 pub mod config;
 mod deadlines;
 mod destination;
-mod ending;
 mod exchange;
+mod forward;
 mod handler;
 pub mod health;
 pub mod resolver;
@@ -28,9 +27,10 @@ mod response;
 mod route;
 pub mod servers;
 mod start;
+mod termination;
 mod tunnel;
 mod upstream;
 
 pub use config::Config;
 pub(crate) use handler::Proxy;
-pub(crate) use start::Shared;
+pub(crate) use start::SharedState;

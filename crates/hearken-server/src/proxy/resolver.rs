@@ -19,17 +19,17 @@ use super::servers::{Servers, lock};
 
 mod lookups;
 
-use lookups::Mailbox;
+use lookups::ResultQueue;
 pub use lookups::{Asked, Lookups};
 
 /// How many names are looked up at a time.
-const THREADS: usize = 2;
+const THREAD_COUNT: usize = 2;
 /// How many questions may wait.
-const QUESTIONS: usize = 256;
+const MAX_PENDING: usize = 256;
 /// How many addresses of a name are used.
-const ADDRESSES: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 /// When a server's name is looked up again that has no address at all.
-const SOON: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
@@ -49,20 +49,20 @@ struct Shared {
     lookup: Box<Lookup>,
     work: Mutex<Work>,
     /// There is more of it, or no more.
-    more: Condvar,
+    work_ready: Condvar,
     /// A server's name was looked up.
-    round: Condvar,
+    watched_done: Condvar,
 }
 
 #[derive(Default)]
 struct Work {
     /// Who wants each name that waits or is being looked up.
-    questions: HashMap<Arc<str>, Vec<Arc<Mailbox>>>,
+    pending: HashMap<Arc<str>, Vec<Arc<ResultQueue>>>,
     /// Those that wait.
     queue: VecDeque<Arc<str>>,
     watched: Vec<Watched>,
     mailboxes: usize,
-    ends: bool,
+    is_stopping: bool,
 }
 
 /// The name of one or several servers.
@@ -70,17 +70,17 @@ struct Watched {
     host: Arc<str>,
     servers: Arc<Servers>,
     /// Which, and their ports.
-    of: Vec<(usize, u16)>,
-    every: Duration,
+    targets: Vec<(usize, u16)>,
+    interval: Duration,
     /// When it is looked up next; `None` while it is, or if it is no more.
-    due: Option<Instant>,
+    next_lookup: Option<Instant>,
     /// What became of it the last time.
-    last: Option<Result<(), String>>,
+    last_result: Option<Result<(), String>>,
 }
 
 /// What a thread does next.
 enum Task {
-    Question(Arc<str>),
+    Pending(Arc<str>),
     Watched(usize, Arc<str>, u16),
 }
 
@@ -103,12 +103,12 @@ impl Resolver {
         let shared = Shared {
             lookup: Box::new(lookup),
             work: Mutex::default(),
-            more: Condvar::new(),
-            round: Condvar::new(),
+            work_ready: Condvar::new(),
+            watched_done: Condvar::new(),
         };
         // If a thread cannot be had, dropping it ends those before.
         let resolver = Resolver { shared: Arc::new(shared), wakers: Arc::default() };
-        for index in 0..THREADS {
+        for index in 0..THREAD_COUNT {
             let (shared, wakers) = (Arc::clone(&resolver.shared), Arc::clone(&resolver.wakers));
             thread::Builder::new()
                 .name(format!("resolver-{index}"))
@@ -134,28 +134,28 @@ impl Resolver {
                 .iter_mut()
                 .find(|known| known.host.eq_ignore_ascii_case(host));
             match known {
-                Some(known) => known.of.push((server, *port)),
+                Some(known) => known.targets.push((server, *port)),
                 None => work.watched.push(Watched {
                     host: host.as_str().into(),
                     servers: Arc::clone(servers),
-                    of: vec![(server, *port)],
-                    every: config.resolve_every,
-                    due: Some(now),
-                    last: None,
+                    targets: vec![(server, *port)],
+                    interval: config.resolve_every,
+                    next_lookup: Some(now),
+                    last_result: None,
                 }),
             }
         }
-        self.shared.more.notify_all();
+        self.shared.work_ready.notify_all();
         let is_open =
-            |work: &mut Work| work.watched[first..].iter().any(|name| name.last.is_none());
+            |work: &mut Work| work.watched[first..].iter().any(|name| name.last_result.is_none());
         let (work, _) = self
             .shared
-            .round
+            .watched_done
             .wait_timeout_while(work, within, is_open)
             .unwrap_or_else(PoisonError::into_inner);
         let mut bad = Vec::new();
         for name in &work.watched[first..] {
-            match &name.last {
+            match &name.last_result {
                 Some(Ok(())) => {}
                 Some(Err(reason)) => bad.push(reason.clone()),
                 None => bad.push(format!(
@@ -171,7 +171,7 @@ impl Resolver {
     /// on.
     pub fn lookups(&self) -> Lookups {
         let mut work = lock(&self.shared.work);
-        let mailbox = Arc::new(Mailbox::new(work.mailboxes));
+        let mailbox = Arc::new(ResultQueue::new(work.mailboxes));
         work.mailboxes += 1;
         Lookups::new(Arc::clone(&self.shared), mailbox)
     }
@@ -191,25 +191,25 @@ impl Resolver {
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        lock(&self.shared.work).ends = true;
-        self.shared.more.notify_all();
+        lock(&self.shared.work).is_stopping = true;
+        self.shared.work_ready.notify_all();
     }
 }
 
 impl Shared {
     /// Puts a question, unless there are too many.
-    fn ask(&self, host: &Arc<str>, mailbox: &Arc<Mailbox>) -> bool {
+    fn submit(&self, host: &Arc<str>, mailbox: &Arc<ResultQueue>) -> bool {
         let mut work = lock(&self.work);
-        if let Some(askers) = work.questions.get_mut(host) {
+        if let Some(askers) = work.pending.get_mut(host) {
             askers.push(Arc::clone(mailbox));
             return true;
         }
-        if work.queue.len() >= QUESTIONS {
+        if work.queue.len() >= MAX_PENDING {
             return false;
         }
-        work.questions.insert(Arc::clone(host), vec![Arc::clone(mailbox)]);
+        work.pending.insert(Arc::clone(host), vec![Arc::clone(mailbox)]);
         work.queue.push_back(Arc::clone(host));
-        self.more.notify_one();
+        self.work_ready.notify_one();
         true
     }
 
@@ -217,11 +217,11 @@ impl Shared {
     fn run(&self, wakers: &Wakers) {
         while let Some(task) = self.next_task() {
             match task {
-                Task::Question(host) => {
+                Task::Pending(host) => {
                     let found = self.look_up(&host, 0);
-                    let askers = lock(&self.work).questions.remove(&host).unwrap_or_default();
+                    let askers = lock(&self.work).pending.remove(&host).unwrap_or_default();
                     for asker in askers {
-                        asker.put(Arc::clone(&host), found.clone());
+                        asker.push(Arc::clone(&host), found.clone());
                         if let Some(Some(waker)) = lock(wakers).get(asker.worker()) {
                             waker.wake();
                         }
@@ -230,11 +230,11 @@ impl Shared {
                 Task::Watched(index, host, port) => {
                     let found = self.look_up(&host, port);
                     if let Some(name) = lock(&self.work).watched.get_mut(index) {
-                        name.tell(found);
+                        name.record(found);
                     }
-                    self.round.notify_all();
+                    self.watched_done.notify_all();
                     // The next is later.
-                    self.more.notify_one();
+                    self.work_ready.notify_one();
                 }
             }
         }
@@ -244,27 +244,27 @@ impl Shared {
     fn next_task(&self) -> Option<Task> {
         let mut work = lock(&self.work);
         loop {
-            if work.ends {
+            if work.is_stopping {
                 return None;
             }
             let now = Instant::now();
             let mut first = None;
             for (index, name) in work.watched.iter_mut().enumerate() {
-                let Some(due) = name.due else { continue };
+                let Some(due) = name.next_lookup else { continue };
                 if due <= now {
-                    name.due = None;
-                    let port = name.of.first().map_or(0, |of| of.1);
+                    name.next_lookup = None;
+                    let port = name.targets.first().map_or(0, |of| of.1);
                     return Some(Task::Watched(index, Arc::clone(&name.host), port));
                 }
                 first = first.map_or(Some(due), |first: Instant| Some(first.min(due)));
             }
             if let Some(host) = work.queue.pop_front() {
-                return Some(Task::Question(host));
+                return Some(Task::Pending(host));
             }
             work = match first {
-                None => self.more.wait(work).unwrap_or_else(PoisonError::into_inner),
+                None => self.work_ready.wait(work).unwrap_or_else(PoisonError::into_inner),
                 Some(due) => {
-                    let waited = self.more.wait_timeout(work, due.duration_since(now));
+                    let waited = self.work_ready.wait_timeout(work, due.duration_since(now));
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -275,7 +275,7 @@ impl Shared {
         match (self.lookup)(host, port) {
             Ok(found) if found.is_empty() => Err(format!("the name {host} has no address")),
             Ok(mut found) => {
-                found.truncate(ADDRESSES);
+                found.truncate(MAX_ADDRESSES);
                 found.shrink_to_fit();
                 Ok(found)
             }
@@ -286,9 +286,9 @@ impl Shared {
 
 impl Watched {
     /// Tells its servers what was found, and when it is looked for again.
-    fn tell(&mut self, found: Found) {
-        let mut wait = (!self.every.is_zero()).then_some(self.every);
-        for &(server, port) in &self.of {
+    fn record(&mut self, found: Found) {
+        let mut wait = (!self.interval.is_zero()).then_some(self.interval);
+        for &(server, port) in &self.targets {
             match &found {
                 Ok(found) => {
                     let mut found = found.clone();
@@ -300,13 +300,13 @@ impl Watched {
                 Err(reason) => {
                     self.servers.resolved(server, Err(reason.clone()));
                     if !self.servers.has_address(server) {
-                        wait = Some(wait.map_or(SOON, |wait| wait.min(SOON)));
+                        wait = Some(wait.map_or(RETRY_INTERVAL, |wait| wait.min(RETRY_INTERVAL)));
                     }
                 }
             }
         }
-        self.due = wait.and_then(|wait| Instant::now().checked_add(wait));
-        self.last = Some(found.map(drop));
+        self.next_lookup = wait.and_then(|wait| Instant::now().checked_add(wait));
+        self.last_result = Some(found.map(drop));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
 /// Maximum number of interim responses to a request.
-const INTERIMS: u16 = 100;
+const MAX_INTERIM_RESPONSES: u16 = 100;
 
 impl Proxy {
     /// A server sent `bytes`.
@@ -27,7 +27,7 @@ impl Proxy {
         connection: u32,
         bytes: &[u8],
     ) {
-        self.figures().bytes_received_upstream.add(bytes.len() as u64);
+        self.metrics().bytes_received_upstream.add(bytes.len() as u64);
         let upstream = &mut self.upstreams[connection];
         // It was under way when the transport was to move what follows.
         upstream.flags.remove(Flags::RELAYED);
@@ -42,7 +42,7 @@ impl Proxy {
                 received.extend_from_slice(bytes);
                 self.read_response(cx, key, &received);
             }
-            State::Responding { .. } => self.pass_on(cx, key, bytes),
+            State::Responding { .. } => self.forward_body(cx, key, bytes),
             State::Tunnel { .. } => self.download(cx, key, bytes),
             _ => {}
         }
@@ -64,11 +64,11 @@ impl Proxy {
                 }
                 Ok(Some(response)) if response.status == 101 => {
                     let rest = &rest[response.head_len..];
-                    return self.switch(cx, key, attempt, &response, rest);
+                    return self.switch_protocol(cx, key, attempt, &response, rest);
                 }
                 Ok(Some(response)) => {
                     *interims += 1;
-                    if *interims > INTERIMS {
+                    if *interims > MAX_INTERIM_RESPONSES {
                         return self.bad_response(cx, key, "too many interim responses");
                     }
                     at += response.head_len;
@@ -80,7 +80,7 @@ impl Proxy {
                     if version == Some(Version::Http11) {
                         forward::interim(&self.rules, &mut self.out, &response);
                     }
-                    self.set_upstream_deadline(cx, key);
+                    self.update_upstream_deadline(cx, key);
                 }
                 Ok(None) => {
                     received.clear();
@@ -107,8 +107,8 @@ impl Proxy {
         let now = Self::now(cx);
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        exchange.times.answered = now;
-        let asked = exchange.times.asked;
+        exchange.times.responded = now;
+        let asked = exchange.times.sent;
         let Some(context) = cx.front.response_context(id) else { return };
         let date = forward::needs_date(response).then_some(context.date);
         let to = ResponseTo { version: context.version, keep_alive: context.keep_alive, date };
@@ -147,7 +147,7 @@ impl Proxy {
                 }
             }
         };
-        self.figures().responded(now.as_nanos().saturating_sub(asked.as_nanos()));
+        self.metrics().responded(now.as_nanos().saturating_sub(asked.as_nanos()));
         let keep = response.keep_alive;
         let Some(relay) = download else {
             let more = used < rest.len();
@@ -156,7 +156,7 @@ impl Proxy {
             // Where the connection to the client is kept, the request is complete.
             let is_whole = persistence == Persistence::Keep || cx.front.is_uploaded(id);
             let keep = keep && !more && is_whole;
-            self.leave(cx, key, keep, status);
+            self.complete(cx, key, keep, status);
             cx.front.respond(cx.io, id, status, persistence, &out, used as u64);
             out.clear();
             self.out = out;
@@ -164,13 +164,13 @@ impl Proxy {
         };
         let status = response.status;
         self.exchanges[key].state = State::Responding { attempt, download: relay, keep, status };
-        self.goes_well(cx, attempt);
+        self.record_success(cx, attempt);
         let taken = cx.front.write_head(cx.io, id, status, persistence, &self.out, used as u64);
         self.out.clear();
         if !self.relay_download(cx, key) && !taken {
             self.pause(cx, attempt.connection);
         }
-        self.set_upstream_deadline(cx, key);
+        self.update_upstream_deadline(cx, key);
     }
 
     /// Notes how long the server keeps connections, as it announces and as it has shown.
@@ -184,18 +184,18 @@ impl Proxy {
         let upstream = &mut self.upstreams[attempt.connection];
         if attempt.reused {
             let idle = now.since(upstream.idle_since);
-            self.lifetimes.survived(upstream.route, idle);
+            self.lifetimes.record_reused(upstream.route, idle);
         }
         if response.keep_alive
             && let Some(announced) = response.keep_alive_timeout()
         {
             // What is sent in the last moment may come too late.
-            upstream.announced = Some(announced.saturating_sub(Duration::from_millis(100)));
+            upstream.keepalive_timeout = Some(announced.saturating_sub(Duration::from_millis(100)));
         }
     }
 
     /// Passes a part of a body on.
-    fn pass_on<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
+    fn forward_body<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         let State::Responding { attempt, download, .. } = &mut exchange.state else { return };
@@ -209,9 +209,9 @@ impl Proxy {
         };
         let Ok(used) = passed else {
             self.out.clear();
-            self.figures().error(Error::BadResponse);
-            self.note_failure(key, "its response's body is malformed");
-            return self.cut(cx, key, Outcome::BadResponse);
+            self.metrics().error(Error::BadResponse);
+            self.record_failure(key, "its response's body is malformed");
+            return self.abort(cx, key, Outcome::BadResponse);
         };
         let is_done = download.is_done();
         let piece = if plain > 0 { &bytes[..plain] } else { &self.out[..] };
@@ -227,7 +227,7 @@ impl Proxy {
                 self.pause(cx, connection);
             }
         }
-        self.set_upstream_deadline(cx, key);
+        self.update_upstream_deadline(cx, key);
     }
 
     /// Has the transport move the rest of a response's body, if it is long, and returns whether it
@@ -268,24 +268,24 @@ impl Proxy {
         let upstream = &mut self.upstreams[connection];
         upstream.flags.remove(Flags::RELAYED);
         let Some(key) = upstream.exchange else { return };
-        let figures = &self.figures;
+        let figures = &self.metrics;
         figures.spliced_bytes.add(moved);
         figures.bytes_received_upstream.add(moved);
         let exchange = &mut self.exchanges[key];
-        cx.front.response_relayed(cx.io, exchange.id, moved);
+        cx.front.on_response_relayed(cx.io, exchange.id, moved);
         if let State::Responding { download, .. } = &mut exchange.state {
             download.skip(moved);
         }
         match ended {
             RelayEnd::End => self.on_end(cx, connection),
             RelayEnd::ReceiveFailed(error) => self.on_receive_failed(cx, connection, &error),
-            RelayEnd::SendFailed(_) => self.cut(cx, key, Outcome::ClientLeft),
+            RelayEnd::SendFailed(_) => self.abort(cx, key, Outcome::ClientDisconnected),
             _ => self.finish(cx, key, false),
         }
     }
 
     /// The server responds; what follows may take long.
-    pub(super) fn goes_well<I: Relay>(&mut self, cx: &mut Cx<'_, I>, attempt: Attempt) {
+    pub(super) fn record_success<I: Relay>(&mut self, cx: &mut Cx<'_, I>, attempt: Attempt) {
         let now = Self::now(cx);
         let route = self.upstreams[attempt.connection].route;
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
@@ -294,7 +294,7 @@ impl Proxy {
     }
 
     /// Another protocol follows.
-    fn switch<I: Relay>(
+    fn switch_protocol<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -309,7 +309,7 @@ impl Proxy {
         if !is_asked_for {
             return self.bad_response(cx, key, "another protocol than was asked for");
         }
-        exchange.times.answered = Self::now(cx);
+        exchange.times.responded = Self::now(cx);
         forward::switching(&self.rules, &mut self.out, response);
         self.out.extend_from_slice(rest);
         let length = rest.len() as u64;
@@ -330,7 +330,7 @@ impl Proxy {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         match &mut exchange.state {
-            State::Tunnel { .. } => self.server_ended_tunnel(cx, key),
+            State::Tunnel { .. } => self.on_server_ended_tunnel(cx, key),
             State::Responding { download, keep, .. } => {
                 if download.end(&mut self.out).is_ok() {
                     *keep = false;
@@ -339,9 +339,9 @@ impl Proxy {
                     return self.finish(cx, key, false);
                 }
                 self.out.clear();
-                self.figures().error(Error::Truncated);
-                self.note_failure(key, "it closed within its response");
-                self.cut(cx, key, Outcome::ServerCut);
+                self.metrics().error(Error::Truncated);
+                self.record_failure(key, "it closed within its response");
+                self.abort(cx, key, Outcome::UpstreamClosed);
             }
             State::Waiting { attempt, .. } => {
                 let attempt = *attempt;
@@ -364,9 +364,9 @@ impl Proxy {
         let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
         match self.exchanges[key].state {
             State::Responding { .. } | State::Tunnel { .. } => {
-                self.figures().error(Error::Truncated);
-                self.note_failure(key, &format!("its connection broke: {error}"));
-                self.cut(cx, key, Outcome::ServerCut);
+                self.metrics().error(Error::Truncated);
+                self.record_failure(key, &format!("its connection broke: {error}"));
+                self.abort(cx, key, Outcome::UpstreamClosed);
             }
             State::Connecting(_) => {
                 let Connection { route, address, .. } = self.upstreams[connection];
@@ -382,7 +382,7 @@ impl Proxy {
         let upstream = &self.upstreams[connection];
         let idle = Self::now(cx).since(upstream.idle_since);
         let route = upstream.route;
-        self.lifetimes.closed(route, idle);
+        self.lifetimes.record_closed(route, idle);
         self.close(cx, connection);
     }
 
@@ -395,10 +395,10 @@ impl Proxy {
         why: &'static str,
     ) {
         self.out.clear();
-        self.figures().error(Error::BadResponse);
-        self.note_failure(key, &format!("its response is refused: {why}"));
+        self.metrics().error(Error::BadResponse);
+        self.record_failure(key, &format!("its response is refused: {why}"));
         let why = "the server's response could not be understood";
-        self.refuse(cx, key, 502, why, Outcome::BadResponse);
+        self.respond_error(cx, key, 502, why, Outcome::BadResponse);
     }
 
     /// All of a response has come, and if `more`, something that nobody asked for.
@@ -410,18 +410,23 @@ impl Proxy {
             _ => (false, 0),
         };
         let keep = keep && cx.front.is_uploaded(id);
-        self.leave(cx, key, keep, status);
+        self.complete(cx, key, keep, status);
         cx.front.finish(cx.io, id);
     }
 
     /// Ends an exchange whose response has come.
     #[inline(always)]
-    fn leave<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, keep: bool, status: u16) {
+    fn complete<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, keep: bool, status: u16) {
         let well = !matches!(status, 502..=504);
         if cx.front.is_logging() {
-            self.note_for_log(cx, key);
+            self.set_log_entry(cx, key);
         }
-        self.release(cx, key, (keep, State::Free), if well { Ended::Well } else { Ended::Failed });
+        self.release_connection(
+            cx,
+            key,
+            (keep, State::Free),
+            if well { Ended::Well } else { Ended::Failed },
+        );
         self.exchanges.end(key);
     }
 }

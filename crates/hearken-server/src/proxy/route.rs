@@ -10,17 +10,17 @@ use hearken_http::{Request, ResponseParser};
 use super::balance::{Balancer, Ended, Pick, Where};
 use super::config::HashKey;
 use super::destination::Destination;
-use super::exchange::{Attempt, Kind, Route, State};
+use super::exchange::{Attempt, MethodKind, Route, State};
 use super::handler::{Cx, Proxy, Task};
 use super::upstream::{Connection, Flags};
 use crate::front::RequestId;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
+use crate::runtime::peek::{PeekResult, peek};
 use crate::runtime::proxy_protocol;
-use crate::runtime::socket::{Peeked, peek};
 
 /// The failure that is noted of a server that closed a connection without a response.
-const CLOSED: &str = "it closed before it answered";
+const CLOSED_EARLY: &str = "it closed before it answered";
 
 impl Proxy {
     /// Finds a server for a request.
@@ -32,8 +32,8 @@ impl Proxy {
         request: Option<&Request<'_>>,
     ) {
         let now = Self::now(cx);
-        let Destination::Servers(to) = &mut self.destination else {
-            return self.look_up(cx, key);
+        let Destination::Reverse(to) = &mut self.destination else {
+            return self.resolve(cx, key);
         };
         let exchange = &self.exchanges[key];
         let hash = match &to.hash {
@@ -56,13 +56,13 @@ impl Proxy {
             }
         };
         match to.balancer.pick(now, hash, exchange.tried) {
-            Pick::Server(server) => self.reach(cx, key, Route::Server(server), request),
+            Pick::Server(server) => self.forward_to(cx, key, Route::Server(server), request),
             Pick::Full => {
                 self.enqueue(cx, key, "no server has room, and too many requests wait for one");
             }
             Pick::Down => {
-                self.figures().error(Error::NoServer);
-                self.refuse(cx, key, 503, "no server is up", Outcome::Refused);
+                self.metrics().error(Error::NoServer);
+                self.respond_error(cx, key, 503, "no server is up", Outcome::Rejected);
             }
         }
     }
@@ -70,16 +70,16 @@ impl Proxy {
     /// Puts a request into the queue, if it is not full.
     fn enqueue<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, why: &'static str) {
         let most = match &self.destination {
-            Destination::Servers(to) => to.queue,
-            Destination::Anywhere(_) => 0,
+            Destination::Reverse(to) => to.max_queue,
+            Destination::Forward(_) => 0,
         };
-        if self.queue.len() >= most && std::mem::take(&mut self.deserted) > 0 {
+        if self.queue.len() >= most && std::mem::take(&mut self.stale_entries) > 0 {
             let exchanges = &self.exchanges;
             self.queue.retain(|&(key, id)| exchanges.is_queued(key, id));
         }
         if self.queue.len() >= most {
-            self.figures().error(Error::QueueFull);
-            return self.refuse(cx, key, 503, why, Outcome::Refused);
+            self.metrics().error(Error::QueueFull);
+            return self.respond_error(cx, key, 503, why, Outcome::Rejected);
         }
         let exchange = &mut self.exchanges[key];
         self.queue.push_back((key, exchange.id));
@@ -112,7 +112,7 @@ impl Proxy {
     }
 
     /// Has a connection to a destination, kept or new, and sends the request.
-    pub(super) fn reach<I: Relay>(
+    pub(super) fn forward_to<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -123,23 +123,23 @@ impl Proxy {
         let exchange = &mut self.exchanges[key];
         let (id, waited) = (exchange.id, !matches!(exchange.state, State::Routing));
         exchange.attempts = exchange.attempts.saturating_add(1);
-        exchange.last = Some(route);
-        exchange.times.routed = now;
-        if !exchange.fresh
-            && exchange.kind != Kind::Connect
+        exchange.last_route = Some(route);
+        exchange.times.selected = now;
+        if !exchange.needs_new_connection
+            && exchange.kind != MethodKind::Connect
             && let Some(connection) = self.take_idle(cx, key, route)
         {
             let upstream = &mut self.upstreams[connection];
             upstream.exchange = Some(key);
             let attempt = Attempt { connection, reused: true, failed: false };
-            self.figures().upstream_connections_reused.add(1);
+            self.metrics().upstream_connections_reused.add(1);
             if waited {
                 cx.front.set_request_timer(cx.io, id, None);
             }
             return self.send_request(cx, key, attempt, request);
         }
         let mut address = None;
-        let opened = self.open(cx, route, &mut address);
+        let opened = self.connect(cx, route, &mut address);
         let has_no_room =
             opened.as_ref().err().is_some_and(|error| hearken::limit::met(error).is_some());
         if waited && !has_no_room {
@@ -156,7 +156,7 @@ impl Proxy {
             Err(_) if has_no_room => {
                 // It is the proxy that has no room: neither the server's fault, nor an attempt; and
                 // no reason to look at the queue again.
-                self.figures().error(Error::Limit);
+                self.metrics().error(Error::Limit);
                 if let (Route::Server(server), Some(balancer)) =
                     (route, self.destination.balancer())
                 {
@@ -171,14 +171,14 @@ impl Proxy {
     }
 
     /// Begins to connect to a destination.
-    fn open<I: Relay>(
+    fn connect<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         route: Route,
         at: &mut Option<SocketAddr>,
     ) -> io::Result<hearken::Token> {
         let address = match (route, &mut self.destination) {
-            (Route::Server(server), Destination::Servers(to)) => {
+            (Route::Server(server), Destination::Reverse(to)) => {
                 match to.balancer.connected_to(server) {
                     Some(Where::Inet(addr)) => {
                         *at = Some(addr);
@@ -198,10 +198,10 @@ impl Proxy {
             Err(error) if hearken::limit::met(&error).is_some() => {
                 // An idle connection to a server is worth less than a request; so is an idle client,
                 // unless the request can wait for a connection that is in use.
-                let can_wait = self.upstreams.is_in_use() && !self.destination.is_anywhere();
+                let can_wait = self.upstreams.is_in_use() && !self.destination.is_forward();
                 match self.upstreams.idle().first().copied() {
                     Some(idle) => self.close(cx, idle),
-                    None if !can_wait && cx.front.close_idle_longest(cx.io) => {}
+                    None if !can_wait && cx.front.close_longest_idle(cx.io) => {}
                     None => return Err(error),
                 }
                 cx.io.connect(&address, None)
@@ -214,7 +214,7 @@ impl Proxy {
     #[inline]
     fn take_idle<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, route: Route) -> Option<u32> {
         loop {
-            let connection = self.upstreams.take(route)?;
+            let connection = self.upstreams.acquire_idle(route)?;
             if self.exchanges[key].kind.is_safe() || self.is_open(cx, connection) {
                 return Some(connection);
             }
@@ -229,8 +229,8 @@ impl Proxy {
         let upstream = &self.upstreams[connection];
         let idle = Self::now(cx).since(upstream.idle_since);
         // An event may be on its way that the event loop has not reached.
-        if cx.io.socket(upstream.token).map(peek) != Some(Peeked::Nothing) {
-            self.lifetimes.closed(upstream.route, idle);
+        if cx.io.socket(upstream.token).map(peek) != Some(PeekResult::Nothing) {
+            self.lifetimes.record_closed(upstream.route, idle);
             return false;
         }
         self.lifetimes.is_safe(upstream.route, idle)
@@ -247,10 +247,10 @@ impl Proxy {
         let State::Connecting(attempt) = self.exchanges[key].state else { return };
         match result {
             Ok(()) => {
-                self.figures().upstream_connections_opened.add(1);
+                self.metrics().upstream_connections_opened.add(1);
                 cx.io.start(token);
-                if self.exchanges[key].kind == Kind::Connect {
-                    return self.establish(cx, key, attempt);
+                if self.exchanges[key].kind == MethodKind::Connect {
+                    return self.open_tunnel(cx, key, attempt);
                 }
                 self.send_request(cx, key, attempt, None);
             }
@@ -269,7 +269,7 @@ impl Proxy {
         let now = Self::now(cx);
         let connection = attempt.connection;
         let route = self.upstreams[connection].route;
-        let keep_alive = self.destination.keeps(route);
+        let keep_alive = self.destination.keeps_alive(route);
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         let kept;
@@ -283,8 +283,8 @@ impl Proxy {
         };
         let client = cx.front.client_address(id);
         let authority = match (&self.destination, route) {
-            (Destination::Servers(to), Route::Server(server)) => {
-                if let (Some(version), false) = (to.header, attempt.reused) {
+            (Destination::Reverse(to), Route::Server(server)) => {
+                if let (Some(version), false) = (to.proxy_protocol, attempt.reused) {
                     let token = cx.front.client(id);
                     // The port is known, except where another proxy told of the client.
                     let peer = token.and_then(|token| cx.io.peer_addr(token).ok());
@@ -307,32 +307,32 @@ impl Proxy {
             received: Vec::new(),
             interims: 0,
         };
-        exchange.asks = exchange.asks.saturating_add(1);
-        exchange.times.asked = now;
+        exchange.sends = exchange.sends.saturating_add(1);
+        exchange.times.sent = now;
         if cx.front.is_uploaded(id) {
-            if self.send_out(cx, connection) {
+            if self.send_buffered(cx, connection) {
                 let until = now + self.config.timeouts.response;
                 return cx.io.set_deadline(self.upstreams[connection].token, Some(until));
             }
-            return self.set_upstream_deadline(cx, key);
+            return self.update_upstream_deadline(cx, key);
         }
         if !cx.front.start_body(cx.io, id, &mut self.out) {
             // It is malformed, which the front has answered.
             self.out.clear();
             return self.cancel(cx, key);
         }
-        let taken = self.send_out(cx, connection);
+        let taken = self.send_buffered(cx, connection);
         if !cx.front.is_uploaded(id) {
-            if cx.front.has_ended(id) {
-                self.figures().error(Error::ClientLeft);
-                return self.cut(cx, key, Outcome::ClientLeft);
+            if cx.front.is_half_closed(id) {
+                self.metrics().error(Error::ClientLeft);
+                return self.abort(cx, key, Outcome::ClientDisconnected);
             }
             if taken {
                 let relay_to = self.config.splice.then_some(self.upstreams[connection].token);
                 cx.front.resume_body(cx.io, id, relay_to);
             }
         }
-        self.set_upstream_deadline(cx, key);
+        self.update_upstream_deadline(cx, key);
     }
 
     /// Connecting failed.
@@ -344,10 +344,10 @@ impl Proxy {
         address: Option<SocketAddr>,
         error: &io::Error,
     ) {
-        self.figures().error(Error::ConnectFailed);
+        self.metrics().error(Error::ConnectFailed);
         self.avoid_address(route, address);
-        self.note(route, &format!("connect: {error}"));
-        self.try_again_or(cx, key, route, 502, "no server could be connected to");
+        self.record_server_failure(route, &format!("connect: {error}"));
+        self.retry_or_fail(cx, key, route, 502, "no server could be connected to");
     }
 
     /// Connecting took too long.
@@ -358,11 +358,11 @@ impl Proxy {
         connection: u32,
     ) {
         let Connection { route, address, .. } = self.upstreams[connection];
-        self.figures().error(Error::ConnectTimeout);
+        self.metrics().error(Error::ConnectTimeout);
         self.avoid_address(route, address);
-        self.note(route, "connect: not in time");
+        self.record_server_failure(route, "connect: not in time");
         let why = "no server could be connected to in time";
-        self.try_again_or(cx, key, route, 504, why);
+        self.retry_or_fail(cx, key, route, 504, why);
     }
 
     /// Has other addresses of the server's name come first.
@@ -391,50 +391,50 @@ impl Proxy {
             && !cx.front.has_uploaded(id)
             && matches!(&exchange.state, State::Waiting { received, interims: 0, .. }
                 if received.is_empty())
-            && exchange.asks < 2;
+            && exchange.sends < 2;
         if !is_repeatable {
-            self.figures().error(Error::ServerLeft);
+            self.metrics().error(Error::ServerLeft);
             if !attempt.reused {
-                self.note_failure(key, CLOSED);
+                self.record_failure(key, CLOSED_EARLY);
             }
-            return self.refuse(cx, key, 502, why, Outcome::Refused);
+            return self.respond_error(cx, key, 502, why, Outcome::Rejected);
         }
         if !attempt.reused {
-            self.note_failure(key, CLOSED);
-            return self.try_again_or(cx, key, route, 502, why);
+            self.record_failure(key, CLOSED_EARLY);
+            return self.retry_or_fail(cx, key, route, 502, why);
         }
         // RFC 9112 section 9.3.1: it may have closed before it saw the request.
-        exchange.fresh = true;
+        exchange.needs_new_connection = true;
         exchange.attempts = exchange.attempts.saturating_sub(1);
         // Or it is ending, and would close the next connection, too: it may still accept some.
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer())
-            && balancer.has_another(server)
+            && balancer.has_alternative(server)
         {
             self.exchanges[key].tried.insert(server);
         }
-        self.release(cx, key, (false, State::Routing), Ended::Cancelled);
-        self.try_again(key);
+        self.release_connection(cx, key, (false, State::Routing), Ended::Cancelled);
+        self.retry(key);
     }
 
     /// Notes a failure that counts against the server.
     #[cold]
-    pub(super) fn note_failure(&mut self, key: u32, why: &str) {
+    pub(super) fn record_failure(&mut self, key: u32, why: &str) {
         if let Some(attempt) = self.exchanges[key].state.attempt_mut() {
             attempt.failed = true;
             let connection = attempt.connection;
-            self.note(self.upstreams[connection].route, why);
+            self.record_server_failure(self.upstreams[connection].route, why);
         }
     }
 
     /// Notes a failure of a server.
-    fn note(&mut self, route: Route, why: &str) {
-        if let (Destination::Servers(to), Route::Server(server)) = (&self.destination, route) {
-            to.servers.note(server, why.to_owned());
+    fn record_server_failure(&mut self, route: Route, why: &str) {
+        if let (Destination::Reverse(to), Route::Server(server)) = (&self.destination, route) {
+            to.servers.set_last_failure(server, why.to_owned());
         }
     }
 
     /// Has the request tried on another server, or answers with an error.
-    fn try_again_or<I: Relay>(
+    fn retry_or_fail<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -447,23 +447,23 @@ impl Proxy {
             exchange.tried.insert(server);
         }
         let has_more = match &self.destination {
-            Destination::Servers(to) => exchange.attempts < to.attempts,
-            Destination::Anywhere(_) => !exchange.addresses.is_empty(),
+            Destination::Reverse(to) => exchange.attempts < to.max_attempts,
+            Destination::Forward(_) => !exchange.addresses.is_empty(),
         };
         if exchange.state.attempt().is_some() {
-            self.release(cx, key, (false, State::Routing), Ended::Failed);
+            self.release_connection(cx, key, (false, State::Routing), Ended::Failed);
         } else {
-            self.ended(cx, route, Ended::Failed);
+            self.end_request(cx, route, Ended::Failed);
         }
         if !has_more {
-            return self.refuse(cx, key, status, why, Outcome::Refused);
+            return self.respond_error(cx, key, status, why, Outcome::Rejected);
         }
-        self.exchanges[key].fresh = true;
-        self.try_again(key);
+        self.exchanges[key].needs_new_connection = true;
+        self.retry(key);
     }
 
-    fn try_again(&mut self, key: u32) {
-        self.figures().retries.add(1);
+    fn retry(&mut self, key: u32) {
+        self.metrics().retries.add(1);
         let exchange = &mut self.exchanges[key];
         exchange.state = State::Routing;
         let id: RequestId = exchange.id;
@@ -475,7 +475,7 @@ impl Proxy {
 
     /// Ends the use of an upstream connection, which is kept for another request if it may be. The
     /// exchange is in the `next` state then.
-    pub(super) fn release<I: Relay>(
+    pub(super) fn release_connection<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -485,10 +485,10 @@ impl Proxy {
         let state = &mut self.exchanges[key].state;
         let (attempt, is_tunnel) =
             (state.attempt().copied(), matches!(state, State::Tunnel { .. }));
-        self.deserted += usize::from(matches!(state, State::Queued));
+        self.stale_entries += usize::from(matches!(state, State::Queued));
         *state = next;
         if is_tunnel {
-            self.figures().tunnels_open.down();
+            self.metrics().tunnels_open.down();
         }
         let Some(Attempt { connection, failed, .. }) = attempt else { return };
         let route = self.upstreams[connection].route;
@@ -501,24 +501,24 @@ impl Proxy {
             && is_as_new
             && !self.stopping
             && !cx.front.is_stopping()
-            && self.destination.keeps(route)
-            && self.upstreams.keep(connection)
+            && self.destination.keeps_alive(route)
+            && self.upstreams.release_idle(connection)
         {
             let upstream = &mut self.upstreams[connection];
             upstream.flags.insert(Flags::USED);
             upstream.idle_since = now;
-            let (token, announced) = (upstream.token, upstream.announced);
+            let (token, announced) = (upstream.token, upstream.keepalive_timeout);
             self.resume(cx, connection);
-            cx.io.set_deadline(token, Some(now + self.keep_time(announced)));
+            cx.io.set_deadline(token, Some(now + self.idle_timeout(announced)));
         } else {
             self.close(cx, connection);
         }
-        self.ended(cx, route, if failed { Ended::Failed } else { how });
+        self.end_request(cx, route, if failed { Ended::Failed } else { how });
     }
 
     /// A request has ended that counted as in flight at a server.
     #[inline]
-    pub(super) fn ended<I: Relay>(&mut self, cx: &mut Cx<'_, I>, route: Route, how: Ended) {
+    pub(super) fn end_request<I: Relay>(&mut self, cx: &mut Cx<'_, I>, route: Route, how: Ended) {
         let now = Self::now(cx);
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
             balancer.ended(server, now, how);

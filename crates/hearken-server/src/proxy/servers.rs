@@ -16,10 +16,10 @@ use super::config::Upstreams;
 pub use crate::runtime::administration::Order;
 
 mod passive;
-mod shared;
+mod server_state;
 
-use shared::{At, DRAINING, NO_ADDRESS, OFF, Shared, UNWELL};
-pub(super) use shared::{Places, Tally};
+use server_state::{DRAINING, NO_ADDRESS, OFF, ServerAddress, ServerState, UNHEALTHY};
+pub(super) use server_state::{Endpoints, ServerCounters};
 
 /// How a server is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ pub struct Figures {
 
 /// All servers. See the [module](self).
 pub struct Servers {
-    servers: Box<[Shared]>,
+    servers: Box<[ServerState]>,
     /// Goes up with each change of what decides who gets requests.
     version: AtomicU64,
     /// Goes up with each change of addresses.
@@ -69,14 +69,14 @@ pub struct Servers {
     /// In nanoseconds.
     slow_start: u64,
     /// One for each balancer there was.
-    tallies: Mutex<Vec<Arc<[Tally]>>>,
+    counters: Mutex<Vec<Arc<[ServerCounters]>>>,
 }
 
 /// What a balancer goes by.
 #[derive(Clone, Copy)]
 pub(super) struct Condition {
     /// Neither an administrator nor a check is against it.
-    pub(super) fit: bool,
+    pub(super) is_available: bool,
     /// 0 if it is not paused.
     pub(super) paused_until: u64,
     /// 0 if it has been up from the start.
@@ -88,13 +88,17 @@ impl Servers {
     pub fn new(config: &Upstreams) -> Servers {
         let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Servers {
-            servers: config.servers.iter().map(|server| Shared::new(&server.address)).collect(),
+            servers: config
+                .servers
+                .iter()
+                .map(|server| ServerState::new(&server.address))
+                .collect(),
             version: AtomicU64::new(1),
             addresses_version: AtomicU64::new(1),
             failures: config.passive.map_or(0, |passive| passive.failures.get()),
             pause: config.passive.map_or(0, |passive| nanos(passive.pause)),
             slow_start: nanos(config.slow_start),
-            tallies: Mutex::default(),
+            counters: Mutex::default(),
         }
     }
 
@@ -155,9 +159,9 @@ impl Servers {
         let before = shared.flags.fetch_update(Relaxed, Relaxed, change).unwrap_or_default();
         let paused = shared.paused_until.load(Relaxed) != 0;
         if order == Order::Ready && (before & (DRAINING | OFF) != 0 || paused) {
-            shared.come_back(Time::now());
+            shared.recover(Time::now());
         }
-        self.changed();
+        self.increment_version();
     }
 
     /// Notes what came of a check, and why it failed. What follows of it is
@@ -174,7 +178,7 @@ impl Servers {
     }
 
     /// Notes why it could not be checked, or a request failed there.
-    pub(super) fn note(&self, server: usize, reason: String) {
+    pub(super) fn set_last_failure(&self, server: usize, reason: String) {
         if let Some(shared) = self.servers.get(server) {
             *lock(&shared.last_failure) = Some(reason);
         }
@@ -184,19 +188,19 @@ impl Servers {
     pub fn set_down(&self, server: usize, down: bool) {
         let Some(shared) = self.servers.get(server) else { return };
         if down {
-            shared.flags.fetch_or(UNWELL, Relaxed);
-        } else if shared.flags.load(Relaxed) & UNWELL != 0 {
-            shared.come_back(Time::now());
-            shared.flags.fetch_and(!UNWELL, Relaxed);
+            shared.flags.fetch_or(UNHEALTHY, Relaxed);
+        } else if shared.flags.load(Relaxed) & UNHEALTHY != 0 {
+            shared.recover(Time::now());
+            shared.flags.fetch_and(!UNHEALTHY, Relaxed);
         }
-        self.changed();
+        self.increment_version();
     }
 
     /// What became of looking its name up. The last good addresses are kept where that failed;
     /// without any it is down. Nothing for one that has no name.
     pub fn resolved(&self, server: usize, found: Result<&[SocketAddr], String>) {
         let Some(shared) = self.servers.get(server) else { return };
-        let At::Name(addresses) = &shared.address else { return };
+        let ServerAddress::Name(addresses) = &shared.address else { return };
         match found {
             Ok([]) => *lock(&shared.last_failure) = Some("its name has no address".to_owned()),
             Ok(found) => {
@@ -206,7 +210,7 @@ impl Servers {
                     drop(addresses);
                     shared.flags.fetch_and(!NO_ADDRESS, Relaxed);
                     self.addresses_version.fetch_add(1, Release);
-                    self.changed();
+                    self.increment_version();
                 }
             }
             Err(reason) => *lock(&shared.last_failure) = Some(reason),
@@ -232,7 +236,7 @@ impl Servers {
             checks_failed: shared.checks_failed.load(Relaxed),
             ..Figures::default()
         };
-        for tally in lock(&self.tallies).iter().filter_map(|tallies| tallies.get(server)) {
+        for tally in lock(&self.counters).iter().filter_map(|tallies| tallies.get(server)) {
             figures.requests += tally.requests.load(Relaxed);
             figures.failures += tally.failures.load(Relaxed);
             figures.retries += tally.retries.load(Relaxed);
@@ -242,9 +246,10 @@ impl Servers {
     }
 
     /// Where a balancer counts.
-    pub(super) fn tally(&self) -> Arc<[Tally]> {
-        let tally: Arc<[Tally]> = (0..self.len()).map(|_| Tally::default()).collect();
-        lock(&self.tallies).push(Arc::clone(&tally));
+    pub(super) fn counters(&self) -> Arc<[ServerCounters]> {
+        let tally: Arc<[ServerCounters]> =
+            (0..self.len()).map(|_| ServerCounters::default()).collect();
+        lock(&self.counters).push(Arc::clone(&tally));
         tally
     }
 
@@ -261,14 +266,14 @@ impl Servers {
     }
 
     /// What [`condition`](Servers::condition) tells next is not older than the version that was seen.
-    pub(super) fn catch_up(&self) {
+    pub(super) fn synchronise(&self) {
         fence(Acquire);
     }
 
     pub(super) fn condition(&self, server: usize) -> Condition {
         let shared = &self.servers[server];
         Condition {
-            fit: shared.flags.load(Relaxed) == 0,
+            is_available: shared.flags.load(Relaxed) == 0,
             paused_until: shared.paused_until.load(Relaxed),
             up_since: shared.up_since.load(Relaxed),
         }
@@ -279,15 +284,15 @@ impl Servers {
         self.slow_start
     }
 
-    pub(super) fn places(&self, server: usize) -> Places {
+    pub(super) fn endpoints(&self, server: usize) -> Endpoints {
         match &self.servers[server].address {
-            At::Inet(addr) => Places::Inet([*addr].into()),
-            At::Name(addresses) => Places::Inet(Arc::clone(&lock(addresses))),
-            At::Unix(path) => Places::Unix(Arc::clone(path)),
+            ServerAddress::Inet(addr) => Endpoints::Inet([*addr].into()),
+            ServerAddress::Name(addresses) => Endpoints::Inet(Arc::clone(&lock(addresses))),
+            ServerAddress::Unix(path) => Endpoints::Unix(Arc::clone(path)),
         }
     }
 
-    fn changed(&self) {
+    fn increment_version(&self) {
         self.version.fetch_add(1, Release);
     }
 }

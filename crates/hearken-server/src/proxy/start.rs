@@ -19,16 +19,16 @@ use crate::runtime::metrics::UpstreamFigures;
 use crate::runtime::server::WorkerContext;
 
 /// How long, at most, the start waits for the addresses of the servers' names.
-const FIRST_ROUND: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the workers of a proxy share.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     config: Arc<Config>,
     servers: Arc<Servers>,
     weights: Arc<[u32]>,
     /// For workers that are yet to start, the first one's first.
-    lookups: Arc<Mutex<VecDeque<Lookups>>>,
+    unclaimed_lookups: Arc<Mutex<VecDeque<Lookups>>>,
 }
 
 /// The threads beside the workers of a proxy. Dropping them ends them.
@@ -37,7 +37,7 @@ pub(crate) struct Threads {
     checker: Option<Checker>,
 }
 
-impl Shared {
+impl SharedState {
     /// Prepares a proxy of so many workers, and looks the names of its servers up. Returns warnings
     /// about those that have no address.
     ///
@@ -46,7 +46,7 @@ impl Shared {
     pub(crate) fn start(
         config: &Config,
         workers: usize,
-    ) -> io::Result<(Shared, Threads, Vec<String>)> {
+    ) -> io::Result<(SharedState, Threads, Vec<String>)> {
         let none = Upstreams::new(Vec::new());
         let (upstreams, lookups) = match &config.to {
             To::Upstreams(upstreams) if upstreams.servers.is_empty() => {
@@ -57,11 +57,13 @@ impl Shared {
         };
         let servers = Arc::new(Servers::new(upstreams));
         let resolver = Resolver::start()?;
-        let warnings = resolver.first_round(upstreams, &servers, FIRST_ROUND);
-        let shared = Shared {
+        let warnings = resolver.first_round(upstreams, &servers, RESOLVE_TIMEOUT);
+        let shared = SharedState {
             config: Arc::new(config.clone()),
             weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
-            lookups: Arc::new(Mutex::new((0..lookups).map(|_| resolver.lookups()).collect())),
+            unclaimed_lookups: Arc::new(Mutex::new(
+                (0..lookups).map(|_| resolver.lookups()).collect(),
+            )),
             servers,
         };
         Ok((shared, Threads { resolver, checker: None }, warnings))
@@ -69,23 +71,28 @@ impl Shared {
 
     /// Creates the handler of one worker.
     pub(crate) fn handler(&self, context: &WorkerContext, route: u32) -> Proxy {
-        let lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let lookups =
+            self.unclaimed_lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
         let place = (context.index, context.workers);
         let destination = Destination::new(&self.config, &self.servers, lookups, place, seed);
-        Proxy::new(self.config.clone(), destination, context.figures(), route)
+        Proxy::new(self.config.clone(), destination, context.worker_metrics(), route)
     }
 
     /// Returns whether the clients' addresses are needed.
-    pub(crate) fn needs_clients(&self) -> bool {
-        destination::needs_clients(&self.config)
+    pub(crate) fn needs_client_addresses(&self) -> bool {
+        destination::needs_client_addresses(&self.config)
     }
 
     /// Begins health checks, and has workers woken when names were looked up.
     ///
     /// # Errors
     /// No thread is available.
-    pub(crate) fn launched(&self, threads: &mut Threads, wakers: Vec<Waker>) -> io::Result<()> {
+    pub(crate) fn start_background(
+        &self,
+        threads: &mut Threads,
+        wakers: Vec<Waker>,
+    ) -> io::Result<()> {
         for (worker, waker) in wakers.into_iter().enumerate() {
             threads.resolver.add(worker, waker);
         }
@@ -96,7 +103,7 @@ impl Shared {
     }
 }
 
-impl administration::Upstreams for Shared {
+impl administration::Upstreams for SharedState {
     fn figures(&self) -> Vec<UpstreamFigures> {
         let of = |server| {
             let figures = self.servers.figures(server);

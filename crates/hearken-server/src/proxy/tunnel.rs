@@ -24,9 +24,9 @@ impl Proxy {
         let is_much = !is_tunnel || bytes.len() >= cx.io.pool().size();
         let may_relay = is_much && self.config.splice && !bytes.is_empty();
         if is_tunnel {
-            self.set_tunnel_timer(cx, key);
+            self.extend_tunnel_deadline(cx, key);
         } else {
-            self.set_upstream_deadline(cx, key);
+            self.update_upstream_deadline(cx, key);
         }
         match taken {
             _ if may_relay => Flow::Relay(token, taken),
@@ -43,14 +43,16 @@ impl Proxy {
         let exchange = &self.exchanges[key];
         let id = exchange.id;
         match exchange.state {
-            State::Tunnel { .. } if cx.front.has_ended(id) => self.client_ended_tunnel(cx, key),
+            State::Tunnel { .. } if cx.front.is_half_closed(id) => {
+                self.on_client_ended_tunnel(cx, key)
+            }
             State::Tunnel { .. } => {
                 cx.front.resume_body(cx.io, id, None);
-                self.set_tunnel_timer(cx, key);
+                self.extend_tunnel_deadline(cx, key);
             }
             State::Waiting { .. } | State::Responding { .. } => {
                 cx.front.resume_body(cx.io, id, None);
-                self.set_upstream_deadline(cx, key);
+                self.update_upstream_deadline(cx, key);
             }
             _ => {}
         }
@@ -63,36 +65,36 @@ impl Proxy {
         upstream.flags.insert(Flags::BROKEN);
         let Some(key) = upstream.exchange else { return self.close(cx, connection) };
         if let State::Tunnel { .. } = self.exchanges[key].state {
-            return self.cut(cx, key, Outcome::ServerCut);
+            return self.abort(cx, key, Outcome::UpstreamClosed);
         }
         // It may have answered before it closed, which receiving will tell.
         cx.front.drop_body(cx.io, self.exchanges[key].id);
-        self.set_upstream_deadline(cx, key);
+        self.update_upstream_deadline(cx, key);
     }
 
     /// A client has taken all that it was sent.
-    pub(super) fn client_drained<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn on_client_drained<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let exchange = &self.exchanges[key];
         let Some(attempt) = exchange.state.attempt() else { return };
         let connection = attempt.connection;
         let is_tunnel = matches!(exchange.state, State::Tunnel { .. });
         if is_tunnel && self.upstreams[connection].flags.contains(Flags::ENDED) {
-            return self.server_ended_tunnel(cx, key);
+            return self.on_server_ended_tunnel(cx, key);
         }
         self.resume(cx, connection);
         if is_tunnel {
-            self.set_tunnel_timer(cx, key);
+            self.extend_tunnel_deadline(cx, key);
         } else {
-            self.set_upstream_deadline(cx, key);
+            self.update_upstream_deadline(cx, key);
         }
     }
 
     /// The server of a CONNECT request is connected to.
-    pub(super) fn establish<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, attempt: Attempt) {
+    pub(super) fn open_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, attempt: Attempt) {
         let now = Self::now(cx);
         let exchange = &mut self.exchanges[key];
-        exchange.times.asked = now;
-        exchange.times.answered = now;
+        exchange.times.sent = now;
+        exchange.times.responded = now;
         let id = exchange.id;
         if !cx.front.write_head(cx.io, id, 200, Persistence::Close, ESTABLISHED, 0) {
             self.pause(cx, attempt.connection);
@@ -107,8 +109,8 @@ impl Proxy {
         key: u32,
         attempt: Attempt,
     ) {
-        self.figures().tunnels_open.up();
-        self.goes_well(cx, attempt);
+        self.metrics().tunnels_open.up();
+        self.record_success(cx, attempt);
         self.exchanges[key].state = State::Tunnel { attempt, client_shut: false };
         let id = self.exchanges[key].id;
         let connection = attempt.connection;
@@ -121,15 +123,15 @@ impl Proxy {
             cx.front.pause_body(cx.io, id);
         }
         // Either may have ended its side before.
-        if cx.front.has_ended(id) {
-            self.client_ended_tunnel(cx, key);
+        if cx.front.is_half_closed(id) {
+            self.on_client_ended_tunnel(cx, key);
         }
         if self.exchanges[key].id == id && matches!(self.exchanges[key].state, State::Tunnel { .. })
         {
             if self.upstreams[connection].flags.contains(Flags::ENDED) {
-                self.server_ended_tunnel(cx, key);
+                self.on_server_ended_tunnel(cx, key);
             } else {
-                self.set_tunnel_timer(cx, key);
+                self.extend_tunnel_deadline(cx, key);
             }
         }
     }
@@ -149,17 +151,17 @@ impl Proxy {
                 self.pause(cx, connection);
             }
         }
-        self.set_tunnel_timer(cx, key);
+        self.extend_tunnel_deadline(cx, key);
     }
 
     /// Gives both sides of a tunnel their time again.
-    pub(super) fn set_tunnel_timer<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn extend_tunnel_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let until = Self::now(cx) + self.config.timeouts.tunnel;
         cx.front.set_request_timer(cx.io, self.exchanges[key].id, Some(until));
     }
 
     /// The client has ended its side: the server is told, once it has taken what came before.
-    pub(super) fn client_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn on_client_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let State::Tunnel { attempt, client_shut, .. } = self.exchanges[key].state else { return };
         let upstream = &mut self.upstreams[attempt.connection];
         if upstream.sends > 0 {
@@ -170,14 +172,14 @@ impl Proxy {
             cx.io.shutdown(upstream.token);
         }
         if client_shut {
-            self.cut(cx, key, Outcome::Done);
+            self.abort(cx, key, Outcome::Complete);
         } else {
-            self.set_tunnel_timer(cx, key);
+            self.extend_tunnel_deadline(cx, key);
         }
     }
 
     /// The server has ended its side: the client is told, once it has taken what came before.
-    pub(super) fn server_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn on_server_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let id = self.exchanges[key].id;
         if cx.front.is_blocked(id) {
             return;
@@ -189,9 +191,9 @@ impl Proxy {
             cx.front.shut_down(cx.io, id);
         }
         if self.upstreams[attempt.connection].flags.contains(Flags::SHUT) {
-            self.cut(cx, key, Outcome::Done);
+            self.abort(cx, key, Outcome::Complete);
         } else {
-            self.set_tunnel_timer(cx, key);
+            self.extend_tunnel_deadline(cx, key);
         }
     }
 }

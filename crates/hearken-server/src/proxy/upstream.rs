@@ -25,7 +25,7 @@ pub(super) struct Connection {
     /// When it became idle.
     pub(super) idle_since: Time,
     /// How long the server keeps it, as the server has announced.
-    pub(super) announced: Option<Duration>,
+    pub(super) keepalive_timeout: Option<Duration>,
 }
 
 bitflags::bitflags! {
@@ -63,25 +63,30 @@ struct Idle {
     servers: Vec<Vec<(u32, Token)>>,
     addresses: HashMap<SocketAddr, Vec<(u32, Token)>>,
     /// Maximum number of idle connections, to each server or altogether.
-    most: usize,
+    max_idle: usize,
     /// Entries in `addresses`, closed connections included.
     count: usize,
 }
 
 impl Connections {
     /// Creates a table for so many servers, with up to `most` idle connections to each.
-    pub(super) fn of_servers(servers: usize, most: usize) -> Connections {
+    pub(super) fn for_servers(servers: usize, most: usize) -> Connections {
         Connections::new(Idle {
             servers: vec![Vec::new(); servers],
             addresses: HashMap::new(),
-            most,
+            max_idle: most,
             count: 0,
         })
     }
 
     /// Creates a table for any servers, with up to `most` idle connections altogether.
-    pub(super) fn of_addresses(most: usize) -> Connections {
-        Connections::new(Idle { servers: Vec::new(), addresses: HashMap::new(), most, count: 0 })
+    pub(super) fn for_addresses(most: usize) -> Connections {
+        Connections::new(Idle {
+            servers: Vec::new(),
+            addresses: HashMap::new(),
+            max_idle: most,
+            count: 0,
+        })
     }
 
     fn new(idle: Idle) -> Connections {
@@ -104,7 +109,7 @@ impl Connections {
             flags: Flags::empty(),
             sends: 0,
             idle_since: Time::default(),
-            announced: None,
+            keepalive_timeout: None,
         };
         match self.free.pop() {
             Some(key) => {
@@ -145,7 +150,7 @@ impl Connections {
 
     /// Takes an idle connection to this destination.
     #[inline(always)]
-    pub(super) fn take(&mut self, route: Route) -> Option<u32> {
+    pub(super) fn acquire_idle(&mut self, route: Route) -> Option<u32> {
         let (idle, all) = (&mut self.idle, &self.all);
         match route {
             Route::Server(server) => {
@@ -174,30 +179,30 @@ impl Connections {
 
     /// Keeps a connection for another request, and returns whether there was room for it.
     #[inline(always)]
-    pub(super) fn keep(&mut self, key: u32) -> bool {
+    pub(super) fn release_idle(&mut self, key: u32) -> bool {
         let Connection { token, route, .. } = self[key];
         let (idle, all) = (&mut self.idle, &self.all);
         match route {
             Route::Server(server) => {
                 let Some(kept) = idle.servers.get_mut(server) else { return false };
-                if kept.len() >= idle.most {
+                if kept.len() >= idle.max_idle {
                     kept.retain(|&(key, token)| is_idle(all, key, token));
                 }
-                let has_room = kept.len() < idle.most;
+                let has_room = kept.len() < idle.max_idle;
                 if has_room {
                     kept.push((key, token));
                 }
                 has_room
             }
             Route::Address(addr) => {
-                if idle.count >= idle.most {
+                if idle.count >= idle.max_idle {
                     idle.addresses.retain(|_, kept| {
                         kept.retain(|&(key, token)| is_idle(all, key, token));
                         !kept.is_empty()
                     });
                     idle.count = idle.addresses.values().map(Vec::len).sum();
                 }
-                let has_room = idle.count < idle.most;
+                let has_room = idle.count < idle.max_idle;
                 if has_room {
                     idle.addresses.entry(addr).or_default().push((key, token));
                     idle.count += 1;
@@ -241,25 +246,25 @@ fn is_idle(all: &[Connection], key: u32, token: Token) -> bool {
 /// to close. So it is sent only on a connection that has been idle for less than the shortest time
 /// after which the server was seen to close one.
 #[derive(Debug)]
-pub(super) struct Lifetimes {
+pub(super) struct IdleLifetimes {
     servers: Vec<Duration>,
 }
 
-impl Lifetimes {
-    pub(super) fn new(servers: usize) -> Lifetimes {
-        Lifetimes { servers: vec![Duration::MAX; servers] }
+impl IdleLifetimes {
+    pub(super) fn new(servers: usize) -> IdleLifetimes {
+        IdleLifetimes { servers: vec![Duration::MAX; servers] }
     }
 
     /// The server closed a connection that had been idle for so long.
-    pub(super) fn closed(&mut self, route: Route, idle: Duration) {
-        if let Some(lifetime) = self.of(route) {
+    pub(super) fn record_closed(&mut self, route: Route, idle: Duration) {
+        if let Some(lifetime) = self.lifetime(route) {
             *lifetime = idle.min(*lifetime);
         }
     }
 
     /// The server answered on a connection that had been idle for so long.
-    pub(super) fn survived(&mut self, route: Route, idle: Duration) {
-        if let Some(lifetime) = self.of(route)
+    pub(super) fn record_reused(&mut self, route: Route, idle: Duration) {
+        if let Some(lifetime) = self.lifetime(route)
             && *lifetime <= idle
         {
             *lifetime = idle + idle;
@@ -268,10 +273,10 @@ impl Lifetimes {
 
     /// Returns whether a connection that has been idle for so long is likely to be open.
     pub(super) fn is_safe(&mut self, route: Route, idle: Duration) -> bool {
-        self.of(route).is_none_or(|lifetime| idle < *lifetime)
+        self.lifetime(route).is_none_or(|lifetime| idle < *lifetime)
     }
 
-    fn of(&mut self, route: Route) -> Option<&mut Duration> {
+    fn lifetime(&mut self, route: Route) -> Option<&mut Duration> {
         match route {
             Route::Server(server) => self.servers.get_mut(server),
             Route::Address(_) => None,
@@ -285,15 +290,15 @@ mod tests {
 
     #[test]
     fn learns_how_long_a_server_keeps_connections() {
-        let mut lifetimes = Lifetimes::new(1);
+        let mut lifetimes = IdleLifetimes::new(1);
         let server = Route::Server(0);
         let ms = Duration::from_millis;
         assert!(lifetimes.is_safe(server, ms(50_000)));
-        lifetimes.closed(server, ms(20));
+        lifetimes.record_closed(server, ms(20));
         assert!(lifetimes.is_safe(server, ms(19)) && !lifetimes.is_safe(server, ms(20)));
-        lifetimes.survived(server, ms(5));
+        lifetimes.record_reused(server, ms(5));
         assert!(!lifetimes.is_safe(server, ms(20)));
-        lifetimes.survived(server, ms(40));
+        lifetimes.record_reused(server, ms(40));
         assert!(lifetimes.is_safe(server, ms(79)));
     }
 }

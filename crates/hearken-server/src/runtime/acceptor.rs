@@ -12,19 +12,19 @@ use super::server::WorkerContext;
 use crate::runtime::event_loops::Loops;
 
 /// How long the acceptor waits after it ran out of descriptors, if none was freed before.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A listening socket that accepts while there is room.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: Token,
-    max: usize,
+    max_connections: usize,
     /// Accepting is paused until there is room.
     is_paused: bool,
     /// The number of connections when accepting failed.
     failed_at: Option<usize>,
     /// An idle connection was closed for want of descriptors, and nothing was accepted since.
-    has_made_room: bool,
+    has_closed_idle: bool,
     is_stopping: bool,
     is_closed: bool,
     limits: LimitReporter,
@@ -46,10 +46,10 @@ impl Acceptor {
         io.start(listener);
         Ok(Acceptor {
             listener,
-            max: worker.share.connections,
+            max_connections: worker.limits.connections,
             is_paused: false,
             failed_at: None,
-            has_made_room: false,
+            has_closed_idle: false,
             is_stopping: false,
             is_closed: false,
             limits: LimitReporter::new(loops.on_limit),
@@ -63,14 +63,14 @@ impl Acceptor {
 
     /// Returns whether the token is the listening socket's.
     #[inline]
-    pub(crate) fn is(&self, token: Token) -> bool {
+    pub(crate) fn is_listener(&self, token: Token) -> bool {
         token == self.listener
     }
 
     /// Returns whether [`adjust`](Acceptor::adjust) may have something to do.
     #[inline]
-    pub(crate) fn needs_adjusting(&self, open: usize) -> bool {
-        self.is_paused | (open >= self.max)
+    pub(crate) fn needs_update(&self, open: usize) -> bool {
+        self.is_paused | (open >= self.max_connections)
     }
 
     /// Returns whether accepting is paused.
@@ -80,18 +80,18 @@ impl Acceptor {
 
     /// A connection was accepted; so many are open. Returns whether one of them is too many.
     #[inline]
-    pub(crate) fn accepted(&mut self, open: usize) -> bool {
-        self.has_made_room = false;
-        open > self.max
+    pub(crate) fn on_accepted(&mut self, open: usize) -> bool {
+        self.has_closed_idle = false;
+        open > self.max_connections
     }
 
     /// Pauses or resumes accepting, as so many connections are open. Where all that there may be
     /// are open, accepting goes on while `has_idle`: an idle one is closed for a new one.
     #[cold]
-    pub(crate) fn adjust(&mut self, io: &mut impl Io, open: usize, has_idle: bool) {
+    pub(crate) fn update(&mut self, io: &mut impl Io, open: usize, has_idle: bool) {
         let has_room = match self.failed_at {
-            None => open < self.max || (open == self.max && has_idle),
-            Some(before) => open < before || (has_idle && !self.has_made_room),
+            None => open < self.max_connections || (open == self.max_connections && has_idle),
+            Some(before) => open < before || (has_idle && !self.has_closed_idle),
         };
         if has_room != self.is_paused || self.is_stopping {
             return;
@@ -109,7 +109,7 @@ impl Acceptor {
     /// Accepting failed, with so many connections open. Returns whether an idle connection is to be
     /// closed to make room, after which [`retry`](Acceptor::retry) follows.
     #[cold]
-    pub(crate) fn failed(
+    pub(crate) fn on_accept_failed(
         &mut self,
         io: &mut impl Io,
         open: usize,
@@ -117,12 +117,12 @@ impl Acceptor {
         error: &io::Error,
     ) -> bool {
         self.limits.report(io.now(), open, Some(error));
-        if has_idle && !std::mem::replace(&mut self.has_made_room, true) {
+        if has_idle && !std::mem::replace(&mut self.has_closed_idle, true) {
             return true;
         }
         self.is_paused = true;
         self.failed_at = Some(open);
-        let retry = io.now() + RETRY;
+        let retry = io.now() + RETRY_DELAY;
         io.set_deadline(self.listener, Some(retry));
         false
     }

@@ -15,9 +15,9 @@ use hearken_http::{DateCache, Request, Version};
 pub(crate) use writer::{LogCounters, LogSink, LogWriter};
 
 /// Maximum number of bytes logged of a field that a client chose.
-const FIELD_BYTES: usize = 1024;
+const MAX_FIELD_BYTES: usize = 1024;
 /// Maximum number of bytes logged of a rejected request.
-const INPUT_BYTES: usize = 256;
+const MAX_INPUT_BYTES: usize = 256;
 /// Size at which lines are handed over before the turn ends, in bytes.
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -52,7 +52,7 @@ impl AccessLog {
         date: &DateCache,
         request: Option<&Request<'_>>,
         rejected: Option<Rejected<'_>>,
-        end: &End<'_>,
+        end: &RequestRecord<'_>,
     ) {
         // The buffer of the previous turn belongs to the writer: start with room for a few lines.
         self.lines.reserve(512);
@@ -91,7 +91,7 @@ pub(crate) struct Rejected<'a> {
 
 impl Rejected<'_> {
     fn input(&self) -> &[u8] {
-        self.input.get(..INPUT_BYTES).unwrap_or(self.input)
+        self.input.get(..MAX_INPUT_BYTES).unwrap_or(self.input)
     }
 }
 
@@ -100,70 +100,70 @@ impl Rejected<'_> {
 pub(crate) enum Outcome {
     /// The response was sent in full.
     #[default]
-    Done,
+    Complete,
     /// The server refused the request.
-    Refused,
+    Rejected,
     /// The request is malformed.
     BadRequest,
     /// The client closed the connection.
-    ClientLeft,
+    ClientDisconnected,
     /// The client sent or received too slowly.
-    ClientLate,
+    ClientTimeout,
     /// The upstream server did not respond in time.
-    ServerLate,
+    UpstreamTimeout,
     /// The upstream server closed the connection within its response.
-    ServerCut,
+    UpstreamClosed,
     /// The upstream server's response is malformed.
     BadResponse,
     /// The request exceeded its total time.
-    Overdue,
+    RequestTimeout,
     /// The tunnel was idle for too long.
-    Idle,
+    IdleTimeout,
 }
 
 impl Outcome {
     /// Returns the name used in the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Outcome::Done => "done",
-            Outcome::Refused => "refused",
+            Outcome::Complete => "done",
+            Outcome::Rejected => "refused",
             Outcome::BadRequest => "bad-request",
-            Outcome::ClientLeft => "client-left",
-            Outcome::ClientLate => "client-late",
-            Outcome::ServerLate => "server-late",
-            Outcome::ServerCut => "server-cut",
+            Outcome::ClientDisconnected => "client-left",
+            Outcome::ClientTimeout => "client-late",
+            Outcome::UpstreamTimeout => "server-late",
+            Outcome::UpstreamClosed => "server-cut",
             Outcome::BadResponse => "bad-response",
-            Outcome::Overdue => "overdue",
-            Outcome::Idle => "idle",
+            Outcome::RequestTimeout => "overdue",
+            Outcome::IdleTimeout => "idle",
         }
     }
 }
 
 /// The result of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct End<'a> {
+pub(crate) struct RequestRecord<'a> {
     /// Client address.
     pub(crate) peer: Option<IpAddr>,
     /// Status sent to the client; 0 if none was sent.
     pub(crate) status: u16,
     /// Bytes of content sent to the client.
-    pub(crate) sent: u64,
+    pub(crate) bytes_sent: u64,
     /// Bytes of content received from the client.
-    pub(crate) received: u64,
+    pub(crate) bytes_received: u64,
     /// Upstream server that responded, or that failed last.
-    pub(crate) server: Option<&'a str>,
+    pub(crate) upstream: Option<&'a str>,
     /// Number of upstream servers tried.
-    pub(crate) tries: u32,
+    pub(crate) attempts: u32,
     /// Time in the queue for an upstream server.
-    pub(crate) queued: Duration,
+    pub(crate) queue_time: Duration,
     /// Time to connect to the upstream server; zero for a reused connection.
-    pub(crate) connected: Duration,
+    pub(crate) connect_time: Duration,
     /// Time until the response head arrived.
-    pub(crate) answered: Duration,
+    pub(crate) header_time: Duration,
     /// Time until the response was sent in full.
-    pub(crate) whole: Duration,
+    pub(crate) request_time: Duration,
     /// How the request ended.
-    pub(crate) how: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 fn protocol(version: Version) -> &'static str {

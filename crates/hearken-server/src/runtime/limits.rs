@@ -4,7 +4,7 @@ use crate::runtime::event_loops::Loops;
 
 /// A worker's share of what the process may have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct WorkerLimits {
     /// How many connections it may have open.
     pub(crate) connections: usize,
     /// How many descriptors it may have for them, and for connections that it makes itself.
@@ -13,17 +13,17 @@ pub(crate) struct Share {
     pub(crate) open_files: usize,
 }
 
-impl Share {
+impl WorkerLimits {
     /// That of the worker at `index` of so many; the first ones take what cannot be divided.
     /// `descriptors` is what a table holds, and the workers have one table, or `own` ones.
-    pub(crate) fn of(
+    pub(crate) fn new(
         loops: &Loops,
         connects: bool,
         workers: usize,
         descriptors: usize,
         own: bool,
         index: usize,
-    ) -> Share {
+    ) -> WorkerLimits {
         let (tables, users) = if own { (workers, 1) } else { (1, workers) };
         // Open connections go on getting files when there is no descriptor for one connection more.
         let files = (descriptors / 8).clamp(8, 512);
@@ -34,7 +34,7 @@ impl Share {
         let connections = loops.max_connections.map_or(all, |most| most.get().min(all));
         let rest = usize::from(index < connections % workers);
         let connections = (connections / workers + rest).max(1);
-        Share {
+        WorkerLimits {
             connections,
             descriptors: if connects { connections / 3 * 4 } else { connections },
             open_files: (files / 2 / users).max(1),
@@ -46,12 +46,12 @@ impl Share {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use super::Share;
+    use super::WorkerLimits;
     use crate::runtime::event_loops::Loops;
 
     fn all(workers: usize, own: bool, most: usize, connects: bool) -> usize {
         let loops = Loops { max_connections: NonZeroUsize::new(most), ..Loops::default() };
-        let share = |index| Share::of(&loops, connects, workers, 20_000, own, index);
+        let share = |index| WorkerLimits::new(&loops, connects, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
     }
 

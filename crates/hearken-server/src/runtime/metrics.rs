@@ -158,7 +158,7 @@ pub struct Worker {
     /// Requests that have come and are not yet answered as a whole, those that are queued included.
     pub requests_in_flight: Gauge,
     /// Requests that wait for a server to have room.
-    pub queued: Gauge,
+    pub requests_queued: Gauge,
     /// Bytes from clients.
     pub bytes_received_client: Counter,
     /// Bytes to clients.
@@ -212,11 +212,11 @@ impl Worker {
     }
 
     /// Counts responses by the class of their status, and requests that took no time.
-    pub(crate) fn answered_all(&self, classes: &[u64; CLASSES.len()]) {
+    pub(crate) fn record_responses(&self, classes: &[u64; CLASSES.len()]) {
         for (counter, number) in self.statuses.iter().zip(classes) {
             counter.add(*number);
         }
-        self.durations.add_shortest(classes.iter().sum());
+        self.durations.record_shortest(classes.iter().sum());
     }
 
     /// Something went wrong.

@@ -17,14 +17,14 @@
 pub(crate) mod acceptor;
 pub mod access_log;
 pub mod administration;
-pub(crate) mod clock;
 pub mod event_loops;
 pub mod limit_reached;
 pub(crate) mod limits;
 pub mod metrics;
 pub mod network;
+pub(crate) mod peek;
 pub mod proxy_protocol;
 pub(crate) mod queue_thread;
 pub(crate) mod rate;
 pub mod server;
-pub(crate) mod socket;
+pub(crate) mod unix_time;

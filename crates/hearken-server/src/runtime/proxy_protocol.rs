@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The longest header of version 2 that is taken, in bytes.
 pub const MOST: usize = 4096;
 /// The longest line of version 1.
-const LINE: usize = 107;
+const MAX_LINE: usize = 107;
 const V1: &[u8] = b"PROXY ";
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The type of the checksum among what follows the addresses.
@@ -73,11 +73,11 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
 
 /// Version 1.
 fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
-    let window = bytes.get(..LINE).unwrap_or(bytes);
+    let window = bytes.get(..MAX_LINE).unwrap_or(bytes);
     let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
     let line = match end.and_then(|end| window.split_at_checked(end)) {
         Some((line, [b'\r', b'\n', ..])) => line,
-        Some((_, [b'\r'])) | None if window.len() < LINE => return Ok(Parsed::More),
+        Some((_, [b'\r'])) | None if window.len() < MAX_LINE => return Ok(Parsed::More),
         Some((_, [b'\r', _, ..] | [b'\n', ..])) => {
             return Err("PROXY protocol: the line does not end with CR LF");
         }
@@ -230,7 +230,8 @@ pub fn write(
                     write!(out, "PROXY TCP4 {source} {destination} {} {}\r\n", ports.0, ports.1)
                 }
                 (source, destination) => {
-                    let (source, destination) = (Digits(v6(source)), Digits(v6(destination)));
+                    let (source, destination) =
+                        (HexAddress(v6(source)), HexAddress(v6(destination)));
                     write!(out, "PROXY TCP6 {source} {destination} {} {}\r\n", ports.0, ports.1)
                 }
             };
@@ -264,9 +265,9 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
 
 /// An address in hexadecimal digits alone, as the text has it: `::ffff:c000:201`, not
 /// `::ffff:192.0.2.1`.
-struct Digits(Ipv6Addr);
+struct HexAddress(Ipv6Addr);
 
-impl std::fmt::Display for Digits {
+impl std::fmt::Display for HexAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.to_ipv4_mapped() {
             Some(_) => {

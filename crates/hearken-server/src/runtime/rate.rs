@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How many bytes it has to take in a `span` in which it always has some to take, at `min_rate` bytes a
 /// second: any, whatever that is.
-pub(crate) fn least(min_rate: u64, span: Duration) -> u64 {
+pub(crate) fn min_bytes(min_rate: u64, span: Duration) -> u64 {
     let bytes = u128::from(min_rate) * span.as_millis() / 1000;
     u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
 }

@@ -18,7 +18,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::access_log::{LogSink, LogWriter};
 use super::event_loops::Loops;
-use super::limits::Share;
+use super::limits::WorkerLimits;
 use super::metrics::{self, Metrics};
 
 /// Why a server did not start.
@@ -61,7 +61,7 @@ pub struct Server {
     addr: SocketAddr,
     events: String,
     connections: usize,
-    one_table: Option<Unavailable>,
+    own_tables_unavailable: Option<Unavailable>,
     stop: Stopper,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
@@ -109,7 +109,7 @@ impl Stopper {
     }
 
     /// Has a worker that may wait be woken to stop.
-    fn add(&self, waker: Waker) {
+    fn add_waker(&self, waker: Waker) {
         let mut wakers = self.wakers();
         if self.stop.load(Ordering::Acquire) {
             waker.wake();
@@ -124,9 +124,9 @@ impl Stopper {
 
 /// However a worker ends, by a failure or a panic too, the others are not to go on without it. It
 /// cannot wake them: that takes descriptors of a table which may not be its own.
-struct EndsAll(mpsc::Sender<()>);
+struct StopOnExit(mpsc::Sender<()>);
 
-impl Drop for EndsAll {
+impl Drop for StopOnExit {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -148,7 +148,7 @@ pub(crate) struct WorkerContext {
     pub(crate) workers: usize,
     /// The address that all listen on, with the port that the first was given.
     pub(crate) listen: SocketAddr,
-    pub(crate) share: Share,
+    pub(crate) limits: WorkerLimits,
     /// Whether the worker has a table of descriptors of its own.
     pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
@@ -158,7 +158,7 @@ pub(crate) struct WorkerContext {
 
 impl WorkerContext {
     /// Returns the worker's counters.
-    pub(crate) fn figures(&self) -> Arc<metrics::Worker> {
+    pub(crate) fn worker_metrics(&self) -> Arc<metrics::Worker> {
         self.metrics.workers.get(self.index).cloned().unwrap_or_default()
     }
 }
@@ -181,7 +181,7 @@ pub(crate) trait Worker {
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool>;
 
     /// Begins to stop: requests in progress are the last.
-    fn begin_to_stop(&mut self);
+    fn begin_shutdown(&mut self);
 
     /// Accepts no more, and closes connections without a request.
     fn close_idle(&mut self);
@@ -190,33 +190,37 @@ pub(crate) trait Worker {
     fn is_idle(&self) -> bool;
 
     /// Ends: no turn follows.
-    fn end(&mut self);
+    fn finish(&mut self);
 }
 
 /// How long, at most, a server that is stopping takes in what had come by then.
-const LAST_CALL: Duration = Duration::from_millis(100);
+const ACCEPT_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Serves until the server is stopped and requests in progress have ended, or the grace period has.
-fn serve(worker: &mut impl Worker, stop: &AtomicBool, grace: Duration) -> io::Result<()> {
+fn run_until_stopped(
+    worker: &mut impl Worker,
+    stop: &AtomicBool,
+    grace: Duration,
+) -> io::Result<()> {
     while !stop.load(Ordering::Acquire) {
         worker.turn(None)?;
     }
-    worker.begin_to_stop();
+    worker.begin_shutdown();
     let grace_ends = worker.now() + grace;
     // Requests that clients sent before they could know are still answered. By some policies it
     // takes several turns from an accept to a response.
-    let last_call = worker.now() + LAST_CALL;
+    let last_call = worker.now() + ACCEPT_DRAIN_TIMEOUT;
     while worker.turn(Some(worker.now()))? && worker.now() < last_call {}
     worker.close_idle();
     while !worker.is_idle() && worker.now() < grace_ends {
         worker.turn(Some(grace_ends))?;
     }
-    worker.end();
+    worker.finish();
     Ok(())
 }
 
 /// Starts the workers. `connects` tells whether they make connections themselves.
-pub(crate) fn launch(
+pub(crate) fn start_workers(
     loops: &Loops,
     connects: bool,
     log: Option<&Path>,
@@ -229,7 +233,7 @@ pub(crate) fn launch(
     // One that may have no connection would leave those waiting that the kernel deals to it.
     let workers = loops.max_connections.map_or(loops.workers, |most| most.min(loops.workers));
     if workers.get() > 1 && loops.listen.port() != 0 {
-        check_free(loops.listen)
+        check_address_free(loops.listen)
             .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
     }
     // Programs in the kernel tell descriptors by their number for the whole process. For one worker
@@ -251,7 +255,7 @@ pub(crate) fn launch(
         addr: loops.listen,
         events: spec.to_string(),
         connections: 0,
-        one_table: refused,
+        own_tables_unavailable: refused,
         stop,
         workers: Vec::new(),
         supervisor: None,
@@ -269,10 +273,16 @@ pub(crate) fn launch(
     policy.accept_limit = loops.accept_limit;
     policy.interest = loops.interest;
     for index in 0..workers.get() {
-        let share =
-            Share::of(loops, connects, workers.get(), descriptors, table == Table::Own, index);
+        let share = WorkerLimits::new(
+            loops,
+            connects,
+            workers.get(),
+            descriptors,
+            table == Table::Own,
+            index,
+        );
         let (ready, started) = mpsc::sync_channel(1);
-        let start = Start {
+        let start = WorkerStart {
             service: service.clone(),
             events: loops.events.clone(),
             policy,
@@ -281,20 +291,20 @@ pub(crate) fn launch(
                 index,
                 workers: workers.get(),
                 listen: server.addr,
-                share,
+                limits: share,
                 own_table: table == Table::Own,
                 stop: server.stop.stop.clone(),
                 log: sink.clone(),
                 metrics: metrics.clone(),
             },
             ready,
-            ends_all: EndsAll(ends.clone()),
+            stop_on_exit: StopOnExit(ends.clone()),
         };
         let thread = thread::Builder::new().name(format!("worker-{index}"));
         // Where one fails, dropping the server stops those that did start.
         let (worker, waker) = table.spawn(thread, start, run_worker)?;
         server.workers.push(worker);
-        server.stop.add(waker);
+        server.stop.add_waker(waker);
         let started = started.recv().map_err(|_| io::Error::other("the worker ended"))?;
         let (addr, events) = started?;
         server.addr = addr;
@@ -330,7 +340,7 @@ impl Server {
 
     /// Why the workers share the process's table of descriptors, if they could not have their own.
     pub fn one_table(&self) -> Option<&Unavailable> {
-        self.one_table.as_ref()
+        self.own_tables_unavailable.as_ref()
     }
 
     /// Returns the admin address, if there is one.
@@ -350,12 +360,12 @@ impl Server {
     }
 
     /// Adds warnings.
-    pub(crate) fn warn(&mut self, warnings: Vec<String>) {
+    pub(crate) fn add_warnings(&mut self, warnings: Vec<String>) {
         self.warnings.extend(warnings);
     }
 
     /// Keeps what runs beside the workers until these have ended.
-    pub(crate) fn keep(&mut self, background: impl Send + Sync + 'static) {
+    pub(crate) fn add_background(&mut self, background: impl Send + Sync + 'static) {
         self.background.push(Box::new(background));
     }
 
@@ -410,22 +420,23 @@ impl Drop for Server {
 }
 
 /// What a worker starts with: no descriptor, as its table may be another.
-struct Start<S> {
+struct WorkerStart<S> {
     service: S,
     events: String,
     policy: Policy,
     grace: Duration,
     context: WorkerContext,
-    ready: mpsc::SyncSender<Ready>,
-    ends_all: EndsAll,
+    ready: mpsc::SyncSender<StartResult>,
+    stop_on_exit: StopOnExit,
 }
 
 /// Where the worker listens, and by which mechanism it waits.
-type Ready = Result<(SocketAddr, &'static str), StartError>;
+type StartResult = Result<(SocketAddr, &'static str), StartError>;
 
 /// All that a worker's thread does.
-fn run_worker<S: Service>(start: Start<S>, wakeups: Wakeups) -> io::Result<()> {
-    let Start { service, events, policy, grace, context, ready, ends_all } = start;
+fn run_worker<S: Service>(start: WorkerStart<S>, wakeups: Wakeups) -> io::Result<()> {
+    let WorkerStart { service, events, policy, grace, context, ready, stop_on_exit: ends_all } =
+        start;
     let _ends_all = ends_all;
     let refusal = ready.clone();
     let start = StartWorker { service, grace, context, ready };
@@ -439,7 +450,7 @@ struct StartWorker<S> {
     service: S,
     grace: Duration,
     context: WorkerContext,
-    ready: mpsc::SyncSender<Ready>,
+    ready: mpsc::SyncSender<StartResult>,
 }
 
 impl<S: Service> events::Visitor for StartWorker<S> {
@@ -452,7 +463,7 @@ impl<S: Service> events::Visitor for StartWorker<S> {
         match started {
             Ok((addr, mut worker)) => {
                 let _ = ready.send(Ok((addr, name)));
-                serve(&mut worker, &stop, grace)
+                run_until_stopped(&mut worker, &stop, grace)
             }
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -464,7 +475,7 @@ impl<S: Service> events::Visitor for StartWorker<S> {
 
 /// Finds out whether nobody else has a port: with `SO_REUSEPORT` a second server on the address
 /// would silently take a share of the connections.
-fn check_free(addr: SocketAddr) -> io::Result<()> {
+fn check_address_free(addr: SocketAddr) -> io::Result<()> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let probe = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&probe, true)?;

@@ -13,23 +13,23 @@ use hearken_http::{
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pread};
 
-use super::beneath::Root;
+use super::file_version::FileVersion;
 use super::location::Location;
-use super::stamp::Stamp;
+use super::root::Root;
 use super::{Answer, Exchange};
 
 /// Up to what size a body is kept behind its head, to be sent with it as one.
-const INLINE: usize = 16 * 1024;
+const MAX_INLINE: usize = 16 * 1024;
 
 /// Up to what size an answer is kept in two forms, the other for a connection that it ends.
-const TWICE: usize = 2048;
+const MAX_CLOSING_ANSWER: usize = 2048;
 
 /// Maximum number of bytes of a file that are put together for several ranges. Of a larger sum, the whole
 /// file is sent: it needs no memory.
-const MULTIPART: u64 = 1024 * 1024;
+const MAX_MULTIPART: u64 = 1024 * 1024;
 
 /// How long a date is, in bytes.
-const DATE: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
+const DATE_LENGTH: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
 
 /// What an entry takes in memory, about, beside its bytes: itself, its slot and key in the cache.
 const OVERHEAD: usize = 384;
@@ -38,7 +38,7 @@ const OVERHEAD: usize = 384;
 #[derive(Debug)]
 pub(super) enum Content {
     Memory(Bytes),
-    Open { file: Rc<OwnedFd>, length: u64 },
+    File { file: Rc<OwnedFd>, length: u64 },
 }
 
 /// A file that can be answered with.
@@ -49,10 +49,10 @@ pub(super) struct Entry {
     /// 206 has too, from `validators` on those of a 304, and at `dated` the date.
     answer: Box<[u8]>,
     /// The same for a connection that is closed after it, once that was asked for.
-    last: Option<Box<[u8]>>,
-    described: usize,
+    closing_answer: Option<Box<[u8]>>,
+    content_fields: usize,
     validators: usize,
-    dated: usize,
+    date_position: usize,
     /// What date is there, in seconds since 1970.
     date: u64,
     length: u64,
@@ -60,14 +60,14 @@ pub(super) struct Entry {
     content: Option<Content>,
     etag: [u8; 16],
     modified: Option<u64>,
-    seen: Option<Seen>,
+    last_check: Option<LastCheck>,
 }
 
 /// Where an entry's file was last seen unchanged.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LastCheck {
     pub(super) location: Location,
-    pub(super) stamp: Stamp,
+    pub(super) version: FileVersion,
     pub(super) turn: u64,
 }
 
@@ -79,12 +79,12 @@ impl Entry {
         content_type: &str,
         etag: u64,
         modified: Option<u64>,
-        seen: Option<Seen>,
+        seen: Option<LastCheck>,
     ) -> Entry {
         let (length, inline) = match &content {
-            Content::Memory(bytes) if bytes.len() <= INLINE => (bytes.len() as u64, &**bytes),
+            Content::Memory(bytes) if bytes.len() <= MAX_INLINE => (bytes.len() as u64, &**bytes),
             Content::Memory(bytes) => (bytes.len() as u64, &[][..]),
-            Content::Open { length, .. } => (*length, &[][..]),
+            Content::File { length, .. } => (*length, &[][..]),
         };
         let mut head = Vec::with_capacity(384 + inline.len());
         ResponseHead::new(&mut head, 200).content_length(length);
@@ -100,7 +100,7 @@ impl Entry {
         }
         head.extend_from_slice(b"Date: ");
         let dated = head.len();
-        head.extend_from_slice(&[b' '; DATE]);
+        head.extend_from_slice(&[b' '; DATE_LENGTH]);
         head.extend_from_slice(b"\r\n\r\n");
         head.extend_from_slice(inline);
         let content = (inline.len() as u64 != length).then_some(content);
@@ -108,16 +108,16 @@ impl Entry {
         etag.copy_from_slice(text.as_bytes());
         Entry {
             answer: head.into(),
-            last: None,
-            described,
+            closing_answer: None,
+            content_fields: described,
             validators,
-            dated,
+            date_position: dated,
             date: u64::MAX,
             length,
             content,
             etag,
             modified,
-            seen,
+            last_check: seen,
         }
     }
 
@@ -125,13 +125,13 @@ impl Entry {
     /// this turn.
     #[inline(always)]
     pub(super) fn is_current(&mut self, turn: u64, root: &Root) -> bool {
-        matches!(&self.seen, Some(seen) if seen.turn == turn) || self.is_unchanged(turn, root)
+        matches!(&self.last_check, Some(seen) if seen.turn == turn) || self.is_unchanged(turn, root)
     }
 
     #[inline(never)]
     fn is_unchanged(&mut self, turn: u64, root: &Root) -> bool {
-        let Some(seen) = &mut self.seen else { return false };
-        let same = seen.location.status(turn, root).is_ok_and(|now| now.stamp == seen.stamp);
+        let Some(seen) = &mut self.last_check else { return false };
+        let same = seen.location.status(turn, root).is_ok_and(|now| now.version == seen.version);
         if same {
             seen.turn = turn;
         }
@@ -141,13 +141,13 @@ impl Entry {
     /// Whether nothing is being sent from its descriptor.
     pub(super) fn is_idle(&self) -> bool {
         match &self.content {
-            Some(Content::Open { file, .. }) => Rc::strong_count(file) == 1,
+            Some(Content::File { file, .. }) => Rc::strong_count(file) == 1,
             _ => true,
         }
     }
 
     pub(super) fn is_in_memory(&self) -> bool {
-        !matches!(self.content, Some(Content::Open { .. }))
+        !matches!(self.content, Some(Content::File { .. }))
     }
 
     /// What it takes in memory, in bytes, about.
@@ -156,8 +156,8 @@ impl Entry {
             Some(Content::Memory(bytes)) => bytes.len(),
             _ => 0,
         };
-        let path = self.seen.as_ref().map_or(0, |seen| seen.location.weight());
-        let forms = if self.answer.len() <= TWICE { 2 } else { 1 };
+        let path = self.last_check.as_ref().map_or(0, |seen| seen.location.weight());
+        let forms = if self.answer.len() <= MAX_CLOSING_ANSWER { 2 } else { 1 };
         OVERHEAD + bytes + forms * self.answer.len() + path
     }
 
@@ -166,31 +166,31 @@ impl Entry {
     pub(super) fn answer(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
         let request = exchange.request;
         if !request.is_plain() {
-            return self.conditional(exchange, out);
+            return self.answer_conditional(exchange, out);
         }
         let usual = (request.version == Version::Http11)
             & (request.method == Method::Get)
             & self.content.is_none();
         if !usual {
-            return self.whole(exchange, out);
+            return self.answer_full(exchange, out);
         }
         if self.date != exchange.date.unix_seconds() {
             self.set_date(exchange.date);
         }
         if !exchange.keep_alive {
-            return self.last(exchange, out);
+            return self.answer_and_close(exchange, out);
         }
         Answer { ready: &self.answer, body: Body::None, status: 200, length: self.length }
     }
 
     /// The answer to a usual request for a connection that it ends.
     #[inline(never)]
-    fn last(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
-        if self.answer.len() > TWICE {
-            return self.whole(exchange, out);
+    fn answer_and_close(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
+        if self.answer.len() > MAX_CLOSING_ANSWER {
+            return self.answer_full(exchange, out);
         }
-        let ready = self.last.get_or_insert_with(|| {
-            let (head, rest) = self.answer.split_at(self.dated + DATE);
+        let ready = self.closing_answer.get_or_insert_with(|| {
+            let (head, rest) = self.answer.split_at(self.date_position + DATE_LENGTH);
             [head, b"\r\nConnection: close", rest].concat().into()
         });
         Answer { ready, body: Body::None, status: 200, length: self.length }
@@ -199,22 +199,27 @@ impl Entry {
     #[cold]
     fn set_date(&mut self, date: &DateCache) {
         self.date = date.unix_seconds();
-        for answer in [Some(&mut self.answer), self.last.as_mut()].into_iter().flatten() {
-            if let Some(room) = answer.get_mut(self.dated..self.dated + DATE) {
+        for answer in [Some(&mut self.answer), self.closing_answer.as_mut()].into_iter().flatten() {
+            if let Some(room) = answer.get_mut(self.date_position..self.date_position + DATE_LENGTH)
+            {
                 room.copy_from_slice(date.as_bytes());
             }
         }
     }
 
     #[inline(never)]
-    fn whole(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'static> {
-        out.extend_from_slice(&self.answer[..self.dated]);
+    fn answer_full(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'static> {
+        out.extend_from_slice(&self.answer[..self.date_position]);
         exchange.end_head(out);
-        self.body(200, 0, self.length, exchange, out)
+        self.answer_body(200, 0, self.length, exchange, out)
     }
 
     #[inline(never)]
-    fn conditional(&self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'static> {
+    fn answer_conditional(
+        &self,
+        exchange: &Exchange<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Answer<'static> {
         let request = exchange.request;
         let etag = EntityTag { weak: false, opaque: &self.etag };
         let current = Validators { etag: Some(etag), last_modified: self.modified };
@@ -223,14 +228,14 @@ impl Entry {
             Outcome::PreconditionFailed => return exchange.error(412, out),
             Outcome::NotModified => {
                 head::status_line(out, 304);
-                out.extend_from_slice(&self.answer[self.validators..self.dated]);
+                out.extend_from_slice(&self.answer[self.validators..self.date_position]);
                 exchange.end_head(out);
                 return Answer { ready: &[], body: Body::None, status: 304, length: 0 };
             }
         }
         // Ranges are defined for GET alone.
         let Some(range) = request.range().filter(|_| request.method == Method::Get) else {
-            return self.whole(exchange, out);
+            return self.answer_full(exchange, out);
         };
         let applies = request.if_range().is_none_or(|value| {
             parse_http_date(exchange.date.as_bytes())
@@ -243,22 +248,22 @@ impl Entry {
                 ResponseHead::new(out, 206)
                     .content_range(first, last, length)
                     .content_length(part.length());
-                out.extend_from_slice(&self.answer[self.described..self.dated]);
+                out.extend_from_slice(&self.answer[self.content_fields..self.date_position]);
                 exchange.end_head(out);
-                self.body(206, first, part.length(), exchange, out)
+                self.answer_body(206, first, part.length(), exchange, out)
             }
             RangeOutcome::Parts(parts) if applies => match self.multipart(&parts) {
-                Some((boundary, body)) => self.parts(&boundary, body, exchange, out),
-                None => self.whole(exchange, out),
+                Some((boundary, body)) => self.answer_multipart(&boundary, body, exchange, out),
+                None => self.answer_full(exchange, out),
             },
             RangeOutcome::Unsatisfiable if applies => exchange.unsatisfiable(length, out),
-            _ => self.whole(exchange, out),
+            _ => self.answer_full(exchange, out),
         }
     }
 
     /// Answers with a body of several parts.
     #[cold]
-    fn parts(
+    fn answer_multipart(
         &self,
         boundary: &str,
         body: Vec<u8>,
@@ -271,7 +276,7 @@ impl Entry {
         let (_, others) = self.content_type();
         out.extend_from_slice(others);
         exchange.end_head(out);
-        let body = if body.len() <= INLINE {
+        let body = if body.len() <= MAX_INLINE {
             out.extend_from_slice(&body);
             Body::None
         } else {
@@ -285,7 +290,7 @@ impl Entry {
     #[cold]
     fn multipart(&self, parts: &[ByteRange]) -> Option<(String, Vec<u8>)> {
         let total = parts.iter().try_fold(0u64, |total, part| total.checked_add(part.length()))?;
-        if total > MULTIPART {
+        if total > MAX_MULTIPART {
             return None;
         }
         // Random, so that no file can be made to hold it.
@@ -309,7 +314,7 @@ impl Entry {
                 Some(Content::Memory(whole)) => {
                     body.extend_from_slice(&whole[first as usize..=last as usize]);
                 }
-                Some(Content::Open { file, .. }) => {
+                Some(Content::File { file, .. }) => {
                     let start = body.len();
                     body.resize(start + part.length() as usize, 0);
                     if read_at(file, &mut body[start..], first).ok()? < part.length() as usize {
@@ -327,13 +332,13 @@ impl Entry {
 
     /// Returns the Content-Type line, and the lines that follow it up to the date.
     fn content_type(&self) -> (&[u8], &[u8]) {
-        let lines = &self.answer[self.described..self.dated];
+        let lines = &self.answer[self.content_fields..self.date_position];
         let end = lines.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         lines.split_at(end)
     }
 
     /// Adds a part of the file, or says what is to follow.
-    fn body(
+    fn answer_body(
         &self,
         status: u16,
         first: u64,
@@ -352,12 +357,12 @@ impl Entry {
                 out.extend_from_slice(&self.answer[body..][part]);
                 Body::None
             }
-            Some(Content::Memory(bytes)) if part.len() <= INLINE => {
+            Some(Content::Memory(bytes)) if part.len() <= MAX_INLINE => {
                 out.extend_from_slice(&bytes[part]);
                 Body::None
             }
             Some(Content::Memory(bytes)) => Body::Bytes(bytes.slice(part)),
-            Some(Content::Open { file, .. }) => {
+            Some(Content::File { file, .. }) => {
                 Body::File(FilePart { file: Rc::clone(file), offset: first, length })
             }
         };

@@ -9,7 +9,7 @@ use super::Site;
 use crate::front::{Handled, Handler, Incoming, Transport};
 
 /// How often files that are kept open are searched for those that nobody asks for.
-const TIDY: Duration = Duration::from_secs(5);
+const CLOSE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Answers requests with the files of a directory.
 #[derive(Debug)]
@@ -17,18 +17,18 @@ pub(crate) struct StaticFiles {
     site: Site,
     /// Maximum size in bytes of a request's body, which is discarded.
     body_limit: u64,
-    tidy_at: Option<Time>,
+    close_unused_at: Option<Time>,
 }
 
 impl StaticFiles {
     pub(crate) fn new(site: Site, body_limit: u64) -> StaticFiles {
-        StaticFiles { site, body_limit, tidy_at: None }
+        StaticFiles { site, body_limit, close_unused_at: None }
     }
 }
 
 impl<T: Transport> Handler<T> for StaticFiles {
     #[inline(always)]
-    fn request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
+    fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
         // A body is read before its request is answered: a request whose body is malformed is
         // refused as a whole.
         if request.body != Body::None && !incoming.is_body_read() {
@@ -42,16 +42,16 @@ impl<T: Transport> Handler<T> for StaticFiles {
     #[inline]
     fn begin_turn(&mut self, now: Time) {
         self.site.new_turn();
-        if self.tidy_at.is_some_and(|at| now >= at) {
-            self.tidy_at = self.site.tidy().then(|| now + TIDY);
+        if self.close_unused_at.is_some_and(|at| now >= at) {
+            self.close_unused_at = self.site.tidy().then(|| now + CLOSE_INTERVAL);
         }
     }
 
     #[inline]
     fn end_turn(&mut self, now: Time) -> Option<Time> {
-        if self.tidy_at.is_none() && self.site.cached().1 > 0 {
-            self.tidy_at = Some(now + TIDY);
+        if self.close_unused_at.is_none() && self.site.cached().1 > 0 {
+            self.close_unused_at = Some(now + CLOSE_INTERVAL);
         }
-        self.tidy_at
+        self.close_unused_at
     }
 }

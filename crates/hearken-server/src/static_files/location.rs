@@ -18,11 +18,11 @@ use std::rc::{Rc, Weak};
 use rustix::fs::{CWD, readlinkat_raw};
 use rustix::io::Errno;
 
-use super::beneath::Root;
-use super::stamp::Status;
+use super::file_version::FileStatus;
+use super::root::Root;
 
 /// Maximum number of directories that are looked at one by one: more cost more than an open.
-const MOST_DIRECTORIES: usize = 4;
+const MAX_DIRECTORIES: usize = 4;
 
 /// The location of a file that was found beneath the root.
 #[derive(Debug)]
@@ -36,15 +36,17 @@ pub(super) enum Location {
 impl Location {
     /// Returns what is there in this turn, beneath the root.
     #[inline]
-    pub(super) fn status(&self, turn: u64, root: &Root) -> Result<Status, Errno> {
+    pub(super) fn status(&self, turn: u64, root: &Root) -> Result<FileStatus, Errno> {
         match self {
             Self::Plain { path, parent } => {
-                if parent.as_ref().is_some_and(|parent| !parent.is_there(turn)) {
+                if parent.as_ref().is_some_and(|parent| !parent.is_without_links(turn)) {
                     return Err(Errno::XDEV);
                 }
-                Status::without_following(path)
+                FileStatus::from_path_no_follow(path)
             }
-            Self::Linked(path) if root.is_current() => Status::of(root.look(path)?),
+            Self::Linked(path) if root.is_current() => {
+                FileStatus::from_fd(root.find_following_links(path)?)
+            }
             Self::Linked(_) => Err(Errno::XDEV),
         }
     }
@@ -70,12 +72,12 @@ pub(super) struct Directory {
 impl Directory {
     /// Whether there is no link on the path in this turn.
     #[inline]
-    fn is_there(&self, turn: u64) -> bool {
-        self.turn.get() == turn || self.look(turn)
+    fn is_without_links(&self, turn: u64) -> bool {
+        self.turn.get() == turn || self.check_links(turn)
     }
 
-    fn look(&self, turn: u64) -> bool {
-        let is_there = self.parent.as_ref().is_none_or(|parent| parent.is_there(turn))
+    fn check_links(&self, turn: u64) -> bool {
+        let is_there = self.parent.as_ref().is_none_or(|parent| parent.is_without_links(turn))
             // Cheaper than `statx`: what is no link is an invalid argument.
             && readlinkat_raw(CWD, &self.path, &mut [MaybeUninit::uninit(); 1]).err() == Some(Errno::INVAL);
         if is_there {
@@ -103,7 +105,7 @@ impl Directories {
         turn: u64,
     ) -> Option<Location> {
         let slashes = (0..relative.len()).filter(|&at| relative[at] == b'/');
-        if has_links || slashes.clone().count() > MOST_DIRECTORIES {
+        if has_links || slashes.clone().count() > MAX_DIRECTORIES {
             return Some(Location::Linked(relative.into()));
         }
         let absolute = |path: &[u8]| CString::new([root, b"/", path].concat()).ok();

@@ -33,21 +33,21 @@ use hearken_http::path::resolve;
 use hearken_http::{DateCache, Method, Request};
 use rustix::fd::OwnedFd;
 
-mod beneath;
-mod clock;
+mod cache;
 mod entry;
+mod file_version;
+mod generated;
 pub(crate) mod handler;
 mod load;
 mod location;
-mod name;
-mod plain;
-mod stamp;
-mod types;
+mod media_type;
+mod root;
+mod url_path;
 
 pub use crate::front::Answer;
-use beneath::Root;
-use clock::Clock;
+use cache::Cache;
 use entry::Entry;
+use root::Root;
 
 /// How a directory is served.
 #[derive(Clone, Debug)]
@@ -88,9 +88,9 @@ pub struct Site {
     root: Root,
     dotfiles: bool,
     index: String,
-    small_bytes: u64,
-    small: Clock<Entry>,
-    large: Clock<Entry>,
+    max_small_bytes: u64,
+    small_files: Cache<Entry>,
+    large_files: Cache<Entry>,
     turn: u64,
     /// Descriptors that are closed to open a file when there are no others.
     reserve: Vec<OwnedFd>,
@@ -121,15 +121,15 @@ impl Site {
         }
         let root = Root::open(&config.root)?;
         let mut reserve = Vec::new();
-        root.fill(&mut reserve);
+        root.fill_reserve(&mut reserve);
         Ok(Site {
             reserve,
             root,
             dotfiles: config.dotfiles,
             index,
-            small_bytes: config.cache_file_bytes as u64,
-            small: Clock::new(config.cache_bytes),
-            large: Clock::new(config.open_files),
+            max_small_bytes: config.cache_file_bytes as u64,
+            small_files: Cache::new(config.cache_bytes),
+            large_files: Cache::new(config.open_files),
             turn: 0,
             // Random, so that neither another worker nor a later start makes the same.
             salt: RandomState::new().build_hasher().finish(),
@@ -149,14 +149,14 @@ impl Site {
     /// takes space on its disk even when it is deleted. Says whether any are still open: to be
     /// called every few seconds while there are.
     pub fn tidy(&mut self) -> bool {
-        self.large.drop_unused(Entry::is_idle);
-        self.large.len() > 0
+        self.large_files.remove_unused(Entry::is_idle);
+        self.large_files.len() > 0
     }
 
     /// How many bytes the cache of small files takes, by its own reckoning, and how many large
     /// files are kept open.
     pub fn cached(&self) -> (usize, usize) {
-        (self.small.weight(), self.large.len())
+        (self.small_files.weight(), self.large_files.len())
     }
 
     /// Answers a request: with an answer that is ready, or else by appending the head, and a small
@@ -181,11 +181,11 @@ impl Site {
             return exchange.error(400, out);
         };
         // As sent, in nearly all requests, a path is what it is kept under.
-        if let Some(at) = self.small.find(path)
-            && let Some(entry) = self.small.at(at)
+        if let Some(at) = self.small_files.find(path)
+            && let Some(entry) = self.small_files.entry(at)
             && entry.is_current(self.turn, &self.root)
         {
-            return match self.small.at(at) {
+            return match self.small_files.entry(at) {
                 Some(entry) => entry.answer(&exchange, out),
                 None => exchange.error(500, out), // It was there.
             };
@@ -202,7 +202,7 @@ impl Site {
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Option<Answer<'static>> {
-        for cache in [&mut self.small, &mut self.large] {
+        for cache in [&mut self.small_files, &mut self.large_files] {
             if let Some(entry) = cache.get(key) {
                 if entry.is_current(self.turn, &self.root) {
                     return Some(entry.answer(exchange, out).append_to(out));
@@ -240,11 +240,11 @@ impl Site {
     /// kept; or with what status it is refused.
     fn locate(&self, raw: &[u8], path: &mut Vec<u8>, key: &mut Vec<u8>) -> Result<(), u16> {
         let safe = resolve(raw, path).map_err(|refused| refused.status())?;
-        if safe.has_dot_segment_file && !self.dotfiles && !name::is_well_known(safe.path) {
+        if safe.has_dot_segment_file && !self.dotfiles && !url_path::is_well_known(safe.path) {
             return Err(404);
         }
         let is_directory = safe.trailing_slash;
-        name::encode(safe.path, is_directory, key);
+        url_path::encode(safe.path, is_directory, key);
         if is_directory {
             if !path.is_empty() {
                 path.push(b'/');

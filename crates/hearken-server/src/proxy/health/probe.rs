@@ -13,18 +13,18 @@ use rustix::net::{
 };
 
 use super::Queue;
-use crate::proxy::servers::Places;
+use crate::proxy::servers::Endpoints;
 
 /// Maximum number of response bytes read, including interim responses.
-const MOST: usize = 64 * 1024;
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// Why a check did not succeed.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The server failed the check.
-    Of(String),
+    Server(String),
     /// The check could not be made, which says nothing about the server.
-    Own(String),
+    Local(String),
 }
 
 /// A check in progress.
@@ -36,7 +36,7 @@ pub(super) struct Probe {
     request: Vec<u8>,
     sent: usize,
     /// Number of response bytes received.
-    total: usize,
+    received_bytes: usize,
     /// Response bytes that were not parsed.
     received: Vec<u8>,
     parser: ResponseParser,
@@ -44,21 +44,21 @@ pub(super) struct Probe {
 
 impl Probe {
     /// Starts to connect to one of `places`, by `turn`. Events carry `server`.
-    pub(super) fn begin(
+    pub(super) fn start(
         queue: &Queue,
         server: usize,
-        places: &Places,
+        places: &Endpoints,
         turn: usize,
         request: &[u8],
     ) -> Result<Probe, Failure> {
-        let own = |error: Errno| Failure::Own(format!("cannot be checked: socket: {error}"));
+        let own = |error: Errno| Failure::Local(format!("cannot be checked: socket: {error}"));
         let socket = |family| {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             net::socket_with(family, SocketType::STREAM, flags, None).map_err(own)
         };
         let (fd, connected, to) = match places {
-            Places::Inet(addresses) => {
-                let none = || Failure::Of("its name has no address".to_owned());
+            Endpoints::Inet(addresses) => {
+                let none = || Failure::Server("its name has no address".to_owned());
                 let at = turn.checked_rem(addresses.len()).ok_or_else(none)?;
                 let addr = addresses[at];
                 let family =
@@ -68,7 +68,7 @@ impl Probe {
                 let connected = net::connect(&fd, &addr);
                 (fd, connected, to)
             }
-            Places::Unix(path) => {
+            Endpoints::Unix(path) => {
                 let fd = socket(AddressFamily::UNIX)?;
                 let connected = connect_unix(&fd, path);
                 (fd, connected, String::new())
@@ -77,32 +77,32 @@ impl Probe {
         match connected {
             Ok(()) | Err(Errno::INPROGRESS) => {
                 let declared = queue.declare_interest(fd, Interest::WRITE, server);
-                let (socket, _) = declared.map_err(|refused| unwatched(&refused.error))?;
+                let (socket, _) = declared.map_err(|refused| registration_error(&refused.error))?;
                 Ok(Probe {
                     socket,
                     to,
                     connected: connected.is_ok(),
                     request: request.to_vec(),
                     sent: 0,
-                    total: 0,
+                    received_bytes: 0,
                     received: Vec::new(),
                     parser: ResponseParser::new(),
                 })
             }
             Err(Errno::AGAIN) => {
-                Err(Failure::Of("connect: as many wait to be accepted as may".to_owned()))
+                Err(Failure::Server("connect: as many wait to be accepted as may".to_owned()))
             }
             // All local ports are in use.
             Err(error @ Errno::ADDRNOTAVAIL) => {
-                Err(Failure::Own(format!("cannot be checked: connect{to}: {error}")))
+                Err(Failure::Local(format!("cannot be checked: connect{to}: {error}")))
             }
-            Err(error) => Err(refused(&to, &error.into())),
+            Err(error) => Err(connect_error(&to, &error.into())),
         }
     }
 
     /// Returns the failure of a check that takes too long.
     pub(super) fn timed_out(&self, timeout: Duration) -> Failure {
-        Failure::Of(if self.connected {
+        Failure::Server(if self.connected {
             format!("no answer within {timeout:?}")
         } else {
             format!("no connection{} within {timeout:?}", self.to)
@@ -122,7 +122,7 @@ impl Probe {
         if !self.connected {
             match sockopt::socket_error(&*self.socket) {
                 Ok(Ok(())) => self.connected = true,
-                Ok(Err(error)) | Err(error) => return Err(refused(&self.to, &error.into())),
+                Ok(Err(error)) | Err(error) => return Err(connect_error(&self.to, &error.into())),
             }
         }
         while self.sent < self.request.len() {
@@ -131,12 +131,12 @@ impl Probe {
                     self.sent += count;
                     if self.sent == self.request.len() {
                         let changed = self.socket.change_interest(Interest::READ);
-                        changed.map_err(|error| unwatched(&error))?;
+                        changed.map_err(|error| registration_error(&error))?;
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(broken("send", error)),
+                Err(error) => return Err(io_error("send", error)),
             }
         }
         let mut bytes = [0; 4096];
@@ -145,28 +145,29 @@ impl Probe {
                 Ok((count, _)) => count,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(broken("receive", error)),
+                Err(error) => return Err(io_error("receive", error)),
             };
             if count == 0 {
-                let when = if self.total == 0 { "before" } else { "within" };
-                return Err(Failure::Of(format!("closed the connection {when} its answer")));
+                let when = if self.received_bytes == 0 { "before" } else { "within" };
+                return Err(Failure::Server(format!("closed the connection {when} its answer")));
             }
-            self.total += count;
+            self.received_bytes += count;
             self.received.extend_from_slice(&bytes[..count]);
-            if self.is_answered(expected)? {
+            if self.has_final_response(expected)? {
                 return Ok(true);
             }
-            if self.total > MOST {
-                return Err(Failure::Of("answered without end".to_owned()));
+            if self.received_bytes > MAX_RESPONSE_BYTES {
+                return Err(Failure::Server("answered without end".to_owned()));
             }
         }
     }
 
     /// Returns whether the head of the final response was received and has the expected status.
-    fn is_answered(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
+    fn has_final_response(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
         loop {
             let parsed = self.parser.parse(&self.received, Method::Get, &Limits::default());
-            let not_http = |bad| Failure::Of(format!("answered what is no HTTP response: {bad}"));
+            let not_http =
+                |bad| Failure::Server(format!("answered what is no HTTP response: {bad}"));
             let Some(response) = parsed.map_err(not_http)? else { return Ok(false) };
             let (status, head_len) = (response.status, response.head_len);
             if (100..200).contains(&status) && status != 101 {
@@ -177,7 +178,9 @@ impl Probe {
                 return Ok(true);
             }
             let reason = hearken_http::reason(status);
-            return Err(Failure::Of(format!("answered {status} {reason}").trim_end().to_owned()));
+            return Err(Failure::Server(
+                format!("answered {status} {reason}").trim_end().to_owned(),
+            ));
         }
     }
 }
@@ -186,14 +189,14 @@ fn connect_unix(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
     net::connect(fd, &SocketAddrUnix::new(path)?)
 }
 
-fn unwatched(error: &io::Error) -> Failure {
-    Failure::Own(format!("cannot be checked: declaring interest: {error}"))
+fn registration_error(error: &io::Error) -> Failure {
+    Failure::Local(format!("cannot be checked: declaring interest: {error}"))
 }
 
-fn refused(to: &str, error: &io::Error) -> Failure {
-    Failure::Of(format!("connect{to}: {error}"))
+fn connect_error(to: &str, error: &io::Error) -> Failure {
+    Failure::Server(format!("connect{to}: {error}"))
 }
 
-fn broken(call: &str, error: Errno) -> Failure {
-    Failure::Of(format!("{call}: {}", io::Error::from(error)))
+fn io_error(call: &str, error: Errno) -> Failure {
+    Failure::Server(format!("{call}: {}", io::Error::from(error)))
 }

@@ -13,15 +13,15 @@ use super::{Found, Shared};
 use crate::proxy::servers::lock;
 
 /// How many names are remembered.
-const NAMES: usize = 1024;
+const MAX_CACHED_NAMES: usize = 1024;
 /// For how long one that was found is.
-const GOOD: Duration = Duration::from_secs(30);
+const POSITIVE_TTL: Duration = Duration::from_secs(30);
 /// For how long one that was not is.
-const BAD: Duration = Duration::from_secs(5);
+const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 /// How many requests may wait for a name.
-const TICKETS: usize = 16_384;
+const MAX_PENDING: usize = 16_384;
 /// How long a name may be (RFC 1035), with a dot at its end.
-const LONGEST: usize = 254;
+const MAX_NAME_LENGTH: usize = 254;
 
 /// What is known of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,34 +39,34 @@ pub enum Asked<'l> {
 /// By which a worker asks for names. See [`Resolver::lookups`](super::Resolver::lookups).
 pub struct Lookups {
     shared: Arc<Shared>,
-    mailbox: Arc<Mailbox>,
-    cache: HashMap<Arc<str>, Known>,
+    result_queue: Arc<ResultQueue>,
+    cache: HashMap<Arc<str>, CacheEntry>,
     /// Who waits for what, and for which port.
-    waiting: HashMap<Arc<str>, Vec<(u64, u16)>>,
-    tickets: usize,
+    pending: HashMap<Arc<str>, Vec<(u64, u16)>>,
+    pending_count: usize,
     /// What was told last: addresses with the port that was asked for, and a name in lower case.
     addresses: Vec<SocketAddr>,
     name: String,
-    letters: Vec<Letter>,
+    results: Vec<NamedResult>,
 }
 
-struct Known {
+struct CacheEntry {
     found: Found,
     until: Time,
 }
 
 /// Where answers are put for a worker.
-pub(super) struct Mailbox {
+pub(super) struct ResultQueue {
     worker: usize,
-    any: AtomicBool,
-    letters: Mutex<Vec<Letter>>,
+    has_results: AtomicBool,
+    results: Mutex<Vec<NamedResult>>,
 }
 
-type Letter = (Arc<str>, Found);
+type NamedResult = (Arc<str>, Found);
 
-impl Mailbox {
-    pub(super) fn new(worker: usize) -> Mailbox {
-        Mailbox { worker, any: AtomicBool::new(false), letters: Mutex::default() }
+impl ResultQueue {
+    pub(super) fn new(worker: usize) -> ResultQueue {
+        ResultQueue { worker, has_results: AtomicBool::new(false), results: Mutex::default() }
     }
 
     pub(super) fn worker(&self) -> usize {
@@ -74,23 +74,23 @@ impl Mailbox {
     }
 
     /// As many as were asked for, and no more.
-    pub(super) fn put(&self, host: Arc<str>, found: Found) {
-        lock(&self.letters).push((host, found));
-        self.any.store(true, Ordering::Release);
+    pub(super) fn push(&self, host: Arc<str>, found: Found) {
+        lock(&self.results).push((host, found));
+        self.has_results.store(true, Ordering::Release);
     }
 }
 
 impl Lookups {
-    pub(super) fn new(shared: Arc<Shared>, mailbox: Arc<Mailbox>) -> Lookups {
+    pub(super) fn new(shared: Arc<Shared>, mailbox: Arc<ResultQueue>) -> Lookups {
         Lookups {
             shared,
-            mailbox,
+            result_queue: mailbox,
             cache: HashMap::new(),
-            waiting: HashMap::new(),
-            tickets: 0,
+            pending: HashMap::new(),
+            pending_count: 0,
             addresses: Vec::new(),
             name: String::new(),
-            letters: Vec::new(),
+            results: Vec::new(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Lookups {
             self.addresses.push(SocketAddr::new(ip, port));
             return Asked::Known(&self.addresses);
         }
-        if host.is_empty() || host.len() > LONGEST || host.contains('\0') {
+        if host.is_empty() || host.len() > MAX_NAME_LENGTH || host.contains('\0') {
             return Asked::Failed("it is no name of a host");
         }
         self.name.clear();
@@ -116,32 +116,32 @@ impl Lookups {
                 Err(reason) => Asked::Failed(reason),
             };
         }
-        if self.tickets >= TICKETS {
+        if self.pending_count >= MAX_PENDING {
             return Asked::Busy;
         }
-        if let Some(waiting) = self.waiting.get_mut(&*self.name) {
+        if let Some(waiting) = self.pending.get_mut(&*self.name) {
             waiting.push((ticket, port));
         } else {
             let name = Arc::from(&*self.name);
-            if !self.shared.ask(&name, &self.mailbox) {
+            if !self.shared.submit(&name, &self.result_queue) {
                 return Asked::Busy;
             }
-            self.waiting.insert(name, vec![(ticket, port)]);
+            self.pending.insert(name, vec![(ticket, port)]);
         }
-        self.tickets += 1;
+        self.pending_count += 1;
         Asked::Later
     }
 
     /// Tells each of the answers that have come, after a wake-up. What nobody waits for any more is
     /// told too.
     pub fn answers(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
-        if !self.mailbox.any.swap(false, Ordering::Acquire) {
+        if !self.result_queue.has_results.swap(false, Ordering::Acquire) {
             return;
         }
-        std::mem::swap(&mut self.letters, &mut *lock(&self.mailbox.letters));
-        for (name, found) in self.letters.drain(..) {
-            let waiting = self.waiting.remove(&name).unwrap_or_default();
-            self.tickets -= waiting.len();
+        std::mem::swap(&mut self.results, &mut *lock(&self.result_queue.results));
+        for (name, found) in self.results.drain(..) {
+            let waiting = self.pending.remove(&name).unwrap_or_default();
+            self.pending_count -= waiting.len();
             for (ticket, port) in waiting {
                 match &found {
                     Ok(found) => each(ticket, Ok(with_port(&mut self.addresses, found, port))),
@@ -165,25 +165,25 @@ fn with_port<'a>(
 }
 
 /// Those that are out of date make room, or else the one that would be first.
-fn remember(cache: &mut HashMap<Arc<str>, Known>, name: Arc<str>, found: Found, now: Time) {
-    if cache.len() >= NAMES && !cache.contains_key(&name) {
+fn remember(cache: &mut HashMap<Arc<str>, CacheEntry>, name: Arc<str>, found: Found, now: Time) {
+    if cache.len() >= MAX_CACHED_NAMES && !cache.contains_key(&name) {
         cache.retain(|_, known| now < known.until);
-        if cache.len() >= NAMES {
+        if cache.len() >= MAX_CACHED_NAMES {
             let first = cache.iter().min_by_key(|(_, known)| known.until);
             if let Some(first) = first.map(|(name, _)| Arc::clone(name)) {
                 cache.remove(&first);
             }
         }
     }
-    let until = now + if found.is_ok() { GOOD } else { BAD };
-    cache.insert(name, Known { found, until });
+    let until = now + if found.is_ok() { POSITIVE_TTL } else { NEGATIVE_TTL };
+    cache.insert(name, CacheEntry { found, until });
 }
 
 impl fmt::Debug for Lookups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lookups")
             .field("known", &self.cache.len())
-            .field("tickets", &self.tickets)
+            .field("tickets", &self.pending_count)
             .finish_non_exhaustive()
     }
 }
@@ -196,7 +196,7 @@ mod tests {
     use hearken::timer::Time;
     use proptest::prelude::*;
 
-    use super::{NAMES, remember};
+    use super::{MAX_CACHED_NAMES, remember};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
@@ -210,7 +210,7 @@ mod tests {
                 let name: Arc<str> = name.to_string().into();
                 let found = if good { Ok(Vec::new()) } else { Err(String::new()) };
                 remember(&mut cache, Arc::clone(&name), found, now);
-                prop_assert!(cache.len() <= NAMES && cache.contains_key(&name));
+                prop_assert!(cache.len() <= MAX_CACHED_NAMES && cache.contains_key(&name));
             }
         }
     }

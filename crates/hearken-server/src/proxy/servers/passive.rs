@@ -8,21 +8,21 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use hearken::timer::Time;
 
 use super::Servers;
-use super::shared::Shared;
+use super::server_state::ServerState;
 
 impl Servers {
     /// A request went well. That ends a trial, but not a pause, as it may have begun before that;
     /// unless the server is used all the same, as there is no `other`.
     #[inline(always)]
-    pub(in crate::proxy) fn well(&self, server: usize, now: Time, other: bool) {
+    pub(in crate::proxy) fn record_success(&self, server: usize, now: Time, other: bool) {
         let shared = &self.servers[server];
         if shared.failures.load(Relaxed) != 0 {
-            self.well_again(shared, now, other);
+            self.recover_after_success(shared, now, other);
         }
     }
 
     #[cold]
-    fn well_again(&self, shared: &Shared, now: Time, other: bool) {
+    fn recover_after_success(&self, shared: &ServerState, now: Time, other: bool) {
         let until = shared.paused_until.load(Relaxed);
         if until == 0 {
             // One that was paused meanwhile would not get up again without: see `Shared::failures`.
@@ -31,14 +31,14 @@ impl Servers {
                 shared.failures.store(1, Release);
             }
         } else if until <= now.as_nanos() || !other {
-            shared.come_back(now);
-            self.changed();
+            shared.recover(now);
+            self.increment_version();
         }
     }
 
     /// A request failed. Whether there are others to use is as in [`well`](Servers::well).
     #[cold]
-    pub(in crate::proxy) fn failed(&self, server: usize, now: Time, other: bool) {
+    pub(in crate::proxy) fn record_failure(&self, server: usize, now: Time, other: bool) {
         if self.failures == 0 {
             return;
         }
@@ -55,7 +55,7 @@ impl Servers {
         // Who comes second has failed at the same time.
         if pauses && shared.paused_until.compare_exchange(until, next, AcqRel, Relaxed).is_ok() {
             shared.failures.store(self.failures, Release);
-            self.changed();
+            self.increment_version();
         }
     }
 

@@ -7,14 +7,14 @@ use std::io::Write;
 
 use hearken_http::{DateCache, Request};
 
-use super::{End, FIELD_BYTES, Rejected, protocol};
+use super::{MAX_FIELD_BYTES, Rejected, RequestRecord, protocol};
 
 /// Appends the line of a request.
 pub(super) fn line(
     date: &DateCache,
     request: Option<&Request<'_>>,
     rejected: Option<Rejected<'_>>,
-    end: &End<'_>,
+    end: &RequestRecord<'_>,
     out: &mut Vec<u8>,
 ) {
     // Writing to a vector does not fail.
@@ -36,8 +36,8 @@ pub(super) fn line(
         (None, _) => out.push(b'-'),
     }
     let _ = match end.status {
-        0 => write!(out, "\" - {}", end.sent),
-        status => write!(out, "\" {status} {}", end.sent),
+        0 => write!(out, "\" - {}", end.bytes_sent),
+        status => write!(out, "\" {status} {}", end.bytes_sent),
     };
     for name in ["Referer", "User-Agent"] {
         quoted(request.and_then(|request| request.field(name)).unwrap_or(b"-"), out);
@@ -66,7 +66,7 @@ fn time(date: &DateCache, out: &mut Vec<u8>) {
 /// Appends bytes. Those that would end the field or the line, or are not printable ASCII, become
 /// `\xHH`.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes.iter().take(FIELD_BYTES) {
+    for &byte in bytes.iter().take(MAX_FIELD_BYTES) {
         match byte {
             b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
                 let _ = write!(out, "\\x{byte:02x}");

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use hearken_http::{DateCache, Request};
 
-use super::{End, FIELD_BYTES, Rejected, protocol};
+use super::{MAX_FIELD_BYTES, Rejected, RequestRecord, protocol};
 
 /// Appends the line of a request.
 pub(super) fn line(
     date: &DateCache,
     request: Option<&Request<'_>>,
     rejected: Option<Rejected<'_>>,
-    end: &End<'_>,
+    end: &RequestRecord<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"time\":\"");
@@ -36,16 +36,16 @@ pub(super) fn line(
         0 => write!(out, ",\"status\":null"),
         status => write!(out, ",\"status\":{status}"),
     };
-    let _ = write!(out, ",\"sent\":{},\"received\":{}", end.sent, end.received);
+    let _ = write!(out, ",\"sent\":{},\"received\":{}", end.bytes_sent, end.bytes_received);
     text("referer", field("Referer"), out);
     text("user_agent", field("User-Agent"), out);
-    text("server", end.server.map(str::as_bytes), out);
-    let _ = write!(out, ",\"tries\":{}", end.tries);
-    seconds("queued", end.queued, out);
-    seconds("connected", end.connected, out);
-    seconds("answered", end.answered, out);
-    seconds("whole", end.whole, out);
-    text("end", Some(end.how.name().as_bytes()), out);
+    text("server", end.upstream.map(str::as_bytes), out);
+    let _ = write!(out, ",\"tries\":{}", end.attempts);
+    seconds("queued", end.queue_time, out);
+    seconds("connected", end.connect_time, out);
+    seconds("answered", end.header_time, out);
+    seconds("whole", end.request_time, out);
+    text("end", Some(end.outcome.name().as_bytes()), out);
     text("input", rejected.as_ref().map(Rejected::input), out);
     text("reason", rejected.map(|rejected| rejected.reason.as_bytes()), out);
     out.extend_from_slice(b"}\n");
@@ -54,7 +54,7 @@ pub(super) fn line(
 fn text(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{key}\":");
     match value {
-        Some(value) => string(value.get(..FIELD_BYTES).unwrap_or(value), out),
+        Some(value) => string(value.get(..MAX_FIELD_BYTES).unwrap_or(value), out),
         None => out.extend_from_slice(b"null"),
     }
 }

@@ -9,25 +9,25 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn end() -> End<'static> {
+fn end() -> RequestRecord<'static> {
     use std::time::Duration;
 
-    End {
+    RequestRecord {
         peer: Some("2001:db8::1".parse().unwrap()),
         status: 200,
-        sent: 5,
-        received: 6,
-        server: Some("127.0.0.1:9000"),
-        tries: 2,
-        queued: Duration::ZERO,
-        connected: Duration::from_micros(1_250),
-        answered: Duration::from_millis(30),
-        whole: Duration::from_secs(61),
-        how: Outcome::Done,
+        bytes_sent: 5,
+        bytes_received: 6,
+        upstream: Some("127.0.0.1:9000"),
+        attempts: 2,
+        queue_time: Duration::ZERO,
+        connect_time: Duration::from_micros(1_250),
+        header_time: Duration::from_millis(30),
+        request_time: Duration::from_secs(61),
+        outcome: Outcome::Complete,
     }
 }
 
-type Logged<'a> = (&'a [u8], Option<Rejected<'a>>, End<'a>);
+type Logged<'a> = (&'a [u8], Option<Rejected<'a>>, RequestRecord<'a>);
 
 /// Formats lines. An empty request is none.
 fn lines(format: LogFormat, all: &[Logged<'_>]) -> Vec<String> {
@@ -57,7 +57,13 @@ const REJECTED: Rejected<'static> =
 
 #[test]
 fn formats_combined_lines() {
-    let left = End { peer: None, status: 0, sent: 0, how: Outcome::ClientLeft, ..end() };
+    let left = RequestRecord {
+        peer: None,
+        status: 0,
+        bytes_sent: 0,
+        outcome: Outcome::ClientDisconnected,
+        ..end()
+    };
     let empty = Rejected { input: b"", ..REJECTED };
     let got = lines(
         LogFormat::Combined,
@@ -85,7 +91,7 @@ fn formats_combined_lines() {
 
 #[test]
 fn formats_json_lines() {
-    let nothing = End { peer: None, status: 0, server: None, ..end() };
+    let nothing = RequestRecord { peer: None, status: 0, upstream: None, ..end() };
     let all = [(REQUEST, None, end()), (b"" as &[u8], Some(REJECTED), nothing)];
     let got = lines(LogFormat::Json, &all);
     let got: Vec<Value> = got.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -125,14 +131,14 @@ fn truncates_fields_and_rejected_input() {
     let all = [(long.as_bytes(), None, end()), (b"", Some(rejected), end())];
     let json = lines(LogFormat::Json, &all);
     let json: Vec<Value> = json.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(json[0]["target"].as_str().unwrap().len(), FIELD_BYTES);
-    assert_eq!(json[0]["referer"].as_str().unwrap().len(), FIELD_BYTES);
+    assert_eq!(json[0]["target"].as_str().unwrap().len(), MAX_FIELD_BYTES);
+    assert_eq!(json[0]["referer"].as_str().unwrap().len(), MAX_FIELD_BYTES);
     assert!(json[0]["user_agent"].is_null());
-    assert_eq!(json[1]["input"].as_str().unwrap().len(), INPUT_BYTES);
+    assert_eq!(json[1]["input"].as_str().unwrap().len(), MAX_INPUT_BYTES);
     let combined = lines(LogFormat::Combined, &all);
     // One more is in HTTP.
-    assert_eq!(combined[0].matches('x').count(), 2 * FIELD_BYTES - 1);
-    assert_eq!(combined[1].matches('y').count(), INPUT_BYTES);
+    assert_eq!(combined[0].matches('x').count(), 2 * MAX_FIELD_BYTES - 1);
+    assert_eq!(combined[1].matches('y').count(), MAX_INPUT_BYTES);
 }
 
 #[test]

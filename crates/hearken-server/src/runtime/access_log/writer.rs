@@ -55,7 +55,7 @@ struct Shared {
     write_errors: AtomicU64,
     reopen: AtomicBool,
     /// When the writer gives up. Set at shutdown.
-    give_up_at: OnceLock<Instant>,
+    shutdown_deadline: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -180,7 +180,7 @@ impl Deref for LogWriter {
 impl Drop for LogWriter {
     fn drop(&mut self) {
         let give_up_at = Instant::now() + DRAIN_TIMEOUT;
-        let _ = self.sink.shared.give_up_at.set(give_up_at);
+        let _ = self.sink.shared.shutdown_deadline.set(give_up_at);
         let _ = self.sink.messages.send(Message::Stop);
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
@@ -353,7 +353,7 @@ impl Writer {
     /// Waits until the output is writable. Returns false if the time for shutdown is over.
     fn wait_writable(&mut self) -> bool {
         loop {
-            let left = self.shared.give_up_at.get().map_or(STALL_CHECK, |at| {
+            let left = self.shared.shutdown_deadline.get().map_or(STALL_CHECK, |at| {
                 at.saturating_duration_since(Instant::now()).min(STALL_CHECK)
             });
             if left.is_zero() {
@@ -372,7 +372,7 @@ impl Writer {
     /// Reports losses, unless the last report is recent or the final one follows soon.
     fn report_losses(&mut self) {
         let is_recent = self.quiet_until.is_some_and(|until| Instant::now() < until);
-        if !is_recent && self.shared.give_up_at.get().is_none() {
+        if !is_recent && self.shared.shutdown_deadline.get().is_none() {
             self.report_now();
         }
     }

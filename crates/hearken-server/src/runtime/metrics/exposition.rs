@@ -37,7 +37,9 @@ const GAUGES_BY_WORKER: &[Family<Worker>] = &[
     ("requests_in_flight", "Requests not yet answered as a whole.", |it| {
         it.requests_in_flight.get()
     }),
-    ("requests_queued", "Requests that wait for a server to have room.", |it| it.queued.get()),
+    ("requests_queued", "Requests that wait for a server to have room.", |it| {
+        it.requests_queued.get()
+    }),
     ("upstream_connections_idle", "Connections to servers, kept with no request on them.", |it| {
         it.upstream_connections_idle.get()
     }),
@@ -88,10 +90,10 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut
     let mut page = Page { out };
     page.family("hearken_build_info", "gauge", "What runs; always 1.");
     page.sample("hearken_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
-    of_workers(metrics, &mut page);
+    render_workers(metrics, &mut page);
 
     let workers = || workers_of(metrics);
-    of_access_log(metrics, &mut page);
+    render_access_log(metrics, &mut page);
     page.histogram(
         "hearken_request_duration_seconds",
         "From a request's head to the end of its response.",
@@ -102,10 +104,10 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut
         "From when a server had a request's head to when its response's had come.",
         workers().map(|worker| &worker.responses),
     );
-    of_upstreams(upstreams, &mut page);
+    render_upstreams(upstreams, &mut page);
 }
 
-fn of_workers(metrics: &Metrics, page: &mut Page<'_>) {
+fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
     let workers = || workers_of(metrics).enumerate();
     for (name, help, get) in COUNTERS_BY_WORKER {
         let name = page.counter(name, help);
@@ -142,7 +144,7 @@ fn of_workers(metrics: &Metrics, page: &mut Page<'_>) {
 }
 
 /// Zeros if there is no access log.
-fn of_access_log(metrics: &Metrics, page: &mut Page<'_>) {
+fn render_access_log(metrics: &Metrics, page: &mut Page<'_>) {
     let LogCounters { lines_dropped, write_errors } =
         metrics.access_log.get().map(LogSink::counters).unwrap_or_default();
     let name = page.counter("access_log_dropped_lines", "Access log lines that were not written.");
@@ -151,7 +153,7 @@ fn of_access_log(metrics: &Metrics, page: &mut Page<'_>) {
     page.sample(&name, &[], write_errors);
 }
 
-fn of_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
+fn render_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
     if upstreams.is_empty() {
         return;
     }

@@ -3,21 +3,21 @@
 use super::Counter;
 
 /// Two bounds for each doubling, from 96 microseconds to 67 seconds.
-const BOUNDS: usize = 40;
+const BOUND_COUNT: usize = 40;
 /// The number of the first bound, counted as [`half_octave`] does.
-const FIRST: usize = half_octave(96);
+const FIRST_BOUND: usize = half_octave_index(96);
 
 /// Durations, in buckets: two for each doubling.
 #[derive(Debug)]
 pub struct Histogram {
     /// Those up to each bound and above the one before; last, those above all.
-    buckets: [Counter; BOUNDS + 1],
+    buckets: [Counter; BOUND_COUNT + 1],
     sum_nanoseconds: Counter,
 }
 
 /// How many numbers of the form 2^n and 1.5 * 2^n there are from 1 up to this one, which is not 0.
 #[inline(always)]
-const fn half_octave(number: u64) -> usize {
+const fn half_octave_index(number: u64) -> usize {
     let octave = number.ilog2() as usize;
     let half = if octave == 0 { 0 } else { number >> (octave - 1) & 1 };
     2 * octave + half as usize
@@ -38,7 +38,9 @@ impl Histogram {
     pub fn add(&self, nanoseconds: u64) {
         // A bound belongs to the bucket below it.
         let microseconds = nanoseconds.saturating_sub(1) / 1_000;
-        let bucket = (half_octave(microseconds.max(64)) + 1).saturating_sub(FIRST).min(BOUNDS);
+        let bucket = (half_octave_index(microseconds.max(64)) + 1)
+            .saturating_sub(FIRST_BOUND)
+            .min(BOUND_COUNT);
         if let Some(counter) = self.buckets.get(bucket) {
             counter.add(1);
         }
@@ -46,7 +48,7 @@ impl Histogram {
     }
 
     /// Counts so many that took less than the first bound, and no time to speak of.
-    pub(super) fn add_shortest(&self, count: u64) {
+    pub(super) fn record_shortest(&self, count: u64) {
         if let Some(counter) = self.buckets.first() {
             counter.add(count);
         }
@@ -54,7 +56,7 @@ impl Histogram {
 
     /// The bounds, in microseconds.
     pub(super) fn bounds() -> impl Iterator<Item = u64> {
-        (FIRST..FIRST + BOUNDS).map(|at| (2 + (at as u64 & 1)) << (at / 2 - 1))
+        (FIRST_BOUND..FIRST_BOUND + BOUND_COUNT).map(|at| (2 + (at as u64 & 1)) << (at / 2 - 1))
     }
 
     /// Those of several as one: how many there are up to each bound, then all, and the sum of all in
@@ -63,7 +65,7 @@ impl Histogram {
         all: impl Iterator<Item = &'a Histogram> + Clone,
     ) -> (Vec<u64>, u64) {
         let mut count = 0;
-        let upto = (0..=BOUNDS).map(|bucket| {
+        let upto = (0..=BOUND_COUNT).map(|bucket| {
             let here = all.clone().filter_map(|one| one.buckets.get(bucket)).map(Counter::get);
             count += here.sum::<u64>();
             count
@@ -84,14 +86,14 @@ mod tests {
         let bounds: Vec<_> = Histogram::bounds().collect();
         assert_eq!(bounds[..4], [96, 128, 192, 256]);
         assert_eq!(bounds.last(), Some(&(1 << 26)));
-        assert_eq!(bounds.len(), BOUNDS);
+        assert_eq!(bounds.len(), BOUND_COUNT);
         assert!(bounds.is_sorted());
     }
 
     proptest! {
         #[test]
         fn each_is_counted_up_to_every_bound_that_is_no_less(
-            bound in 0..BOUNDS, off in -2_000_i64..2_000, any in any::<u64>(), near in any::<bool>(),
+            bound in 0..BOUND_COUNT, off in -2_000_i64..2_000, any in any::<u64>(), near in any::<bool>(),
         ) {
             let bounds: Vec<u64> = Histogram::bounds().collect();
             let near_bound = (bounds[bound] * 1_000).saturating_add_signed(off);

@@ -36,8 +36,10 @@ pub(super) fn render(metrics: &Metrics, out: &mut String) {
         metrics.workers.iter().filter_map(|worker| worker.thread_of_table()).collect();
     let tables = own.iter().map(|thread| format!("/proc/self/task/{thread}/fd"));
     // A worker that has ended has none any more.
-    let tables: Vec<u64> =
-        tables.chain(["/proc/self/fd".to_owned()]).filter_map(|table| open_in(&table)).collect();
+    let tables: Vec<u64> = tables
+        .chain(["/proc/self/fd".to_owned()])
+        .filter_map(|table| count_descriptors(&table))
+        .collect();
     if !tables.is_empty() {
         let open: u64 = tables.iter().sum();
         one("process_open_fds", "gauge", "Open descriptors, in all tables of workers.", &open);
@@ -49,7 +51,7 @@ pub(super) fn render(metrics: &Metrics, out: &mut String) {
 }
 
 /// How many descriptors a table has. From Linux 6.2 on, the directory's size tells.
-fn open_in(table: &str) -> Option<u64> {
+fn count_descriptors(table: &str) -> Option<u64> {
     match fs::metadata(table).ok()?.len() {
         0 => Some(fs::read_dir(table).ok()?.count() as u64),
         size => Some(size),

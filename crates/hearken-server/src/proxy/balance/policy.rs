@@ -1,11 +1,11 @@
 //! The policies: which of a group of servers is next.
 
-use super::picture::Group;
+use super::snapshot::Group;
 use super::{Tried, hash};
 
 /// What a balancer knows of a server.
 #[derive(Default)]
-pub(super) struct Local {
+pub(super) struct LocalState {
     pub(super) in_flight: u32,
     /// How many may be.
     pub(super) limit: u32,
@@ -13,7 +13,7 @@ pub(super) struct Local {
     pub(super) weight: u64,
     pub(super) full_weight: u64,
     /// By how much it is behind in the cycle of smooth weighted round-robin.
-    pub(super) current: i64,
+    pub(super) current_weight: i64,
     /// What it has of its own in hashes.
     pub(super) seed: u64,
     pub(super) backup: bool,
@@ -30,7 +30,7 @@ pub(super) enum Policy {
 }
 
 /// A policy, and what it goes by beside the servers.
-pub(super) struct Chooser {
+pub(super) struct Selector {
     pub(super) policy: Policy,
     /// Whose turn it is among servers of the same weight.
     pub(super) turn: usize,
@@ -39,39 +39,39 @@ pub(super) struct Chooser {
 
 /// What a policy has chosen.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chosen {
+pub(super) enum GroupSelection {
     Server(u32),
     Full,
     /// There was none to choose from.
     None,
 }
 
-impl Local {
+impl LocalState {
     #[inline(always)]
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.in_flight < self.limit
     }
 
     /// Whether it has less to do for its weight.
-    fn is_better(&self, other: &Local) -> bool {
+    fn is_less_loaded(&self, other: &LocalState) -> bool {
         u64::from(self.in_flight) * other.weight < u64::from(other.in_flight) * self.weight
     }
 
     /// Its number for a key, of 52 bits. Of servers of the same weight, the highest has the highest
     /// score, too.
-    fn drawn(&self, key: u64) -> u64 {
+    fn hash_value(&self, key: u64) -> u64 {
         hash::mix(key ^ self.seed) >> 12
     }
 
     /// That number, by weight: of 100 keys, one with twice the weight has twice as many.
     fn score(&self, key: u64) -> f64 {
         // Between 0 and 1, never either of them.
-        let drawn = (self.drawn(key) as f64 + 0.5) / (1_u64 << 52) as f64;
+        let drawn = (self.hash_value(key) as f64 + 0.5) / (1_u64 << 52) as f64;
         self.weight as f64 / -drawn.ln()
     }
 }
 
-impl Chooser {
+impl Selector {
     /// The next of servers that have the same weight.
     #[inline(always)]
     pub(super) fn next_in_turn(&mut self, members: &[u32]) -> Option<u32> {
@@ -81,46 +81,46 @@ impl Chooser {
     }
 
     /// One of `group` that was not tried.
-    pub(super) fn choose(
+    pub(super) fn select(
         &mut self,
-        locals: &mut [Local],
+        locals: &mut [LocalState],
         group: &Group,
         key: u64,
         tried: Tried,
-    ) -> Chosen {
+    ) -> GroupSelection {
         let members = &*group.members;
         let fresh = |server: u32| !tried.contains(server as usize);
         if !members.iter().any(|&server| fresh(server)) {
-            return Chosen::None;
+            return GroupSelection::None;
         }
-        let fits = |server: u32, local: &Local| fresh(server) && local.has_room();
+        let fits = |server: u32, local: &LocalState| fresh(server) && local.has_capacity();
         let chosen = match self.policy {
-            Policy::RoundRobin => smooth(locals, members, fits),
-            Policy::LeastConnections => least(locals, members, fits),
+            Policy::RoundRobin => smooth_round_robin(locals, members, fits),
+            Policy::LeastConnections => least_loaded(locals, members, fits),
             Policy::RandomTwo => self.random_two(locals, group, fits),
             Policy::Hash => {
-                let next = if group.even {
-                    highest(members, fresh, |server| locals[server as usize].drawn(key))
+                let next = if group.equal_weights {
+                    highest_score(members, fresh, |server| locals[server as usize].hash_value(key))
                 } else {
-                    highest(members, fresh, |server| locals[server as usize].score(key))
+                    highest_score(members, fresh, |server| locals[server as usize].score(key))
                 };
-                next.filter(|&server| locals[server as usize].has_room())
+                next.filter(|&server| locals[server as usize].has_capacity())
             }
         };
-        chosen.map_or(Chosen::Full, Chosen::Server)
+        chosen.map_or(GroupSelection::Full, GroupSelection::Server)
     }
 
     /// The better of two that are drawn by weight.
     fn random_two(
         &mut self,
-        locals: &[Local],
+        locals: &[LocalState],
         group: &Group,
-        fits: impl Fn(u32, &Local) -> bool,
+        fits: impl Fn(u32, &LocalState) -> bool,
     ) -> Option<u32> {
         let members = &*group.members;
         let fits = |&server: &u32| fits(server, &locals[server as usize]);
         let mut drawn = None;
-        if group.even && members.len() > 1 {
+        if group.equal_weights && members.len() > 1 {
             let count = members.len() as u64;
             let one = hash::below(&mut self.random, count);
             let other = (one + 1 + hash::below(&mut self.random, count - 1)) % count;
@@ -130,19 +130,20 @@ impl Chooser {
         let (one, other) = match drawn {
             Some(drawn) => drawn,
             None => {
-                let one = self.draw(locals, members, fits)?;
-                let other = self.draw(locals, members, |other| *other != one && fits(other));
+                let one = self.draw_weighted(locals, members, fits)?;
+                let other =
+                    self.draw_weighted(locals, members, |other| *other != one && fits(other));
                 (one, other.unwrap_or(one))
             }
         };
-        let is_better = locals[other as usize].is_better(&locals[one as usize]);
+        let is_better = locals[other as usize].is_less_loaded(&locals[one as usize]);
         Some(if is_better { other } else { one })
     }
 
     /// One of those that fit, by weight.
-    fn draw(
+    fn draw_weighted(
         &mut self,
-        locals: &[Local],
+        locals: &[LocalState],
         members: &[u32],
         fits: impl Fn(&u32) -> bool,
     ) -> Option<u32> {
@@ -160,47 +161,53 @@ impl Chooser {
 
 /// Smooth weighted round-robin, as nginx has it: each is behind by its weight more, and the one that is
 /// furthest behind is next, and ahead by all weights. Over a cycle each gets its weight, evenly spread.
-pub(super) fn smooth(
-    locals: &mut [Local],
+pub(super) fn smooth_round_robin(
+    locals: &mut [LocalState],
     members: &[u32],
-    fits: impl Fn(u32, &Local) -> bool,
+    fits: impl Fn(u32, &LocalState) -> bool,
 ) -> Option<u32> {
     let (mut next, mut most, mut total) = (None, i64::MIN, 0);
     for &server in members {
         let local = &mut locals[server as usize];
         if fits(server, local) {
-            local.current += local.weight as i64;
+            local.current_weight += local.weight as i64;
             total += local.weight as i64;
-            if local.current > most {
-                (next, most) = (Some(server), local.current);
+            if local.current_weight > most {
+                (next, most) = (Some(server), local.current_weight);
             }
         }
     }
     let next = next?;
-    locals[next as usize].current -= total;
+    locals[next as usize].current_weight -= total;
     Some(next)
 }
 
 /// The one with the least to do for its weight; those that have the same in turn, by weight.
-fn least(locals: &mut [Local], members: &[u32], fits: impl Fn(u32, &Local) -> bool) -> Option<u32> {
-    let mut least: Option<&Local> = None;
+fn least_loaded(
+    locals: &mut [LocalState],
+    members: &[u32],
+    fits: impl Fn(u32, &LocalState) -> bool,
+) -> Option<u32> {
+    let mut least: Option<&LocalState> = None;
     for &server in members {
         let local = &locals[server as usize];
-        if fits(server, local) && least.is_none_or(|least| local.is_better(least)) {
+        if fits(server, local) && least.is_none_or(|least| local.is_less_loaded(least)) {
             least = Some(local);
         }
     }
-    let least = least.map(|&Local { in_flight, weight, .. }| Local {
+    let least = least.map(|&LocalState { in_flight, weight, .. }| LocalState {
         in_flight,
         weight,
-        ..Local::default()
+        ..LocalState::default()
     })?;
-    smooth(locals, members, |server, local| fits(server, local) && !least.is_better(local))
+    smooth_round_robin(locals, members, |server, local| {
+        fits(server, local) && !least.is_less_loaded(local)
+    })
 }
 
 /// Highest random weight (Thaler and Ravishankar, 1998): each has a number that the key and its name
 /// make, and the highest is next. So one that leaves or comes moves its own keys only.
-fn highest<S: PartialOrd>(
+fn highest_score<S: PartialOrd>(
     members: &[u32],
     fits: impl Fn(u32) -> bool,
     score: impl Fn(u32) -> S,
@@ -218,8 +225,14 @@ fn highest<S: PartialOrd>(
 }
 
 /// Whether `server` would get the key if it were one of `members`.
-pub(super) fn wins(locals: &[Local], members: &[u32], server: u32, key: u64, tried: Tried) -> bool {
+pub(super) fn is_highest(
+    locals: &[LocalState],
+    members: &[u32],
+    server: u32,
+    key: u64,
+    tried: Tried,
+) -> bool {
     let score = |server: u32| locals[server as usize].score(key);
-    highest(members, |other| !tried.contains(other as usize), score)
+    highest_score(members, |other| !tried.contains(other as usize), score)
         .is_none_or(|other| score(server) > score(other))
 }

@@ -10,7 +10,7 @@ pub(super) fn encode(path: &[u8], is_directory: bool, out: &mut Vec<u8>) {
     out.clear();
     out.push(b'/');
     for &byte in path {
-        if is_plain(byte) {
+        if is_unescaped(byte) {
             out.push(byte);
         } else {
             let digit = |nibble: u8| b"0123456789ABCDEF"[usize::from(nibble & 15)];
@@ -23,7 +23,7 @@ pub(super) fn encode(path: &[u8], is_directory: bool, out: &mut Vec<u8>) {
 }
 
 /// What RFC 3986 lets stand for itself in a path (`pchar`), and the slash.
-fn is_plain(byte: u8) -> bool {
+fn is_unescaped(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
 }
 

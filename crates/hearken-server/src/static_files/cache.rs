@@ -6,13 +6,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
 /// How many places are looked at first: most requests are for few files.
-const RECENT: usize = 256;
+const RECENT_SLOTS: usize = 256;
 
 /// Entries by key, of a limited total weight.
 #[derive(Debug)]
-pub(super) struct Clock<E> {
+pub(super) struct Cache<E> {
     /// Where the key was that last hashed to each place, to be looked at before the index.
-    recent: Box<[u32; RECENT]>,
+    recent: Box<[u32; RECENT_SLOTS]>,
     index: HashMap<Rc<[u8]>, u32, BuildHasherDefault<Fx>>,
     slots: Vec<Option<Slot<E>>>,
     vacant: Vec<u32>,
@@ -29,10 +29,10 @@ struct Slot<E> {
     used: bool,
 }
 
-impl<E> Clock<E> {
-    pub(super) fn new(limit: usize) -> Clock<E> {
-        Clock {
-            recent: Box::new([0; RECENT]),
+impl<E> Cache<E> {
+    pub(super) fn new(limit: usize) -> Cache<E> {
+        Cache {
+            recent: Box::new([0; RECENT_SLOTS]),
             index: HashMap::default(),
             slots: Vec::new(),
             vacant: Vec::new(),
@@ -45,16 +45,16 @@ impl<E> Clock<E> {
     /// The entry of a key, which is then used.
     #[inline]
     pub(super) fn get(&mut self, key: &[u8]) -> Option<&mut E> {
-        self.find(key).and_then(|at| self.at(at))
+        self.find(key).and_then(|at| self.entry(at))
     }
 
     /// Where the entry of a key is, until something is inserted or removed.
     #[inline(always)]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
-        let place = place(key);
+        let place = recent_index(key);
         let at = self.recent[place];
         if let Some(Some(slot)) = self.slots.get(at as usize)
-            && same(&slot.key, key)
+            && equal(&slot.key, key)
         {
             return Some(at);
         }
@@ -70,7 +70,7 @@ impl<E> Clock<E> {
 
     /// The entry that is there, which is then used.
     #[inline]
-    pub(super) fn at(&mut self, at: u32) -> Option<&mut E> {
+    pub(super) fn entry(&mut self, at: u32) -> Option<&mut E> {
         let slot = self.slots.get_mut(at as usize)?.as_mut()?;
         slot.used = true;
         Some(&mut slot.entry)
@@ -116,7 +116,7 @@ impl<E> Clock<E> {
     }
 
     /// Removes the entries that `unneeded` says may go.
-    pub(super) fn drop_if(&mut self, unneeded: impl Fn(&E) -> bool) {
+    pub(super) fn remove_if(&mut self, unneeded: impl Fn(&E) -> bool) {
         for at in 0..self.slots.len() {
             if let Some(slot) = &self.slots[at]
                 && unneeded(&slot.entry)
@@ -129,7 +129,7 @@ impl<E> Clock<E> {
 
     /// Removes the entries that were not used since this was last called and that `may_go` says
     /// may go.
-    pub(super) fn drop_unused(&mut self, may_go: impl Fn(&E) -> bool) {
+    pub(super) fn remove_unused(&mut self, may_go: impl Fn(&E) -> bool) {
         for at in 0..self.slots.len() {
             match &mut self.slots[at] {
                 Some(slot) if slot.used => slot.used = false,
@@ -181,19 +181,19 @@ impl<E> Clock<E> {
 
 /// Where to look first for a key: by its length and its last bytes.
 #[inline]
-fn place(key: &[u8]) -> usize {
+fn recent_index(key: &[u8]) -> usize {
     let word = match (key.last_chunk::<8>(), key.last_chunk::<2>()) {
         (Some(last), _) => u64::from_le_bytes(*last),
         (None, Some(last)) => u64::from(u16::from_le_bytes(*last)),
         (None, None) => 0,
     };
     let mixed = (word ^ key.len() as u64).wrapping_mul(0xF135_7AEA_2E62_A9C5);
-    (mixed >> 56) as usize % RECENT
+    (mixed >> 56) as usize % RECENT_SLOTS
 }
 
 /// Whether they are equal; for keys, which are short, cheaper than a call of memcmp(3).
 #[inline]
-fn same(one: &[u8], other: &[u8]) -> bool {
+fn equal(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
         return false;
     }
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn stays_within_its_limit() {
-        let mut clock = Clock::new(100);
+        let mut clock = Cache::new(100);
         for number in 0..1_000 {
             clock.insert(&key(number), number, 1 + number % 40);
             assert!(clock.weight() <= 100 && clock.slots.len() <= 100);
@@ -266,13 +266,13 @@ mod tests {
         }
         clock.insert(b"/big", 0, 101);
         assert!(clock.get(b"/big").is_none() && !clock.fits(101));
-        clock.drop_if(|_| true);
+        clock.remove_if(|_| true);
         assert_eq!((clock.len(), clock.weight()), (0, 0));
     }
 
     #[test]
     fn keeps_what_is_used() {
-        let mut clock = Clock::new(10);
+        let mut clock = Cache::new(10);
         clock.insert(b"/hot", 0, 1);
         for number in 1..500 {
             clock.insert(&key(number), number, 1);
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn replaces() {
-        let mut clock = Clock::new(10);
+        let mut clock = Cache::new(10);
         clock.insert(b"/a", 1, 4);
         clock.insert(b"/a", 2, 3);
         assert_eq!((clock.len(), clock.weight()), (1, 3));
@@ -290,7 +290,7 @@ mod tests {
         clock.remove(b"/a");
         clock.remove(b"/a");
         assert_eq!((clock.len(), clock.weight()), (0, 0));
-        let mut none = Clock::new(0);
+        let mut none = Cache::new(0);
         none.insert(b"/a", 1, 1);
         assert!(none.get(b"/a").is_none());
     }

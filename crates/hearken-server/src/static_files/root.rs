@@ -11,17 +11,17 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
+use super::file_version::{FileStatus, FileVersion};
 use super::location::{Directories, Location};
-use super::stamp::{Stamp, Status};
 
 /// Does not wait for the holder of a lease on the file.
-const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+const READ_ONLY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 /// Finds a file without opening it: to open a FIFO or a device has effects.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-const DIRECTORY: OFlags = LOOK.union(OFlags::DIRECTORY);
+const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const DIRECTORY_ONLY: OFlags = PATH_ONLY.union(OFlags::DIRECTORY);
 
 /// How often a lookup that raced with a rename is tried again.
-const TRIES: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// A directory that nothing is opened outside of.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Root {
     /// deployment does, that is then served.
     path: PathBuf,
     directory: OwnedFd,
-    stamp: Stamp,
+    version: FileVersion,
     directories: Directories,
 }
 
@@ -41,19 +41,19 @@ impl Root {
         }
         let path = std::path::absolute(path)?;
         let (directory, stamp) = open_directory(&path)?;
-        Ok(Root { path, directory, stamp, directories: Directories::default() })
+        Ok(Root { path, directory, version: stamp, directories: Directories::default() })
     }
 
     /// Opens the directory that the path now leads to, if it is another. If there is none, the
     /// directory that is open stays.
     pub(super) fn refresh(&mut self) -> bool {
-        if self.named().is_none_or(|now| now.same_file(&self.stamp)) {
+        if self.path_version().is_none_or(|now| now.same_file(&self.version)) {
             return false;
         }
         match open_directory(&self.path) {
             Ok((directory, stamp)) => {
                 self.directory = directory;
-                self.stamp = stamp;
+                self.version = stamp;
                 true
             }
             Err(_) => false,
@@ -62,13 +62,13 @@ impl Root {
 
     /// Whether the path leads to the directory that is open.
     pub(super) fn is_current(&self) -> bool {
-        self.named().is_some_and(|now| now.same_file(&self.stamp))
+        self.path_version().is_some_and(|now| now.same_file(&self.version))
     }
 
     /// Returns the stamp of what the path leads to.
-    fn named(&self) -> Option<Stamp> {
+    fn path_version(&self) -> Option<FileVersion> {
         let path = CString::new(self.path.as_os_str().as_bytes()).ok()?;
-        Status::at(&path).ok().map(|status| status.stamp)
+        FileStatus::from_path(&path).ok().map(|status| status.version)
     }
 
     /// Finds a file: `relative` is its normalised path, without a slash before it. Returns whether there
@@ -77,25 +77,25 @@ impl Root {
     /// The descriptor is good only to look at the file, and for [`open_regular`].
     pub(super) fn find(&self, relative: &[u8]) -> Result<(OwnedFd, bool), Errno> {
         match self.resolve(relative, ResolveFlags::NO_SYMLINKS) {
-            Err(Errno::LOOP) => self.look(relative).map(|found| (found, true)),
+            Err(Errno::LOOP) => self.find_following_links(relative).map(|found| (found, true)),
             found => found.map(|found| (found, false)),
         }
     }
 
     /// Finds a file, whatever links there are on the way.
-    pub(super) fn look(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    pub(super) fn find_following_links(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
         self.resolve(relative, ResolveFlags::empty())
     }
 
     fn resolve(&self, relative: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
         let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..TRIES {
-            match openat2(&self.directory, relative, LOOK, Mode::empty(), resolve) {
+        for _ in 0..MAX_ATTEMPTS {
+            match openat2(&self.directory, relative, PATH_ONLY, Mode::empty(), resolve) {
                 // A `..` in a symbolic link, and a rename at the same time: is it still beneath?
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // Not in this kernel, or not for us: a seccomp filter that does not know it.
                 Err(Errno::NOSYS | Errno::PERM) => {
-                    return walk(self.directory.as_fd(), relative);
+                    return open_by_component(self.directory.as_fd(), relative);
                 }
                 opened => return opened,
             }
@@ -115,7 +115,7 @@ impl Root {
     }
 
     /// Fills a reserve of as many descriptors as it takes to open a file, as far as there are any.
-    pub(super) fn fill(&self, reserve: &mut Vec<OwnedFd>) {
+    pub(super) fn fill_reserve(&self, reserve: &mut Vec<OwnedFd>) {
         while reserve.len() < 2
             && let Ok(spare) = self.directory.try_clone()
         {
@@ -124,33 +124,33 @@ impl Root {
     }
 }
 
-fn open_directory(path: &Path) -> io::Result<(OwnedFd, Stamp)> {
-    let directory = openat(CWD, path, DIRECTORY, Mode::empty())?;
+fn open_directory(path: &Path) -> io::Result<(OwnedFd, FileVersion)> {
+    let directory = openat(CWD, path, DIRECTORY_ONLY, Mode::empty())?;
     // May we search it?
-    openat(&directory, c".", DIRECTORY, Mode::empty())?;
-    reopen(&directory, DIRECTORY).map_err(|failed| {
+    openat(&directory, c".", DIRECTORY_ONLY, Mode::empty())?;
+    reopen(&directory, DIRECTORY_ONLY).map_err(|failed| {
         let reason = format!("cannot open files through /proc/thread-self/fd: {failed}");
         io::Error::new(failed.kind(), reason)
     })?;
-    let stamp = Status::of(&directory)?.stamp;
+    let stamp = FileStatus::from_fd(&directory)?.version;
     Ok((directory, stamp))
 }
 
 /// Opens a file for reading that was found and is a regular file: the same, whatever its path leads to now.
 pub(super) fn open_regular(found: &OwnedFd) -> Result<OwnedFd, Errno> {
-    reopen(found, FILE)
+    reopen(found, READ_ONLY)
 }
 
 /// Opens what a descriptor refers to. The kernel has no other way to open just that.
 /// A thread may have descriptors of its own.
 fn reopen(found: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
-    retry(|| openat(CWD, &*path, flags, Mode::empty()))
+    retry_interrupted(|| openat(CWD, &*path, flags, Mode::empty()))
 }
 
 /// Finds it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
 /// escape.
-fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+fn open_by_component(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let mut names = relative.split(|&byte| byte == b'/').peekable();
     let mut parent: Option<OwnedFd> = None;
     while let Some(name) = names.next() {
@@ -158,8 +158,9 @@ fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
             return Err(Errno::NOENT);
         }
         let at = parent.as_ref().map_or(root, AsFd::as_fd);
-        let flags = if names.peek().is_some() { DIRECTORY } else { LOOK };
-        let opened = retry(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()))?;
+        let flags = if names.peek().is_some() { DIRECTORY_ONLY } else { PATH_ONLY };
+        let opened =
+            retry_interrupted(|| openat(at, name, flags | OFlags::NOFOLLOW, Mode::empty()))?;
         if names.peek().is_none() {
             return Ok(opened);
         }
@@ -168,7 +169,7 @@ fn walk(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     Err(Errno::NOENT)
 }
 
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn retry_interrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
@@ -197,11 +198,12 @@ mod tests {
         symlink("/", inner.join("slash")).unwrap();
         let root = Root::open(&inner).unwrap();
         let open = |path: &str| {
-            walk(root.directory.as_fd(), path.as_bytes()).and_then(|found| open_regular(&found))
+            open_by_component(root.directory.as_fd(), path.as_bytes())
+                .and_then(|found| open_regular(&found))
         };
         let opened = open("a/b/file").unwrap();
         let named = fs::metadata(inner.join("a/b/file")).unwrap();
-        assert_eq!(Status::of(&opened).unwrap().stamp.size, named.len());
+        assert_eq!(FileStatus::from_fd(&opened).unwrap().version.size, named.len());
         for path in [
             "",
             "/",

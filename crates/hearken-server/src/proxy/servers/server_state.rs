@@ -15,24 +15,24 @@ pub(super) const DRAINING: u8 = 1;
 /// An administrator has turned it off.
 pub(super) const OFF: u8 = 2;
 /// It has failed its checks.
-pub(super) const UNWELL: u8 = 4;
+pub(super) const UNHEALTHY: u8 = 4;
 /// Its name has no address.
 pub(super) const NO_ADDRESS: u8 = 8;
 
 /// What one worker counts of a server. Nobody else writes it.
 #[repr(align(64))]
 #[derive(Default)]
-pub(in crate::proxy) struct Tally {
+pub(in crate::proxy) struct ServerCounters {
     pub(in crate::proxy) requests: AtomicU64,
     pub(in crate::proxy) failures: AtomicU64,
     pub(in crate::proxy) retries: AtomicU64,
     pub(in crate::proxy) in_flight: AtomicU64,
 }
 
-pub(super) struct Shared {
+pub(super) struct ServerState {
     pub(super) name: Box<str>,
     pub(super) authority: Box<str>,
-    pub(super) address: At,
+    pub(super) address: ServerAddress,
     /// Why it gets nothing, but for a pause.
     pub(super) flags: AtomicU8,
     /// How many failures there were since something went well. Never 0 for long while it is paused:
@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) last_failure: Mutex<Option<String>>,
 }
 
-pub(super) enum At {
+pub(super) enum ServerAddress {
     Inet(SocketAddr),
     Name(Mutex<Arc<[SocketAddr]>>),
     Unix(Arc<Path>),
@@ -57,36 +57,36 @@ pub(super) enum At {
 
 /// Where a server can be reached.
 #[derive(Clone)]
-pub(in crate::proxy) enum Places {
+pub(in crate::proxy) enum Endpoints {
     Inet(Arc<[SocketAddr]>),
     Unix(Arc<Path>),
 }
 
-impl Shared {
-    pub(super) fn new(address: &Address) -> Shared {
+impl ServerState {
+    pub(super) fn new(address: &Address) -> ServerState {
         let port = |port: u16| if port == 80 { String::new() } else { format!(":{port}") };
         let (name, authority, at) = match address {
             Address::Inet(addr @ SocketAddr::V4(v4)) => {
                 let host = v4.ip().to_string();
-                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
+                (addr.to_string(), host + &port(addr.port()), ServerAddress::Inet(*addr))
             }
             Address::Inet(addr @ SocketAddr::V6(v6)) => {
                 let host = format!("[{}]", v6.ip());
-                (addr.to_string(), host + &port(addr.port()), At::Inet(*addr))
+                (addr.to_string(), host + &port(addr.port()), ServerAddress::Inet(*addr))
             }
             Address::Name(host, number) => (
                 format!("{host}:{number}"),
                 host.clone() + &port(*number),
-                At::Name(Mutex::new(Arc::default())),
+                ServerAddress::Name(Mutex::new(Arc::default())),
             ),
             Address::Unix(path) => (
                 format!("unix:{}", path.display()),
                 "localhost".to_owned(),
-                At::Unix(path.as_path().into()),
+                ServerAddress::Unix(path.as_path().into()),
             ),
         };
-        let named = matches!(at, At::Name(_));
-        Shared {
+        let named = matches!(at, ServerAddress::Name(_));
+        ServerState {
             name: name.into(),
             authority: authority.into(),
             address: at,
@@ -102,7 +102,7 @@ impl Shared {
     }
 
     /// Nothing is held against it any more, and its slow start begins.
-    pub(super) fn come_back(&self, now: Time) {
+    pub(super) fn recover(&self, now: Time) {
         self.up_since.store(now.as_nanos().max(1), Relaxed);
         // In this order: see `Shared::failures`.
         self.failures.store(0, Relaxed);

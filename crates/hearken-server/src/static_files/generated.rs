@@ -9,7 +9,7 @@ use super::{Answer, Exchange};
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 /// The status that tells of a failed open or read.
-pub(super) fn status_of(failed: Errno) -> u16 {
+pub(super) fn error_status(failed: Errno) -> u16 {
     match failed {
         Errno::ACCESS | Errno::PERM => 403,
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => 404,
@@ -30,14 +30,14 @@ impl Exchange<'_, '_> {
             503 => head::field(out, "Retry-After", "1"),
             _ => {}
         }
-        self.text(status, out)
+        self.finish_text(status, out)
     }
 
     /// A 416: there are only `length` bytes.
     #[cold]
     pub(super) fn unsatisfiable(&self, length: u64, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 416).content_range_unsatisfied(length);
-        self.text(416, out)
+        self.finish_text(416, out)
     }
 
     /// A 301 to the directory, which `key` spells without its slash.
@@ -54,7 +54,7 @@ impl Exchange<'_, '_> {
             location.extend_from_slice(query);
         }
         ResponseHead::new(out, 301).field("Location", location);
-        self.text(301, out)
+        self.finish_text(301, out)
     }
 
     /// What can be done, with anything here.
@@ -83,7 +83,7 @@ impl Exchange<'_, '_> {
         self.request.method == Method::Head
     }
 
-    fn text(&self, status: u16, out: &mut Vec<u8>) -> Answer<'static> {
+    fn finish_text(&self, status: u16, out: &mut Vec<u8>) -> Answer<'static> {
         let text = format!("{status} {}\n", reason(status));
         let length = text.len() as u64;
         head::field_u64(out, "Content-Length", length);

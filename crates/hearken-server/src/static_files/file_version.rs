@@ -6,17 +6,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, StatxTimestamp};
 use rustix::{fd::AsFd, io};
 
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS;
+const FIELDS: StatxFlags = StatxFlags::BASIC_STATS;
 
 /// For how long after a change the file may change again without that being seen: file systems
 /// take their times from a clock that ticks only every 1 to 10 ms.
-const TICK: Duration = Duration::from_millis(20);
+const CLOCK_TICK: Duration = Duration::from_millis(20);
 
 /// What a file system says of a file; two that are equal, of a file that was
 /// [`settled`](Stamp::settled), are of the same bytes. (Bytes written through a shared mapping show
 /// when the kernel first marks the page as written, not at each store.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stamp {
+pub(super) struct FileVersion {
     device: (u32, u32),
     inode: u64,
     /// In bytes.
@@ -27,35 +27,37 @@ pub(super) struct Stamp {
 
 /// What the kernel says of a path or descriptor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Status {
+pub(super) struct FileStatus {
     pub(super) kind: FileType,
-    pub(super) stamp: Stamp,
+    pub(super) version: FileVersion,
 }
 
-impl Status {
+impl FileStatus {
     /// Of an open file.
-    pub(super) fn of<F: AsFd>(file: F) -> io::Result<Status> {
-        rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED).map(|found| Status::new(&found))
+    pub(super) fn from_fd<F: AsFd>(file: F) -> io::Result<FileStatus> {
+        rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, FIELDS)
+            .map(|found| FileStatus::from_statx(&found))
     }
 
     /// Of what an absolute path leads to.
-    pub(super) fn at(path: &CStr) -> io::Result<Status> {
-        rustix::fs::statx(CWD, path, AtFlags::empty(), WANTED).map(|found| Status::new(&found))
+    pub(super) fn from_path(path: &CStr) -> io::Result<FileStatus> {
+        rustix::fs::statx(CWD, path, AtFlags::empty(), FIELDS)
+            .map(|found| FileStatus::from_statx(&found))
     }
 
     /// Of what an absolute path names, even if that is a symbolic link.
     #[inline]
-    pub(super) fn without_following(path: &CStr) -> io::Result<Status> {
-        rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, WANTED)
-            .map(|found| Status::new(&found))
+    pub(super) fn from_path_no_follow(path: &CStr) -> io::Result<FileStatus> {
+        rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, FIELDS)
+            .map(|found| FileStatus::from_statx(&found))
     }
 
     #[inline]
-    fn new(found: &Statx) -> Status {
+    fn from_statx(found: &Statx) -> FileStatus {
         let time = |time: &StatxTimestamp| (time.tv_sec, time.tv_nsec);
-        Status {
+        FileStatus {
             kind: FileType::from_raw_mode(found.stx_mode.into()),
-            stamp: Stamp {
+            version: FileVersion {
                 device: (found.stx_dev_major, found.stx_dev_minor),
                 inode: found.stx_ino,
                 size: found.stx_size,
@@ -66,21 +68,21 @@ impl Status {
     }
 }
 
-impl Stamp {
+impl FileVersion {
     /// Whether it is the same file, whatever became of its bytes.
-    pub(super) fn same_file(&self, other: &Stamp) -> bool {
+    pub(super) fn same_file(&self, other: &FileVersion) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// Whether any later change must show. Not so for a file that changed just before `now`.
-    pub(super) fn settled(&self, now: SystemTime) -> bool {
+    pub(super) fn is_stable(&self, now: SystemTime) -> bool {
         let changed = time(self.changed);
         let apart = changed.map(|changed| match now.duration_since(changed) {
             Ok(ago) => ago,
             // The wall clock was set back; the next change has another time all the same.
             Err(ahead) => ahead.duration(),
         });
-        apart.is_none_or(|apart| apart > TICK)
+        apart.is_none_or(|apart| apart > CLOCK_TICK)
     }
 
     /// When its bytes were last changed, in seconds since 1970, if that is a time that HTTP can
@@ -121,8 +123,8 @@ fn time((seconds, nanoseconds): (i64, u32)) -> Option<SystemTime> {
 mod tests {
     use super::*;
 
-    fn stamp(modified: i64, changed: (i64, u32)) -> Stamp {
-        Stamp { device: (8, 1), inode: 77, size: 5, modified: (modified, 3), changed }
+    fn stamp(modified: i64, changed: (i64, u32)) -> FileVersion {
+        FileVersion { device: (8, 1), inode: 77, size: 5, modified: (modified, 3), changed }
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
             ((-5, 0), true),
             ((0, 0), true),
         ] {
-            assert_eq!(stamp(0, changed).settled(now), settled, "{changed:?}");
+            assert_eq!(stamp(0, changed).is_stable(now), settled, "{changed:?}");
         }
     }
 
@@ -157,9 +159,9 @@ mod tests {
         let base = stamp(1, (1, 1));
         let mut seen = vec![base.fingerprint(0), base.fingerprint(1)];
         for other in [
-            Stamp { device: (1, 8), ..base },
-            Stamp { inode: 78, ..base },
-            Stamp { size: 6, ..base },
+            FileVersion { device: (1, 8), ..base },
+            FileVersion { inode: 78, ..base },
+            FileVersion { size: 6, ..base },
             stamp(2, (1, 1)),
             stamp(1, (2, 1)),
             stamp(1, (1, 2)),

@@ -1,7 +1,7 @@
 //! A file's media type, by its name.
 
 /// What `mime_guess` does not know, or knows by a name that browsers and players no longer go by.
-const BETTER: &[(&str, &str)] = &[
+const OVERRIDES: &[(&str, &str)] = &[
     ("cjs", "text/javascript"),
     ("m3u8", "application/vnd.apple.mpegurl"),
     ("m4a", "audio/mp4"),
@@ -16,7 +16,7 @@ const BETTER: &[(&str, &str)] = &[
 ];
 
 /// Nothing is known of it; with `nosniff`, nothing is guessed either.
-const UNKNOWN: &str = "application/octet-stream";
+const DEFAULT_TYPE: &str = "application/octet-stream";
 
 /// The value of `Content-Type` for a file of this name: never anything but visible characters and
 /// spaces, whatever the name.
@@ -26,8 +26,9 @@ pub(super) fn content_type(name: &[u8]) -> String {
         Some(dot) if dot > 0 => String::from_utf8_lossy(&file[dot + 1..]).to_ascii_lowercase(),
         _ => String::new(),
     };
-    let better = BETTER.iter().find(|(known, _)| *known == extension).map(|&(_, kind)| kind);
-    let kind = better.or_else(|| mime_guess::from_ext(&extension).first_raw()).unwrap_or(UNKNOWN);
+    let better = OVERRIDES.iter().find(|(known, _)| *known == extension).map(|&(_, kind)| kind);
+    let kind =
+        better.or_else(|| mime_guess::from_ext(&extension).first_raw()).unwrap_or(DEFAULT_TYPE);
     if is_text(kind) { format!("{kind}; charset=utf-8") } else { kind.to_owned() }
 }
 

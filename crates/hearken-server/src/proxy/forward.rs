@@ -7,7 +7,7 @@ use hearken::io::Relay;
 use hearken_http::{Request, Target};
 
 use super::destination::Destination;
-use super::exchange::{Kind, Route, State};
+use super::exchange::{MethodKind, Route, State};
 use super::handler::{Cx, Proxy};
 use super::resolver::Asked;
 use crate::front::RequestId;
@@ -15,36 +15,36 @@ use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
 /// Maximum number of a name's addresses that are tried.
-const ADDRESSES: usize = 4;
+const MAX_ADDRESSES: usize = 4;
 
 impl Proxy {
     /// Finds out where a request goes.
-    pub(super) fn look_up<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn resolve<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let now = Self::now(cx);
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        let Destination::Anywhere(to) = &mut self.destination else { return };
+        let Destination::Forward(to) = &mut self.destination else { return };
         let request = cx.front.request(id);
         let Some((host, port)) = request.as_ref().and_then(named_server) else {
             let why = "the request does not say which http server it is for";
-            return self.refuse(cx, key, 400, why, Outcome::Refused);
+            return self.respond_error(cx, key, 400, why, Outcome::Rejected);
         };
-        let is_tunnel = exchange.kind == Kind::Connect;
+        let is_tunnel = exchange.kind == MethodKind::Connect;
         if to.access.name(host).is_err() || (is_tunnel && !to.access.tunnel_port(port)) {
-            return self.forbid(cx, key);
+            return self.deny(cx, key);
         }
         match to.lookups.ask(host, port, id.to_bits(), now) {
             Asked::Known(addrs) => {
                 let may = |addr: &&SocketAddr| to.access.address(host, addr.ip()).is_ok();
-                exchange.addresses.extend(addrs.iter().filter(may).take(ADDRESSES));
+                exchange.addresses.extend(addrs.iter().filter(may).take(MAX_ADDRESSES));
                 // The first is to be tried first.
                 exchange.addresses.reverse();
                 self.connect_next(cx, key);
             }
             Asked::Failed(_) => {
-                self.figures().error(Error::NameNotFound);
+                self.metrics().error(Error::NameNotFound);
                 let why = "the server's name could not be looked up";
-                self.refuse(cx, key, 502, why, Outcome::Refused);
+                self.respond_error(cx, key, 502, why, Outcome::Rejected);
             }
             Asked::Later => {
                 exchange.state = State::Resolving;
@@ -52,9 +52,9 @@ impl Proxy {
                 cx.front.set_request_timer(cx.io, id, Some(until));
             }
             Asked::Busy => {
-                self.figures().error(Error::QueueFull);
+                self.metrics().error(Error::QueueFull);
                 let why = "too many names wait to be looked up";
-                self.refuse(cx, key, 503, why, Outcome::Refused);
+                self.respond_error(cx, key, 503, why, Outcome::Rejected);
             }
         }
     }
@@ -62,38 +62,38 @@ impl Proxy {
     /// Connects to the next address of a request's server.
     pub(super) fn connect_next<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         match self.exchanges[key].addresses.pop() {
-            Some(addr) => self.reach(cx, key, Route::Address(addr), None),
-            None => self.forbid(cx, key),
+            Some(addr) => self.forward_to(cx, key, Route::Address(addr), None),
+            None => self.deny(cx, key),
         }
     }
 
     /// Names may have been looked up.
     #[cold]
-    pub(super) fn looked_up<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
-        let Destination::Anywhere(to) = &mut self.destination else { return };
+    pub(super) fn on_names_resolved<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
+        let Destination::Forward(to) = &mut self.destination else { return };
         let mut answers = Vec::new();
         to.lookups.answers(Self::now(cx), |ticket, found| {
             answers.push((ticket, found.is_ok()));
         });
         for (ticket, found) in answers {
             let id = RequestId::from_bits(ticket);
-            let Some(key) = self.exchanges.resolving(id) else { continue };
+            let Some(key) = self.exchanges.find_resolving(id) else { continue };
             if found {
                 // It is known now.
-                self.look_up(cx, key);
+                self.resolve(cx, key);
             } else {
-                self.figures().error(Error::NameNotFound);
+                self.metrics().error(Error::NameNotFound);
                 let why = "the server's name could not be looked up";
-                self.refuse(cx, key, 502, why, Outcome::Refused);
+                self.respond_error(cx, key, 502, why, Outcome::Rejected);
             }
         }
     }
 
     #[cold]
-    fn forbid<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
-        self.figures().error(Error::Refused);
+    fn deny<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+        self.metrics().error(Error::Refused);
         let why = "this server is not to be reached through this proxy";
-        self.refuse(cx, key, 403, why, Outcome::Refused);
+        self.respond_error(cx, key, 403, why, Outcome::Rejected);
     }
 }
 /// Returns the host and the port of the server that a request names.

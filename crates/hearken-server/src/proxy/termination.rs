@@ -11,7 +11,7 @@ use crate::runtime::access_log::Outcome;
 impl Proxy {
     /// Answers in the server's place, or ends the connection if a response has begun.
     #[cold]
-    pub(super) fn refuse<I: Relay>(
+    pub(super) fn respond_error<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
@@ -20,16 +20,16 @@ impl Proxy {
         outcome: Outcome,
     ) {
         let id = self.exchanges[key].id;
-        self.exchanges[key].times.answered = Self::now(cx);
+        self.exchanges[key].times.responded = Self::now(cx);
         self.cancel(cx, key);
-        cx.front.refuse(cx.io, id, status, why, outcome);
+        cx.front.respond_error(cx.io, id, status, why, outcome);
     }
 
     /// Ends an exchange whose response cannot be completed, so that the client can tell.
-    pub(super) fn cut<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, outcome: Outcome) {
+    pub(super) fn abort<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, outcome: Outcome) {
         let id = self.exchanges[key].id;
         self.cancel(cx, key);
-        cx.front.cut(cx.io, id, outcome);
+        cx.front.abort(cx.io, id, outcome);
     }
 
     /// Ends an exchange whose request the front has given up.
@@ -38,24 +38,24 @@ impl Proxy {
             return;
         }
         if cx.front.is_logging() {
-            self.note_for_log(cx, key);
+            self.set_log_entry(cx, key);
         }
-        self.release(cx, key, (false, State::Free), Ended::Cancelled);
+        self.release_connection(cx, key, (false, State::Free), Ended::Cancelled);
         self.exchanges.end(key);
     }
 
     /// Tells the front what is logged of the server.
     #[cold]
-    pub(super) fn note_for_log<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
+    pub(super) fn set_log_entry<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let exchange = &self.exchanges[key];
         let times = exchange.times;
         let entry = UpstreamEntry {
-            server: exchange.last.map(|route| self.destination.name(route).into_owned()),
+            upstream: exchange.last_route.map(|route| self.destination.name(route).into_owned()),
             attempts: exchange.attempts.into(),
-            queued: times.routed.since(times.began),
-            connected: times.asked.since(times.routed),
-            answered: times.answered.since(times.began),
+            queue_time: times.selected.since(times.started),
+            connect_time: times.sent.since(times.selected),
+            header_time: times.responded.since(times.started),
         };
-        cx.front.note_upstream(exchange.id, entry);
+        cx.front.set_upstream_entry(exchange.id, entry);
     }
 }
