@@ -1,18 +1,19 @@
-//! The admin address: metrics, the state of upstream servers, and orders to them, over HTTP.
+//! The admin address: metrics, and the state and control of upstream servers, over HTTP.
 //!
-//! Its connections have a thread, a front and an event queue of their own, so that it responds
-//! whatever the workers do. Requests to it are not among the server's figures.
+//! Its connections have their own thread, front and event queue, so it responds even if the workers
+//! are busy. Its requests do not count in the server's metrics.
 //!
-//! Every client that reaches the address may use it. A browser on the same machine reaches it for
-//! any site. So requests caused by pages of other sites are refused: by their Origin and
-//! Sec-Fetch-Site fields, and, on a loopback address, by a Host that is a name, because the owner of
-//! a name may have pointed it at this machine.
+//! Every client that can connect to the address may use it. A browser on the same machine can
+//! connect on behalf of any site, so requests that pages of other sites cause are rejected. They are
+//! recognised by their Origin and Sec-Fetch-Site fields. On a loopback address, a Host with a name is
+//! rejected too, because the name may belong to a site that resolves it to this machine (DNS
+//! rebinding).
 //!
 //! | part | contents |
 //! |---|---|
 //! | `handler` | responses to requests |
-//! | `driver` | the driver of the front over [`hearken::EventQueue`] |
-//! | `sockets` | its transport: connections over non-blocking sockets |
+//! | `driver` | drives the front over [`hearken::EventQueue`] |
+//! | `sockets` | transport over non-blocking sockets |
 
 mod driver;
 mod handler;
@@ -26,8 +27,8 @@ use crate::runtime::queue_thread::QueueThread;
 use driver::Driver;
 pub(crate) use handler::Admin;
 
-/// Maximum number of connections waiting to be accepted. With the 128 of the standard library, a
-/// burst of clients would have to retry after a second.
+/// Length of the accept queue. With the 128 of the standard library, clients of a burst would have to
+/// retransmit their SYN after one second.
 const BACKLOG: i32 = 1024;
 
 /// A server at the admin address. Dropping it closes all connections and ends its thread at once.
@@ -38,16 +39,16 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Returns the address that it listens on.
+    /// Returns the address of the listening socket.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 }
 
-/// Listens on `addr` and serves `sources` in a thread that shares the descriptor table of this one.
+/// Listens on `addr` and serves `sources` in a thread that shares the caller's descriptor table.
 ///
 /// # Errors
-/// The address cannot be listened on, or the thread cannot be started.
+/// Listening on the address failed, or the thread cannot be started.
 pub fn start(addr: SocketAddr, sources: Sources) -> io::Result<AdminServer> {
     let listener = TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! The settings of a server, and their defaults.
+//! Settings of a server and their defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,40 +10,43 @@ use crate::runtime::event_loops::Loops;
 use crate::runtime::network::Network;
 use crate::static_files::SiteConfig;
 
-/// A server's settings.
+/// Settings of a server.
+///
+/// [`static_files`](Config::static_files) and [`proxy`](Config::proxy) create settings with defaults.
+/// Change the fields before the call of [`start`](crate::start()).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Handlers, by the paths that they answer. At least one.
+    /// Handlers and the paths that they serve. At least one.
     pub routes: Vec<Route>,
-    /// The listening socket and the event loops.
+    /// Settings of the listening socket and the event loops.
     pub loops: Loops,
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
-    /// Minimum rate in bytes per second at which a client takes a response, and sends a body. If 0,
-    /// a client that takes nothing for [`Timeouts::send`], or sends nothing for
-    /// [`Timeouts::body`], is too slow.
+    /// Minimum rate in bytes per second at which a client must receive a response and send a
+    /// request body. If 0, a client must transfer at least one byte per timeout.
     pub min_rate: u64,
-    /// Maximum size of a request's head.
+    /// Maximum size of the head of a request.
     pub limits: hearken_http::Limits,
     /// Treatment of a client that half-closes the connection.
     pub half_close: HalfClose,
-    /// Networks whose connections begin with a PROXY protocol header, version 1 or 2, which tells
-    /// the client's address. A connection from there that does not is closed; on connections from
-    /// elsewhere a header is a malformed request.
+    /// Networks whose connections start with a PROXY protocol header (version 1 or 2) that contains
+    /// the client's address. The server closes connections from these networks that have no header.
+    /// On connections from other networks, a header is a malformed request.
     pub proxy_protocol: Vec<Network>,
-    /// The access log, with a line for each request; `-` for standard output.
+    /// Path of the access log, with one line per request; `-` for standard output.
     pub access_log: Option<PathBuf>,
-    /// The format of the access log.
+    /// Format of the access log.
     pub log_format: LogFormat,
-    /// Address at which metrics are served and upstream servers are controlled, if any.
+    /// Admin address for metrics and for the control of upstream servers.
     pub admin: Option<SocketAddr>,
 }
 
-/// The handler of the requests whose path begins with a prefix.
+/// A handler and the prefix of the paths that it serves.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Prefix of the path, from its first slash; whole segments if it ends with a slash. The
-    /// longest that matches counts. Requests without a path, such as CONNECT, go to `/`.
+    /// Prefix of the path, including the first slash. A prefix that ends with a slash matches whole
+    /// segments. The longest matching prefix wins. Requests without a path, such as CONNECT, match
+    /// `/`.
     pub prefix: String,
     /// The handler.
     pub handler: Handler,
@@ -54,12 +57,12 @@ pub struct Route {
 pub enum Handler {
     /// Serves the files of a directory.
     StaticFiles(SiteConfig),
-    /// Passes requests on to other servers.
+    /// Forwards requests to other servers.
     Proxy(Box<proxy::Config>),
 }
 
 impl Config {
-    /// Creates settings with this handler for all requests, and defaults otherwise.
+    /// Creates default settings with one handler for all paths.
     pub fn new(handler: Handler) -> Config {
         Config {
             routes: vec![Route { prefix: "/".to_owned(), handler }],
@@ -76,16 +79,37 @@ impl Config {
     }
 
     /// Creates settings to serve the files of a directory.
+    ///
+    /// ```
+    /// use hearken_server::Config;
+    /// use hearken_server::static_files::SiteConfig;
+    ///
+    /// let mut site = SiteConfig::default();
+    /// site.root = "/srv/www".into();
+    /// let config = Config::static_files(site);
+    /// assert_eq!(config.routes[0].prefix, "/");
+    /// ```
     pub fn static_files(site: SiteConfig) -> Config {
         Config::new(Handler::StaticFiles(site))
     }
 
-    /// Creates settings to pass requests on.
+    /// Creates settings to forward requests to other servers.
+    ///
+    /// ```
+    /// use hearken_server::{Config, proxy};
+    /// use proxy::config::{Address, Server, To, Upstreams};
+    ///
+    /// let server = Server::new(Address::Inet("127.0.0.1:8080".parse()?));
+    /// let upstreams = Upstreams::new(vec![server]);
+    /// let config = Config::proxy(proxy::Config::new(To::Upstreams(upstreams)));
+    /// assert!(config.access_log.is_none());
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
     pub fn proxy(proxy: proxy::Config) -> Config {
         Config::new(Handler::Proxy(Box::new(proxy)))
     }
 
-    /// Returns the settings of the first static handler.
+    /// Returns the settings of the first static files handler.
     pub fn site(&mut self) -> Option<&mut SiteConfig> {
         self.routes.iter_mut().find_map(|route| match &mut route.handler {
             Handler::StaticFiles(site) => Some(site),
@@ -93,7 +117,7 @@ impl Config {
         })
     }
 
-    /// Returns the settings of the first proxy.
+    /// Returns the settings of the first proxy handler.
     pub fn first_proxy(&mut self) -> Option<&mut proxy::Config> {
         self.routes.iter_mut().find_map(|route| match &mut route.handler {
             Handler::Proxy(proxy) => Some(&mut **proxy),

@@ -1,7 +1,7 @@
-//! The event loop over [`Io`](hearken::io::Io): the driver of the front.
+//! The event loop over [`Io`](hearken::io::Io), which drives the front.
 //!
-//! A turn waits for completions, tells the front of those that concern clients and the handler of
-//! the others, and accepts within the limits of connections and descriptors.
+//! A turn waits for completions. It passes completions of client connections to the front and other
+//! completions to the handler. It accepts connections within the limits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::runtime::event_loops::Loops;
 use crate::runtime::server::{self, WorkerContext};
 use crate::runtime::unix_time::unix_seconds;
 
-/// Interval at which counters are updated and handlers retry, while anything happens.
+/// Interval at which an active worker updates counters and handlers retry.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A worker: a front and a handler over an `Io`.
+/// A worker with a front and a handler over an `Io`.
 pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
     io: I,
     front: Front,
@@ -30,10 +30,11 @@ pub(crate) struct EventLoop<I: Relay, H: Handler<I>> {
     acceptor: Acceptor,
     stop: Arc<AtomicBool>,
     measures_waits: bool,
-    /// When counters are updated next, if there is anything to tell.
+    /// Time of the next tick.
     tick_at: Time,
+    /// Whether anything has happened since the last tick.
     needs_tick: bool,
-    /// When the handler needs the next turn.
+    /// Time by which the handler or the acceptor needs the next turn.
     wake_at: Option<Time>,
 }
 
@@ -48,7 +49,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         peers: bool,
     ) -> io::Result<EventLoop<I, H>> {
         let acceptor = Acceptor::open(&mut io, context, loops, peers)?;
-        // One more is accepted than there may be, and then an idle one closed.
+        // The worker accepts one connection above the limit before it closes an idle one.
         io.reserve(context.limits.descriptors + 1);
         Ok(EventLoop {
             tick_at: io.now(),
@@ -79,10 +80,10 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
     #[cold]
     fn tick(&mut self) {
         self.tick_at = self.io.now() + TICK;
-        let figures = self.front.metrics();
-        figures.events(&self.io.counters());
-        figures.connections_open.set(self.front.open());
-        figures.requests_in_flight.set(self.front.in_progress());
+        let metrics = self.front.metrics();
+        metrics.events(&self.io.counters());
+        metrics.connections_open.set(self.front.open());
+        metrics.requests_in_flight.set(self.front.in_progress());
         self.needs_tick =
             self.handler.tick(&mut Context { front: &mut self.front, io: &mut self.io });
     }
@@ -92,7 +93,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         let token = completion.token;
         let EventLoop { io, front, handler, .. } = self;
         match completion.kind {
-            // By far the most common.
+            // First because it is by far the most common.
             CompletionKind::Received(bytes) => match front.owner(token) {
                 Owner::Handler { key, route } if H::CONNECTS => {
                     handler.on_own_received(&mut Context { front, io }, (key, route), &bytes);
@@ -192,7 +193,8 @@ impl<I: Relay, H: Handler<I>> server::Worker for EventLoop<I, H> {
         self.front.end_turn();
         self.wake_at = self.handler.end_turn(now);
         if self.acceptor.is_paused() && self.front.has_recently_idle() {
-            self.wake_at = Some(now); // Two turns from now one may be closed for a new one.
+            // The connection can be closed for a new one two turns from now.
+            self.wake_at = Some(now);
         }
         Ok(any)
     }

@@ -1,22 +1,22 @@
-//! Hearken's HTTP server: static files and a proxy on one runtime.
+#![doc = include_str!("../README.md")]
 //!
-//! [`start`] returns a running [`Server`]: one event loop per worker thread, each with its own
-//! listening socket, table of descriptors, mechanism and connections.
+//! # Modules
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`config`] | settings and their defaults |
-//! | [`runtime`] | threads, listeners, limits, logs, metrics; knows no handler |
-//! | `front` | the client side of connections; performs no I/O |
-//! | [`static_files`] | handler: the files of a directory |
-//! | [`proxy`] | handler: other servers |
-//! | [`admin`] | handler: metrics and upstream control, at an address of its own |
+//! | [`runtime`] | threads, listeners, limits, logs, metrics; independent of handlers |
+//! | `front` | client side of connections; performs no I/O |
+//! | [`static_files`] | handler for the files of a directory |
+//! | [`proxy`] | handler for upstream servers |
+//! | `admin` | handler for metrics and upstream control, at the admin address |
 //! | `routes` | selects the handler of a request |
-//! | `event_loop` | the driver of the front over [`hearken::io::Io`] |
-//! | `start` | puts all of these together |
+//! | `event_loop` | drives the front over [`hearken::io::Io`] |
+//! | `start` | starts a server from these parts |
 //!
-//! Modules use only those above them, and no handler uses another.
+//! A module uses only modules listed before it, and no handler uses another handler.
 
+#[doc(hidden)]
 pub mod admin;
 pub mod config;
 mod event_loop;

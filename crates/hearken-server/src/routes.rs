@@ -1,4 +1,4 @@
-//! The handler that selects another by the path of a request.
+//! The handler that selects another handler by the path of a request.
 
 use hearken::io::{Completion, Relay};
 use hearken::timer::Time;
@@ -9,14 +9,14 @@ use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming};
 use crate::proxy::Proxy;
 use crate::static_files::handler::StaticFiles;
 
-/// Handlers, and the prefixes of paths by which they are selected.
+/// Handlers and the path prefixes that select them.
 pub(crate) struct Routes {
-    /// Prefixes without the first slash, the longest first, and the handlers' numbers.
+    /// Prefixes without the first slash, longest first, with the indices of their handlers.
     prefixes: Vec<(Box<[u8]>, u32)>,
     handlers: Vec<Selected>,
-    /// There is one route, of all paths.
+    /// Whether there is only one route, for all paths.
     is_single: bool,
-    /// The normalised path of the request that is being routed.
+    /// Buffer for the normalised path of a request.
     path: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ macro_rules! dispatch {
 }
 
 impl Routes {
-    /// Creates routes of handlers with the prefixes of their paths.
+    /// Creates routes from path prefixes and their handlers.
     pub(crate) fn new(routes: Vec<(String, Selected)>) -> Routes {
         let mut prefixes = Vec::new();
         let mut handlers = Vec::new();
@@ -50,8 +50,8 @@ impl Routes {
         Routes { prefixes, handlers, is_single, path: Vec::new() }
     }
 
-    /// Selects a handler by the normalised path, so that no spelling of a path leads elsewhere.
-    /// Requests without a path, and those of malformed ones, go to the route of `/`.
+    /// Selects a handler by the normalised path, so that all spellings of a path select the same.
+    /// Requests without a path, or with a malformed one, match only the prefix `/`.
     #[inline(never)]
     fn select(&mut self, request: &Request<'_>) -> Option<u32> {
         let target = request.target();
@@ -76,12 +76,12 @@ impl<I: Relay> Handler<I> for Routes {
 
     #[inline]
     fn on_request(&mut self, mut incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
-        // One handler that answers all paths is by far the most common.
+        // A single handler for all paths is by far the most common.
         if !self.is_single {
             match self.select(request) {
                 Some(route) => incoming.route = route,
                 None => {
-                    return incoming.respond_error(request, 404, "nothing is served at this path");
+                    return incoming.respond_error(request, 404, "no handler for this path");
                 }
             }
         }
@@ -165,8 +165,7 @@ impl<I: Relay> Handler<I> for Routes {
     }
 
     fn end_turn(&mut self, now: Time) -> Option<Time> {
-        let next =
-            |handler: &mut Selected| dispatch!(handler, it => Handler::<I>::end_turn(&mut **it, now));
+        let next = |handler: &mut Selected| dispatch!(handler, it => Handler::<I>::end_turn(&mut **it, now));
         self.handlers.iter_mut().filter_map(next).min()
     }
 

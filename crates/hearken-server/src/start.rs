@@ -1,4 +1,4 @@
-//! Starting a server: its handlers, its workers, and what runs beside them.
+//! Starts a server: its handlers, its workers, and its background threads.
 
 use std::sync::Arc;
 
@@ -17,11 +17,24 @@ use crate::runtime::server::{self, Server, StartError, WorkerContext, start_work
 use crate::static_files::handler::StaticFiles;
 use crate::static_files::{Site, SiteConfig};
 
-/// Starts a server: when this returns, it accepts connections.
+/// Starts a server. The server accepts connections when this function returns.
+///
+/// ```
+/// use hearken_server::static_files::SiteConfig;
+/// use hearken_server::{Config, start};
+///
+/// let mut config = Config::static_files(SiteConfig::default());
+/// config.loops.listen = "127.0.0.1:0".parse()?;
+/// let server = start(&config)?;
+/// println!("listening on {}", server.addr());
+/// server.stopper().stop();
+/// server.wait()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// [`StartError`]: a directory, an address, the log, the mechanism, or the limits of the process. An
-/// upstream server that cannot be reached is none.
+/// [`StartError`] if a directory, an address, the access log, the mechanism or a thread is
+/// unavailable. An unreachable upstream server is not an error.
 pub fn start(config: &Config) -> Result<Server, StartError> {
     let workers = config.loops.workers.get();
     let metrics = Arc::new(Metrics::new(workers));
@@ -45,8 +58,9 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let log = config.access_log.as_deref();
     let loops = &config.loops;
     let mut server = match &*service.routes {
-        [] => return Err(std::io::Error::other("no handler is configured").into()),
-        // It is compiled by itself: no branch on its hot path asks which handler there is.
+        [] => return Err(StartError::NoHandler),
+        // A server with only static files is monomorphised separately: its hot path does not
+        // select a handler.
         [(prefix, Prepared::StaticFiles(_))] if prefix == "/" => {
             start_workers(loops, false, log, &metrics, &StaticService(service))?
         }
@@ -77,7 +91,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     Ok(server)
 }
 
-/// A handler of which each worker gets one.
+/// The shared part of a handler, from which each worker creates its own.
 #[derive(Clone)]
 enum Prepared {
     StaticFiles(SiteConfig),
@@ -91,7 +105,7 @@ struct Service {
     routes: Arc<[(String, Prepared)]>,
 }
 
-/// Creates workers with the files of one directory.
+/// Creates workers that serve the files of one directory.
 #[derive(Clone)]
 struct StaticService(Service);
 

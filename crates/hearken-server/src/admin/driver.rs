@@ -1,4 +1,4 @@
-//! The driver of the front over [`hearken::EventQueue`]: waiting, accepting, and reporting events.
+//! Drives the front over [`hearken::EventQueue`]: waits, accepts connections and reports events.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpListener;
@@ -19,9 +19,9 @@ use crate::runtime::queue_thread;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
-/// The timer of the listener; connections use those below.
+/// Timer slot of the listener. Connections use the slots below.
 const LISTENER: u32 = MAX_CONNECTIONS as u32;
-/// Pause after a failed accept or wait, such as one without memory.
+/// Pause after an accept or a wait that failed, for example for lack of memory.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -33,7 +33,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 };
 const LIMITS: Limits = Limits { head_bytes: 8 * 1024, fields: 64, target_bytes: 4 * 1024 };
 
-/// Events carry the token of the connection, none if they are the listener's.
+/// An event queue with the token of the connection as payload; `None` for the listener.
 type Queue = queue_thread::Queue<Option<Token>>;
 
 /// A front and its handler over sockets and an event queue.
@@ -90,7 +90,7 @@ impl Driver {
         }
     }
 
-    /// Accepts connections, as many as there may be.
+    /// Accepts pending connections.
     fn accept(&mut self, queue: &Queue) {
         for _ in 0..MAX_CONNECTIONS {
             match self.accept_one(queue) {
@@ -98,7 +98,7 @@ impl Driver {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // There are too few descriptors, or another resource is short for a while.
+                    // Descriptors or another resource may be exhausted, so retry later.
                     let _ = self.listener.change_interest(Interest::empty());
                     return self.io.timers.arm(LISTENER, self.io.now + RETRY_DELAY);
                 }
@@ -117,12 +117,13 @@ impl Driver {
         let (socket, ready) = queue.declare_interest(stream, Interest::READ, Some(token))?;
         self.io.insert(token, socket);
         self.front.on_accepted(&mut self.io, token, None);
-        // A burst of connections does not displace those whose requests have arrived.
+        // Processes a request that has already arrived, so that a burst of connections does not
+        // displace this one.
         self.on_ready(token, ready & Readiness::READABLE);
         Ok(())
     }
 
-    /// Closes the connection that has been idle longest, or else the oldest one.
+    /// Closes the connection that has been idle longest, or the oldest one if none is idle.
     fn close_one(&mut self) {
         if !self.front.close_longest_idle(&mut self.io)
             && let Some(oldest) = self.io.oldest()

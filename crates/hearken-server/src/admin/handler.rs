@@ -13,7 +13,7 @@ use crate::runtime::metrics::{CONTENT_TYPE, UpstreamFigures};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-/// The content of responses to all other requests.
+/// Content of responses to unknown requests.
 const ENDPOINTS: &str = "\
 GET /metrics
 GET /upstreams
@@ -23,13 +23,13 @@ POST /upstreams/NAME/off
 GET /healthz
 ";
 
-/// Answers requests at the admin address.
+/// The handler of requests to the admin address.
 pub(crate) struct Admin {
     sources: Sources,
     is_loopback: bool,
 }
 
-/// A response without the fields that all responses have.
+/// The parts in which responses differ.
 struct Response {
     status: u16,
     content_type: &'static str,
@@ -42,7 +42,7 @@ impl Admin {
         Admin { sources, is_loopback: true }
     }
 
-    /// Sets whether the next requests come over a connection to a loopback address.
+    /// Sets whether the next requests are from a connection to a loopback address.
     pub(super) fn set_loopback(&mut self, is_loopback: bool) {
         self.is_loopback = is_loopback;
     }
@@ -81,7 +81,7 @@ impl Admin {
 impl<T: Transport> Handler<T> for Admin {
     fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
         if request.body != Body::None && !incoming.is_body_read() {
-            // No request needs content.
+            // No endpoint accepts content.
             return Handled::AfterBody(0);
         }
         let Response { status, content_type, allow, content } = self.answer(request);
@@ -110,12 +110,12 @@ impl<T: Transport> Handler<T> for Admin {
     }
 }
 
-/// Returns why a request is refused that a page of another site may have caused.
+/// Returns the reason to reject a request that a page of another site may have caused.
 fn rejection(request: &Request<'_>, loopback: bool) -> Option<&'static str> {
     let host = request.host.unwrap_or_default();
-    // A client of HTTP/1.0 may leave it out; no browser does.
+    // HTTP/1.0 clients may omit the field, but browsers never do.
     if loopback && request.host.is_some() && !is_local(host) {
-        return Some("the Host is a name other than localhost; write the address\n");
+        return Some("the Host is a name other than localhost; use the IP address\n");
     }
     let own = |origin: &[u8]| {
         origin.strip_prefix(b"http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
@@ -130,7 +130,7 @@ fn rejection(request: &Request<'_>, loopback: bool) -> Option<&'static str> {
     None
 }
 
-/// Returns whether a host, with or without a port, is an address or `localhost`.
+/// Returns whether a host, with or without a port, is an IP address or `localhost`.
 fn is_local(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     if let Some((inner, _)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
@@ -188,7 +188,7 @@ fn upstream(it: &UpstreamFigures, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Gives an order to the upstream servers with this percent-encoded name.
+/// Applies a command to the upstream servers with this percent-encoded name.
 fn apply_command(sources: &Sources, name: &[u8], order: Order) -> Response {
     let Some(name) = decoded(name) else {
         return text(400, "the name is not percent-encoded UTF-8\n");

@@ -1,4 +1,4 @@
-//! The transport of the admin address: connections over non-blocking sockets.
+//! The transport of the admin address, over non-blocking sockets.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,29 +13,29 @@ use rustix::net::sockopt::set_socket_linger;
 
 use crate::front::Transport;
 
-/// Maximum number of bytes of a file that are read at a time.
+/// Maximum number of bytes of a file to read at a time.
 const FILE_CHUNK: usize = 16 * 1024;
 
-/// Connections, by the slots of their tokens. The generations of tokens are in the order of accepts.
+/// Connections by token slot. Token generations increase in the order of accepts.
 pub(super) struct Sockets {
     connections: Vec<Option<Connection>>,
     /// Deadlines, by slot.
     pub(super) timers: Wheel,
-    /// When the turn began.
+    /// Start time of the turn.
     pub(super) now: Time,
 }
 
 struct Connection {
     token: Token,
     socket: Registration<TcpStream>,
-    /// Whether no other machine can reach its local address.
+    /// Whether the local address is a loopback address.
     is_loopback: bool,
     reading: bool,
-    /// Whether receiving has ended or failed: the socket stays readable.
+    /// Whether receiving has ended or failed. The socket then stays readable.
     ended: bool,
-    /// Sends that are not complete: bytes, and a body to be sent after them.
+    /// Incomplete sends: bytes, and the body that follows them.
     sends: VecDeque<(Bytes, Body)>,
-    /// Bytes that were to be sent, and those of them that the socket has taken.
+    /// Total number of bytes passed to the transport, and of bytes written to the socket.
     queued: u64,
     sent: u64,
 }
@@ -61,7 +61,7 @@ impl Sockets {
         self.connections[slot] = Some(Connection {
             token,
             socket,
-            // If in doubt, the stricter rules apply.
+            // If the address is unknown, the stricter rules apply.
             is_loopback: local.map_or(true, |local| local.is_loopback()),
             reading: true,
             ended: false,
@@ -86,7 +86,7 @@ impl Sockets {
         self.get(token).is_none_or(|connection| connection.is_loopback)
     }
 
-    /// Receives bytes: 0 at the end of the stream, `None` if there is nothing to receive now.
+    /// Receives bytes. Returns 0 at the end of the stream, and `None` if no bytes are available.
     pub(super) fn receive(&mut self, token: Token, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let connection = self.get_mut(token).filter(|it| it.reading && !it.ended)?;
         let received = completed((&*connection.socket).read(buffer))?;
@@ -97,7 +97,7 @@ impl Sockets {
         Some(received)
     }
 
-    /// Continues sending. Returns the outcome of the oldest send, `None` if it is not complete.
+    /// Continues sending. Returns the result of the oldest send, or `None` if it is incomplete.
     pub(super) fn resume_sending(&mut self, token: Token) -> Option<io::Result<()>> {
         completed(self.get_mut(token)?.send_oldest())
     }
@@ -121,7 +121,10 @@ impl Sockets {
 }
 
 impl Connection {
-    /// Sends until the oldest send is complete, or fails with `WouldBlock`.
+    /// Sends until the oldest send is complete.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the send is incomplete, or an error of the socket or file.
     fn send_oldest(&mut self) -> io::Result<()> {
         let Some((bytes, body)) = self.sends.front_mut() else {
             return Err(ErrorKind::WouldBlock.into());
@@ -164,7 +167,7 @@ impl Connection {
         let mut interest = Interest::empty();
         interest.set(Interest::READ, self.reading && !self.ended);
         interest.set(Interest::WRITE, !self.sends.is_empty());
-        // If this fails, for want of memory, the deadline ends the connection.
+        // If this fails for lack of memory, the deadline closes the connection.
         let _ = self.socket.change_interest(interest);
     }
 }
@@ -179,7 +182,7 @@ impl Transport for Sockets {
         connection.queued += bytes.len() as u64;
         let mut count = 0;
         if connection.sends.is_empty() {
-            // An error is met again, and reported, when the rest is sent.
+            // The next send reports an error.
             count = (&*connection.socket).write(bytes).unwrap_or(0);
             connection.sent += count as u64;
         }
@@ -216,7 +219,7 @@ impl Transport for Sockets {
 
     fn shut_down(&mut self, token: Token) {
         if let Some(connection) = self.get(token) {
-            // If it is not connected any more, receiving tells.
+            // Receiving reports an error of the connection.
             let _ = connection.socket.shutdown(Shutdown::Write);
         }
     }
@@ -251,7 +254,7 @@ impl Transport for Sockets {
     }
 }
 
-/// Returns the outcome of an operation, `None` if it has to be tried again.
+/// Returns the result of an operation, or `None` if it must be retried.
 fn completed<R>(outcome: io::Result<R>) -> Option<io::Result<R>> {
     let again =
         |error: &io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);

@@ -1,26 +1,26 @@
-//! The table of connections, and the list of idle ones in the order of their last use.
+//! The table of connections, and the list of idle connections in the order of their last use.
 
 use hearken::Token;
 
-/// The end of the list of idle connections.
+/// Marks the end of the list of idle connections.
 const NONE: u32 = u32::MAX;
 
-/// A connection, in as little memory as an idle one needs.
+/// A connection, with only the data that an idle connection needs.
 #[derive(Debug)]
 pub(super) struct Connection {
     generation: u32,
-    /// Idle: the previous connection in the list. Active: the index of its exchange. Lingering:
-    /// bytes discarded. Of a handler: the handler's key.
+    /// Depends on the phase. Idle: previous connection in the list. Active: index of its request.
+    /// Lingering: number of discarded bytes. Handler: key of the handler.
     a: u32,
-    /// Idle: the next connection in the list. Of a handler: its route.
+    /// Depends on the phase. Idle: next connection in the list. Handler: route.
     b: u32,
     pub(super) flags: Flags,
     pub(super) phase: Phase,
-    /// Sends that are not complete.
+    /// Number of incomplete sends.
     pub(super) sends: u8,
 }
 
-/// There is one for each connection, however many are idle.
+// Idle connections must stay cheap.
 const _: () = assert!(size_of::<Connection>() == 16);
 
 /// The phase of a connection.
@@ -28,60 +28,60 @@ const _: () = assert!(size_of::<Connection>() == 16);
 pub(super) enum Phase {
     /// The slot holds no connection.
     Vacant,
-    /// Waiting for a request of which nothing has been received.
+    /// No byte of the next request was received.
     Idle,
-    /// Receiving a request, or answering it.
+    /// A request is being received or answered.
     Active,
-    /// Shut down; what the client still sends is discarded, because closing at once would reset
-    /// the connection, and the reset may overtake the response.
+    /// The connection is shut down, and further input is discarded. Closing it immediately could
+    /// reset the connection before the client has received the response.
     Lingering,
-    /// A connection that a handler made.
+    /// A connection that a handler opened.
     Handler,
 }
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(super) struct Flags: u16 {
-        /// The connection has had a response: it is not new.
+        /// At least one response was sent.
         const SERVED = 1;
-        /// The client has ended its side.
+        /// The client has closed its sending side.
         const ENDED = 2;
         /// The connection is closed after the response.
         const CLOSE = 4;
-        /// The connection lingers before it is closed, since the client may send more.
+        /// The connection lingers before it is closed, because the client may send more.
         const LINGER = 8;
         /// Receiving is paused.
         const PAUSED = 16;
-        /// The transport closes the connection itself, behind the response.
+        /// The transport closes the connection itself, after the response.
         const TRANSPORT_CLOSES = 32;
-        /// A PROXY protocol header must come first.
+        /// The connection must start with a PROXY protocol header.
         const HEADER = 64;
-        /// The transport moves what the client sends without showing it.
+        /// The transport relays the input without passing it to the front.
         const RELAYED = 128;
     }
 }
 
-/// The owner of the connection of a completion.
+/// The owner of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// The front: it is a client's.
+    /// The front owns client connections.
     Client,
-    /// The handler of a route, which knows it by this key.
+    /// The handler of a route owns the connection and identifies it by this key.
     Handler { key: u32, route: u32 },
 }
 
-/// All connections, by the slot of their tokens.
+/// All connections, by token slot.
 #[derive(Debug)]
 pub(super) struct Connections {
     slots: Vec<Connection>,
-    /// The connection that has been idle longest, and the one that became idle last.
+    /// The first and the last connection in the list of idle connections.
     oldest: u32,
     newest: u32,
-    /// The first ones that became idle, or were used, in the last turn and in this one. A request
-    /// of theirs may be on its way that this turn has not reached.
+    /// The first connections in the list that were used in the last turn and in this one. A request
+    /// on them may have arrived that the event loop has not processed yet.
     first_of_last_turn: u32,
     first_of_this_turn: u32,
-    /// Connections of clients.
+    /// Number of client connections.
     open: usize,
 }
 
@@ -103,13 +103,13 @@ impl Connections {
         self.first_of_last_turn = std::mem::replace(&mut self.first_of_this_turn, NONE);
     }
 
-    /// Returns how many clients are connected.
+    /// Returns the number of client connections.
     #[inline]
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// Returns the connection in a slot that has one.
+    /// Returns a connection that exists.
     #[inline(always)]
     pub(super) fn get(&mut self, token: Token) -> &mut Connection {
         &mut self.slots[token.slot() as usize]
@@ -121,7 +121,7 @@ impl Connections {
             Some(&Connection { phase: Phase::Handler, a: key, b: route, .. }) => {
                 Owner::Handler { key, route }
             }
-            // A listening socket has no entry.
+            // Listening sockets have no entry.
             _ => Owner::Client,
         }
     }
@@ -137,19 +137,19 @@ impl Connections {
         self.slots[slot] = Connection { generation, a, b, flags: Flags::empty(), phase, sends: 0 };
     }
 
-    /// Adds a client's connection, which is idle.
+    /// Adds an idle client connection.
     pub(super) fn insert_client(&mut self, token: Token) {
         self.insert(token, Phase::Idle, NONE, NONE);
         self.append(token.slot());
         self.open += 1;
     }
 
-    /// Adds a connection that a handler made.
+    /// Adds a connection that a handler opened.
     pub(super) fn insert_handler(&mut self, token: Token, key: u32, route: u32) {
         self.insert(token, Phase::Handler, key, route);
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn remove(&mut self, token: Token) {
         let phase = self.slots[token.slot() as usize].phase;
         match phase {
@@ -161,13 +161,13 @@ impl Connections {
         self.slots[token.slot() as usize].phase = Phase::Vacant;
     }
 
-    /// Returns the exchange of an active connection.
+    /// Returns the request index of an active connection.
     #[inline(always)]
     pub(super) fn exchange(&self, token: Token) -> u32 {
         self.slots[token.slot() as usize].a
     }
 
-    /// Makes an idle connection active, with this exchange.
+    /// Makes an idle connection active, with this request index.
     #[inline(always)]
     pub(super) fn activate(&mut self, token: Token, exchange: u32) {
         self.unlink(token.slot());
@@ -176,7 +176,7 @@ impl Connections {
         connection.a = exchange;
     }
 
-    /// Makes a connection idle, or notes that an idle one was used.
+    /// Makes a connection idle, or moves an idle one to the end of the list.
     #[inline(always)]
     pub(super) fn set_idle(&mut self, token: Token) {
         let slot = token.slot();
@@ -190,7 +190,7 @@ impl Connections {
         self.append(slot);
     }
 
-    /// Makes a connection linger.
+    /// Sets the phase of a connection to lingering.
     pub(super) fn set_lingering(&mut self, token: Token) {
         if self.get(token).phase == Phase::Idle {
             self.unlink(token.slot());
@@ -200,14 +200,14 @@ impl Connections {
         connection.a = 0;
     }
 
-    /// Counts discarded bytes of a lingering connection and returns their sum.
+    /// Adds discarded bytes of a lingering connection and returns the total.
     pub(super) fn add_discarded(&mut self, token: Token, bytes: usize) -> usize {
         let connection = self.get(token);
         connection.a = connection.a.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         connection.a as usize
     }
 
-    /// Returns whether a connection is idle.
+    /// Returns whether any connection is idle.
     #[inline]
     pub(super) fn has_idle(&self) -> bool {
         self.oldest != NONE
@@ -222,7 +222,7 @@ impl Connections {
         Some(Token::new(self.oldest, oldest.generation))
     }
 
-    /// Returns the clients' connections in this phase.
+    /// Returns the connections in a phase.
     pub(super) fn in_phase(&self, phase: Phase) -> Vec<Token> {
         let all = self.slots.iter().enumerate();
         let matching = all.filter(|(_, it)| it.phase == phase);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn spares_connections_that_were_used_in_the_last_two_turns() {
+    fn skips_connections_that_were_used_in_the_last_two_turns() {
         let mut table = Connections::with_capacity(0);
         (0..3).for_each(|slot| table.insert_client(token(slot)));
         assert_eq!(table.idle_longest(), None);

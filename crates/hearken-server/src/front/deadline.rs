@@ -1,4 +1,4 @@
-//! Slow clients: every wait for a client has an end.
+//! Timeouts of clients. Every wait for a client is bounded.
 
 use hearken::Token;
 use hearken_http::Reject;
@@ -12,13 +12,12 @@ use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::rate::{is_too_slow, min_bytes};
 
-const HEAD_TIMEOUT: Reject = Reject::new(408, "the request took too long");
-const BODY_TIMEOUT: Reject = Reject::new(408, "the request's body took too long");
-const REQUEST_TIMEOUT: Reject = Reject::new(504, "the request as a whole took too long");
+const HEAD_TIMEOUT: Reject = Reject::new(408, "the request head timed out");
+const BODY_TIMEOUT: Reject = Reject::new(408, "the request body timed out");
+const REQUEST_TIMEOUT: Reject = Reject::new(504, "the request timed out");
 
 impl Front {
-    /// Waits for an event of the client from now on; not at all with [`Wait::Nothing`], though a
-    /// deadline that was set before is left to be found out.
+    /// Starts to wait for an event of the client, or for none with [`Wait::Nothing`].
     pub(super) fn wait_for<T: Transport>(&mut self, io: &mut T, index: u32, wait: Wait) {
         let timeouts = &self.settings.timeouts;
         let span = match wait {
@@ -36,8 +35,8 @@ impl Front {
         self.update_deadline(io, index);
     }
 
-    /// As [`wait_for`](Front::wait_for), unless that is waited for already: a body's rate is
-    /// measured over whole periods.
+    /// Starts to wait for an event of the client, unless such a wait is in progress. The rate of a
+    /// body is measured over complete periods.
     pub(super) fn wait_for_client<T: Transport>(&mut self, io: &mut T, index: u32, wait: Wait) {
         let before = self.requests[index].wait;
         let is_sending = before == Wait::Send
@@ -48,7 +47,7 @@ impl Front {
         }
     }
 
-    /// Sets the connection's deadline to the first of those of its request.
+    /// Sets the deadline of the connection to the earliest deadline of its request.
     #[inline]
     pub(super) fn update_deadline<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
@@ -56,7 +55,7 @@ impl Front {
         io.set_timer(request.token, all.into_iter().flatten().min());
     }
 
-    /// The deadline of a client has passed.
+    /// Handles the deadline of a client connection.
     pub(crate) fn on_deadline<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -73,6 +72,7 @@ impl Front {
         }
     }
 
+    /// Handles the deadline of a request in progress.
     fn on_request_deadline<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -111,7 +111,7 @@ impl Front {
                 (_, Wait::Nothing) => {}
             }
         } else if request.stage == Stage::Head && request.wait == Wait::Nothing {
-            // The first head of a new connection has its time since the accept.
+            // The timeout of the first head of a connection starts at the accept.
             if request.received.is_empty() {
                 self.requests.end(index);
                 return self.close(io, token);
@@ -139,14 +139,14 @@ impl Front {
         );
     }
 
-    /// Checks how fast a client sends a body.
+    /// Checks the rate at which a client sends a body.
     fn check_body_rate<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
         handler: &mut H,
         index: u32,
     ) {
-        // It may be the upstream server that is slow.
+        // The upstream server may be the slow side.
         let is_excused = self.requests[index].relay_to.is_some_and(|to| io.unacknowledged(to) > 0);
         if !self.has_sent_enough(io, index) && !is_excused {
             self.record_error(Error::ClientTimeout);
@@ -155,16 +155,16 @@ impl Front {
         self.wait_for(io, index, Wait::Body);
     }
 
-    /// Returns whether as much of the body has come as was due by now, and sets what is due next.
+    /// Returns whether the client has sent enough of the body, and updates the requirement.
     fn has_sent_enough<T: Transport>(&mut self, io: &T, index: u32) -> bool {
         let request = &self.requests[index];
         let relayed = request.relay_to.map_or(0, |_| io.relayed_bytes(request.token));
         let received = request.uploaded + relayed;
-        let least = min_bytes(self.settings.min_rate, self.settings.timeouts.body);
-        !is_too_slow(&mut self.requests[index].min_uploaded, received, least)
+        let required = min_bytes(self.settings.min_rate, self.settings.timeouts.body);
+        !is_too_slow(&mut self.requests[index].min_uploaded, received, required)
     }
 
-    /// Checks how fast a client takes what it is sent.
+    /// Checks the rate at which a client receives a response.
     fn check_send_rate<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -177,7 +177,8 @@ impl Front {
         let taken = io.acknowledged(token);
         let relay_to = self.requests[index].relay_to;
         if is_relayed && !is_behind && io.unacknowledged(token) == 0 {
-            // It has taken all; but if it owes a body, too, both sides must not excuse each other.
+            // The client has received everything. But if it must also send a body, the two waits
+            // must not extend each other indefinitely.
             let is_excused = match relay_to {
                 None => true,
                 Some(to) => io.unacknowledged(to) > 0 || self.has_sent_enough(io, index),
@@ -187,12 +188,11 @@ impl Front {
                 return self.wait_for(io, index, Wait::Send);
             }
         }
-        // Without a backlog it may be the upstream server that is slow, and what is on its way takes
-        // a while.
+        // Without a backlog, the upstream server may be the slow side, and bytes in flight take time.
         let has_backlog = is_behind || io.is_relay_blocked(token);
         let min_rate = if has_backlog { self.settings.min_rate } else { 0 };
-        let least = min_bytes(min_rate, self.settings.timeouts.send);
-        if is_too_slow(&mut self.requests[index].min_acknowledged, taken, least) {
+        let required = min_bytes(min_rate, self.settings.timeouts.send);
+        if is_too_slow(&mut self.requests[index].min_acknowledged, taken, required) {
             self.record_error(Error::ClientTimeout);
             io.reset_connection(token);
             return self.cancel(io, handler, index, Outcome::ClientTimeout);

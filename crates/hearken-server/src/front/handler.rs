@@ -10,63 +10,63 @@ use super::request::RequestId;
 use super::transport::Transport;
 use crate::runtime::access_log::Outcome;
 
-/// Something that answers requests.
+/// A handler of requests.
 ///
-/// A handler never sees a client's connection. It answers [`request`](Handler::request) at once
-/// with [`Incoming::respond`], or keeps the request's [`RequestId`] with [`Incoming::defer`] and
-/// answers later through [`Context::front`], in full or as a stream. A request that a handler
-/// deferred ends by [`Front::finish`], [`Front::refuse`] or [`Front::cut`], or by
-/// [`cancelled`](Handler::cancelled).
+/// A handler never sees a client connection. In [`on_request`](Handler::on_request), it responds
+/// immediately with [`Incoming::respond`], or stores the [`RequestId`] with [`Incoming::defer`] and
+/// responds later through [`Context::front`], at once or as a stream. A deferred request ends with
+/// [`Front::finish`], [`Front::respond_error`] or [`Front::abort`], or with
+/// [`on_cancelled`](Handler::on_cancelled).
 pub(crate) trait Handler<T: Transport> {
-    /// Whether the handler makes connections of its own.
+    /// Whether the handler opens connections.
     const CONNECTS: bool = false;
 
-    /// Answers or defers a request, of which the head was received.
+    /// Answers or defers a request whose head was received.
     fn on_request(&mut self, incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled;
 
-    /// Takes the next bytes of a body, framed as the request's head says, or of a tunnel.
+    /// Handles received bytes of a tunnel or of a body, in the framing of the request head.
     fn on_body(&mut self, cx: &mut Context<'_, T>, request: Deferred, bytes: &[u8]) -> Flow {
         let _ = (cx, request, bytes);
         Flow::Continue
     }
 
-    /// The transport moves the rest of a body or of what follows in a tunnel.
+    /// Handles the start of a relay: the transport moves further bytes of a body or tunnel.
     fn on_relay_started(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// The relay of a body ended because its destination failed.
+    /// Handles the end of a relay whose destination failed.
     fn on_relay_failed(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// The client ended its side of a tunnel.
+    /// Handles a client that closed its sending side of a tunnel.
     fn on_tunnel_ended(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// The client has taken all that was written.
+    /// Handles the completion of all sends to the client.
     fn on_drained(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// The timer that the handler set for the request has expired.
+    /// Handles the expiry of the timer that the handler set for the request.
     fn on_timer(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// The request is given up: the client disconnected, was too slow, or sent a malformed body,
-    /// or a timeout expired. The front ends the request.
+    /// Handles the cancellation of a request: the client disconnected, was too slow, or sent a
+    /// malformed body, or a timeout expired. The front ends the request.
     fn on_cancelled(&mut self, cx: &mut Context<'_, T>, request: Deferred) {
         let _ = (cx, request);
     }
 
-    /// Takes bytes that a connection received which the handler made.
+    /// Handles bytes received on a connection that the handler opened.
     fn on_own_received(&mut self, cx: &mut Context<'_, T>, owner: (u32, u32), bytes: &[u8]) {
         let _ = (cx, owner, bytes);
     }
 
-    /// Takes another completion of a connection that the handler made.
+    /// Handles another completion of a connection that the handler opened.
     fn on_own_completion(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -76,24 +76,24 @@ pub(crate) trait Handler<T: Transport> {
         let _ = (cx, owner, completion);
     }
 
-    /// Another thread woke the event loop.
+    /// Handles a wake-up of the event loop by another thread.
     fn on_woken(&mut self, cx: &mut Context<'_, T>) {
         let _ = cx;
     }
 
-    /// A turn of the event loop begins.
+    /// Begins a turn of the event loop.
     fn begin_turn(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// A turn of the event loop ends. Returns when the next must begin at the latest.
+    /// Ends a turn of the event loop. Returns the time by which the next turn must begin.
     fn end_turn(&mut self, now: Time) -> Option<Time> {
         let _ = now;
         None
     }
 
-    /// Updates what is counted and retries what waits, a few times a second while anything happens.
-    /// Returns whether it is to be called again although nothing happens.
+    /// Updates counters and retries queued requests. Called a few times per second while the worker
+    /// is active. Returns whether to call it again even without activity.
     fn tick(&mut self, cx: &mut Context<'_, T>) -> bool {
         let _ = cx;
         false
@@ -105,7 +105,7 @@ pub(crate) trait Handler<T: Transport> {
     }
 }
 
-/// The front and the transport, as a handler needs them to answer later.
+/// The front and the transport, with which a handler responds later.
 pub(crate) struct Context<'a, T> {
     /// The client side of all connections.
     pub(crate) front: &'a mut Front,
@@ -113,62 +113,62 @@ pub(crate) struct Context<'a, T> {
     pub(crate) io: &'a mut T,
 }
 
-/// A deferred request, and the key that its handler gave it.
+/// A deferred request and its handler's key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deferred {
     /// The request.
     pub(crate) id: RequestId,
     /// The handler's key.
     pub(crate) key: u32,
-    /// The route by which the handler was found.
+    /// The route that selected the handler.
     pub(crate) route: u32,
 }
 
-/// The result of handing a request to a handler.
+/// The result of [`Handler::on_request`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Handled {
-    /// The response is sent, or gathered with others: the next request can be answered.
+    /// The response was sent or gathered, so the next request can be processed.
     Answered,
-    /// No further request of the connection is looked at now.
+    /// No further request of the connection may be processed now.
     Stop,
-    /// The client has yet to take the response; requests that follow wait.
+    /// The response is being sent. Further requests wait.
     Sending,
-    /// The handler answers later, or has done so through the front.
+    /// The handler responds later, or has responded through the front.
     Deferred,
-    /// The handler is to be asked again once the body, of at most so many bytes, was discarded.
+    /// The front discards the body of at most this number of bytes, and passes the request again.
     AfterBody(u64),
 }
 
-/// The treatment of the bytes that follow.
+/// The treatment of further bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Flow {
-    /// The handler takes more.
+    /// The handler accepts more bytes.
     Continue,
-    /// The handler takes no more until [`Front::resume_body`].
+    /// The handler accepts no bytes until [`Front::resume_body`].
     Pause,
-    /// The transport moves a long rest to this connection, if it can; otherwise as `Continue` if
-    /// the flag is set, else as `Pause`.
+    /// The transport relays many further bytes to this connection, if possible. Otherwise this is
+    /// `Continue` if the flag is set, or else `Pause`.
     Relay(Token, bool),
 }
 
-/// A response that is ready, or of which the head was appended to the buffer of
-/// `Incoming::parts`.
+/// A response: either complete in `ready`, or with its head in the buffer that was passed along.
 #[derive(Debug)]
 pub struct Answer<'s> {
-    /// The whole response, if it was ready; else the response is what was appended, then `body`.
+    /// The complete prepared response. If empty, the response is the content of the buffer followed
+    /// by `body`.
     pub ready: &'s [u8],
-    /// The part of the response that follows the head; none if the head has the body with it.
+    /// The part of the response that follows the buffer.
     pub body: Body,
     /// Status code.
     pub status: u16,
-    /// Length of the body in bytes, wherever it is; 0 if there is none.
+    /// Total length of the body in bytes, including a part in the buffer; 0 if there is no body.
     pub length: u64,
 }
 
 impl Answer<'_> {
-    /// Appends what is ready to `out`, to have the response there in any case.
+    /// Appends a prepared response to `out`.
     pub fn append_to(self, out: &mut Vec<u8>) -> Answer<'static> {
         let Answer { ready, body, status, length } = self;
         out.extend_from_slice(ready);
@@ -176,32 +176,32 @@ impl Answer<'_> {
     }
 }
 
-/// A request that a handler has yet to answer.
+/// A request that a handler must answer or defer.
 pub(crate) struct Incoming<'a, T> {
     pub(super) front: &'a mut Front,
     pub(super) io: &'a mut T,
     pub(super) token: Token,
-    /// The request in progress, if its body had to be read first.
+    /// Index of the request if its body was read first.
     pub(super) index: Option<u32>,
-    /// The head as it came.
+    /// The head as received.
     pub(super) head: &'a [u8],
     /// Whether the connection is kept open after the response.
     pub(super) keep_alive: bool,
-    /// Bytes received behind the head.
+    /// Bytes received after the head.
     pub(super) rest: &'a [u8],
-    /// The route by which the handler was found; 0 if there are no routes.
+    /// The route that selected the handler; 0 without routes.
     pub(crate) route: u32,
 }
 
 impl<'a, T: Transport> Incoming<'a, T> {
-    /// Returns whether the body was read, and discarded.
+    /// Returns whether the body was read and discarded.
     #[inline]
     pub(crate) fn is_body_read(&self) -> bool {
         self.index.is_some()
     }
 
-    /// Returns the date, whether the connection is kept open, and the buffer to which the head of
-    /// a response is appended before [`respond`](Incoming::respond).
+    /// Returns the date, whether the connection is kept open, and the buffer for the head of the
+    /// response.
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&DateCache, bool, &mut Vec<u8>) {
         (&self.front.date, self.keep_alive, &mut self.front.out)
@@ -215,8 +215,10 @@ impl<'a, T: Transport> Incoming<'a, T> {
         })
     }
 
-    /// Keeps the request to answer it later. Its body may have at most `body_limit` bytes. The
-    /// error is what [`Handler::request`] has to return: the body is too long.
+    /// Stores the request to answer it later. `body_limit` is the maximum size of its body in bytes.
+    ///
+    /// # Errors
+    /// The body is too long. [`Handler::on_request`] must return the error.
     pub(crate) fn defer(
         self,
         request: &Request<'_>,
@@ -236,11 +238,11 @@ impl<'a, T: Transport> Incoming<'a, T> {
         self,
         request: &Request<'_>,
         status: u16,
-        why: &'static str,
+        message: &'static str,
     ) -> Handled {
         match self.defer(request, 0, u64::MAX) {
             Ok((cx, id)) => {
-                cx.front.respond_error(cx.io, id, status, why, Outcome::Rejected);
+                cx.front.respond_error(cx.io, id, status, message, Outcome::Rejected);
                 Handled::Deferred
             }
             Err(handled) => handled,

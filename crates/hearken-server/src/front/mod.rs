@@ -1,22 +1,22 @@
 //! The client side of connections: requests in, responses out.
 //!
-//! [`Front`] parses requests, hands them to a [`Handler`], and turns what that writes into bytes:
-//! pipelining, `Expect`, keep-alive, bodies with backpressure, lingering close, slow clients,
-//! deadlines and the access log are dealt with here, for all handlers.
+//! [`Front`] parses requests, passes them to a [`Handler`], and sends the responses. For all handlers,
+//! it implements pipelining, `Expect`, keep-alive, bodies with backpressure, lingering close,
+//! timeouts and the access log.
 //!
-//! It performs no I/O. A driver tells it what happened (accepted, received, ended, sent, deadline)
-//! and performs the operations of [`Transport`]. So the same front works under an event loop, a
+//! It performs no I/O. A driver reports events to it (accepted, received, ended, sent, deadline) and
+//! performs the operations of [`Transport`]. The same front therefore works with an event loop, a
 //! blocking thread, a task or a simulation.
 //!
 //! | part | contents |
 //! |---|---|
 //! | `transport` | the operations that a driver performs |
 //! | `handler` | the interface of handlers |
-//! | `connection` | the table of connections; which has been idle longest |
+//! | `connection` | the table of connections and the list of idle ones |
 //! | `request` | a request in progress |
-//! | `receive` | bytes of clients: heads, bodies, tunnels |
-//! | `respond` | responses: at once, later, as a stream; errors |
-//! | `deadline` | slow clients |
+//! | `receive` | received bytes: heads, bodies, tunnels |
+//! | `respond` | immediate, deferred and streamed responses; errors |
+//! | `deadline` | timeouts of clients |
 
 mod connection;
 mod deadline;
@@ -48,44 +48,46 @@ use crate::runtime::access_log::AccessLog;
 use crate::runtime::metrics::{self, Error};
 use crate::runtime::network::Network;
 
-/// How long, and for how many bytes, a connection that was shut down may go on sending.
+/// Maximum time for which a client may continue to send after the connection was shut down.
 const LINGER: Duration = Duration::from_secs(2);
+/// Maximum number of bytes that a client may send after the connection was shut down.
 const LINGER_BYTES: usize = 256 * 1024;
-/// How many connections are spared at a time when one is to be closed.
+/// Maximum number of connections with pending input to skip in the search for one to close.
 const MAX_SKIPPED: usize = 16;
-/// Bytes that are received ahead of their use. Up to here a client is received from even if its
-/// request is in progress, because that shows that it disconnects.
+/// Maximum number of bytes received ahead of their use. The server receives ahead while a request is
+/// in progress, in order to detect that the client disconnects.
 const MAX_READ_AHEAD: usize = 16 * 1024;
 
-/// How clients are treated.
+/// Settings of the client side.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Timeouts.
     pub(crate) timeouts: Timeouts,
     /// Minimum rate in bytes per second at which a client takes a response and sends a body.
     pub(crate) min_rate: u64,
-    /// Maximum size of a request's head.
+    /// Maximum size of the head of a request.
     pub(crate) limits: Limits,
-    /// How to treat a client that half-closes the connection.
+    /// Treatment of a client that half-closes the connection.
     pub(crate) half_close: HalfClose,
-    /// Networks whose connections begin with a PROXY protocol header.
+    /// Networks whose connections start with a PROXY protocol header.
     pub(crate) proxy_protocol: Vec<Network>,
-    /// Whether clients' addresses are needed.
+    /// Whether the addresses of clients are needed.
     pub(crate) needs_peers: bool,
 }
 
-/// Timeouts of the client side, all on the monotonic clock.
+/// Timeouts of the client side.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// A request's head, from its first byte or from the accept (408).
+    /// Time to receive the head of a request, from its first byte, or from the accept for the first
+    /// request of a connection (408).
     pub head: Duration,
-    /// The time over which the rate of a body is measured (408).
+    /// Period over which the rate of a request body is measured (408).
     pub body: Duration,
-    /// A request's body as a whole (408).
+    /// Time to receive a complete request body (408).
     pub request: Duration,
-    /// The next request on a kept connection.
+    /// Time for which an idle connection stays open between requests.
     pub idle: Duration,
-    /// The time over which the rate of sending is measured.
+    /// Period over which the rate of a response is measured.
     pub send: Duration,
 }
 
@@ -96,54 +98,55 @@ impl Default for Timeouts {
             body: Duration::from_secs(30),
             request: Duration::from_secs(3600),
             idle: Duration::from_secs(60),
-            // A window that was full opens in large steps, which may be far apart.
+            // A receive window that was full opens in large steps, which may be far apart.
             send: Duration::from_secs(30),
         }
     }
 }
 
-/// How to treat a client that half-closes the connection while its request is in progress. It
-/// cannot be told whether the client waits for the response or has disconnected.
+/// The treatment of a client that half-closes the connection while its request is in progress.
+///
+/// The server cannot detect whether such a client waits for the response or has disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HalfClose {
-    /// It waits for the response.
+    /// The server sends the response.
     Waits,
-    /// It has disconnected: the request is given up.
+    /// The server cancels the request and closes the connection.
     Left,
 }
 
-/// The client side of all connections of one driver. See the [module](self).
+/// The client side of all connections of a driver. See the [module](self).
 pub(crate) struct Front {
     settings: Settings,
     connections: Connections,
-    /// Addresses of clients, by slot, if they are needed.
+    /// Addresses of clients by slot, if they are needed.
     peers: Vec<[u8; 16]>,
     requests: ActiveRequests,
-    /// Clients whose next request has been received.
+    /// Clients with a further received request.
     ready: VecDeque<Token>,
-    /// Responses that are sent together. Empty except while requests are being answered.
+    /// Responses to send together. Empty except while requests are being answered.
     out: Vec<u8>,
     date: DateCache,
     log: Option<AccessLog>,
     metrics: Arc<metrics::Worker>,
-    /// Responses by class of their status, and bytes sent, since the last turn.
+    /// Responses by status class, and bytes sent, in this turn.
     answered: [u64; 6],
     sent: u64,
-    /// Until when a connection may be idle that becomes idle in this turn.
+    /// Deadline of connections that become idle in this turn.
     idle_until: Time,
-    /// No connection is kept open after its response.
+    /// Whether connections are closed after their response.
     stopping: bool,
-    /// Nothing is accepted any more: connections without a request are closed.
+    /// Whether connections without a request are closed.
     closing: bool,
 }
 
 impl Front {
-    /// Creates a front for so many connections, which counts in `figures`.
+    /// Creates a front with capacity for `connections` connections, which counts in `metrics`.
     pub(crate) fn new(
         settings: Settings,
         connections: usize,
         log: Option<AccessLog>,
-        figures: Arc<metrics::Worker>,
+        metrics: Arc<metrics::Worker>,
     ) -> Front {
         Front {
             connections: Connections::with_capacity(connections),
@@ -153,7 +156,7 @@ impl Front {
             out: Vec::new(),
             date: DateCache::new(0),
             log,
-            metrics: figures,
+            metrics,
             answered: [0; 6],
             sent: 0,
             idle_until: Time::default(),
@@ -163,7 +166,7 @@ impl Front {
         }
     }
 
-    /// Begins a turn, at `now` and so many seconds after 1970.
+    /// Begins a turn. `unix_seconds` is the time of day.
     #[inline]
     pub(crate) fn begin_turn(&mut self, now: Time, unix_seconds: u64) {
         self.date.update(unix_seconds);
@@ -171,13 +174,13 @@ impl Front {
         self.idle_until = now + self.settings.timeouts.idle;
     }
 
-    /// Ends a turn: publishes what was counted and writes the log.
+    /// Ends a turn: publishes counters and flushes the log.
     #[inline]
     pub(crate) fn end_turn(&mut self) {
         if self.answered != [0; 6] {
-            let figures = &self.metrics;
-            figures.record_responses(&self.answered);
-            figures.bytes_sent_client.add(self.sent);
+            let metrics = &self.metrics;
+            metrics.record_responses(&self.answered);
+            metrics.bytes_sent_client.add(self.sent);
             self.answered = [0; 6];
             self.sent = 0;
         }
@@ -186,7 +189,7 @@ impl Front {
         }
     }
 
-    /// Adds a connection that was accepted.
+    /// Handles an accepted connection.
     pub(crate) fn on_accepted<T: Transport>(
         &mut self,
         io: &mut T,
@@ -224,24 +227,24 @@ impl Front {
         (!address.is_unspecified()).then(|| address.to_canonical())
     }
 
-    /// Returns who owns a connection.
+    /// Returns the owner of a connection.
     #[inline]
     pub(crate) fn owner(&self, token: Token) -> Owner {
         self.connections.owner(token)
     }
 
-    /// Adds a connection that a handler made.
+    /// Adds a connection that a handler opened.
     pub(crate) fn insert_handler(&mut self, token: Token, key: u32, route: u32) {
         self.connections.insert_handler(token, key, route);
     }
 
-    /// Forgets a connection that a handler made, and closes it.
+    /// Removes and closes a connection that a handler opened.
     pub(crate) fn close_handler<T: Transport>(&mut self, io: &mut T, token: Token) {
         self.connections.remove(token);
         io.close_connection(token);
     }
 
-    /// Returns the number of clients.
+    /// Returns the number of connected clients.
     #[inline]
     pub(crate) fn open(&self) -> usize {
         self.connections.open()
@@ -252,21 +255,19 @@ impl Front {
         self.requests.len()
     }
 
-    /// Returns whether a client is idle that [`close_idle_longest`](Front::close_idle_longest)
-    /// closes.
+    /// Returns whether an idle connection can be closed for a new one.
     #[inline]
     pub(crate) fn has_closable(&self) -> bool {
         self.connections.idle_longest().is_some()
     }
 
-    /// Returns whether clients are idle, but were used too recently to be closed.
+    /// Returns whether all idle connections were used too recently to be closed, and there are some.
     pub(crate) fn has_recently_idle(&self) -> bool {
         self.connections.has_idle() && !self.has_closable()
     }
 
-    /// Closes the connection that has been idle longest, to make room for another, in O(1). One that
-    /// was used in the last turn or in this one is spared, and so is one whose next request has come.
-    /// Returns whether there was one.
+    /// Closes the connection that has been idle longest, in O(1). Skips connections that were used in
+    /// the last turn or in this one, and those with pending input. Returns whether one was closed.
     #[cold]
     pub(crate) fn close_longest_idle<T: Transport>(&mut self, io: &mut T) -> bool {
         for _ in 0..MAX_SKIPPED {
@@ -281,12 +282,12 @@ impl Front {
         false
     }
 
-    /// Keeps no connection open after its response from now on.
+    /// Begins to stop: closes each connection after its current response.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Closes connections without a request, because nothing more is accepted.
+    /// Closes connections without a request, because the server is stopping.
     pub(crate) fn close_idle<T: Transport>(&mut self, io: &mut T) {
         self.closing = true;
         for token in self.connections.in_phase(Phase::Idle) {
@@ -300,8 +301,7 @@ impl Front {
         self.stopping
     }
 
-    /// Returns a client whose next request was received, to be passed to
-    /// [`next_request`](Front::next_request).
+    /// Returns a client with a further received request, for [`next_request`](Front::next_request).
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<Token> {
         self.ready.pop_front()
@@ -313,19 +313,19 @@ impl Front {
         &self.metrics
     }
 
-    /// Counts an error.
+    /// Records an error.
     #[cold]
     pub(crate) fn record_error(&self, error: Error) {
         self.metrics().error(error);
     }
 
-    /// Forgets a client's connection, and closes it.
+    /// Removes and closes a client connection.
     fn close<T: Transport>(&mut self, io: &mut T, token: Token) {
         self.connections.remove(token);
         io.close_connection(token);
     }
 
-    /// Closes a connection whose last response was sent.
+    /// Closes a connection after its last response was sent.
     #[inline]
     fn end_connection<T: Transport>(&mut self, io: &mut T, token: Token) {
         let flags = self.connections.get(token).flags;
@@ -336,8 +336,9 @@ impl Front {
         }
     }
 
-    /// Shuts a connection down and lets the client finish: closing at once would reset the
-    /// connection for what the client still sends, and the reset may overtake the response.
+    /// Shuts a connection down and discards further input before it closes the connection. If it
+    /// closed the connection immediately, further input would cause a reset, which may overtake the
+    /// response.
     fn linger<T: Transport>(&mut self, io: &mut T, token: Token) {
         let connection = self.connections.get(token);
         if connection.flags.contains(Flags::ENDED) {
@@ -358,7 +359,7 @@ impl Front {
         }
     }
 
-    /// Resumes receiving, unless the transport moves what the client sends.
+    /// Resumes receiving, unless the transport relays the input.
     #[inline]
     fn resume<T: Transport>(&mut self, io: &mut T, token: Token) {
         let flags = &mut self.connections.get(token).flags;
@@ -368,44 +369,44 @@ impl Front {
         }
     }
 
-    // What handlers ask about a request.
+    // Queries of handlers about a request.
 
-    /// Returns the client's connection, for what only the connection tells.
+    /// Returns the token of the client connection.
     #[inline]
     pub(crate) fn client(&self, id: RequestId) -> Option<Token> {
         self.requests.find(id).map(|index| self.requests[index].token)
     }
 
-    /// Returns the client's address, if it is needed.
+    /// Returns the address of the client, if addresses are needed.
     #[inline]
     pub(crate) fn client_address(&self, id: RequestId) -> Option<IpAddr> {
         self.client(id).and_then(|token| self.peer(token))
     }
 
-    /// Returns the request, which is not parsed again.
+    /// Returns the request, without parsing it again.
     #[inline]
     pub(crate) fn request(&self, id: RequestId) -> Option<Request<'_>> {
         self.requests.find(id).and_then(|index| self.requests[index].request())
     }
 
-    /// Returns whether all of the request's body was received.
+    /// Returns whether the complete request body was received.
     #[inline]
     pub(crate) fn is_uploaded(&self, id: RequestId) -> bool {
         self.requests.find(id).is_none_or(|index| self.requests[index].is_uploaded())
     }
 
-    /// Returns whether part of the request's body was passed to the handler.
+    /// Returns whether part of the request body was passed to the handler.
     pub(crate) fn has_uploaded(&self, id: RequestId) -> bool {
         let facts = self.requests.find(id).map(|index| self.requests[index].facts);
         facts.is_some_and(|facts| facts.contains(Facts::UPLOADED))
     }
 
-    /// Returns whether the client has yet to send part of the body, and knows that it may.
+    /// Returns whether the server waits for the client to send more of the body.
     pub(crate) fn waits_for_body(&self, id: RequestId) -> bool {
         self.requests.find(id).is_some_and(|index| self.requests[index].waits_for_body())
     }
 
-    /// Returns whether the client has yet to take part of what was written.
+    /// Returns whether sends to the client are incomplete.
     #[inline]
     pub(crate) fn is_blocked(&mut self, id: RequestId) -> bool {
         match self.client(id) {
@@ -414,7 +415,7 @@ impl Front {
         }
     }
 
-    /// Returns whether the client has ended its side.
+    /// Returns whether the client has closed its sending side.
     pub(crate) fn is_half_closed(&mut self, id: RequestId) -> bool {
         match self.client(id) {
             Some(token) => self.connections.get(token).flags.contains(Flags::ENDED),
@@ -422,7 +423,7 @@ impl Front {
         }
     }
 
-    /// Returns whether the transport moves the request's body.
+    /// Returns whether the transport relays the request body.
     pub(crate) fn is_body_relayed(&mut self, id: RequestId) -> bool {
         match self.client(id) {
             Some(token) => self.connections.get(token).flags.contains(Flags::RELAYED),
@@ -436,7 +437,7 @@ impl Front {
         self.log.is_some()
     }
 
-    /// Adds what is logged of the upstream server.
+    /// Sets the logged data about the upstream server.
     pub(crate) fn set_upstream_entry(&mut self, id: RequestId, entry: UpstreamEntry) {
         if let Some(index) = self.requests.find(id) {
             self.requests[index].upstream = Some(Box::new(entry));

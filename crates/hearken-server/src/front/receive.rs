@@ -1,4 +1,4 @@
-//! Bytes of clients: heads, bodies, tunnels; and the end of a client's side.
+//! Processes received bytes of clients: heads, bodies, tunnels, and the end of the stream.
 
 use hearken::Token;
 use hearken::io::RelayEnd;
@@ -14,15 +14,15 @@ use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 use crate::runtime::proxy_protocol::{self, Parsed};
 
-/// Length from which a body is moved by the transport, in bytes. From here on it costs less, by
-/// `examples/relay_cost.rs` of the library.
+/// Minimum length in bytes of a body that the transport relays. For shorter bodies, copying is
+/// cheaper, as measured by `examples/relay_cost.rs` of the library.
 pub(super) const MIN_RELAY_BYTES: u64 = 32 * 1024;
-/// Bytes of a request that could not be parsed that are kept for the log.
+/// Maximum number of bytes of rejected input that are stored for the log.
 const MAX_LOGGED_INPUT: usize = 256;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Front {
-    /// A client sent `bytes`.
+    /// Handles received bytes of a client.
     #[inline]
     pub(crate) fn on_received<T: Transport, H: Handler<T>>(
         &mut self,
@@ -51,7 +51,7 @@ impl Front {
         }
     }
 
-    /// Continues with the next request of a client, which was received with the last one.
+    /// Processes the next request of a client, which was received with the previous one.
     pub(crate) fn next_request<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -67,7 +67,7 @@ impl Front {
         }
     }
 
-    /// Begins a request of an idle connection.
+    /// Begins a request on an idle connection.
     #[inline(always)]
     fn activate<T: Transport>(&mut self, io: &mut T, token: Token) -> u32 {
         let index = self.requests.begin(token, io.turn_time());
@@ -75,7 +75,7 @@ impl Front {
         index
     }
 
-    /// Parses and answers requests of what was received before.
+    /// Parses and answers requests from buffered input.
     fn process_buffered<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -91,8 +91,8 @@ impl Front {
         self.process_input(io, handler, token, &received, parser, new);
     }
 
-    /// Parses and answers requests of an idle connection. The time of a request that is incomplete
-    /// begins now if it is `new`.
+    /// Parses and answers requests on an idle connection. If the input starts a `new` request that
+    /// is incomplete, its timeout starts now.
     #[inline]
     fn process_input<T: Transport, H: Handler<T>>(
         &mut self,
@@ -114,14 +114,14 @@ impl Front {
         let flags = connection.flags;
         if used < bytes.len() {
             if flags.contains(Flags::ENDED) {
-                return self.close(io, token); // The rest will not come.
+                return self.close(io, token); // The request will stay incomplete.
             }
             let index = self.activate(io, token);
             let request = &mut self.requests[index];
             request.received.extend_from_slice(&bytes[used..]);
             request.parser = parser;
             self.resume(io, token);
-            // The first head of a new connection has had its time since the accept.
+            // The timeout of the first head of a connection starts at the accept.
             if (new || used > 0) && flags.contains(Flags::SERVED) {
                 self.wait_for(io, index, Wait::Head);
             }
@@ -136,7 +136,7 @@ impl Front {
         }
     }
 
-    /// Ends or resumes a connection that has become idle.
+    /// Closes a connection that became idle, or resumes receiving.
     #[cold]
     pub(super) fn become_idle<T: Transport>(&mut self, io: &mut T, token: Token) {
         if self.connections.get(token).flags.contains(Flags::ENDED) {
@@ -149,7 +149,7 @@ impl Front {
         io.set_timer(token, Some(self.idle_until));
     }
 
-    /// Keeps bytes that follow a request in progress.
+    /// Buffers bytes that follow a request in progress.
     fn buffer_rest<T: Transport>(&mut self, io: &mut T, token: Token, bytes: &[u8]) {
         let index = self.connections.exchange(token);
         let request = &mut self.requests[index];
@@ -159,7 +159,7 @@ impl Front {
         }
     }
 
-    /// Answers requests that are complete, and returns how many bytes they took.
+    /// Answers complete requests and returns their length in bytes.
     #[inline]
     fn process_requests<T: Transport, H: Handler<T>>(
         &mut self,
@@ -172,7 +172,7 @@ impl Front {
         let mut used = 0;
         while used < bytes.len() {
             let parsed = parser.parse(&bytes[used..], &self.settings.limits);
-            // By reference, since it is large enough that a move is a copy.
+            // A reference, because a move would copy the large value.
             let request = match &parsed {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
@@ -195,7 +195,7 @@ impl Front {
             };
             match handler.on_request(incoming, request) {
                 Handled::Answered => {}
-                // What follows a deferred request is kept with it.
+                // A deferred request stores the bytes that follow it.
                 Handled::Stop | Handled::Deferred => return bytes.len(),
                 Handled::Sending => return used,
                 Handled::AfterBody(limit) => {
@@ -210,8 +210,8 @@ impl Front {
         used
     }
 
-    /// Begins to discard a request's body, `rest` first, before the handler is asked again: a
-    /// malformed body makes the whole request malformed.
+    /// Starts to discard a request body, of which `rest` was received. The handler gets the request
+    /// again afterwards, because a malformed body makes the request malformed.
     #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
     #[cold]
     fn discard_body<T: Transport, H: Handler<T>>(
@@ -227,7 +227,7 @@ impl Front {
         // Earlier requests are answered first.
         if !self.out.is_empty() && !self.flush(io, token) {
             if self.connections.get(token).phase == Phase::Active {
-                // The request is read again when these answers were sent.
+                // The request is processed again after these responses were sent.
                 self.buffer_rest(io, token, head);
                 self.buffer_rest(io, token, rest);
             }
@@ -251,7 +251,7 @@ impl Front {
         self.discard(io, handler, token, index, rest);
     }
 
-    /// Discards a part of a body, and has the request answered once the body is complete.
+    /// Discards a part of a body. Passes the request to the handler when the body is complete.
     fn discard<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -273,7 +273,7 @@ impl Front {
         if !reader.is_done() {
             if self.connections.get(token).flags.contains(Flags::ENDED) {
                 self.requests.end(index);
-                return self.close(io, token); // The rest will not come.
+                return self.close(io, token); // The body will stay incomplete.
             }
             return self.resume(io, token);
         }
@@ -283,7 +283,7 @@ impl Front {
         request.wait = Wait::Nothing;
         request.wait_deadline = None;
         request.stage = Stage::Handler;
-        // The front, which has the head for the log, is lent to the handler.
+        // A copy, because the handler borrows the front, which needs the head for the log.
         let head = request.head.clone();
         let Some(parts) = request.parts else { return };
         let parsed = parts.request(&head);
@@ -300,7 +300,7 @@ impl Front {
         let _ = handler.on_request(incoming, &parsed);
     }
 
-    /// Takes bytes of a client whose request is in progress.
+    /// Handles received bytes of a client with a request in progress.
     fn received_active<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -310,7 +310,7 @@ impl Front {
     ) {
         let index = self.connections.exchange(token);
         let connection = self.connections.get(token);
-        // It was under way when the transport was to move what follows.
+        // These bytes were received before the relay took effect.
         connection.flags.remove(Flags::RELAYED);
         let header = connection.flags.contains(Flags::HEADER);
         let request = &mut self.requests[index];
@@ -337,7 +337,7 @@ impl Front {
         }
     }
 
-    /// Reads a PROXY protocol header, and then the request behind it.
+    /// Parses a PROXY protocol header, and then the request after it.
     #[cold]
     fn read_proxy_header<T: Transport, H: Handler<T>>(
         &mut self,
@@ -366,7 +366,8 @@ impl Front {
         }
     }
 
-    /// Begins a request that a handler answers later. `rest` was received behind its head.
+    /// Begins a request that a handler answers later. `rest` was received after its head. Returns
+    /// `None` if the request was rejected.
     #[inline(always)]
     pub(super) fn defer<T: Transport>(
         &mut self,
@@ -395,8 +396,8 @@ impl Front {
         Some(self.requests.id(index))
     }
 
-    /// Prepares for the body of a request that a handler answers later. Returns false if it is too
-    /// long, which was answered.
+    /// Prepares for the body of a deferred request. Returns false if the request was rejected,
+    /// because its body is too long.
     #[cold]
     fn expect_upload<T: Transport>(
         &mut self,
@@ -419,7 +420,7 @@ impl Front {
         true
     }
 
-    /// Sends the responses that were gathered, before a request that is answered later.
+    /// Sends the gathered responses before a deferred request.
     #[cold]
     fn write_gathered<T: Transport>(&mut self, io: &mut T, token: Token) {
         let mut out = std::mem::take(&mut self.out);
@@ -428,8 +429,8 @@ impl Front {
         self.out = out;
     }
 
-    /// Appends to `out` what was received of the body, whose next pieces then come to
-    /// [`Handler::body`]. Returns false if it is malformed, which was answered.
+    /// Appends the received part of the body to `out`, and passes further parts to
+    /// [`Handler::on_body`]. Returns false if the request was rejected, because its body is malformed.
     pub(crate) fn start_body<T: Transport>(
         &mut self,
         io: &mut T,
@@ -457,8 +458,8 @@ impl Front {
         }
     }
 
-    /// Has the rest of the body come, after [`start_body`](Front::start_body) or
-    /// [`Flow::Pause`]; moved by the transport to `relay_to`, if that is given and the rest is long.
+    /// Resumes receiving the body, after [`start_body`](Front::start_body) or [`Flow::Pause`]. If
+    /// `relay_to` is set and the rest is long, the transport relays it to that connection.
     pub(crate) fn resume_body<T: Transport>(
         &mut self,
         io: &mut T,
@@ -480,7 +481,7 @@ impl Front {
         }
     }
 
-    /// The client may send the body, because the upstream server has said so.
+    /// Starts to wait for the body, after the upstream server sent 100 (Continue).
     pub(crate) fn expect_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
         if let Some(index) = self.requests.find(id) {
             self.requests[index].facts.remove(Facts::EXPECTS_CONTINUE);
@@ -490,7 +491,7 @@ impl Front {
         }
     }
 
-    /// Has the rest of the body discarded, since nobody wants it.
+    /// Discards the rest of the body.
     pub(crate) fn drop_body<T: Transport>(&mut self, io: &mut T, id: RequestId) {
         if let Some(index) = self.requests.find(id)
             && !self.requests[index].is_uploaded()
@@ -525,7 +526,7 @@ impl Front {
         match used {
             Ok(used) => {
                 let rest = relay.plain();
-                // What follows the body is the next request's.
+                // Further bytes belong to the next request.
                 request.received.extend_from_slice(&bytes[used..]);
                 self.record_uploaded(index, used);
                 let piece = if plain > 0 { &bytes[..plain] } else { &framed[..] };
@@ -537,7 +538,7 @@ impl Front {
         self.out = framed;
     }
 
-    /// Passes bytes to the handler, of which `rest` or more follow as they are.
+    /// Passes bytes to the handler. At least `rest` further bytes follow without framing.
     fn deliver<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -578,7 +579,7 @@ impl Front {
         }
     }
 
-    /// Has the transport move the rest of a body, if it is long, and returns whether it does.
+    /// Starts a relay of the rest of a body, if it is long. Returns whether the transport does it.
     fn relay_body<T: Transport>(
         &mut self,
         io: &mut T,
@@ -587,14 +588,14 @@ impl Front {
         to: Token,
     ) -> bool {
         let request = &mut self.requests[index];
-        let most = match &request.upload {
+        let max_bytes = match &request.upload {
             _ if request.stage == Stage::Tunnel => u64::MAX,
             Upload::Flowing { relay, .. } => relay.plain(),
             _ => 0,
         };
-        if most < MIN_RELAY_BYTES
+        if max_bytes < MIN_RELAY_BYTES
             || !request.received.is_empty()
-            || !io.relay_bytes(token, to, most)
+            || !io.relay_bytes(token, to, max_bytes)
         {
             return false;
         }
@@ -603,7 +604,7 @@ impl Front {
         true
     }
 
-    /// The transport has moved bytes of a client, and has ended to do so.
+    /// Handles the end of a relay from a client.
     pub(crate) fn on_relayed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -628,10 +629,10 @@ impl Front {
                 request.body_deadline = None;
             }
         }
-        let figures = self.metrics();
-        figures.spliced_bytes.add(moved);
-        figures.bytes_received_client.add(moved);
-        figures.bytes_sent_upstream.add(moved);
+        let metrics = self.metrics();
+        metrics.spliced_bytes.add(moved);
+        metrics.bytes_received_client.add(moved);
+        metrics.bytes_sent_upstream.add(moved);
         let deferred = self.deferred(index);
         match ended {
             RelayEnd::End => self.on_ended(io, handler, token),
@@ -641,7 +642,7 @@ impl Front {
             }
             _ => {
                 self.resume(io, token);
-                // The handler has all of the body now.
+                // Notifies the handler, which has the complete body now.
                 let _ = handler.on_body(&mut Context { front: self, io }, deferred, &[]);
                 if self.requests.find(deferred.id).is_some() {
                     let waits = self.requests[index].waits_for_body();
@@ -652,7 +653,7 @@ impl Front {
         }
     }
 
-    /// So many bytes of a request's body were passed on.
+    /// Records that `count` bytes of a request body were passed on.
     fn record_uploaded(&mut self, index: u32, count: usize) {
         let request = &mut self.requests[index];
         request.uploaded += count as u64;
@@ -671,7 +672,7 @@ impl Front {
         Deferred { id: self.requests.id(index), key: request.key, route: request.route }
     }
 
-    /// A client has ended its side.
+    /// Handles the end of the stream from a client.
     pub(crate) fn on_ended<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -689,7 +690,7 @@ impl Front {
         let index = self.connections.exchange(token);
         let request = &self.requests[index];
         match request.stage {
-            // The rest will not come.
+            // The request will stay incomplete.
             Stage::Head | Stage::Body => {
                 self.requests.end(index);
                 self.close(io, token);
@@ -699,7 +700,7 @@ impl Front {
                 handler.on_tunnel_ended(&mut Context { front: self, io }, deferred);
             }
             Stage::Handler
-                // What has come may be all of a body that the handler has yet to start.
+                // A body that the handler has not started may have been received completely.
                 if matches!(request.upload, Upload::Flowing { started: true, .. })
                     || self.settings.half_close == HalfClose::Left =>
             {
@@ -709,7 +710,7 @@ impl Front {
         }
     }
 
-    /// Receiving from a client failed: the connection is of no more use.
+    /// Handles a failure of receiving from a client.
     pub(crate) fn on_receive_failed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -720,8 +721,8 @@ impl Front {
         self.on_send_failed(io, handler, token);
     }
 
-    /// Sending to a client failed, or a file was shorter than promised: all that is left is to end
-    /// before the response does.
+    /// Handles a failure of sending to a client. A file that is shorter than announced is such a
+    /// failure, too.
     pub(crate) fn on_send_failed<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -744,7 +745,7 @@ impl Front {
         }
     }
 
-    /// A client disconnected whose request is in progress.
+    /// Handles the disconnection of a client with a request in progress.
     pub(super) fn on_disconnected<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -755,7 +756,7 @@ impl Front {
         self.cancel(io, handler, index, Outcome::ClientDisconnected);
     }
 
-    /// Rejects what an idle connection sent.
+    /// Rejects input on an idle connection.
     #[cold]
     fn reject_new<T: Transport>(&mut self, io: &mut T, token: Token, input: &[u8], reject: Reject) {
         // Earlier requests are answered first.
@@ -769,7 +770,7 @@ impl Front {
         self.reject(io, index, reject);
     }
 
-    /// Rejects a request: it is malformed, or larger than allowed.
+    /// Rejects a malformed or too large request.
     #[cold]
     pub(super) fn reject<T: Transport>(&mut self, io: &mut T, index: u32, reject: Reject) {
         self.record_error(Error::BadRequest);

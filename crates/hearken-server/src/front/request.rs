@@ -1,5 +1,4 @@
-//! Requests in progress: what the front remembers of one from its first byte to the end of its
-//! response.
+//! Requests in progress, from the first byte of the request to the end of the response.
 
 use std::time::Duration;
 
@@ -10,10 +9,10 @@ use hearken_http::{BodyReader, Request, RequestParser, RequestParts, Version};
 
 use crate::runtime::access_log::Outcome;
 
-/// Memory of an ended request that is kept for the next one, in bytes for each buffer.
+/// Maximum capacity in bytes of a buffer that is retained for the next request.
 const MAX_RETAINED_BYTES: usize = 16 * 1024;
 
-/// Identifies a request in progress. One connection may have several.
+/// The identifier of a request in progress. A connection may have several requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestId {
     index: u32,
@@ -21,12 +20,12 @@ pub(crate) struct RequestId {
 }
 
 impl RequestId {
-    /// Returns the number of the request. No other request in progress has the same.
+    /// Returns the identifier as a number.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.serial) << 32 | u64::from(self.index)
     }
 
-    /// Returns the identifier with this number.
+    /// Creates the identifier from its number.
     pub(crate) fn from_bits(bits: u64) -> RequestId {
         RequestId { index: bits as u32, serial: (bits >> 32) as u32 }
     }
@@ -39,28 +38,28 @@ pub(super) enum Stage {
     Free,
     /// Receiving the head.
     Head,
-    /// Receiving a body that is discarded before the handler is asked.
+    /// Receiving a body that is discarded before the handler gets the request.
     Body,
     /// The handler responds.
     Handler,
-    /// The handler is done; the client has yet to take the rest of the response.
+    /// The handler has finished, and the rest of the response is being sent.
     Sending,
-    /// Bytes pass in both directions: after CONNECT, or after another protocol was agreed on.
+    /// Bytes pass in both directions, after CONNECT or a protocol upgrade.
     Tunnel,
 }
 
 /// The body of a request that a handler receives in pieces.
 #[derive(Debug)]
 pub(super) enum Upload {
-    /// All of it was passed to the handler, or there is none.
+    /// The complete body was passed to the handler, or there is none.
     Done,
-    /// The rest is received, and passed to the handler once that has asked for it.
+    /// The rest is received. It is passed to the handler after the handler has started the body.
     Flowing { relay: Relay, started: bool },
     /// The rest is discarded with the connection.
     Dropped,
 }
 
-/// The event that a client is waited for.
+/// The event of a client that the front waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wait {
     Nothing,
@@ -72,39 +71,39 @@ pub(super) enum Wait {
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(super) struct Facts: u8 {
-        /// The client asked for the connection to be kept open.
+        /// The client requested a persistent connection.
         const KEEP_ALIVE = 1;
-        /// The client waits for 100 before it sends the body.
+        /// The client waits for 100 (Continue) before it sends the body.
         const EXPECTS_CONTINUE = 2;
-        /// The end of the response is the end of the connection.
+        /// The end of the connection delimits the response.
         const UNTIL_CLOSE = 4;
         /// The response has begun.
         const RESPONDING = 8;
-        /// It is a HEAD request.
+        /// The method is HEAD.
         const HEAD = 16;
-        /// The transport moves the response to the client without showing it.
+        /// The transport relays the response.
         const RELAYED = 32;
         /// Part of the body was passed to the handler.
         const UPLOADED = 64;
-        /// The response is counted.
+        /// The response was counted.
         const COUNTED = 128;
     }
 }
 
-/// A request in progress. Its memory is used again for another.
+/// A request in progress. Its memory is reused.
 #[derive(Debug)]
 pub(super) struct ActiveRequest {
     pub(super) token: Token,
     pub(super) serial: u32,
     pub(super) stage: Stage,
-    /// The handler's route, and its own key.
+    /// The route of the handler, and the handler's key.
     pub(super) route: u32,
     pub(super) key: u32,
-    /// Progress through a head that is incomplete.
+    /// Parser of an incomplete head.
     pub(super) parser: RequestParser,
-    /// Bytes received and not yet used.
+    /// Received bytes that were not used yet.
     pub(super) received: Vec<u8>,
-    /// The head as it came, and what was parsed of it.
+    /// The head as received, and its parsed parts.
     pub(super) head: Vec<u8>,
     pub(super) parts: Option<RequestParts>,
     pub(super) version: Version,
@@ -112,29 +111,29 @@ pub(super) struct ActiveRequest {
     pub(super) upload: Upload,
     /// The body that is being discarded.
     pub(super) discard: Option<BodyReader>,
-    /// When the head was complete, and when the response began.
+    /// Start time of the request.
     pub(super) started_at: Time,
-    /// When the request must have ended, and when its body must have come.
+    /// Deadlines of the request and of its body.
     pub(super) deadline: Option<Time>,
     pub(super) body_deadline: Option<Time>,
-    /// The handler's own timer.
+    /// Deadline set by the handler.
     pub(super) timer: Option<Time>,
     pub(super) wait: Wait,
     pub(super) wait_deadline: Option<Time>,
     /// The connection that the body is relayed to.
     pub(super) relay_to: Option<Token>,
-    /// Bytes of the request's body, and of the response's.
+    /// Number of bytes of the request body, and of the response body.
     pub(super) uploaded: u64,
     pub(super) sent: u64,
-    /// Bytes that the client must have taken, or sent, when its rate is checked next.
+    /// Number of bytes that the client must have acknowledged, and sent, at the next rate check.
     pub(super) min_acknowledged: Option<u64>,
     pub(super) min_uploaded: Option<u64>,
     pub(super) status: u16,
-    /// Why the request was rejected.
+    /// Reason of a rejection.
     pub(super) reason: Option<&'static str>,
-    /// How the request ended.
+    /// Outcome of the request.
     pub(super) outcome: Outcome,
-    /// What is logged of the upstream server.
+    /// Logged data about the upstream server.
     pub(super) upstream: Option<Box<UpstreamEntry>>,
 }
 
@@ -160,7 +159,7 @@ impl ActiveRequests {
         index
     }
 
-    /// Ends a request. Identifiers of it are no longer valid.
+    /// Ends a request and invalidates its identifier.
     pub(super) fn end(&mut self, index: u32) {
         let request = &mut self[index];
         request.clear();
@@ -183,7 +182,7 @@ impl ActiveRequests {
     #[inline]
     pub(super) fn find(&self, id: RequestId) -> Option<u32> {
         let request = self.all.get(id.index as usize)?;
-        // An ended request has another serial number already.
+        // The serial number changes when a request ends.
         (request.serial == id.serial).then_some(id.index)
     }
 
@@ -243,7 +242,7 @@ impl ActiveRequest {
         }
     }
 
-    /// Keeps a request, whose head is `head`.
+    /// Stores a request with the given head.
     #[inline(always)]
     pub(super) fn store(&mut self, request: &Request<'_>, head: &[u8]) {
         self.head.clear();
@@ -257,24 +256,25 @@ impl ActiveRequest {
         self.facts |= Facts::from_bits_retain(facts);
     }
 
-    /// Returns the request that was kept.
+    /// Returns the stored request.
     #[inline]
     pub(super) fn request(&self) -> Option<Request<'_>> {
         self.parts.map(|parts| parts.request(&self.head))
     }
 
-    /// Returns whether all of the body was received.
+    /// Returns whether the complete body was received.
     #[inline]
     pub(super) fn is_uploaded(&self) -> bool {
         matches!(self.upload, Upload::Done)
     }
 
-    /// Returns whether the client has yet to send part of the body, and knows that it may.
+    /// Returns whether the client is expected to send more of the body.
     pub(super) fn waits_for_body(&self) -> bool {
-        matches!(self.upload, Upload::Flowing { .. }) && !self.facts.contains(Facts::EXPECTS_CONTINUE)
+        matches!(self.upload, Upload::Flowing { .. })
+            && !self.facts.contains(Facts::EXPECTS_CONTINUE)
     }
 
-    /// Forgets everything about the request but its buffers.
+    /// Resets everything except the buffers.
     pub(super) fn clear(&mut self) {
         self.serial = self.serial.wrapping_add(1);
         self.parser = RequestParser::new();
@@ -300,17 +300,17 @@ impl ActiveRequest {
     }
 }
 
-/// What is logged of the upstream server that answered a request.
+/// The logged data about the upstream server of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamEntry {
-    /// The server that responded, or that failed last.
+    /// Server that responded or failed last.
     pub(crate) upstream: Option<String>,
-    /// Number of servers tried.
+    /// Number of attempts.
     pub(crate) attempts: u32,
-    /// Time in the queue for a server.
+    /// Time in the queue.
     pub(crate) queue_time: Duration,
     /// Time to connect to the server; zero for a reused connection.
     pub(crate) connect_time: Duration,
-    /// Time until the response head arrived.
+    /// Time until the head of the response was received.
     pub(crate) header_time: Duration,
 }

@@ -1,4 +1,4 @@
-//! Responses: at once, later, as a stream; and errors.
+//! Immediate, deferred and streamed responses; errors.
 
 use hearken::Token;
 use hearken::io::{Body, SendOutcome, Then};
@@ -11,33 +11,33 @@ use super::request::{Facts, RequestId, Stage, Upload, Wait};
 use super::transport::Transport;
 use crate::runtime::access_log::{Outcome, Rejected, RequestRecord};
 
-/// Size up to which responses to pipelined requests are sent together, in bytes.
+/// Maximum size in bytes of responses to pipelined requests that are sent together.
 const MAX_GATHERED_BYTES: usize = 12 * 1024;
 
-/// How the end of a response is told, and what becomes of the connection.
+/// The persistence of a connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Persistence {
     /// The connection is kept open.
     Keep,
     /// The connection is closed after the response.
     Close,
-    /// The end of the connection is the end of the response.
+    /// The connection is closed, which delimits the response.
     UntilClose,
 }
 
-/// What a handler has to know to write a response's head.
+/// The data that a handler needs to write the head of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseContext<'f> {
-    /// The version that the client speaks.
+    /// HTTP version of the request.
     pub(crate) version: Version,
-    /// Whether the connection is kept open if the response allows it.
+    /// Whether the connection can be kept open.
     pub(crate) keep_alive: bool,
-    /// The date.
+    /// Value of the Date field.
     pub(crate) date: &'f DateCache,
 }
 
 impl Front {
-    /// Answers a request of an idle connection, or one whose body was discarded.
+    /// Answers a request on an idle connection, or one whose body was discarded.
     #[expect(clippy::too_many_arguments, reason = "the parts of one request, on the hot path")]
     #[inline(always)]
     pub(super) fn respond_at_once<T: Transport>(
@@ -64,7 +64,7 @@ impl Front {
             connection.flags.set(Flags::LINGER, request.keep_alive || more);
         }
         if !ready.is_empty() && self.out.is_empty() && !(keep_alive && more) {
-            // By far the most common, and sent from where it is kept.
+            // By far the most common case: sends the prepared response without copying it.
             self.sent += ready.len() as u64;
             let flags = &mut self.connections.get(token).flags;
             if !send(io, token, ready, flags) {
@@ -75,7 +75,7 @@ impl Front {
                 }
                 self.sent_at_once(io, token);
             }
-            return Handled::Stop; // Nothing is looked at that follows the last response.
+            return Handled::Stop; // No input remains, or it follows the last response.
         }
         self.out.extend_from_slice(ready);
         if keep_alive && self.out.len() < MAX_GATHERED_BYTES && matches!(body, Body::None) {
@@ -107,7 +107,7 @@ impl Front {
         if keep_alive { Handled::Answered } else { Handled::Stop }
     }
 
-    /// All responses of an idle connection were sent.
+    /// Handles the completion of all responses on an idle connection.
     #[inline(always)]
     fn sent_at_once<T: Transport>(&mut self, io: &mut T, token: Token) {
         let flags = &mut self.connections.get(token).flags;
@@ -117,7 +117,7 @@ impl Front {
         }
     }
 
-    /// The client has yet to take a response.
+    /// Waits until a response is sent.
     #[cold]
     fn await_client<T: Transport>(
         &mut self,
@@ -131,30 +131,30 @@ impl Front {
         let index = self.await_sending(io, token);
         let active = &mut self.requests[index];
         active.facts.insert(Facts::RESPONDING);
-        // It is counted already.
+        // The response was already counted.
         (active.status, active.sent) = (status, length);
         if self.log.is_some() {
             active.store(request, head);
         }
     }
 
+    /// Makes an idle connection active until its responses are sent.
     fn await_sending<T: Transport>(&mut self, io: &mut T, token: Token) -> u32 {
         let index = self.requests.begin(token, io.turn_time());
         self.connections.activate(token, index);
         let connection = self.connections.get(token);
         connection.sends += 1;
-        let keeps = !connection.flags.contains(Flags::CLOSE);
+        let keep_alive = !connection.flags.contains(Flags::CLOSE);
         let active = &mut self.requests[index];
         active.stage = Stage::Sending;
-        // Responses that were sent at once are counted by class in `answered`.
+        // Immediate responses are counted in `answered`.
         active.facts.insert(Facts::COUNTED);
-        active.facts.set(Facts::KEEP_ALIVE, keeps);
+        active.facts.set(Facts::KEEP_ALIVE, keep_alive);
         self.wait_for(io, index, Wait::Send);
         index
     }
 
-    /// Sends the responses that were gathered, and returns whether the client took them and the
-    /// connection is idle.
+    /// Sends the gathered responses. Returns whether they were sent and the connection is idle.
     pub(super) fn flush<T: Transport>(&mut self, io: &mut T, token: Token) -> bool {
         self.sent += self.out.len() as u64;
         let flags = &mut self.connections.get(token).flags;
@@ -198,20 +198,20 @@ impl Front {
         Handled::Deferred
     }
 
-    // What handlers call to answer later.
+    // Operations for deferred responses.
 
-    /// Returns what has to be known to write the response's head.
+    /// Returns the data that the head of the response depends on.
     #[inline]
     pub(crate) fn response_context(&self, id: RequestId) -> Option<ResponseContext<'_>> {
         let index = self.requests.find(id)?;
         let request = &self.requests[index];
-        // If the body has not wholly come, what follows it on the connection may never come.
+        // The rest of an incomplete body may never arrive, so no request could follow it.
         let keep_alive =
             request.facts.contains(Facts::KEEP_ALIVE) && request.is_uploaded() && !self.stopping;
         Some(ResponseContext { version: request.version, keep_alive, date: &self.date })
     }
 
-    /// Sends an interim response, and returns whether the client took all.
+    /// Sends an interim response. Returns whether the send is complete.
     pub(crate) fn write_interim<T: Transport>(
         &mut self,
         io: &mut T,
@@ -224,8 +224,8 @@ impl Front {
         }
     }
 
-    /// Begins a response with its head and the beginning of its body, of so many bytes. Returns
-    /// whether the client took all; if not, [`Handler::drained`] follows.
+    /// Starts a response. `bytes` is its head and the first `body` bytes of its body. Returns whether
+    /// the send is complete; otherwise [`Handler::on_drained`] follows.
     #[inline]
     pub(crate) fn write_head<T: Transport>(
         &mut self,
@@ -243,7 +243,7 @@ impl Front {
         self.write_to_client(io, token, bytes)
     }
 
-    /// Answers with a complete response, whose body has so many bytes.
+    /// Answers with a complete response, whose body has `body` bytes.
     #[inline]
     pub(crate) fn respond<T: Transport>(
         &mut self,
@@ -265,7 +265,7 @@ impl Front {
             && request.received.is_empty()
             && connection.sends == 0;
         if is_last {
-            // The end of the connection can go with the last bytes.
+            // The transport can combine the last bytes with the end of the connection.
             connection.sends += u8::from(!send(io, token, bytes, &mut connection.flags));
             self.metrics.bytes_sent_client.add(bytes.len() as u64);
         } else {
@@ -274,8 +274,8 @@ impl Front {
         self.finish_at(io, index);
     }
 
-    /// Continues a response with bytes of which so many are of the body. Returns whether the client
-    /// took all; if not, [`Handler::drained`] follows.
+    /// Continues a response. `body` is the number of body bytes in `bytes`, which may contain framing.
+    /// Returns whether the send is complete; otherwise [`Handler::on_drained`] follows.
     #[inline]
     pub(crate) fn write<T: Transport>(
         &mut self,
@@ -297,18 +297,18 @@ impl Front {
         taken
     }
 
-    /// Has the transport move up to `most` bytes of the response from another connection, and
-    /// returns whether it does.
+    /// Starts a relay of up to `max_bytes` bytes of the response from another connection. Returns
+    /// whether the transport does it.
     pub(crate) fn relay_response<T: Transport>(
         &mut self,
         io: &mut T,
         id: RequestId,
         from: Token,
-        most: u64,
+        max_bytes: u64,
     ) -> bool {
         let Some(index) = self.requests.find(id) else { return false };
         let token = self.requests[index].token;
-        if most < super::receive::MIN_RELAY_BYTES || !io.relay_bytes(from, token, most) {
+        if max_bytes < super::receive::MIN_RELAY_BYTES || !io.relay_bytes(from, token, max_bytes) {
             return false;
         }
         if self.requests[index].stage == Stage::Handler {
@@ -318,7 +318,7 @@ impl Front {
         true
     }
 
-    /// The transport has moved so many bytes of the response, and has ended to do so.
+    /// Handles the end of a relay to the client, which moved `moved` bytes.
     pub(crate) fn on_response_relayed<T: Transport>(
         &mut self,
         io: &mut T,
@@ -336,8 +336,8 @@ impl Front {
         }
     }
 
-    /// Has both sides exchange bytes from now on, after a response that was written, and appends
-    /// to `early` what the client has sent already.
+    /// Turns the connection into a tunnel, after the response was written. Appends bytes that the
+    /// client has already sent to `early`.
     pub(crate) fn start_tunnel<T: Transport>(
         &mut self,
         io: &mut T,
@@ -387,7 +387,7 @@ impl Front {
         }
     }
 
-    /// Sets when the request must have ended.
+    /// Sets the deadline of the request.
     pub(crate) fn set_request_deadline<T: Transport>(
         &mut self,
         io: &mut T,
@@ -400,7 +400,7 @@ impl Front {
         }
     }
 
-    /// Ends the request: all of the response was written.
+    /// Ends the request after the complete response was written.
     #[inline]
     pub(crate) fn finish<T: Transport>(&mut self, io: &mut T, id: RequestId) {
         if let Some(index) = self.requests.find(id) {
@@ -419,18 +419,18 @@ impl Front {
         self.wait_for(io, index, Wait::Send);
     }
 
-    /// Answers with an error, or ends the connection if a response has begun.
+    /// Answers with an error, or closes the connection if a response has begun.
     #[cold]
     pub(crate) fn respond_error<T: Transport>(
         &mut self,
         io: &mut T,
         id: RequestId,
         status: u16,
-        why: &'static str,
+        message: &'static str,
         outcome: Outcome,
     ) {
         if let Some(index) = self.requests.find(id) {
-            self.respond_error_at(io, index, status, why, outcome);
+            self.respond_error_at(io, index, status, message, outcome);
         }
     }
 
@@ -440,7 +440,7 @@ impl Front {
         io: &mut T,
         index: u32,
         status: u16,
-        why: &'static str,
+        message: &'static str,
         outcome: Outcome,
     ) {
         let stopping = self.stopping;
@@ -456,9 +456,9 @@ impl Front {
             request.discard = None;
         }
         request.deadline = None;
-        let text = match why {
+        let text = match message {
             "" => String::new(),
-            why => format!("{status} {}: {why}\n", reason(status)),
+            message => format!("{status} {}: {message}\n", reason(status)),
         };
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -495,7 +495,7 @@ impl Front {
         self.finish_at(io, index);
     }
 
-    /// Ends a request whose response cannot be completed, so that the client can tell.
+    /// Aborts a request whose response cannot be completed, so that the client detects it.
     pub(crate) fn abort<T: Transport>(&mut self, io: &mut T, id: RequestId, outcome: Outcome) {
         if let Some(index) = self.requests.find(id) {
             self.abort_at(io, index, outcome);
@@ -507,12 +507,12 @@ impl Front {
         request.outcome = outcome;
         let broken = request.stage == Stage::Tunnel
             && !matches!(outcome, Outcome::Complete | Outcome::IdleTimeout);
-        // An end of the connection would be taken for that of the response.
+        // The client would take a regular close for the end of the response.
         let resets = broken || request.facts.contains(Facts::UNTIL_CLOSE);
         self.close_request(io, index, resets);
     }
 
-    /// Gives a request up, and ends its connection.
+    /// Cancels a request and closes its connection.
     pub(super) fn cancel<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -525,7 +525,7 @@ impl Front {
         self.close_request(io, index, false);
     }
 
-    /// Has the handler forget a request.
+    /// Notifies the handler of a cancelled request.
     fn notify_cancelled<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -538,7 +538,7 @@ impl Front {
         }
     }
 
-    /// Gives a request up, and answers with an error if no response has begun.
+    /// Cancels a request, and answers with an error if no response has begun.
     #[cold]
     pub(super) fn abandon<T: Transport, H: Handler<T>>(
         &mut self,
@@ -555,7 +555,7 @@ impl Front {
         self.respond_error_at(io, index, reject.status, reject.reason, outcome);
     }
 
-    /// Ends a request and closes its connection, with a reset if asked to.
+    /// Ends a request and closes its connection, with a reset if `resets` is set.
     pub(super) fn close_request<T: Transport>(&mut self, io: &mut T, index: u32, resets: bool) {
         let token = self.requests[index].token;
         self.record_end(io, index);
@@ -568,7 +568,7 @@ impl Front {
         }
     }
 
-    /// The oldest send to a client that was not complete is complete.
+    /// Handles the completion of the oldest incomplete send to a client.
     pub(crate) fn on_sent<T: Transport, H: Handler<T>>(
         &mut self,
         io: &mut T,
@@ -600,7 +600,7 @@ impl Front {
         }
     }
 
-    /// Notes that a response begins.
+    /// Records the start of a response.
     #[inline]
     fn begin_response(&mut self, index: u32, status: u16, persistence: Persistence) {
         let request = &mut self.requests[index];
@@ -612,7 +612,7 @@ impl Front {
         }
     }
 
-    /// Sends bytes to a client with a request in progress, and returns whether it took all.
+    /// Sends bytes to a client with a request in progress. Returns whether the send is complete.
     #[inline]
     pub(super) fn write_to_client<T: Transport>(
         &mut self,
@@ -632,7 +632,7 @@ impl Front {
         taken
     }
 
-    /// The client has taken all of the response.
+    /// Completes a request after its response was sent.
     fn complete<T: Transport>(&mut self, io: &mut T, index: u32) {
         self.record_end(io, index);
         let request = &mut self.requests[index];
@@ -666,23 +666,23 @@ impl Front {
         io.set_timer(token, Some(self.idle_until));
     }
 
-    /// Counts a request that ends, and logs it.
+    /// Counts and logs a request that ends.
     #[inline]
     fn record_end<T: Transport>(&mut self, io: &mut T, index: u32) {
         let request = &self.requests[index];
-        let whole = io.turn_time().as_nanos().saturating_sub(request.started_at.as_nanos());
+        let duration = io.turn_time().as_nanos().saturating_sub(request.started_at.as_nanos());
         if !request.facts.contains(Facts::COUNTED) {
-            let figures = self.metrics();
-            figures.answered(request.status);
-            figures.took(whole);
+            let metrics = self.metrics();
+            metrics.answered(request.status);
+            metrics.took(duration);
         }
         if self.log.is_some() {
-            self.log_ended(index, std::time::Duration::from_nanos(whole));
+            self.log_ended(index, std::time::Duration::from_nanos(duration));
         }
     }
 
     #[cold]
-    fn log_ended(&mut self, index: u32, whole: std::time::Duration) {
+    fn log_ended(&mut self, index: u32, duration: std::time::Duration) {
         let peer = self.peer(self.requests[index].token);
         let request = &self.requests[index];
         let Some(log) = &mut self.log else { return };
@@ -690,7 +690,7 @@ impl Front {
         let rejected = request.reason.filter(|_| parsed.is_none());
         let rejected = rejected.map(|reason| Rejected { input: &request.head, reason });
         if parsed.is_none() && rejected.is_none() {
-            return; // Responses that were gathered are logged.
+            return; // Gathered responses are already logged.
         }
         let upstream = request.upstream.as_deref();
         let zero = std::time::Duration::ZERO;
@@ -704,13 +704,13 @@ impl Front {
             queue_time: upstream.map_or(zero, |upstream| upstream.queue_time),
             connect_time: upstream.map_or(zero, |upstream| upstream.connect_time),
             header_time: upstream.map_or(zero, |upstream| upstream.header_time),
-            request_time: whole,
+            request_time: duration,
             outcome: request.outcome,
         };
         log.request(&self.date, parsed.as_ref(), rejected, &end);
     }
 
-    /// Logs a request that was answered at once.
+    /// Logs a request that was answered immediately.
     #[cold]
     fn log_now(&mut self, token: Token, request: &Request<'_>, status: u16, length: u64) {
         let peer = self.peer(token);
@@ -720,8 +720,7 @@ impl Front {
     }
 }
 
-/// Sends `bytes`, the last ones if the connection is to be closed, and returns whether all were
-/// taken.
+/// Sends `bytes`. Returns whether the send is complete.
 #[inline(always)]
 fn send<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags) -> bool {
     if flags.contains(Flags::CLOSE) {

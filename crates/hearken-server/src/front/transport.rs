@@ -1,4 +1,4 @@
-//! The operations that [`Front`](super::Front) needs of a client's connection.
+//! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
 use hearken::io::{Body, Outgoing, Relay, SendOutcome, Then};
@@ -6,30 +6,30 @@ use hearken::timer::Time;
 
 use crate::runtime::peek::{PeekResult, peek};
 
-/// Operations on clients' connections, each of which is named by a token.
+/// Operations on client connections, each identified by a token.
 ///
-/// The front performs no I/O: a driver does, and tells the front what happened. The driver in
-/// [`event_loop`](crate::event_loop) performs the operations over [`Io`](hearken::io::Io); [`admin`](crate::admin)
-/// has another, over an event queue. Sends are delivered in the order of the calls.
+/// A driver performs the I/O and reports events to the front. The driver in
+/// [`event_loop`](crate::event_loop) uses [`Io`](hearken::io::Io). The one in
+/// [`admin`](crate::admin) uses an event queue. Sends are delivered in the order of the calls.
 pub(crate) trait Transport {
-    /// Returns the time at which this turn began.
+    /// Returns the start time of this turn.
     fn turn_time(&self) -> Time;
 
-    /// Sends `bytes` and returns whether the transport took all of them. If not, the transport
-    /// keeps a copy of the rest, and the driver calls [`Front::sent`](super::Front::sent) later.
+    /// Sends `bytes`. Returns whether the send is complete. If not, the transport stores a copy of
+    /// the rest, and the driver calls [`Front::on_sent`](super::Front::on_sent) later.
     fn send_bytes(&mut self, token: Token, bytes: &[u8]) -> bool;
 
     /// Sends the last bytes of a connection, which the caller shuts down or closes next.
     fn send_final(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome;
 
-    /// Sends `head`, which it leaves empty, and then `body`. The driver calls
-    /// [`Front::sent`](super::Front::sent) when it is done.
+    /// Sends `head`, which it empties, and then `body`. The driver calls
+    /// [`Front::on_sent`](super::Front::on_sent) when the send is complete.
     fn send_body(&mut self, token: Token, head: &mut Vec<u8>, body: Body);
 
     /// Starts or resumes receiving.
     fn resume_reading(&mut self, token: Token);
 
-    /// Stops receiving. What was received already may still be reported.
+    /// Pauses receiving. Bytes that were already received may still be reported.
     fn pause_reading(&mut self, token: Token);
 
     /// Shuts down the sending side.
@@ -41,36 +41,36 @@ pub(crate) trait Transport {
     /// Closes the connection with a reset.
     fn reset_connection(&mut self, token: Token);
 
-    /// Sets, moves or clears the connection's one deadline.
+    /// Sets or clears the deadline of the connection.
     fn set_timer(&mut self, token: Token, deadline: Option<Time>);
 
-    /// Returns how many bytes of what was sent the client has acknowledged.
+    /// Returns the number of sent bytes that the client has acknowledged.
     fn acknowledged(&self, token: Token) -> u64;
 
-    /// Returns how many bytes of what was sent the client has not acknowledged.
+    /// Returns the number of sent bytes that the client has not acknowledged.
     fn unacknowledged(&self, token: Token) -> u64;
 
-    /// Returns whether the client has sent something that was not received yet, as far as this is
-    /// known.
+    /// Returns whether received input is pending, as far as the transport knows.
     fn has_input(&self, token: Token) -> bool {
         let _ = token;
         false
     }
 
-    /// Moves up to `most` bytes from one connection to another without showing them, if the
-    /// transport can. The driver calls [`Front::relayed`](super::Front::relayed) when it ends.
-    fn relay_bytes(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let _ = (from, to, most);
+    /// Starts a relay of up to `max_bytes` bytes from one connection to another, without passing them
+    /// to the front. Returns false if the transport cannot do it. The driver calls
+    /// [`Front::on_relayed`](super::Front::on_relayed) when the relay ends.
+    fn relay_bytes(&mut self, from: Token, to: Token, max_bytes: u64) -> bool {
+        let _ = (from, to, max_bytes);
         false
     }
 
-    /// Returns how many bytes the relay from `from` has moved.
+    /// Returns the number of bytes that the relay from `from` has moved.
     fn relayed_bytes(&self, from: Token) -> u64 {
         let _ = from;
         0
     }
 
-    /// Returns whether the relay to `to` waits for the client to take more.
+    /// Returns whether the relay to `to` waits until the client accepts more bytes.
     fn is_relay_blocked(&self, to: Token) -> bool {
         let _ = to;
         false
@@ -139,8 +139,8 @@ impl<I: Relay> Transport for I {
         self.socket(token).is_some_and(|socket| peek(socket) == PeekResult::Bytes)
     }
 
-    fn relay_bytes(&mut self, from: Token, to: Token, most: u64) -> bool {
-        self.relay(from, to, most)
+    fn relay_bytes(&mut self, from: Token, to: Token, max_bytes: u64) -> bool {
+        self.relay(from, to, max_bytes)
     }
 
     fn relayed_bytes(&self, from: Token) -> u64 {

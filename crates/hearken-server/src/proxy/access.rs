@@ -1,22 +1,22 @@
-//! Whom a forward proxy connects to.
+//! Access rules of a forward proxy.
 //!
-//! A proxy can reach what its clients cannot: services that listen on this host only, private networks,
-//! the metadata of a cloud's machines. So an address that is not public is connected to only where a rule
-//! in `allow` names a network with it. To allow a name is not enough for that: whoever has the name can
-//! let it mean any address, and another one each time it is looked up. So what counts is the address
-//! that is connected to, and every one has to be judged, after the name's look-up.
+//! A proxy can connect to services that its clients cannot access: services on the proxy's own host,
+//! private networks, cloud metadata. Addresses that are not public are therefore denied unless a
+//! network rule in `allow` contains them. A rule for a name does not allow them, because the owner of
+//! the name controls its addresses and can change them at any time. The proxy must therefore check
+//! each address after name resolution and before it connects.
 //!
-//! A rule for all networks (`0.0.0.0/0`, `::/0`) allows these too.
+//! A rule for all networks (`0.0.0.0/0`, `::/0`) also allows addresses that are not public.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::config::{Forward, Rule};
 
-/// The port of tunnels if none is set.
+/// Allowed port of tunnels if none is configured.
 const DEFAULT_TUNNEL_PORT: u16 = 443;
 
-/// Whom a forward proxy connects to.
+/// The access rules of a forward proxy.
 #[derive(Clone, Debug)]
 pub struct Access {
     allow: Rules,
@@ -24,18 +24,18 @@ pub struct Access {
     ports: Vec<u16>,
 }
 
-/// Why a server is not connected to.
+/// The reason to deny access to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// A rule denies its name.
+    /// A rule denies the name.
     Name,
     /// A rule denies the network of this address.
     Address(IpAddr),
-    /// No rule allows it, and there are some.
+    /// Rules for allowed servers exist, but none matches.
     NotAllowed,
-    /// This address is of this host, private or reserved, and no rule allows its network.
+    /// The address is not public, and no rule allows its network.
     NotPublic(IpAddr),
-    /// Its name is no name, or an address in a spelling that is taken for different things.
+    /// The host is neither a valid name nor an unambiguously formatted address.
     Spelling,
 }
 
@@ -44,30 +44,28 @@ impl fmt::Display for Refused {
         match self {
             Refused::Name => write!(f, "the name is denied"),
             Refused::Address(ip) => write!(f, "the address {ip} is denied"),
-            Refused::NotAllowed => write!(f, "it is not among those that are allowed"),
+            Refused::NotAllowed => write!(f, "no rule allows the server"),
             Refused::NotPublic(ip) => {
-                write!(f, "the address {ip} is not public, and no network with it is allowed")
+                write!(f, "the address {ip} is not public; allow its network to permit access")
             }
-            Refused::Spelling => {
-                write!(f, "it is neither a name nor an address in its usual spelling")
-            }
+            Refused::Spelling => write!(f, "the host is neither a name nor an IP address"),
         }
     }
 }
 
 impl std::error::Error for Refused {}
 
-/// What is known of a server by its name.
+/// The result of the check of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is this address, which may be connected to on its port.
+    /// The host is this address, and access is allowed.
     Address(IpAddr),
-    /// Its name can be looked up; each address that this gives is then to be judged.
+    /// The host is a name to resolve. Each of its addresses must be checked.
     LookUp,
 }
 
 impl Access {
-    /// By these settings.
+    /// Creates the rules from settings.
     pub fn new(forward: &Forward) -> Access {
         let ports = &forward.connect_ports;
         Access {
@@ -77,11 +75,11 @@ impl Access {
         }
     }
 
-    /// Judges a host as a request names it, without its port: a name, an IPv4 address, or an IPv6
-    /// address, in brackets or not.
+    /// Checks the host of a request, without its port: a name, an IPv4 address, or an IPv6 address
+    /// with or without brackets.
     ///
     /// # Errors
-    /// It is refused whatever its addresses are, and is not to be looked up.
+    /// Access is denied, so the name must not be resolved.
     pub fn name(&self, host: &str) -> Result<Verdict, Refused> {
         if let Some(ip) = parse_literal(host) {
             return self.address(host, ip).map(|()| Verdict::Address(ip));
@@ -99,11 +97,10 @@ impl Access {
         Err(Refused::NotAllowed)
     }
 
-    /// Judges an address of a host, which was named so. To be asked for every address before it is
-    /// connected to.
+    /// Checks an address of a host. Must be called for each address before connecting to it.
     ///
     /// # Errors
-    /// It is not to be connected to.
+    /// Access is denied.
     pub fn address(&self, host: &str, addr: IpAddr) -> Result<(), Refused> {
         let addr = addr.to_canonical();
         if self.deny.matches_name(host) {
@@ -127,18 +124,18 @@ impl Access {
         Err(Refused::NotAllowed)
     }
 
-    /// Whether tunnels may go to this port.
+    /// Returns whether tunnels may use this port.
     pub fn tunnel_port(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }
 }
 
-/// Some rules, by their kind.
+/// Rules by kind.
 #[derive(Clone, Debug)]
 struct Rules {
     networks: Vec<(IpAddr, u8)>,
     names: Vec<String>,
-    /// Without the dot in front.
+    /// Domains without the leading dot.
     domains: Vec<String>,
 }
 
@@ -171,7 +168,7 @@ impl Rules {
     }
 }
 
-/// Whether a name is this domain, or below it.
+/// Returns whether a name is this domain or a subdomain.
 fn is_in_domain(host: &str, domain: &str) -> bool {
     let Some((below, end)) =
         host.len().checked_sub(domain.len()).and_then(|at| host.split_at_checked(at))
@@ -181,7 +178,7 @@ fn is_in_domain(host: &str, domain: &str) -> bool {
     end.eq_ignore_ascii_case(domain) && (below.is_empty() || below.ends_with('.'))
 }
 
-/// A network of IPv4 addresses in IPv6 form as one of IPv4.
+/// Converts a network of IPv4-mapped IPv6 addresses to an IPv4 network.
 fn canonical_network(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
     match ip.to_canonical() {
         IpAddr::V4(v4) if ip.is_ipv6() && bits >= 96 => (IpAddr::V4(v4), bits - 96),
@@ -190,7 +187,7 @@ fn canonical_network(ip: IpAddr, bits: u8) -> (IpAddr, u8) {
     }
 }
 
-/// Whether an address begins with so many bits of another; with all, for more than it has.
+/// Returns whether the first `bits` bits of two addresses are equal.
 fn network_contains(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
     match (ip, addr) {
         (IpAddr::V4(ip), IpAddr::V4(addr)) => {
@@ -205,15 +202,15 @@ fn network_contains(ip: IpAddr, bits: u8, addr: IpAddr) -> bool {
     }
 }
 
-/// A host that is an address.
+/// Parses a host that is an address.
 fn parse_literal(host: &str) -> Option<IpAddr> {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let v6 = inner.unwrap_or(host).parse().ok().map(IpAddr::V6);
     v6.or_else(|| host.strip_suffix('.').unwrap_or(host).parse().ok().map(IpAddr::V4))
 }
 
-/// Whether resolvers may take a name for an IPv4 address (`127.1`, `2130706433`, `0x7f.1`), as the URL
-/// standard of the WHATWG tells it: no top-level domain is a number.
+/// Returns whether resolvers may interpret a name as an IPv4 address (`127.1`, `2130706433`, `0x7f.1`).
+/// Implements the "ends in a number" check of the WHATWG URL standard. No top-level domain is a number.
 fn ends_in_number(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let last = host.rsplit('.').next().unwrap_or(host);
@@ -224,8 +221,8 @@ fn ends_in_number(host: &str) -> bool {
     }
 }
 
-/// The IPv4 address to which packets for an IPv6 address may go in the end: by NAT64 (RFC 6052), 6to4
-/// (RFC 3056), or as an address in compatible form.
+/// Returns the IPv4 address to which a gateway may translate an IPv6 address: NAT64 (RFC 6052), 6to4
+/// (RFC 3056), IPv4-compatible and IPv4-mapped addresses.
 fn embedded_v4(addr: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(addr) = addr else { return None };
     let [a, b, c, d, e, f, g, h] = addr.segments();
@@ -237,7 +234,7 @@ fn embedded_v4(addr: IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Networks that are not public, by the registries of IANA for special purposes.
+/// Networks that are not public, from the IANA special-purpose address registries.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
     (Ipv4Addr::new(0, 0, 0, 0), 8),       // this host, on this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
@@ -256,16 +253,16 @@ const NOT_PUBLIC_V4: &[(Ipv4Addr, u8)] = &[
     (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
 ];
 
-/// Of all IPv6 addresses only these can be public.
+/// The network of all public IPv6 addresses.
 const PUBLIC_V6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
-/// And of these not those.
+/// Networks within [`PUBLIC_V6`] that are not public.
 const NOT_PUBLIC_V6: &[(Ipv6Addr, u8)] = &[
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23), // protocols of the IETF, Teredo, benchmarks
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// Whether an address is one of the public Internet.
+/// Returns whether an address is public.
 fn is_public(addr: IpAddr) -> bool {
     match addr {
         IpAddr::V4(_) => !NOT_PUBLIC_V4

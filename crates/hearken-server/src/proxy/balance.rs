@@ -91,8 +91,8 @@ impl Balancer {
         seed: u64,
     ) -> Balancer {
         let count = servers.len();
-        let room = || Vec::with_capacity(count);
-        let mut locals: Box<[LocalState]> = config
+        let with_capacity = || Vec::with_capacity(count);
+        let mut states: Box<[LocalState]> = config
             .servers
             .iter()
             .take(count)
@@ -112,7 +112,7 @@ impl Balancer {
             // one of the same name.
             let name = servers.name(index);
             let same = (0..index).filter(|&before| servers.name(before) == name).count() as u64;
-            locals[index].seed = hash::mix(hash::hash(name.as_bytes()).wrapping_add(same));
+            states[index].seed = hash::mix(hash::hash(name.as_bytes()).wrapping_add(same));
         }
         let policy = match config.policy {
             Balance::RoundRobin => Policy::RoundRobin,
@@ -130,10 +130,10 @@ impl Balancer {
                 turn: 0,
                 random: hash::mix(seed ^ hash::mix(worker as u64)),
             },
-            states: locals,
-            active: Group { members: room(), ..Group::default() },
-            fallback: Group { members: room(), ..Group::default() },
-            trials: room(),
+            states,
+            active: Group { members: with_capacity(), ..Group::default() },
+            fallback: Group { members: with_capacity(), ..Group::default() },
+            trials: with_capacity(),
             counters: tally,
             rotations: (0..count).map(|_| Rotation::new(worker)).collect(),
             addresses_version: 0,

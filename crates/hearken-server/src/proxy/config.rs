@@ -1,4 +1,4 @@
-//! What can be set of a proxy, and its defaults.
+//! Settings of a proxy and their defaults.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
@@ -12,204 +12,209 @@ pub use crate::front::HalfClose;
 pub use crate::runtime::access_log::LogFormat;
 pub use crate::runtime::proxy_protocol::ProxyProtocol;
 
-/// A proxy's settings.
+/// Settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where requests go.
+    /// Mode and upstream servers of the proxy.
     pub to: To,
     /// Timeouts of the upstream side.
     pub timeouts: Timeouts,
-    /// Maximum size of a response's head.
+    /// Maximum size of the head of a response.
     pub limits: hearken_http::Limits,
-    /// Maximum size of a request's body in bytes (413); any size if `None`.
+    /// Maximum size in bytes of a request body (413); unlimited if `None`.
     pub body_limit: Option<u64>,
-    /// Fields about the proxy and its clients.
+    /// Settings of the forwarding header fields.
     pub fields: Fields,
-    /// Whether long bodies and tunnels are moved within the kernel, where that is available.
+    /// Whether to move long bodies and tunnels within the kernel by splice(2), if available.
     pub splice: bool,
 }
 
-/// Where requests go.
+/// The mode of a proxy.
 #[derive(Clone, Debug)]
 pub enum To {
-    /// To servers that are named here: a reverse proxy.
+    /// A reverse proxy, which forwards requests to configured servers.
     Upstreams(Upstreams),
-    /// To whatever server the request names: a forward proxy.
+    /// A forward proxy, which forwards requests to the servers that they name.
     Anywhere(Forward),
 }
 
-/// The servers behind a reverse proxy.
+/// The upstream servers of a reverse proxy.
 #[derive(Clone, Debug)]
 pub struct Upstreams {
-    /// At least one.
+    /// Servers; at least one.
     pub servers: Vec<Server>,
-    /// Which of them gets a request.
+    /// Load balancing method.
     pub policy: Balance,
-    /// How many connections to each may be kept between requests, over all workers; with 0, each
-    /// request has a connection of its own, and says so (`Connection: close`).
+    /// Maximum number of idle connections kept open to each server, over all workers. With 0, each
+    /// request uses a new connection and has the field `Connection: close`.
     pub keep: usize,
-    /// How many requests may be in flight at each server, over all workers; any number if `None`. Each
-    /// worker has its share, at least one.
+    /// Maximum number of requests in flight at each server, over all workers; unlimited if `None`.
+    /// The workers divide the limit, and each may have at least one.
     pub max_requests: Option<NonZeroUsize>,
-    /// How many requests may wait for one of the servers to have room, over all workers; those over
-    /// it are answered with 503 at once.
+    /// Maximum number of queued requests over all workers. If the queue is full, requests are
+    /// answered with 503.
     pub queue: usize,
-    /// On how many servers a request is tried to which nobody has begun to listen.
+    /// Maximum number of servers to try per request. A request is retried only if no server can
+    /// have processed it, or if its method is safe.
     pub tries: NonZeroU32,
-    /// When a server that fails is left out.
+    /// Passive health checks; disabled if `None`.
     pub passive: Option<Passive>,
-    /// How servers are asked whether they are well.
+    /// Active health checks; disabled if `None`.
     pub active: Option<Active>,
-    /// Over what time a server that comes back gets up to its full share; zero for at once.
+    /// Time over which the weight of a recovered server increases to its full value. Zero disables
+    /// the slow start.
     pub slow_start: Duration,
-    /// How often names are looked up again; never for zero.
+    /// Interval at which names are resolved again. Zero disables it.
     pub resolve_every: Duration,
-    /// What each connection to a server begins with.
+    /// Version of the PROXY protocol header to send on each connection, if any. Such connections are
+    /// not reused.
     pub send_proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// A server behind a reverse proxy.
+/// An upstream server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Server {
-    /// Where it is.
+    /// Address of the server.
     pub address: Address,
-    /// How many requests it gets, against the others' weights.
+    /// Weight in load balancing, relative to the other servers.
     pub weight: NonZeroU16,
-    /// Gets requests only when all that are no backup are down.
+    /// Whether the server is a backup, which gets requests only if all other servers are down.
     pub backup: bool,
 }
 
-/// Where a server is.
+/// The address of an upstream server.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
-    /// At this address.
+    /// An IP address and port.
     Inet(SocketAddr),
-    /// At the addresses that this name has, and on this port.
+    /// A host name, with all its addresses, and a port.
     Name(String, u16),
-    /// At a socket in the file system.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// Which server gets a request.
+/// A load balancing method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Balance {
-    /// Each in turn, by weight.
+    /// Weighted round-robin.
     RoundRobin,
-    /// The one with the fewest requests in flight, by weight.
+    /// The server with the fewest requests in flight relative to its weight.
     LeastConnections,
-    /// The better of two that are drawn at random (Mitzenmacher, "The Power of Two Choices in
+    /// The less loaded of two randomly drawn servers (Mitzenmacher, "The Power of Two Choices in
     /// Randomized Load Balancing", IEEE TPDS 2001).
     RandomTwo,
-    /// The same for the same key, whatever other servers come and go.
+    /// Consistent hashing: the same key selects the same server. When servers come or go, only
+    /// their own keys move.
     Hash(HashKey),
 }
 
-/// What a request is hashed by.
+/// The part of a request that is hashed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HashKey {
-    /// The client's address.
+    /// Address of the client.
     Client,
-    /// Its target, with the query.
+    /// Request target, including the query.
     Target,
-    /// The host it is for.
+    /// Host of the request.
     Host,
-    /// The field of this name.
+    /// Value of the field with this name.
     Field(String),
 }
 
-/// When a server that fails is left out: connections that are refused, broken or too slow count, and
-/// answers of 502, 503 and 504.
+/// Settings of passive health checks.
+///
+/// A failure is a connection that fails or times out, or a response with status 502, 503 or 504.
 #[derive(Clone, Copy, Debug)]
 pub struct Passive {
-    /// After so many failures in a row.
+    /// Number of consecutive failures after which a server is paused.
     pub failures: NonZeroU32,
-    /// For so long; then one request is tried.
+    /// Time for which a failed server is paused. Afterwards it gets one request as a trial.
     pub pause: Duration,
 }
 
-/// How servers are asked whether they are well.
+/// Settings of active health checks.
 #[derive(Clone, Debug)]
 pub struct Active {
-    /// What is asked for, with GET.
+    /// Request target of the GET request.
     pub path: String,
-    /// The Host field of it; if `None`, the server's own address.
+    /// Value of the Host field. Defaults to the address of the server.
     pub host: Option<String>,
-    /// How long it is from one time to the next.
+    /// Interval between checks of a server.
     pub every: Duration,
-    /// Until when the whole answer must have come.
+    /// Timeout of a check.
     pub timeout: Duration,
-    /// A server that is up is down after so many failures in a row.
+    /// Number of consecutive failed checks after which a server is down.
     pub fall: NonZeroU32,
-    /// A server that is down is up after so many successes in a row.
+    /// Number of consecutive successful checks after which a server is up.
     pub rise: NonZeroU32,
-    /// Which status is well; 200 to 399 if `None`.
+    /// Status of a healthy response; 200 to 399 if `None`.
     pub status: Option<u16>,
 }
 
-/// Whom a forward proxy connects to.
+/// Settings of a forward proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Forward {
-    /// If not empty, only these.
+    /// Servers that clients may access. If empty, all public servers.
     pub allow: Vec<Rule>,
-    /// Not these, whatever is allowed.
+    /// Servers that clients may not access. Takes precedence over `allow`.
     pub deny: Vec<Rule>,
-    /// Ports that tunnels (CONNECT) may go to; 443 alone if empty.
+    /// Ports that tunnels (CONNECT) may use; only 443 if empty.
     pub connect_ports: Vec<u16>,
-    /// How many connections are kept between requests, over all workers.
+    /// Maximum number of idle upstream connections kept open, over all workers.
     pub keep: usize,
 }
 
-/// Some servers.
+/// An access rule that matches servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Those whose address begins with so many bits. Where such a rule allows addresses of this host
-    /// or of private networks, these may be connected to; they may not otherwise.
+    /// Addresses in a network, given by an address and a prefix length. Only such a rule allows
+    /// access to addresses of this host and of private networks.
     Network(std::net::IpAddr, u8),
-    /// The one of this name, in lower case.
+    /// A host name in lower case.
     Name(String),
-    /// That one and all below it: `.example.org`, in lower case.
+    /// A domain and all its subdomains, in lower case: `.example.org`.
     Domain(String),
 }
 
-/// What the fields about the proxy and its clients say.
+/// Settings of the forwarding header fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fields {
-    /// The name in `Via`; none is added if it is empty. A request whose `Via` has it is answered
-    /// with 508. The default is random, so that no two proxies have the same.
+    /// Name of the proxy in `Via`. If empty, the field is not added. A request whose `Via` contains
+    /// this name is answered with 508 (Loop Detected). The default is random, so that proxies have
+    /// different names.
     pub via: String,
-    /// `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    /// Policy for `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
     pub x_forwarded: Given,
-    /// `Forwarded` (RFC 7239).
+    /// Policy for `Forwarded` (RFC 7239).
     pub forwarded: Given,
-    /// Whether the server is told the host that the client named; else its own address.
+    /// Whether to send the client's Host to the server. Otherwise, Host is the server's address.
     pub keep_host: bool,
 }
 
-/// Timeouts of the upstream side, all on the monotonic clock.
+/// Timeouts of the upstream side.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// In the queue, for a server to have room (503).
+    /// Time that a request may spend in the queue (503).
     pub queue: Duration,
-    /// For a connection to a server, the look-up of its name included (504, once no other is left
-    /// to try).
+    /// Time to connect to a server, including name resolution (504 after the last attempt).
     pub connect: Duration,
-    /// For the server to take part of the request (504).
+    /// Time for the server to receive the next part of a request (504).
     pub send: Duration,
-    /// From the end of the request to the end of the response's head (504).
+    /// Time from the end of the request to the end of the response head (504).
     pub response: Duration,
-    /// For the next bytes of a response's body (the client's connection is ended).
+    /// Time between two reads of a response body. When it expires, the client connection is closed.
     pub response_body: Duration,
-    /// For a request as a whole, from its head to the end of the response (504, or the connection
-    /// is ended); any time for zero.
+    /// Time for a complete request, from its head to the end of the response (504, or the client
+    /// connection is closed). Zero disables the timeout.
     pub whole: Duration,
-    /// For the next bytes in a tunnel, in either direction.
+    /// Time without bytes in either direction after which a tunnel is closed.
     pub tunnel: Duration,
-    /// How long an idle connection to a server is kept.
+    /// Time for which an idle upstream connection stays open.
     pub keep: Duration,
 }
 
 impl Config {
-    /// Creates settings with defaults, to `to`.
+    /// Creates default settings for a mode.
     pub fn new(to: To) -> Config {
         Config {
             to,
@@ -223,7 +228,7 @@ impl Config {
 }
 
 impl Upstreams {
-    /// The defaults, for these servers.
+    /// Creates default settings for servers.
     pub fn new(servers: Vec<Server>) -> Upstreams {
         Upstreams {
             servers,
@@ -242,7 +247,7 @@ impl Upstreams {
 }
 
 impl Server {
-    /// One like the others.
+    /// Creates a server of weight 1 that is not a backup.
     pub fn new(address: Address) -> Server {
         Server { address, weight: NonZeroU16::MIN, backup: false }
     }
@@ -282,7 +287,7 @@ impl Default for Fields {
     }
 }
 
-/// Creates a name such as `hearken-5eed1e55`.
+/// Returns a random name such as `hearken-5eed1e55`.
 fn random_name() -> String {
     format!("hearken-{:08x}", RandomState::new().build_hasher().finish() as u32)
 }

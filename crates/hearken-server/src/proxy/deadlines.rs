@@ -1,4 +1,4 @@
-//! Slow servers: every wait for a server has an end.
+//! Timeouts of upstream servers. Every wait for a server is bounded.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
 impl Proxy {
-    /// Sets the deadline of an exchange's server to what is waited for.
+    /// Sets the deadline of the upstream connection according to the state of an exchange.
     pub(super) fn update_upstream_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let timeouts = &self.config.timeouts;
         let exchange = &self.exchanges[key];
         let id = exchange.id;
         let Some(attempt) = exchange.state.attempt() else { return };
         let upstream = &self.upstreams[attempt.connection];
-        // Nothing is told of what the transport moves: its progress is checked.
+        // The transport does not report the progress of a relay, so the deadline checks it.
         let is_sending = upstream.sends > 0 || cx.front.is_body_relayed(id);
         let is_relayed = upstream.flags.contains(Flags::RELAYED);
         let span = match exchange.state {
@@ -36,7 +36,7 @@ impl Proxy {
         cx.io.set_deadline(upstream.token, span.map(|span| now + span));
     }
 
-    /// The deadline of a server has passed.
+    /// Handles the deadline of an upstream connection.
     pub(super) fn on_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &self.upstreams[connection];
         let Some(key) = upstream.exchange else { return self.close(cx, connection) };
@@ -63,20 +63,20 @@ impl Proxy {
         if is_waiting && (is_blocked || !waits_for_body) {
             let error = if is_blocked { Error::SendTimeout } else { Error::ResponseTimeout };
             self.metrics().error(error);
-            self.record_failure(key, "it did not take a request, or answer it, in time");
-            let why = "the server did not answer in time";
-            self.respond_error(cx, key, 504, why, Outcome::UpstreamTimeout);
+            self.record_failure(key, "the request timed out");
+            let reason = "the upstream server did not respond in time";
+            self.respond_error(cx, key, 504, reason, Outcome::UpstreamTimeout);
         } else if !is_waiting
             && (is_blocked || is_relayed || !(cx.front.is_blocked(id) || waits_for_body))
         {
             let error = if is_blocked { Error::SendTimeout } else { Error::BodyTimeout };
             self.metrics().error(error);
-            self.record_failure(key, "its response did not go on in time");
+            self.record_failure(key, "the response body timed out");
             self.abort(cx, key, Outcome::UpstreamTimeout);
         }
     }
 
-    /// Returns whether the transport has moved anything for an exchange since this was asked last.
+    /// Returns whether a relay has moved bytes for an exchange since the last call.
     fn has_progressed<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
         let exchange = &mut self.exchanges[key];
         let client = cx.front.client(exchange.id);
@@ -86,8 +86,8 @@ impl Proxy {
         std::mem::replace(&mut exchange.relayed_bytes, sum) != sum
     }
 
-    /// Returns the time that a server gets again where the transport moves bytes, and it is the
-    /// client's fault that nothing was moved.
+    /// Returns the time by which the deadline of a server is extended, if a relay made no progress
+    /// because of the client.
     fn extension<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -99,19 +99,19 @@ impl Proxy {
         let server = self.upstreams[exchange.state.attempt()?.connection].token;
         let client = cx.front.client(exchange.id)?;
         let timeouts = &self.config.timeouts;
-        // The side that is sent to is to blame if it has not taken what it was sent; else the other.
+        // If sent bytes are not acknowledged, the receiving side is slow; otherwise the sending side.
         if is_uploading {
             return (cx.io.undelivered(server) == 0).then_some(timeouts.send);
         }
         (is_relayed && cx.io.undelivered(client) > 0).then_some(timeouts.response_body)
     }
 
-    /// The timer of a request has expired.
+    /// Handles the timer of a request.
     pub(super) fn on_request_timer<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
-        let (error, status, why) = match self.exchanges[key].state {
-            State::Queued => (Error::QueueTimeout, 503, "no server had room in time"),
+        let (error, status, reason) = match self.exchanges[key].state {
+            State::Queued => (Error::QueueTimeout, 503, "the request timed out in the queue"),
             State::Resolving => {
-                (Error::NameNotFound, 504, "the server's name could not be looked up in time")
+                (Error::NameNotFound, 504, "the name lookup of the server timed out")
             }
             State::Tunnel { .. } => {
                 return match self.has_progressed(cx, key) {
@@ -122,6 +122,6 @@ impl Proxy {
             _ => return,
         };
         self.metrics().error(error);
-        self.respond_error(cx, key, status, why, Outcome::Rejected);
+        self.respond_error(cx, key, status, reason, Outcome::Rejected);
     }
 }

@@ -1,4 +1,4 @@
-//! Where requests go, for one worker.
+//! The destination of requests, for one worker.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use super::resolver::Lookups;
 use super::servers::Servers;
 use super::upstream::Connections;
 
-/// Where requests go.
+/// The destination of requests.
 pub(crate) enum Destination {
-    /// To upstream servers that are configured: a reverse proxy.
+    /// The configured upstream servers of a reverse proxy.
     Reverse(Box<ReverseProxy>),
-    /// To the server that each request names: a forward proxy.
+    /// The servers that requests to a forward proxy name.
     Forward(Box<ForwardProxy>),
 }
 
 pub(crate) struct ReverseProxy {
     pub(super) balancer: Balancer,
     pub(super) servers: Arc<Servers>,
-    /// The part of a request that it is hashed by.
+    /// The hashed part of a request.
     pub(super) hash: Option<HashKey>,
     keepalive: usize,
     pub(super) max_queue: usize,
     pub(super) max_attempts: u8,
-    /// What each connection begins with.
+    /// Version of the header that each connection starts with.
     pub(super) proxy_protocol: Option<ProxyProtocol>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct ForwardProxy {
 }
 
 impl Destination {
-    /// Creates that of the worker at `index` of so many.
+    /// Creates the destination of the worker at `index`.
     pub(super) fn new(
         config: &Config,
         servers: &Arc<Servers>,
@@ -66,7 +66,7 @@ impl Destination {
                 Balance::Hash(key) => Some(key.clone()),
                 _ => None,
             },
-            // A connection whose header names one client cannot carry another's requests.
+            // A connection with a header for one client must not carry requests of another.
             keepalive: match upstreams.send_proxy_protocol {
                 Some(_) => 0,
                 None => share(upstreams.keep),
@@ -104,7 +104,7 @@ impl Destination {
         }
     }
 
-    /// Returns whether connections to this destination are kept.
+    /// Returns whether idle connections to this destination are kept open.
     #[inline]
     pub(super) fn keeps_alive(&self, route: Route) -> bool {
         match (self, route) {
@@ -116,7 +116,7 @@ impl Destination {
         }
     }
 
-    /// Returns the name of a destination in the log.
+    /// Returns the name of a route for the log.
     pub(super) fn name(&self, route: Route) -> Cow<'_, str> {
         match (self, route) {
             (Destination::Reverse(to), Route::Server(server)) => to.servers.name(server).into(),
@@ -126,10 +126,10 @@ impl Destination {
     }
 }
 
-/// Returns whether the clients' addresses are needed.
+/// Returns whether the proxy needs the addresses of clients.
 pub(super) fn needs_client_addresses(config: &Config) -> bool {
     use hearken_http::forward::Given::{Append, Replace};
-    let is_told = |given| matches!(given, Append | Replace);
+    let has_address = |policy| matches!(policy, Append | Replace);
     let by_address = match &config.to {
         To::Upstreams(upstreams) => {
             upstreams.policy == Balance::Hash(HashKey::Client)
@@ -137,5 +137,5 @@ pub(super) fn needs_client_addresses(config: &Config) -> bool {
         }
         To::Anywhere(_) => false,
     };
-    by_address || is_told(config.fields.x_forwarded) || is_told(config.fields.forwarded)
+    by_address || has_address(config.fields.x_forwarded) || has_address(config.fields.forwarded)
 }

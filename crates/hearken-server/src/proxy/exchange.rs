@@ -1,4 +1,4 @@
-//! Exchanges: requests that are being forwarded, each as a state machine.
+//! Exchanges: the state machines of forwarded requests.
 
 use std::net::SocketAddr;
 
@@ -9,52 +9,51 @@ use hearken_http::{Method, Request, ResponseParser};
 use super::balance::Tried;
 use crate::front::RequestId;
 
-/// A destination of requests.
+/// The destination of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Route {
-    /// The upstream server of this number.
+    /// The upstream server with this index.
     Server(usize),
-    /// The server at this address, which a request to a forward proxy names.
+    /// The address of the server that a request to a forward proxy names.
     Address(SocketAddr),
 }
 
-/// The kind of a method, as far as it matters to a proxy.
+/// The kind of a method, as far as it matters to the proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MethodKind {
     /// A safe method: the request may be sent twice (RFC 9110 section 9.2.1).
     Safe,
-    /// HEAD: safe, and the response has no body.
+    /// HEAD, which is safe, and whose response has no body.
     Head,
     Connect,
     Other,
 }
 
-/// A use of an upstream connection by an exchange.
+/// An attempt to send a request on an upstream connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    /// The upstream connection. If it is one to an upstream server, the request counts as in flight
-    /// there.
+    /// Key of the upstream connection. The request counts as in flight at its server.
     pub(super) connection: u32,
-    /// The connection was used before.
+    /// Whether the connection was used before.
     pub(super) reused: bool,
-    /// What went wrong counts against the server.
+    /// Whether the attempt counts as a failure of the server.
     pub(super) failed: bool,
 }
 
-/// The state of an exchange. Each state carries its own data.
+/// The state of an exchange, with the data of each state.
 #[derive(Debug)]
 pub(super) enum State {
     /// The table's slot holds no exchange.
     Free,
-    /// A server is to be found.
+    /// A server must be selected.
     Routing,
-    /// Waiting for the addresses of the server that the request names.
+    /// The name of the server is being resolved.
     Resolving,
-    /// Waiting for a server to have room.
+    /// Waiting in the queue for a server.
     Queued,
     /// Connecting to a server.
     Connecting(Attempt),
-    /// The request is being sent, and the response's head awaited.
+    /// Sending the request and waiting for the head of the response.
     Waiting {
         attempt: Attempt,
         parser: ResponseParser,
@@ -62,7 +61,7 @@ pub(super) enum State {
         received: Vec<u8>,
         interims: u16,
     },
-    /// The response's body is being passed on.
+    /// Forwarding the body of the response.
     Responding {
         attempt: Attempt,
         download: Relay,
@@ -73,13 +72,13 @@ pub(super) enum State {
     /// Bytes pass in both directions.
     Tunnel {
         attempt: Attempt,
-        /// The client was told that the server has ended its side.
+        /// Whether the client connection was shut down after the server had closed its side.
         client_shut: bool,
     },
 }
 
 impl State {
-    /// Returns the use of an upstream connection.
+    /// Returns the current attempt.
     #[inline]
     pub(super) fn attempt(&self) -> Option<&Attempt> {
         match self {
@@ -102,38 +101,38 @@ impl State {
     }
 }
 
-/// When an exchange reached its stages, for the log.
+/// The times of the stages of an exchange, for the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     /// The request's head was complete.
     pub(super) started: Time,
-    /// A server was found.
+    /// A server was selected.
     pub(super) selected: Time,
     /// The request was sent.
     pub(super) sent: Time,
-    /// The response's head had come.
+    /// The head of the response was received.
     pub(super) responded: Time,
 }
 
-/// A request that is being forwarded.
+/// A forwarded request.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) id: RequestId,
     pub(super) state: State,
     pub(super) kind: MethodKind,
-    /// Servers that the request was tried on.
+    /// Servers on which the request failed.
     pub(super) tried: Tried,
-    /// How often a server was found for it, and how often it was sent.
+    /// Number of server selections, and of times the request was sent.
     pub(super) attempts: u8,
     pub(super) sends: u8,
-    /// The next attempt must use a connection of its own.
+    /// Whether the next attempt must use a new connection.
     pub(super) needs_new_connection: bool,
-    /// Bytes that the transport had moved when its progress was checked last.
+    /// Number of relayed bytes at the last progress check.
     pub(super) relayed_bytes: u64,
     /// The last destination, for the log.
     pub(super) last_route: Option<Route>,
     pub(super) times: Times,
-    /// Further addresses of the server that a request to a forward proxy names, the next one last.
+    /// Remaining addresses of the server that a request to a forward proxy names, in reverse order.
     pub(super) addresses: Vec<SocketAddr>,
 }
 
@@ -145,7 +144,7 @@ pub(super) struct Exchanges {
 }
 
 impl Exchanges {
-    /// Returns the key that [`begin`](Exchanges::begin) is to be given next.
+    /// Returns an unused key for [`begin`](Exchanges::begin).
     #[inline(always)]
     pub(super) fn reserve(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
@@ -154,7 +153,7 @@ impl Exchanges {
         })
     }
 
-    /// Gives a key back that was not used, or whose exchange is in [`State::Free`].
+    /// Releases a key that was not used, or whose exchange is in [`State::Free`].
     #[inline]
     pub(super) fn end(&mut self, key: u32) {
         self.free.push(key);
@@ -177,16 +176,16 @@ impl Exchanges {
         exchange.addresses.clear();
     }
 
-    /// Returns whether the exchange is that of this request, and in the queue.
+    /// Returns whether the key identifies the exchange of this request, and the request is queued.
     pub(super) fn is_queued(&self, key: u32, id: RequestId) -> bool {
         let exchange = &self[key];
         exchange.id == id && matches!(exchange.state, State::Queued)
     }
 
-    /// Returns the key of the exchange of a request whose server's name is being looked up.
+    /// Finds the exchange of a request whose server's name is being resolved.
     pub(super) fn find_resolving(&self, id: RequestId) -> Option<u32> {
-        let is_it = |it: &Exchange| it.id == id && matches!(it.state, State::Resolving);
-        self.all.iter().position(is_it).map(|key| key as u32)
+        let matches = |it: &Exchange| it.id == id && matches!(it.state, State::Resolving);
+        self.all.iter().position(matches).map(|key| key as u32)
     }
 }
 
@@ -234,7 +233,7 @@ impl MethodKind {
         }
     }
 
-    /// Returns a method of the kind.
+    /// Returns a method of this kind.
     pub(super) fn method(self) -> Method<'static> {
         match self {
             MethodKind::Head => Method::Head,

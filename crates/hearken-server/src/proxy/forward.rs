@@ -1,5 +1,4 @@
-//! Requests to a forward proxy: the server that they name, whether it may be reached, and its
-//! addresses.
+//! Requests to a forward proxy: access check, name resolution, and connecting to the addresses.
 
 use std::net::SocketAddr;
 
@@ -14,11 +13,11 @@ use crate::front::RequestId;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
 
-/// Maximum number of a name's addresses that are tried.
+/// Maximum number of addresses of a name to try.
 const MAX_ADDRESSES: usize = 4;
 
 impl Proxy {
-    /// Finds out where a request goes.
+    /// Checks access to the server that a request names, and resolves its name.
     pub(super) fn resolve<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let now = Self::now(cx);
         let exchange = &mut self.exchanges[key];
@@ -26,8 +25,8 @@ impl Proxy {
         let Destination::Forward(to) = &mut self.destination else { return };
         let request = cx.front.request(id);
         let Some((host, port)) = request.as_ref().and_then(named_server) else {
-            let why = "the request does not say which http server it is for";
-            return self.respond_error(cx, key, 400, why, Outcome::Rejected);
+            let reason = "the request target does not name an http server";
+            return self.respond_error(cx, key, 400, reason, Outcome::Rejected);
         };
         let is_tunnel = exchange.kind == MethodKind::Connect;
         if to.access.name(host).is_err() || (is_tunnel && !to.access.tunnel_port(port)) {
@@ -37,14 +36,14 @@ impl Proxy {
             Asked::Known(addrs) => {
                 let may = |addr: &&SocketAddr| to.access.address(host, addr.ip()).is_ok();
                 exchange.addresses.extend(addrs.iter().filter(may).take(MAX_ADDRESSES));
-                // The first is to be tried first.
+                // `connect_next` takes addresses from the end.
                 exchange.addresses.reverse();
                 self.connect_next(cx, key);
             }
             Asked::Failed(_) => {
                 self.metrics().error(Error::NameNotFound);
-                let why = "the server's name could not be looked up";
-                self.respond_error(cx, key, 502, why, Outcome::Rejected);
+                let reason = "cannot resolve the name of the server";
+                self.respond_error(cx, key, 502, reason, Outcome::Rejected);
             }
             Asked::Later => {
                 exchange.state = State::Resolving;
@@ -53,13 +52,13 @@ impl Proxy {
             }
             Asked::Busy => {
                 self.metrics().error(Error::QueueFull);
-                let why = "too many names wait to be looked up";
-                self.respond_error(cx, key, 503, why, Outcome::Rejected);
+                let reason = "too many names are being resolved";
+                self.respond_error(cx, key, 503, reason, Outcome::Rejected);
             }
         }
     }
 
-    /// Connects to the next address of a request's server.
+    /// Connects to the next address of the server.
     pub(super) fn connect_next<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         match self.exchanges[key].addresses.pop() {
             Some(addr) => self.forward_to(cx, key, Route::Address(addr), None),
@@ -67,7 +66,7 @@ impl Proxy {
         }
     }
 
-    /// Names may have been looked up.
+    /// Handles completed name lookups.
     #[cold]
     pub(super) fn on_names_resolved<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
         let Destination::Forward(to) = &mut self.destination else { return };
@@ -79,23 +78,25 @@ impl Proxy {
             let id = RequestId::from_bits(ticket);
             let Some(key) = self.exchanges.find_resolving(id) else { continue };
             if found {
-                // It is known now.
+                // The lookup is answered from the cache now.
                 self.resolve(cx, key);
             } else {
                 self.metrics().error(Error::NameNotFound);
-                let why = "the server's name could not be looked up";
-                self.respond_error(cx, key, 502, why, Outcome::Rejected);
+                let reason = "cannot resolve the name of the server";
+                self.respond_error(cx, key, 502, reason, Outcome::Rejected);
             }
         }
     }
 
+    /// Answers a request for a server to which access is denied.
     #[cold]
     fn deny<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         self.metrics().error(Error::Refused);
-        let why = "this server is not to be reached through this proxy";
-        self.respond_error(cx, key, 403, why, Outcome::Rejected);
+        let reason = "access to this server is denied";
+        self.respond_error(cx, key, 403, reason, Outcome::Rejected);
     }
 }
+
 /// Returns the host and the port of the server that a request names.
 fn named_server<'b>(request: &Request<'b>) -> Option<(&'b str, u16)> {
     let target = request.target();

@@ -1,4 +1,4 @@
-//! The handler that passes requests on to other servers.
+//! The handler that forwards requests to other servers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::front::{Context, Deferred, Flow, Handled, Handler, Incoming, RequestI
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::{self, Error};
 
-/// Passes requests on to other servers: one worker's part.
+/// The handler of a proxy, for one worker.
 pub(crate) struct Proxy {
     pub(super) config: Arc<Config>,
     pub(super) rules: Rules,
@@ -25,28 +25,28 @@ pub(crate) struct Proxy {
     pub(super) upstreams: Connections,
     pub(super) lifetimes: IdleLifetimes,
     pub(super) exchanges: Exchanges,
-    /// Requests that wait for a server to have room, oldest first. Some have ended meanwhile.
+    /// Requests that wait for a server, oldest first. May contain requests that have ended.
     pub(super) queue: VecDeque<(u32, RequestId)>,
-    /// Entries of the queue whose requests have ended, at most.
+    /// Upper bound of the number of queue entries whose requests have ended.
     pub(super) stale_entries: usize,
-    /// What is to be done next.
+    /// Pending tasks.
     pub(super) ready: VecDeque<Task>,
     pub(super) metrics: Arc<metrics::Worker>,
-    /// The route by which the handler is found.
+    /// The route that selects the handler.
     pub(super) route: u32,
-    /// Messages are put together here.
+    /// Buffer for outgoing messages.
     pub(super) out: Vec<u8>,
     pub(super) stopping: bool,
 }
 
-/// Something to be done once the current event is dealt with: there is no recursion.
+/// A task to perform after the current event is handled, which avoids recursion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
-    /// Find a server for a request.
+    /// Select a server for a request.
     Route(u32, RequestId),
     /// Connect to the next address of a request to a forward proxy.
     NextAddress(u32, RequestId),
-    /// Find servers for requests in the queue.
+    /// Select servers for queued requests.
     ServeQueue,
 }
 
@@ -56,7 +56,7 @@ impl Proxy {
     pub(crate) fn new(
         config: Arc<Config>,
         destination: Destination,
-        figures: Arc<metrics::Worker>,
+        metrics: Arc<metrics::Worker>,
         route: u32,
     ) -> Proxy {
         let fields = &config.fields;
@@ -70,7 +70,7 @@ impl Proxy {
             queue: VecDeque::new(),
             stale_entries: 0,
             ready: VecDeque::new(),
-            metrics: figures,
+            metrics,
             route,
             out: Vec::new(),
             stopping: false,
@@ -83,7 +83,7 @@ impl Proxy {
         &self.metrics
     }
 
-    /// Does what became ready.
+    /// Performs pending tasks.
     #[inline(always)]
     fn run_ready<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
         if !self.ready.is_empty() {
@@ -115,7 +115,7 @@ impl Proxy {
         exchange.id == id && matches!(exchange.state, State::Routing)
     }
 
-    /// Answers what is for a proxy itself, and returns whether the request is not.
+    /// Returns whether to forward a request. Answers it if the proxy itself is its recipient.
     #[cold]
     fn should_forward<I: Relay>(
         &mut self,
@@ -124,26 +124,26 @@ impl Proxy {
         request: &Request<'_>,
     ) -> bool {
         let is_forward_proxy = self.destination.is_forward();
-        let (status, why) = match request.method {
+        let (status, reason) = match request.method {
             Method::Connect if !is_forward_proxy => {
-                (405, "there are no tunnels through this proxy")
+                (405, "CONNECT is not supported by a reverse proxy")
             }
             Method::Connect if request.body != hearken_http::Body::None => {
-                (400, "CONNECT has no body")
+                (400, "a CONNECT request must not have a body")
             }
             Method::Connect => return true,
-            // RFC 9110 section 7.6.2. The request is not sent back, as it may have secrets in it.
+            // RFC 9110 section 7.6.2. The request is not echoed, because it may contain secrets.
             Method::Trace if forward::max_forwards(request) == Some(0) => {
-                (405, "TRACE is not answered here")
+                (405, "TRACE is not supported")
             }
             _ if forward::max_forwards(request) == Some(0) => (200, ""),
             _ if matches!(request.target(), Target::Asterisk) && is_forward_proxy => {
-                (400, "the request does not say which server it is for")
+                (400, "the request target does not name a server")
             }
             _ => return true,
         };
         let outcome = if status == 200 { Outcome::Complete } else { Outcome::Rejected };
-        self.respond_error(cx, key, status, why, outcome);
+        self.respond_error(cx, key, status, reason, outcome);
         false
     }
 }
@@ -165,13 +165,13 @@ impl<I: Relay> Handler<I> for Proxy {
         let cx = &mut cx;
         let now = cx.io.now();
         self.exchanges.begin(key, id, request, now);
-        let whole = self.config.timeouts.whole;
-        if !whole.is_zero() {
-            cx.front.set_request_deadline(cx.io, id, now + whole);
+        let timeout = self.config.timeouts.whole;
+        if !timeout.is_zero() {
+            cx.front.set_request_deadline(cx.io, id, now + timeout);
         }
         if forward::is_loop(&self.rules, request) {
             self.metrics().error(Error::Loop);
-            self.respond_error(cx, key, 508, "the request goes in circles", Outcome::Rejected);
+            self.respond_error(cx, key, 508, "forwarding loop detected", Outcome::Rejected);
         } else if !matches!(request.method, Method::Options | Method::Trace | Method::Connect)
             || self.should_forward(cx, key, request)
         {
@@ -250,12 +250,12 @@ impl<I: Relay> Handler<I> for Proxy {
     }
 
     fn tick(&mut self, cx: &mut Cx<'_, I>) -> bool {
-        // Requests that wait may have a server that came back.
+        // A server may have recovered.
         self.serve_queue(cx);
         self.run_ready(cx);
-        let figures = self.metrics();
-        figures.requests_queued.set(self.queue.len());
-        figures.upstream_connections_idle.set(self.upstreams.count_idle());
+        let metrics = self.metrics();
+        metrics.requests_queued.set(self.queue.len());
+        metrics.upstream_connections_idle.set(self.upstreams.count_idle());
         !self.queue.is_empty()
     }
 
@@ -268,7 +268,7 @@ impl<I: Relay> Handler<I> for Proxy {
 }
 
 impl Proxy {
-    /// Forgets an upstream connection, and closes it.
+    /// Removes and closes an upstream connection.
     pub(super) fn close<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         cx.front.close_handler(cx.io, self.upstreams[key].token);
         self.upstreams.remove(key);
@@ -283,7 +283,7 @@ impl Proxy {
         }
     }
 
-    /// Resumes receiving from a server, unless the transport moves what it sends.
+    /// Resumes receiving from a server, unless the transport relays its bytes.
     #[inline]
     pub(super) fn resume<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let connection = &mut self.upstreams[key];
@@ -293,7 +293,7 @@ impl Proxy {
         }
     }
 
-    /// Sends bytes to a server, and returns whether it has taken all.
+    /// Sends bytes to a server. Returns whether the send is complete.
     #[inline]
     pub(super) fn send<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
@@ -308,7 +308,7 @@ impl Proxy {
         taken
     }
 
-    /// Sends the server what was put together.
+    /// Sends the buffered message to a server. Returns whether the send is complete.
     #[inline]
     pub(super) fn send_buffered<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
         let mut out = std::mem::take(&mut self.out);
@@ -318,13 +318,13 @@ impl Proxy {
         taken
     }
 
-    /// How long an upstream connection is kept between requests.
+    /// Returns the time for which an idle upstream connection stays open.
     pub(super) fn idle_timeout(&self, announced: Option<Duration>) -> Duration {
-        let keep = self.config.timeouts.keep;
-        announced.map_or(keep, |announced| announced.min(keep))
+        let timeout = self.config.timeouts.keep;
+        announced.map_or(timeout, |announced| announced.min(timeout))
     }
 
-    /// Returns the time at which the turn began.
+    /// Returns the start time of the turn.
     #[inline]
     pub(super) fn now<I: Relay>(cx: &Cx<'_, I>) -> Time {
         cx.io.now()

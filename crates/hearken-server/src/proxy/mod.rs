@@ -1,19 +1,21 @@
-//! The handler that passes requests on to other servers: a reverse proxy, or a forward proxy.
+//! The handler that forwards requests to other servers: a reverse proxy or a forward proxy.
 //!
 //! | part | contents |
 //! |---|---|
 //! | [`config`] | settings |
-//! | `handler` | the interface to the front; the queue of what is to be done next |
-//! | `exchange` | a request that is being forwarded, as a state machine |
-//! | `upstream` | connections to servers, and those that are kept |
-//! | `destination`, `route` | choosing a server, waiting for one, connecting, sending, retrying |
-//! | `anywhere`, [`access`] | a forward proxy: the server that a request names, and who may be reached |
-//! | `response`, `tunnel` | from the server to the client; bytes in both directions |
-//! | `deadlines`, `ending` | slow servers; how exchanges end |
-//! | [`balance`], [`servers`] | which server gets a request; what all workers know of each |
-//! | [`health`], [`resolver`] | health checks and name look-ups, in threads beside the workers |
+//! | `handler` | interface to the front; queue of pending tasks |
+//! | `exchange` | state machine of a forwarded request |
+//! | `upstream` | connections to upstream servers, including idle ones |
+//! | `destination`, `route` | server selection, queueing, connecting, sending, retries |
+//! | `forward`, `access` | requests to a forward proxy, and its access rules |
+//! | `response`, `tunnel` | responses; request bodies and tunnels |
+//! | `deadlines`, `termination` | upstream timeouts; errors and cancellation |
+//! | `balance`, `servers` | load balancing; the shared state of the servers |
+//! | `health`, `resolver` | background threads for health checks and name resolution |
 
+#[doc(hidden)]
 pub mod access;
+#[doc(hidden)]
 pub mod balance;
 pub mod config;
 mod deadlines;
@@ -21,10 +23,13 @@ mod destination;
 mod exchange;
 mod forward;
 mod handler;
+#[doc(hidden)]
 pub mod health;
+#[doc(hidden)]
 pub mod resolver;
 mod response;
 mod route;
+#[doc(hidden)]
 pub mod servers;
 mod start;
 mod termination;

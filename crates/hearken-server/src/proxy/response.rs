@@ -108,7 +108,7 @@ impl Proxy {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
         exchange.times.responded = now;
-        let asked = exchange.times.sent;
+        let sent = exchange.times.sent;
         let Some(context) = cx.front.response_context(id) else { return };
         let date = forward::needs_date(response).then_some(context.date);
         let to = ResponseTo { version: context.version, keep_alive: context.keep_alive, date };
@@ -147,7 +147,7 @@ impl Proxy {
                 }
             }
         };
-        self.metrics().responded(now.as_nanos().saturating_sub(asked.as_nanos()));
+        self.metrics().responded(now.as_nanos().saturating_sub(sent.as_nanos()));
         let keep = response.keep_alive;
         let Some(relay) = download else {
             let more = used < rest.len();
@@ -268,9 +268,9 @@ impl Proxy {
         let upstream = &mut self.upstreams[connection];
         upstream.flags.remove(Flags::RELAYED);
         let Some(key) = upstream.exchange else { return };
-        let figures = &self.metrics;
-        figures.spliced_bytes.add(moved);
-        figures.bytes_received_upstream.add(moved);
+        let metrics = &self.metrics;
+        metrics.spliced_bytes.add(moved);
+        metrics.bytes_received_upstream.add(moved);
         let exchange = &mut self.exchanges[key];
         cx.front.on_response_relayed(cx.io, exchange.id, moved);
         if let State::Responding { download, .. } = &mut exchange.state {
@@ -307,7 +307,7 @@ impl Proxy {
         let is_asked_for = cx.front.is_uploaded(id)
             && cx.front.request(id).is_some_and(|request| forward::may_switch(&request, response));
         if !is_asked_for {
-            return self.bad_response(cx, key, "another protocol than was asked for");
+            return self.bad_response(cx, key, "another protocol than was sent for");
         }
         exchange.times.responded = Self::now(cx);
         forward::switching(&self.rules, &mut self.out, response);
@@ -392,13 +392,13 @@ impl Proxy {
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
-        why: &'static str,
+        reason: &'static str,
     ) {
         self.out.clear();
         self.metrics().error(Error::BadResponse);
-        self.record_failure(key, &format!("its response is refused: {why}"));
-        let why = "the server's response could not be understood";
-        self.respond_error(cx, key, 502, why, Outcome::BadResponse);
+        self.record_failure(key, &format!("its response is refused: {reason}"));
+        let reason = "the server's response could not be understood";
+        self.respond_error(cx, key, 502, reason, Outcome::BadResponse);
     }
 
     /// All of a response has come, and if `more`, something that nobody asked for.

@@ -68,7 +68,7 @@ impl Proxy {
     }
 
     /// Puts a request into the queue, if it is not full.
-    fn enqueue<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, why: &'static str) {
+    fn enqueue<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, reason: &'static str) {
         let most = match &self.destination {
             Destination::Reverse(to) => to.max_queue,
             Destination::Forward(_) => 0,
@@ -79,7 +79,7 @@ impl Proxy {
         }
         if self.queue.len() >= most {
             self.metrics().error(Error::QueueFull);
-            return self.respond_error(cx, key, 503, why, Outcome::Rejected);
+            return self.respond_error(cx, key, 503, reason, Outcome::Rejected);
         }
         let exchange = &mut self.exchanges[key];
         self.queue.push_back((key, exchange.id));
@@ -272,13 +272,13 @@ impl Proxy {
         let keep_alive = self.destination.keeps_alive(route);
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        let kept;
+        let stored;
         let request = match request {
             Some(request) => request,
             None => {
                 let Some(request) = cx.front.request(id) else { return };
-                kept = request;
-                &kept
+                stored = request;
+                &stored
             }
         };
         let client = cx.front.client_address(id);
@@ -361,8 +361,8 @@ impl Proxy {
         self.metrics().error(Error::ConnectTimeout);
         self.avoid_address(route, address);
         self.record_server_failure(route, "connect: not in time");
-        let why = "no server could be connected to in time";
-        self.retry_or_fail(cx, key, route, 504, why);
+        let reason = "no server could be connected to in time";
+        self.retry_or_fail(cx, key, route, 504, reason);
     }
 
     /// Has other addresses of the server's name come first.
@@ -381,7 +381,7 @@ impl Proxy {
         key: u32,
         attempt: Attempt,
     ) {
-        let why = "the server closed before it answered";
+        let reason = "the server closed before it answered";
         let route = self.upstreams[attempt.connection].route;
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
@@ -397,11 +397,11 @@ impl Proxy {
             if !attempt.reused {
                 self.record_failure(key, CLOSED_EARLY);
             }
-            return self.respond_error(cx, key, 502, why, Outcome::Rejected);
+            return self.respond_error(cx, key, 502, reason, Outcome::Rejected);
         }
         if !attempt.reused {
             self.record_failure(key, CLOSED_EARLY);
-            return self.retry_or_fail(cx, key, route, 502, why);
+            return self.retry_or_fail(cx, key, route, 502, reason);
         }
         // RFC 9112 section 9.3.1: it may have closed before it saw the request.
         exchange.needs_new_connection = true;
@@ -418,18 +418,18 @@ impl Proxy {
 
     /// Notes a failure that counts against the server.
     #[cold]
-    pub(super) fn record_failure(&mut self, key: u32, why: &str) {
+    pub(super) fn record_failure(&mut self, key: u32, reason: &str) {
         if let Some(attempt) = self.exchanges[key].state.attempt_mut() {
             attempt.failed = true;
             let connection = attempt.connection;
-            self.record_server_failure(self.upstreams[connection].route, why);
+            self.record_server_failure(self.upstreams[connection].route, reason);
         }
     }
 
     /// Notes a failure of a server.
-    fn record_server_failure(&mut self, route: Route, why: &str) {
+    fn record_server_failure(&mut self, route: Route, reason: &str) {
         if let (Destination::Reverse(to), Route::Server(server)) = (&self.destination, route) {
-            to.servers.set_last_failure(server, why.to_owned());
+            to.servers.set_last_failure(server, reason.to_owned());
         }
     }
 
@@ -440,7 +440,7 @@ impl Proxy {
         key: u32,
         route: Route,
         status: u16,
-        why: &'static str,
+        reason: &'static str,
     ) {
         let exchange = &mut self.exchanges[key];
         if let Route::Server(server) = route {
@@ -456,7 +456,7 @@ impl Proxy {
             self.end_request(cx, route, Ended::Failed);
         }
         if !has_more {
-            return self.respond_error(cx, key, status, why, Outcome::Rejected);
+            return self.respond_error(cx, key, status, reason, Outcome::Rejected);
         }
         self.exchanges[key].needs_new_connection = true;
         self.retry(key);
@@ -480,7 +480,7 @@ impl Proxy {
         cx: &mut Cx<'_, I>,
         key: u32,
         (keep, next): (bool, State),
-        how: Ended,
+        outcome: Ended,
     ) {
         let state = &mut self.exchanges[key].state;
         let (attempt, is_tunnel) =
@@ -513,15 +513,20 @@ impl Proxy {
         } else {
             self.close(cx, connection);
         }
-        self.end_request(cx, route, if failed { Ended::Failed } else { how });
+        self.end_request(cx, route, if failed { Ended::Failed } else { outcome });
     }
 
     /// A request has ended that counted as in flight at a server.
     #[inline]
-    pub(super) fn end_request<I: Relay>(&mut self, cx: &mut Cx<'_, I>, route: Route, how: Ended) {
+    pub(super) fn end_request<I: Relay>(
+        &mut self,
+        cx: &mut Cx<'_, I>,
+        route: Route,
+        outcome: Ended,
+    ) {
         let now = Self::now(cx);
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
-            balancer.ended(server, now, how);
+            balancer.ended(server, now, outcome);
             if !self.queue.is_empty() {
                 self.ready.push_back(Task::ServeQueue);
             }

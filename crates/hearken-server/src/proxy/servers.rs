@@ -236,21 +236,21 @@ impl Servers {
             checks_failed: shared.checks_failed.load(Relaxed),
             ..Figures::default()
         };
-        for tally in lock(&self.counters).iter().filter_map(|tallies| tallies.get(server)) {
-            figures.requests += tally.requests.load(Relaxed);
-            figures.failures += tally.failures.load(Relaxed);
-            figures.retries += tally.retries.load(Relaxed);
-            figures.in_flight += tally.in_flight.load(Relaxed);
+        for counters in lock(&self.counters).iter().filter_map(|all| all.get(server)) {
+            figures.requests += counters.requests.load(Relaxed);
+            figures.failures += counters.failures.load(Relaxed);
+            figures.retries += counters.retries.load(Relaxed);
+            figures.in_flight += counters.in_flight.load(Relaxed);
         }
         figures
     }
 
     /// Where a balancer counts.
     pub(super) fn counters(&self) -> Arc<[ServerCounters]> {
-        let tally: Arc<[ServerCounters]> =
+        let counters: Arc<[ServerCounters]> =
             (0..self.len()).map(|_| ServerCounters::default()).collect();
-        lock(&self.counters).push(Arc::clone(&tally));
-        tally
+        lock(&self.counters).push(Arc::clone(&counters));
+        counters
     }
 
     /// What differs once anything has changed that decides who gets requests.

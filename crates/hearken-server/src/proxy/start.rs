@@ -1,4 +1,4 @@
-//! What the workers of a proxy share, and the threads beside them.
+//! The state that the workers of a proxy share, and the background threads of a proxy.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,41 +16,41 @@ use super::resolver::{Lookups, Resolver};
 use super::servers::{Servers, State};
 use crate::runtime::administration::{self, NoSuchUpstream, Order};
 use crate::runtime::metrics::UpstreamFigures;
-use crate::runtime::server::WorkerContext;
+use crate::runtime::server::{StartError, WorkerContext};
 
-/// How long, at most, the start waits for the addresses of the servers' names.
+/// Maximum time for which the start waits until the names of the servers are resolved.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the workers of a proxy share.
+/// The state that the workers of a proxy share.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     config: Arc<Config>,
     servers: Arc<Servers>,
     weights: Arc<[u32]>,
-    /// For workers that are yet to start, the first one's first.
+    /// Lookups for workers that have not started yet, in the order of the workers.
     unclaimed_lookups: Arc<Mutex<VecDeque<Lookups>>>,
 }
 
-/// The threads beside the workers of a proxy. Dropping them ends them.
+/// The background threads of a proxy. Dropping this ends them.
 pub(crate) struct Threads {
     resolver: Resolver,
     checker: Option<Checker>,
 }
 
 impl SharedState {
-    /// Prepares a proxy of so many workers, and looks the names of its servers up. Returns warnings
-    /// about those that have no address.
+    /// Prepares a proxy with `workers` workers and resolves the names of its servers. Returns
+    /// warnings about names without an address.
     ///
     /// # Errors
-    /// There is no server to pass requests on to, or no thread is available.
+    /// No upstream server is configured, or a thread cannot be started.
     pub(crate) fn start(
         config: &Config,
         workers: usize,
-    ) -> io::Result<(SharedState, Threads, Vec<String>)> {
+    ) -> Result<(SharedState, Threads, Vec<String>), StartError> {
         let none = Upstreams::new(Vec::new());
         let (upstreams, lookups) = match &config.to {
             To::Upstreams(upstreams) if upstreams.servers.is_empty() => {
-                return Err(io::Error::other("no upstream server is configured"));
+                return Err(StartError::NoUpstream);
             }
             To::Upstreams(upstreams) => (upstreams, 0),
             To::Anywhere(_) => (&none, workers),
@@ -79,15 +79,15 @@ impl SharedState {
         Proxy::new(self.config.clone(), destination, context.worker_metrics(), route)
     }
 
-    /// Returns whether the clients' addresses are needed.
+    /// Returns whether the proxy needs the addresses of clients.
     pub(crate) fn needs_client_addresses(&self) -> bool {
         destination::needs_client_addresses(&self.config)
     }
 
-    /// Begins health checks, and has workers woken when names were looked up.
+    /// Starts health checks, and passes the wakers of the workers to the resolver.
     ///
     /// # Errors
-    /// No thread is available.
+    /// A thread cannot be started.
     pub(crate) fn start_background(
         &self,
         threads: &mut Threads,
@@ -105,7 +105,7 @@ impl SharedState {
 
 impl administration::Upstreams for SharedState {
     fn figures(&self) -> Vec<UpstreamFigures> {
-        let of = |server| {
+        let snapshot = |server| {
             let figures = self.servers.figures(server);
             UpstreamFigures {
                 name: self.servers.name(server).to_owned(),
@@ -126,7 +126,7 @@ impl administration::Upstreams for SharedState {
                 last_failure: self.servers.last_failure(server),
             }
         };
-        (0..self.servers.len()).map(of).collect()
+        (0..self.servers.len()).map(snapshot).collect()
     }
 
     fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {

@@ -1,4 +1,4 @@
-//! How exchanges end other than by a response: refused, cut off, cancelled.
+//! Ends exchanges other than by a response: errors, aborts, cancellation.
 
 use hearken::io::Relay;
 
@@ -9,30 +9,30 @@ use crate::front::UpstreamEntry;
 use crate::runtime::access_log::Outcome;
 
 impl Proxy {
-    /// Answers in the server's place, or ends the connection if a response has begun.
+    /// Answers with an error, or closes the connection if a response has begun.
     #[cold]
     pub(super) fn respond_error<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
         status: u16,
-        why: &'static str,
+        reason: &'static str,
         outcome: Outcome,
     ) {
         let id = self.exchanges[key].id;
         self.exchanges[key].times.responded = Self::now(cx);
         self.cancel(cx, key);
-        cx.front.respond_error(cx.io, id, status, why, outcome);
+        cx.front.respond_error(cx.io, id, status, reason, outcome);
     }
 
-    /// Ends an exchange whose response cannot be completed, so that the client can tell.
+    /// Aborts an exchange whose response cannot be completed, so that the client detects it.
     pub(super) fn abort<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, outcome: Outcome) {
         let id = self.exchanges[key].id;
         self.cancel(cx, key);
         cx.front.abort(cx.io, id, outcome);
     }
 
-    /// Ends an exchange whose request the front has given up.
+    /// Ends an exchange whose request the front has cancelled.
     pub(super) fn cancel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         if matches!(self.exchanges[key].state, State::Free) {
             return;
@@ -44,7 +44,7 @@ impl Proxy {
         self.exchanges.end(key);
     }
 
-    /// Tells the front what is logged of the server.
+    /// Passes the logged data about the server to the front.
     #[cold]
     pub(super) fn set_log_entry<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let exchange = &self.exchanges[key];

@@ -1,4 +1,4 @@
-//! A worker's listening socket, and when it accepts.
+//! The listening socket of a worker.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use super::limit_reached::LimitReporter;
 use super::server::WorkerContext;
 use crate::runtime::event_loops::Loops;
 
-/// How long the acceptor waits after it ran out of descriptors, if none was freed before.
+/// Pause after an accept that failed, unless a connection closes before.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A listening socket that accepts while there is room.
+/// A listening socket that accepts connections within the connection limit.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: Token,
     max_connections: usize,
-    /// Accepting is paused until there is room.
+    /// Whether accepting is paused at the limit.
     is_paused: bool,
-    /// The number of connections when accepting failed.
+    /// Number of open connections when accept(2) failed.
     failed_at: Option<usize>,
-    /// An idle connection was closed for want of descriptors, and nothing was accepted since.
+    /// Whether an idle connection was closed to free a descriptor, and none was accepted since.
     has_closed_idle: bool,
     is_stopping: bool,
     is_closed: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Listens where the worker is to listen, and accepts.
+    /// Creates the listening socket of a worker and starts accepting.
     pub(crate) fn open(
         io: &mut impl Io,
         worker: &WorkerContext,
@@ -56,18 +56,18 @@ impl Acceptor {
         })
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the address of the listening socket.
     pub(crate) fn addr(&self, io: &impl Io) -> io::Result<SocketAddr> {
         io.local_addr(self.listener)
     }
 
-    /// Returns whether the token is the listening socket's.
+    /// Returns whether the token identifies the listening socket.
     #[inline]
     pub(crate) fn is_listener(&self, token: Token) -> bool {
         token == self.listener
     }
 
-    /// Returns whether [`adjust`](Acceptor::adjust) may have something to do.
+    /// Returns whether [`update`](Acceptor::update) must be called.
     #[inline]
     pub(crate) fn needs_update(&self, open: usize) -> bool {
         self.is_paused | (open >= self.max_connections)
@@ -78,26 +78,26 @@ impl Acceptor {
         self.is_paused
     }
 
-    /// A connection was accepted; so many are open. Returns whether one of them is too many.
+    /// Handles an accepted connection. Returns whether `open` connections exceed the limit.
     #[inline]
     pub(crate) fn on_accepted(&mut self, open: usize) -> bool {
         self.has_closed_idle = false;
         open > self.max_connections
     }
 
-    /// Pauses or resumes accepting, as so many connections are open. Where all that there may be
-    /// are open, accepting goes on while `has_idle`: an idle one is closed for a new one.
+    /// Pauses or resumes accepting, given the number of open connections. At the limit, accepting
+    /// continues while `has_idle`, because an idle connection is closed for each new one.
     #[cold]
     pub(crate) fn update(&mut self, io: &mut impl Io, open: usize, has_idle: bool) {
-        let has_room = match self.failed_at {
+        let has_capacity = match self.failed_at {
             None => open < self.max_connections || (open == self.max_connections && has_idle),
             Some(before) => open < before || (has_idle && !self.has_closed_idle),
         };
-        if has_room != self.is_paused || self.is_stopping {
+        if has_capacity != self.is_paused || self.is_stopping {
             return;
         }
-        self.is_paused = !has_room;
-        if has_room {
+        self.is_paused = !has_capacity;
+        if has_capacity {
             io.set_deadline(self.listener, None);
             self.retry(io);
         } else {
@@ -106,8 +106,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepting failed, with so many connections open. Returns whether an idle connection is to be
-    /// closed to make room, after which [`retry`](Acceptor::retry) follows.
+    /// Handles a failed accept. Returns whether the caller must close an idle connection and call
+    /// [`retry`](Acceptor::retry).
     #[cold]
     pub(crate) fn on_accept_failed(
         &mut self,
@@ -127,14 +127,14 @@ impl Acceptor {
         false
     }
 
-    /// Accepts again.
+    /// Resumes accepting.
     pub(crate) fn retry(&mut self, io: &mut impl Io) {
         self.is_paused = false;
         self.failed_at = None;
         io.start(self.listener);
     }
 
-    /// Accepts nothing but what has connected already.
+    /// Stops changing the state of the socket. Connections in the accept queue are still accepted.
     pub(crate) fn stop(&mut self) {
         self.is_stopping = true;
     }

@@ -1,7 +1,7 @@
 //! The access log: one line per request, in the combined format or as a JSON object.
 //!
-//! Each worker collects the lines of one event-loop turn and hands them to a `LogSink`. A thread
-//! of its own writes them, so a slow disk or a stalled reader delays no request.
+//! Each worker collects the lines of one event-loop turn and passes them to a `LogSink`. A separate
+//! thread writes them, so a slow disk or a stalled reader delays no request.
 
 mod combined;
 pub(crate) mod json;
@@ -14,19 +14,20 @@ use hearken_http::{DateCache, Request, Version};
 
 pub(crate) use writer::{LogCounters, LogSink, LogWriter};
 
-/// Maximum number of bytes logged of a field that a client chose.
+/// Maximum number of bytes logged of a field from a client.
 const MAX_FIELD_BYTES: usize = 1024;
 /// Maximum number of bytes logged of a rejected request.
 const MAX_INPUT_BYTES: usize = 256;
-/// Size at which lines are handed over before the turn ends, in bytes.
+/// Size in bytes at which lines are passed on before the turn ends.
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// The format of the access log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LogFormat {
     /// The combined log format of Apache and nginx.
     Combined,
-    /// One JSON object per line, with the upstream server and timings.
+    /// One JSON object per line, including the upstream server and timings.
     Json,
 }
 
@@ -45,27 +46,27 @@ impl AccessLog {
         AccessLog { sink, format, lines: Vec::new() }
     }
 
-    /// Adds the line of a request. `request` is `None` if no request was parsed; `rejected` states
-    /// why the server refused to process the input.
+    /// Adds the line of a request. `request` is `None` if no request was parsed. `rejected`
+    /// describes input that the server rejected.
     pub(crate) fn request(
         &mut self,
         date: &DateCache,
         request: Option<&Request<'_>>,
         rejected: Option<Rejected<'_>>,
-        end: &RequestRecord<'_>,
+        record: &RequestRecord<'_>,
     ) {
-        // The buffer of the previous turn belongs to the writer: start with room for a few lines.
+        // The previous buffer now belongs to the writer, so start with capacity for a few lines.
         self.lines.reserve(512);
         match self.format {
-            LogFormat::Combined => combined::line(date, request, rejected, end, &mut self.lines),
-            LogFormat::Json => json::line(date, request, rejected, end, &mut self.lines),
+            LogFormat::Combined => combined::line(date, request, rejected, record, &mut self.lines),
+            LogFormat::Json => json::line(date, request, rejected, record, &mut self.lines),
         }
         if self.lines.len() >= BATCH_BYTES {
             self.flush();
         }
     }
 
-    /// Hands the collected lines to the writer thread. Call once per event-loop turn. Never blocks.
+    /// Passes the collected lines to the writer thread, without blocking. Call it once per turn.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if !self.lines.is_empty() {
@@ -80,7 +81,7 @@ impl Drop for AccessLog {
     }
 }
 
-/// Input that is not an acceptable request.
+/// Input that is not a valid request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rejected<'a> {
     /// Received bytes. The log contains at most the first 256, escaped.
@@ -95,29 +96,29 @@ impl Rejected<'_> {
     }
 }
 
-/// How a request ended. The log contains it by [`name`](Outcome::name).
+/// The outcome of a request. The log contains its [`name`](Outcome::name).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Outcome {
     /// The response was sent in full.
     #[default]
     Complete,
-    /// The server refused the request.
+    /// The server rejected the request.
     Rejected,
     /// The request is malformed.
     BadRequest,
-    /// The client closed the connection.
+    /// The client disconnected.
     ClientDisconnected,
     /// The client sent or received too slowly.
     ClientTimeout,
-    /// The upstream server did not respond in time.
+    /// The upstream server responded too slowly.
     UpstreamTimeout,
-    /// The upstream server closed the connection within its response.
+    /// The upstream server closed the connection before the end of its response.
     UpstreamClosed,
     /// The upstream server's response is malformed.
     BadResponse,
-    /// The request exceeded its total time.
+    /// The request timeout expired.
     RequestTimeout,
-    /// The tunnel was idle for too long.
+    /// The idle timeout of the tunnel expired.
     IdleTimeout,
 }
 
@@ -125,21 +126,21 @@ impl Outcome {
     /// Returns the name used in the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Outcome::Complete => "done",
-            Outcome::Rejected => "refused",
+            Outcome::Complete => "complete",
+            Outcome::Rejected => "rejected",
             Outcome::BadRequest => "bad-request",
-            Outcome::ClientDisconnected => "client-left",
-            Outcome::ClientTimeout => "client-late",
-            Outcome::UpstreamTimeout => "server-late",
-            Outcome::UpstreamClosed => "server-cut",
+            Outcome::ClientDisconnected => "client-disconnected",
+            Outcome::ClientTimeout => "client-timeout",
+            Outcome::UpstreamTimeout => "upstream-timeout",
+            Outcome::UpstreamClosed => "upstream-closed",
             Outcome::BadResponse => "bad-response",
-            Outcome::RequestTimeout => "overdue",
-            Outcome::IdleTimeout => "idle",
+            Outcome::RequestTimeout => "request-timeout",
+            Outcome::IdleTimeout => "idle-timeout",
         }
     }
 }
 
-/// The result of a request.
+/// The logged properties of a completed request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestRecord<'a> {
     /// Client address.
@@ -150,19 +151,19 @@ pub(crate) struct RequestRecord<'a> {
     pub(crate) bytes_sent: u64,
     /// Bytes of content received from the client.
     pub(crate) bytes_received: u64,
-    /// Upstream server that responded, or that failed last.
+    /// Upstream server that responded or failed last.
     pub(crate) upstream: Option<&'a str>,
-    /// Number of upstream servers tried.
+    /// Number of attempts to send the request to an upstream server.
     pub(crate) attempts: u32,
     /// Time in the queue for an upstream server.
     pub(crate) queue_time: Duration,
     /// Time to connect to the upstream server; zero for a reused connection.
     pub(crate) connect_time: Duration,
-    /// Time until the response head arrived.
+    /// Time until the head of the response was received.
     pub(crate) header_time: Duration,
     /// Time until the response was sent in full.
     pub(crate) request_time: Duration,
-    /// How the request ended.
+    /// Outcome of the request.
     pub(crate) outcome: Outcome,
 }
 

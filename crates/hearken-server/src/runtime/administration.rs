@@ -1,4 +1,4 @@
-//! The data and commands that are offered at the admin address.
+//! The data and commands that are available at the admin address.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::sync::atomic::AtomicBool;
 
 use super::metrics::UpstreamFigures;
 
-/// A command to an upstream server.
+/// A command for an upstream server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// It gets requests again.
+    /// Resume sending requests to the server.
     Ready,
-    /// It gets no more requests; those in progress end.
+    /// Send no new requests to the server. Requests in progress complete.
     Drain,
-    /// It gets no requests at all.
+    /// Send no new requests to the server, and close idle connections to it.
     Off,
 }
 
-/// There is no upstream server of this name.
+/// The error for an unknown upstream server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoSuchUpstream;
 
 /// The upstream servers of one handler.
 pub trait Upstreams: Send + Sync {
-    /// Returns their figures.
+    /// Returns the state and counters of the servers.
     fn figures(&self) -> Vec<UpstreamFigures>;
 
-    /// Gives a command to those that have this name.
+    /// Applies a command to the servers with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No server has this name.
     fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream>;
 }
 
-/// The data and commands that are offered at the admin address.
+/// The data and commands of a server.
 pub struct Sources {
-    /// Appends the page of metrics.
+    /// Function that appends the metrics page.
     pub metrics: Box<dyn Fn(&mut String) + Send + Sync>,
     /// The upstream servers.
     pub upstreams: Vec<Arc<dyn Upstreams>>,
@@ -44,19 +44,19 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Returns the figures of all upstream servers.
+    /// Returns the state and counters of all upstream servers.
     pub fn figures(&self) -> Vec<UpstreamFigures> {
         self.upstreams.iter().flat_map(|upstreams| upstreams.figures()).collect()
     }
 
-    /// Gives a command to the upstream servers that have this name.
+    /// Applies a command to the upstream servers with this name.
     ///
     /// # Errors
-    /// There is none.
+    /// No server has this name.
     pub fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
-        // Each handler that has one obeys.
-        let obey = |upstreams: &&Arc<dyn Upstreams>| upstreams.order(name, order).is_ok();
-        match self.upstreams.iter().filter(obey).count() {
+        // Several handlers may have a server with this name.
+        let applies = |upstreams: &&Arc<dyn Upstreams>| upstreams.order(name, order).is_ok();
+        match self.upstreams.iter().filter(applies).count() {
             0 => Err(NoSuchUpstream),
             _ => Ok(()),
         }

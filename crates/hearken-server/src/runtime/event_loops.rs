@@ -8,38 +8,38 @@ use hearken::io::readiness::{InterestPolicy, Order, Policy};
 
 use super::limit_reached::LimitReached;
 
-/// How a server listens, and its event loops.
+/// Settings of the listening socket and the event loops.
 #[derive(Clone, Debug)]
 pub struct Loops {
-    /// Address to listen on; port 0 takes any that is free.
+    /// Address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// How events are delivered, as [`hearken::io::find`] takes it: a mechanism's name, `uring`, or
-    /// `auto`.
+    /// Event mechanism: a name accepted by [`hearken::io::find`], `uring`, or `auto`.
     pub events: String,
-    /// Number of event loops, each a thread with its own listening socket (`SO_REUSEPORT`) and its
-    /// own table of descriptors: each holds as many connections as one alone. `kernel-queue` and
-    /// the like have one table for all.
+    /// Number of event loops. Each is a thread with its own listening socket (`SO_REUSEPORT`) and
+    /// its own descriptor table, so the connection limit grows with the number of workers. With
+    /// mechanisms that need privileges, such as `kernel-queue`, all workers share one table.
     pub workers: NonZeroUsize,
-    /// Maximum number of connections accepted per readiness of the listening socket; all if `None`.
+    /// Maximum number of connections accepted per readiness event of the listening socket; unlimited
+    /// if `None`.
     pub accept_limit: Option<NonZeroU32>,
-    /// How long, at most, the kernel keeps a connection back until its first bytes have come
-    /// ([`ListenOptions::defer`](hearken::io::ListenOptions::defer)); not at all for zero.
+    /// Maximum time for which the kernel delays a new connection until it has received data
+    /// (`TCP_DEFER_ACCEPT`). Zero disables the delay.
     pub defer_accept: Duration,
-    /// Whether calls are tried before they are waited for.
+    /// Whether operations are tried before the worker waits for readiness.
     pub order: Order,
-    /// When interest is changed.
+    /// Policy for changes of interest.
     pub interest: InterestPolicy,
-    /// Maximum number of open connections, over all workers; as many as the tables of descriptors
-    /// hold if `None`. Each worker has its share: a connection that the kernel deals to a full one
-    /// waits, even if another has room.
+    /// Maximum number of open client connections over all workers. If `None`, the descriptor limit
+    /// determines it. The workers divide the limit. The kernel distributes connections, and a
+    /// connection assigned to a full worker waits even if another worker has capacity.
     pub max_connections: Option<NonZeroUsize>,
-    /// Grace period for requests in progress when the server is stopped.
+    /// Maximum time for requests in progress to complete when the server stops.
     pub grace: Duration,
-    /// Measures the processor time of waits for events, for experiments: two readings of the
-    /// thread's processor clock for each.
+    /// Whether to measure the processor time of waits for events. Each wait then reads the
+    /// processor clock of the thread twice.
     pub meter_waits: bool,
-    /// Reports which limit a worker reached, in the worker's thread and at most once a minute. It
-    /// uses no descriptor but the standard ones.
+    /// Function that reports an exhausted limit. The worker's thread calls it at most once a minute.
+    /// It must not use descriptors other than the standard ones.
     pub on_limit: fn(&LimitReached<'_>),
 }
 

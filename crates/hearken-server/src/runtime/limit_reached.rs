@@ -1,4 +1,4 @@
-//! Reports why a worker cannot accept connections.
+//! Reports of limits that prevent a worker from accepting connections.
 
 use std::io;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use hearken::timer::Time;
 /// Minimum time between two reports of the same limit.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A limit that keeps a worker from accepting connections.
+/// A limit that prevents a worker from accepting connections.
 ///
-/// The worker tries again when a connection closes, and after a pause.
+/// The worker retries after a pause and whenever a connection closes.
 #[derive(Debug)]
 pub struct LimitReached<'a> {
-    /// Number of open connections of the worker.
+    /// Number of open client connections of the worker.
     pub open: usize,
     /// Error of accept(2). `None` if the worker reached its connection limit.
     pub error: Option<&'a io::Error>,
@@ -40,11 +40,11 @@ impl fmt::Display for LimitReached<'_> {
     }
 }
 
-/// Reports each limit at once, and again after a while.
+/// Reports each limit immediately, and repeats the report at intervals.
 #[derive(Debug)]
 pub(crate) struct LimitReporter {
     report: fn(&LimitReached<'_>),
-    /// Error number of the last report, 0 for the connection limit, and its time.
+    /// Error number (0 for the connection limit) and time of the last report.
     last: Option<(i32, Time)>,
 }
 
@@ -54,7 +54,7 @@ impl LimitReporter {
         LimitReporter { report, last: None }
     }
 
-    /// Reports the connection limit, or `error` of accept(2), unless the last report is recent.
+    /// Reports the connection limit, or `error` from accept(2), unless the last report is recent.
     #[cold]
     pub(crate) fn report(&mut self, now: Time, open: usize, error: Option<&io::Error>) {
         let kind = error.and_then(io::Error::raw_os_error).unwrap_or(0);

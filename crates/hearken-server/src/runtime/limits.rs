@@ -1,21 +1,22 @@
-//! What a worker may have of what the process has: connections and files.
+//! Limits of each worker: its share of the connections and files of the process.
 
 use crate::runtime::event_loops::Loops;
 
-/// A worker's share of what the process may have.
+/// Limits of one worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerLimits {
-    /// How many connections it may have open.
+    /// Maximum number of client connections.
     pub(crate) connections: usize,
-    /// How many descriptors it may have for them, and for connections that it makes itself.
+    /// Maximum number of descriptors for client and upstream connections.
     pub(crate) descriptors: usize,
-    /// How many files it may keep open between requests.
+    /// Maximum number of files kept open between requests.
     pub(crate) open_files: usize,
 }
 
 impl WorkerLimits {
-    /// That of the worker at `index` of so many; the first ones take what cannot be divided.
-    /// `descriptors` is what a table holds, and the workers have one table, or `own` ones.
+    /// Computes the limits of the worker at `index`. The first workers get the remainder of each
+    /// division. `descriptors` is the size of a descriptor table. With `own`, each worker has its own
+    /// table; otherwise the workers share one.
     pub(crate) fn new(
         loops: &Loops,
         connects: bool,
@@ -25,15 +26,15 @@ impl WorkerLimits {
         index: usize,
     ) -> WorkerLimits {
         let (tables, users) = if own { (workers, 1) } else { (1, workers) };
-        // Open connections go on getting files when there is no descriptor for one connection more.
+        // Reserved, so that existing connections can open files at the connection limit.
         let files = (descriptors / 8).clamp(8, 512);
-        let room = descriptors.saturating_sub(files + 8 + 8 * users);
-        // Most clients are idle at a time, and idle ones have no connection to a server.
-        let room = if connects { room / 4 * 3 } else { room };
-        let all = room.saturating_mul(tables);
-        let connections = loops.max_connections.map_or(all, |most| most.get().min(all));
-        let rest = usize::from(index < connections % workers);
-        let connections = (connections / workers + rest).max(1);
+        let available = descriptors.saturating_sub(files + 8 + 8 * users);
+        // Most clients are idle at any time, and an idle client has no upstream connection.
+        let available = if connects { available / 4 * 3 } else { available };
+        let all = available.saturating_mul(tables);
+        let connections = loops.max_connections.map_or(all, |max| max.get().min(all));
+        let remainder = usize::from(index < connections % workers);
+        let connections = (connections / workers + remainder).max(1);
         WorkerLimits {
             connections,
             descriptors: if connects { connections / 3 * 4 } else { connections },
@@ -49,14 +50,14 @@ mod tests {
     use super::WorkerLimits;
     use crate::runtime::event_loops::Loops;
 
-    fn all(workers: usize, own: bool, most: usize, connects: bool) -> usize {
-        let loops = Loops { max_connections: NonZeroUsize::new(most), ..Loops::default() };
+    fn all(workers: usize, own: bool, max: usize, connects: bool) -> usize {
+        let loops = Loops { max_connections: NonZeroUsize::new(max), ..Loops::default() };
         let share = |index| WorkerLimits::new(&loops, connects, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
     }
 
     #[test]
-    fn own_tables_hold_as_many_times_more() {
+    fn connection_limit_grows_with_the_number_of_descriptor_tables() {
         let one = all(1, false, 0, false);
         assert!((19_000..20_000).contains(&one), "{one}");
         assert_eq!(all(10, true, 0, false), 10 * one);

@@ -1,8 +1,8 @@
-//! What a proxy counts, and the page that tells it (the text format of Prometheus, 0.0.4).
+//! Counters of a server, and the metrics page in the Prometheus text format (version 0.0.4).
 //!
-//! Each worker has a [`Worker`] of its own and is the only one that writes to it, so that counting is
-//! a load and a store: no instruction locks anything, and no line of the cache goes to and fro. Who
-//! reads may see one figure a moment older than another.
+//! Each worker has its own [`Worker`] and is its only writer. Counting is a load and a store, without
+//! a locked instruction and without moving cache lines between processors. A reader may see some
+//! values slightly older than others.
 
 mod exposition;
 mod histogram;
@@ -19,57 +19,57 @@ use super::access_log::LogSink;
 
 pub use histogram::Histogram;
 
-/// The type of the page that [`Metrics::render`] writes.
+/// Content type of the page from [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A figure that only grows. One thread at a time may write it: of two that do, one's are lost.
+/// A value that only increases. Only one thread may write it; concurrent writes lose increments.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// So many more.
+    /// Adds `number` to the value.
     #[inline]
     pub fn add(&self, number: u64) {
         self.set(self.get().wrapping_add(number));
     }
 
-    /// The figure as it was counted elsewhere.
+    /// Sets the value to that of another counter.
     #[inline]
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed);
     }
 
-    /// The figure.
+    /// Returns the value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A figure that goes up and down, and not below zero. One thread at a time may write it.
+/// A value that increases and decreases, but not below zero. Only one thread may write it.
 #[derive(Debug, Default)]
 pub struct Gauge(Counter);
 
 impl Gauge {
-    /// It is so many now.
+    /// Sets the value.
     #[inline]
     pub fn set(&self, number: usize) {
         self.0.set(number as u64);
     }
 
-    /// One more.
+    /// Increments the value.
     #[inline]
     pub fn up(&self) {
         self.0.add(1);
     }
 
-    /// One less.
+    /// Decrements the value.
     #[inline]
     pub fn down(&self) {
         self.0.set(self.get().saturating_sub(1));
     }
 
-    /// The figure.
+    /// Returns the value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.get()
@@ -78,17 +78,18 @@ impl Gauge {
 
 macro_rules! errors {
     ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
-        /// What went wrong with a request, or with a client's connection.
+        /// The kind of an error of a request or a client connection.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[non_exhaustive]
         pub enum Error {
             $($(#[$doc])* $kind,)*
         }
 
         impl Error {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Error] = &[$(Error::$kind,)*];
 
-            /// The word for it.
+            /// Returns the value of the `kind` label.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Error::$kind => $name,)*
@@ -99,96 +100,96 @@ macro_rules! errors {
 }
 
 errors! {
-    /// What a client sent is no request, or none that may be passed on (4xx).
+    /// A client sent a malformed or unacceptable request (4xx).
     BadRequest = "bad_request",
-    /// What a server sent is no response, or none that may be passed on (502).
+    /// An upstream server sent a malformed or unacceptable response (502).
     BadResponse = "bad_response",
-    /// A server could not be connected to (502).
+    /// Connecting to an upstream server failed (502).
     ConnectFailed = "connect_failed",
-    /// A server could not be connected to in time (504).
+    /// Connecting to an upstream server timed out (504).
     ConnectTimeout = "connect_timeout",
-    /// A server did not take the request in time (504).
+    /// Sending the request to an upstream server timed out (504).
     SendTimeout = "send_timeout",
-    /// The head of a response did not come in time (504).
+    /// Waiting for the head of a response timed out (504).
     ResponseTimeout = "response_timeout",
-    /// The next bytes of a response's body did not come in time.
-    BodyTimeout = "body_timeout",
-    /// The request took longer as a whole than it may.
-    WholeTimeout = "whole_timeout",
-    /// A client did not send its request in time (408), or took its response too slowly.
+    /// Waiting for more of the body of a response timed out.
+    BodyTimeout = "response_body_timeout",
+    /// The request timeout expired.
+    WholeTimeout = "request_timeout",
+    /// A client sent its request or received its response too slowly (408 for requests).
     ClientTimeout = "client_timeout",
-    /// A client left before it had its response.
-    ClientLeft = "client_left",
-    /// No server had room, and too many requests waited for it (503).
+    /// A client disconnected before the end of its response.
+    ClientLeft = "client_disconnected",
+    /// The queue for an upstream server was full (503).
     QueueFull = "queue_full",
-    /// A request waited too long for a server to have room (503).
+    /// A request was in the queue for too long (503).
     QueueTimeout = "queue_timeout",
-    /// All servers are down, or taken out (503).
+    /// No upstream server was available (503).
     NoServer = "no_server",
-    /// A server's name has no address (502).
+    /// The name of a server has no address (502).
     NameNotFound = "name_not_found",
-    /// A server closed the connection before its response's head was whole (502).
-    ServerLeft = "server_left",
-    /// A response ended before it was whole, so that the client's was cut off.
-    Truncated = "truncated",
-    /// The rules of access do not let this server be connected to (403).
-    Refused = "refused",
-    /// A request came through this proxy before, or through too many (508).
+    /// An upstream server closed the connection before the end of the response head (502).
+    ServerLeft = "server_closed",
+    /// An upstream server closed the connection before the end of the response body.
+    Truncated = "response_truncated",
+    /// The access rules deny the requested server (403).
+    Refused = "access_denied",
+    /// A request passed this proxy before, or passed too many proxies (508).
     Loop = "loop",
-    /// A connection did not begin with a header of the PROXY protocol.
+    /// A connection did not start with a valid PROXY protocol header.
     BadProxyHeader = "bad_proxy_header",
-    /// There were too many connections, or no descriptors or memory for one more.
-    Limit = "limit",
+    /// No descriptor or memory was available for an upstream connection.
+    Limit = "resource_limit",
 }
 
-/// The first digits of a status, and the word for none.
+/// Status classes, by the first digit of the status; 0 stands for no response.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What one worker counts. All of it is written by that worker alone.
-// Two lines of the cache, as processors fetch them in pairs.
+/// The counters of one worker, which is their only writer.
+// Aligned to two cache lines, because processors prefetch pairs of lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Worker {
-    /// Connections that clients made.
+    /// Client connections accepted.
     pub connections_accepted: Counter,
-    /// Idle connections that were closed to make room for new ones.
+    /// Idle client connections closed to accept new ones.
     pub connections_evicted: Counter,
-    /// Connections of clients that are open.
+    /// Open client connections.
     pub connections_open: Gauge,
-    /// Requests that have come and are not yet answered as a whole, those that are queued included.
+    /// Requests in progress, including queued ones.
     pub requests_in_flight: Gauge,
-    /// Requests that wait for a server to have room.
+    /// Requests in the queue for an upstream server.
     pub requests_queued: Gauge,
-    /// Bytes from clients.
+    /// Bytes received from clients.
     pub bytes_received_client: Counter,
-    /// Bytes to clients.
+    /// Bytes sent to clients.
     pub bytes_sent_client: Counter,
-    /// Bytes from servers.
+    /// Bytes received from upstream servers.
     pub bytes_received_upstream: Counter,
-    /// Bytes to servers.
+    /// Bytes sent to upstream servers.
     pub bytes_sent_upstream: Counter,
-    /// Bytes among all these that went from socket to socket within the kernel.
+    /// Bytes moved between sockets within the kernel. They are also counted as received and sent.
     pub spliced_bytes: Counter,
-    /// Connections made to servers.
+    /// Connections opened to upstream servers.
     pub upstream_connections_opened: Counter,
-    /// Requests that were sent on a connection which had been kept.
+    /// Requests sent on a reused upstream connection.
     pub upstream_connections_reused: Counter,
-    /// Connections to servers that are kept, with no request on them.
+    /// Idle connections to upstream servers.
     pub upstream_connections_idle: Gauge,
-    /// Requests that were tried again, each time.
+    /// Retries of requests.
     pub retries: Counter,
-    /// Tunnels and upgraded connections that are open.
+    /// Open tunnels, including upgraded connections.
     pub tunnels_open: Gauge,
     statuses: [Counter; CLASSES.len()],
     errors: [Counter; Error::ALL.len()],
     durations: Histogram,
     responses: Histogram,
     waits: Waits,
-    /// The thread's number, if it has a table of descriptors of its own.
+    /// Thread ID of the worker if it has its own descriptor table; otherwise 0.
     own_table: AtomicU64,
 }
 
-/// What waiting for events came to.
+/// Counters of waits for events.
 #[derive(Debug, Default)]
 struct Waits {
     waits: Counter,
@@ -202,7 +203,7 @@ struct Waits {
 }
 
 impl Worker {
-    /// A request was answered with this status; 0 if none was sent.
+    /// Records a request that ended with this status; 0 if no response was sent.
     #[inline]
     pub fn answered(&self, status: u16) {
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
@@ -211,7 +212,7 @@ impl Worker {
         }
     }
 
-    /// Counts responses by the class of their status, and requests that took no time.
+    /// Records responses by status class, with a duration of zero.
     pub(crate) fn record_responses(&self, classes: &[u64; CLASSES.len()]) {
         for (counter, number) in self.statuses.iter().zip(classes) {
             counter.add(*number);
@@ -219,7 +220,7 @@ impl Worker {
         self.durations.record_shortest(classes.iter().sum());
     }
 
-    /// Something went wrong.
+    /// Records an error.
     #[inline]
     pub fn error(&self, error: Error) {
         if let Some(counter) = self.errors.get(error as usize) {
@@ -227,19 +228,19 @@ impl Worker {
         }
     }
 
-    /// How long a request took, from its head to the end of its response.
+    /// Records the duration of a request, from its head to the end of its response.
     #[inline]
     pub fn took(&self, nanoseconds: u64) {
         self.durations.add(nanoseconds);
     }
 
-    /// How long a server took, from when it had a request's head to when we had its response's.
+    /// Records the response time of an upstream server, from the sent request to the received head.
     #[inline]
     pub fn responded(&self, nanoseconds: u64) {
         self.responses.add(nanoseconds);
     }
 
-    /// What the library has counted up to now; told now and then, not for each wait.
+    /// Sets the counters of waits to those of the library. Called once per tick, not per wait.
     pub fn events(&self, counters: &Counters) {
         let waits = &self.waits;
         waits.waits.set(counters.waits);
@@ -251,14 +252,14 @@ impl Worker {
         waits.calls.set(counters.calls);
     }
 
-    /// The processor time that one wait for events took.
+    /// Records the processor time of a wait for events.
     #[inline]
     pub fn waited(&self, cpu: Duration) {
         self.waits.cpu_nanoseconds.add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Is called in the worker's thread if that has a table of descriptors of its own, which are
-    /// then counted too.
+    /// Marks the calling thread as one with its own descriptor table, so that its descriptors are
+    /// counted.
     pub fn has_own_table(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.own_table.store(u64::from(thread.unsigned_abs()), Ordering::Relaxed);
@@ -269,54 +270,54 @@ impl Worker {
     }
 }
 
-/// What a proxy counts.
+/// The counters of a server.
 #[derive(Debug)]
 pub struct Metrics {
-    /// By the number of the worker.
+    /// Counters by worker index.
     pub workers: Box<[Arc<Worker>]>,
-    /// Queue of the access log, which counts what it drops.
+    /// Queue of the access log, which counts dropped lines.
     access_log: OnceLock<LogSink>,
-    /// Since 1970-01-01 00:00:00 UTC.
+    /// Start time, since 1970-01-01 00:00:00 UTC.
     started: Duration,
 }
 
-/// What is told of a server.
+/// The state and counters of an upstream server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamFigures {
-    /// How it is called in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// A word for whether it gets requests.
+    /// State: `up`, `starting`, `paused`, `down`, `draining` or `off`.
     pub state: &'static str,
-    /// How many requests it gets, against the others' weights.
+    /// Configured weight.
     pub weight: u32,
-    /// Requests sent to it.
+    /// Requests sent to the server.
     pub requests: u64,
-    /// Those of them that failed.
+    /// Requests that failed.
     pub failures: u64,
-    /// Those of them that are not yet answered.
+    /// Requests in progress.
     pub in_flight: u64,
-    /// Requests that were tried elsewhere after it had failed them.
+    /// Requests sent to this server after an attempt on another one failed.
     pub retries: u64,
-    /// Active checks that failed.
+    /// Health checks that failed.
     pub checks_failed: u64,
-    /// What the last failure was.
+    /// Description of the last failure.
     pub last_failure: Option<String>,
 }
 
-/// What waits for events (calls of `next_events`) have come to.
+/// Statistics of waits for events (calls of `next_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitFigures {
-    /// Waits made.
+    /// Number of waits.
     pub waits: u64,
-    /// Those that brought no event.
+    /// Waits that returned no event.
     pub empty_waits: u64,
-    /// Events that they brought.
+    /// Events returned.
     pub events: u64,
     /// Registrations, changes of interest and revocations.
     pub changes: u64,
-    /// System calls made for all of that.
+    /// System calls for waits and changes.
     pub calls: u64,
-    /// Processor time of the waits, user and system; none if it was not metered.
+    /// Processor time of the waits, user and system; zero if it was not measured.
     pub cpu: Duration,
 }
 
@@ -326,15 +327,16 @@ impl fmt::Display for WaitFigures {
         let each = *events as f64 / (waits - empty_waits.min(waits)).max(1) as f64;
         write!(
             f,
-            "{waits} waits ({empty_waits} without an event) brought {events} events, {each:.2} each; \
-             {changes} changes of interest, {calls} system calls"
+            "{waits} waits ({empty_waits} without an event) returned {events} events, {each:.2} per \
+             wait; {changes} changes of interest, {calls} system calls"
         )?;
         if !cpu.is_zero() {
             let per_wait = cpu.as_secs_f64() * 1e6 / (*waits).max(1) as f64;
             let per_event = cpu.as_secs_f64() * 1e6 / (*events).max(1) as f64;
             write!(
                 f,
-                "; processor time of waits {:.3} s, {per_wait:.2} us a wait, {per_event:.2} us an event",
+                "; processor time of waits {:.3} s, {per_wait:.2} us per wait, {per_event:.2} us per \
+                 event",
                 cpu.as_secs_f64()
             )?;
         }
@@ -343,22 +345,22 @@ impl fmt::Display for WaitFigures {
 }
 
 impl Metrics {
-    /// Nothing counted yet, for so many workers.
+    /// Creates the counters of `workers` workers.
     pub fn new(workers: usize) -> Metrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workers = (0..workers).map(|_| Arc::default()).collect();
         Metrics { workers, access_log: OnceLock::new(), started }
     }
 
-    /// Includes the counters of the access log. Call once.
+    /// Adds the counters of the access log. Call it once.
     pub(crate) fn set_access_log(&self, log: LogSink) {
         let _ = self.access_log.set(log);
     }
 
-    /// What waits for events have come to, over all workers.
+    /// Returns the statistics of waits for events, over all workers.
     pub fn waits(&self) -> WaitFigures {
-        let sum = |of: fn(&Waits) -> &Counter| {
-            self.workers.iter().map(|worker| of(&worker.waits).get()).sum::<u64>()
+        let sum = |counter: fn(&Waits) -> &Counter| {
+            self.workers.iter().map(|worker| counter(&worker.waits).get()).sum::<u64>()
         };
         WaitFigures {
             waits: sum(|waits| &waits.waits),
@@ -370,7 +372,7 @@ impl Metrics {
         }
     }
 
-    /// Adds the page, in the text format of Prometheus.
+    /// Appends the metrics page in the Prometheus text format.
     pub fn render(&self, upstreams: &[UpstreamFigures], out: &mut String) {
         exposition::render(self, upstreams, out);
         process::render(self, out);

@@ -1,21 +1,23 @@
-//! What every server needs, whatever it answers: threads, listeners, limits, logs and metrics.
+//! Threads, listeners, limits, logs and metrics of a server, independent of its handlers.
 //!
 //! | part | contents |
 //! |---|---|
 //! | [`server`] | starting and stopping worker threads |
 //! | [`event_loops`] | settings of the event loops |
-//! | `acceptor` | a worker's listening socket |
-//! | `limits`, [`limit_reached`] | a worker's share of descriptors; reporting that it is used up |
-//! | `access_log` | the access log and the thread that writes it |
-//! | [`metrics`] | counters, and the page that shows them |
-//! | [`administration`] | data and commands of the admin address |
-//! | [`proxy_protocol`], [`network`] | the PROXY protocol; networks that may use it |
+//! | `acceptor` | listening socket of a worker |
+//! | `limits`, [`limit_reached`] | limits of a worker; reports of exhausted limits |
+//! | [`access_log`] | access log and its writer thread |
+//! | [`metrics`] | counters and the metrics page |
+//! | `administration` | data and commands of the admin address |
+//! | `proxy_protocol`, [`network`] | PROXY protocol; networks that may use it |
 //! | `queue_thread` | background threads that wait in an event queue |
-//! | `socket` | looking at a socket without receiving from it |
-//! | `rate`, `clock` | minimum rates of clients; the time of day |
+//! | `peek` | inspects a socket without receiving from it |
+//! | `rate` | minimum transfer rate of clients |
+//! | `unix_time` | time of day for `Date` fields and logs |
 
 pub(crate) mod acceptor;
 pub mod access_log;
+#[doc(hidden)]
 pub mod administration;
 pub mod event_loops;
 pub mod limit_reached;
@@ -23,6 +25,7 @@ pub(crate) mod limits;
 pub mod metrics;
 pub mod network;
 pub(crate) mod peek;
+#[doc(hidden)]
 pub mod proxy_protocol;
 pub(crate) mod queue_thread;
 pub(crate) mod rate;

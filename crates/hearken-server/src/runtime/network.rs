@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-/// A network: all addresses that begin with the same bits.
+/// An IP network: all addresses with the same prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     address: IpAddr,
@@ -11,14 +11,14 @@ pub struct Network {
 }
 
 impl Network {
-    /// All IPv4 addresses, and all IPv6 addresses.
+    /// The networks of all IPv4 addresses and all IPv6 addresses.
     pub const ALL: [Network; 2] = [
         Network { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), bits: 0 },
         Network { address: IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED), bits: 0 },
     ];
 
-    /// Creates the network of the addresses whose first `bits` bits are those of `address`. A
-    /// network of IPv4 addresses in IPv6 form is one of IPv4.
+    /// Creates the network of the addresses that share the first `bits` bits of `address`.
+    /// A network of IPv4-mapped IPv6 addresses becomes an IPv4 network.
     pub fn new(address: IpAddr, bits: u8) -> Network {
         match address.to_canonical() {
             IpAddr::V4(v4) if address.is_ipv6() && bits >= 96 => {
@@ -29,7 +29,7 @@ impl Network {
         }
     }
 
-    /// Returns whether the network has this address.
+    /// Returns whether the network contains this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = u32::from(self.bits);
         match (self.address, address) {
@@ -46,9 +46,9 @@ impl Network {
     }
 }
 
-/// The error for text that is no [`Network`].
+/// The error for text that is not a [`Network`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("invalid network '{0}': expected an address or ADDRESS/BITS")]
+#[error("invalid network '{0}': expected ADDRESS or ADDRESS/BITS, such as 192.0.2.0/24")]
 pub struct NetworkError(String);
 
 impl FromStr for Network {
@@ -62,10 +62,10 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| error())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let max_bits = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            None => most,
-            Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(error)?,
+            None => max_bits,
+            Some(bits) => bits.parse().ok().filter(|bits| *bits <= max_bits).ok_or_else(error)?,
         };
         Ok(Network::new(address, bits))
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contains_the_addresses_that_begin_with_its_bits() {
+    fn contains_addresses_with_the_same_prefix() {
         for (network, inside, outside) in [
             ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
             ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_network() {
+    fn rejects_malformed_networks() {
         for text in ["", "a", "1.2.3.4/33", "::/129", "1.2.3.4/", "1.2.3/8", "1.2.3.4/-1"] {
             assert!(text.parse::<Network>().is_err(), "{text}");
         }

@@ -1,22 +1,22 @@
-//! Looking at a socket without receiving from it.
+//! Inspects a socket without receiving from it.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-/// The state of a socket's receiving side.
+/// The state of the receiving side of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeekResult {
-    /// Bytes can be received.
+    /// Received bytes are available.
     Bytes,
-    /// Nothing can be received yet.
+    /// No bytes are available.
     Nothing,
-    /// The peer has ended its side, or the connection is broken.
+    /// The peer has closed its sending side, or the connection failed.
     Ended,
 }
 
-/// Returns the state of a connected socket's receiving side, by recv(2) with `MSG_PEEK`.
+/// Returns the state of the receiving side of a connected socket, using recv(2) with `MSG_PEEK`.
 pub(crate) fn peek(socket: BorrowedFd<'_>) -> PeekResult {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match recv(socket, &mut [0_u8; 1][..], flags) {

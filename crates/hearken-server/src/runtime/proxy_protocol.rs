@@ -1,52 +1,54 @@
-//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of haproxy, "the text" below): a header
-//! before all else on a connection, by which a proxy tells whose connection it passes on.
+//! The PROXY protocol, versions 1 and 2 (proxy-protocol.txt of haproxy, "the specification" below).
+//! A proxy sends a header at the start of a connection to report the address of its client.
 //!
-//! Who takes such a header believes it, so it must be exactly one or none. Where the text leaves a
-//! choice: a header may come in pieces; one of version 2 is at most [`MOST`] bytes long; addresses of
-//! Unix sockets and of datagrams are not taken, as the text allows; a checksum, where there is one, must
-//! be right. An IPv4 address in IPv6 form is an IPv4 address.
+//! The receiver trusts the header, so the parser is strict. The specification leaves some choices:
 //!
-//! The text forbids a proxy to send requests of several clients on one connection that it began with a
-//! header.
+//! - A header may arrive in pieces.
+//! - The length of version 2 headers is limited to [`MOST`] bytes.
+//! - Addresses of Unix sockets and datagrams are ignored.
+//! - A checksum is optional, but must be correct.
+//! - An IPv4-mapped IPv6 address is converted to IPv4.
+//!
+//! The specification forbids sending requests of several clients on one connection with a header.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The longest header of version 2 that is taken, in bytes.
+/// Maximum length of a version 2 header in bytes.
 pub const MOST: usize = 4096;
-/// The longest line of version 1.
+/// Maximum length of a version 1 line in bytes.
 const MAX_LINE: usize = 107;
 const V1: &[u8] = b"PROXY ";
 const V2: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The type of the checksum among what follows the addresses.
+/// Type of the checksum option (`PP2_TYPE_CRC32C`).
 const CRC32C: u8 = 3;
 
 /// A version of the PROXY protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyProtocol {
-    /// A line of text.
+    /// Version 1, a line of text.
     V1,
-    /// Binary.
+    /// Version 2, a binary header.
     V2,
 }
 
-/// What the bytes are that a connection begins with.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
-    /// The beginning of a header.
+    /// An incomplete header.
     More,
-    /// A whole header.
+    /// A complete header.
     Header {
-        /// How many bytes it has.
+        /// Length of the header in bytes.
         len: usize,
-        /// The client's address; if `None`, that of the connection itself.
+        /// Address of the client; `None` for the peer address of the connection.
         source: Option<SocketAddr>,
-        /// The address that the client connected to; if `None`, that of the connection itself.
+        /// Address that the client connected to; `None` for the local address of the connection.
         destination: Option<SocketAddr>,
     },
 }
 
-/// Reads the header that `bytes` begins with, of either version.
+/// Parses the header of either version at the start of `bytes`.
 ///
 /// ```
 /// use hearken_server::runtime::proxy_protocol::{Parsed, parse};
@@ -60,7 +62,7 @@ pub enum Parsed {
 /// ```
 ///
 /// # Errors
-/// What is wrong, as soon as no further bytes could make it right: the connection is to be closed.
+/// The header is missing or malformed. The caller must close the connection.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let common = |magic: &[u8]| bytes.iter().zip(magic).all(|(byte, of)| byte == of);
     match (common(V1), common(V2)) {
@@ -71,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
     }
 }
 
-/// Version 1.
+/// Parses a version 1 header.
 fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let window = bytes.get(..MAX_LINE).unwrap_or(bytes);
     let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
@@ -87,7 +89,7 @@ fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let bad = "PROXY protocol: the line is malformed";
     let line = line.strip_prefix(V1).ok_or(bad)?;
     if line == b"UNKNOWN" || line.starts_with(b"UNKNOWN ") {
-        // What follows is of no meaning.
+        // The rest of the line has no meaning.
         return Ok(Parsed::Header { len, source: None, destination: None });
     }
     let line = std::str::from_utf8(line).map_err(|_| bad)?;
@@ -99,7 +101,7 @@ fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
         return Err(bad);
     }
     let address = |text: &str| match family {
-        // No zeroes in front are let through here.
+        // The parser of the standard library rejects leading zeros.
         "TCP4" => text.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
         "TCP6" => text.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
         _ => None,
@@ -109,13 +111,13 @@ fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
     Ok(Parsed::Header { len, source: Some(source), destination: Some(destination) })
 }
 
-/// Digits alone, and no zeroes in front.
+/// Parses a port without sign or leading zeros.
 fn port(text: &str) -> Option<u16> {
     let canonical = text == "0" || text.starts_with(|first: char| ('1'..='9').contains(&first));
     text.parse().ok().filter(|_| canonical)
 }
 
-/// Version 2, from its thirteenth byte on.
+/// Parses a version 2 header after its signature.
 fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let own = |len| Ok(Parsed::Header { len, source: None, destination: None });
     let rest = bytes.get(V2.len()..).unwrap_or_default();
@@ -126,10 +128,10 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
         _ => return Err("PROXY protocol: the version is not 2"),
     };
     let Some(&family) = rest.get(1) else { return Ok(Parsed::More) };
-    // Of a LOCAL header all the rest is ignored.
+    // The rest of a LOCAL header is ignored.
     let assigned = family >> 4 <= 3 && family & 15 <= 2;
     if !(local || assigned) {
-        return Err("PROXY protocol: the family or protocol is not one that there is");
+        return Err("PROXY protocol: unknown address family or transport protocol");
     }
     let &[_, _, high, low, ref rest @ ..] = rest else { return Ok(Parsed::More) };
     let len = bytes.len() - rest.len() + usize::from(u16::from_be_bytes([high, low]));
@@ -154,8 +156,7 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
             let (ports, options) = block.split_first_chunk::<4>().ok_or(short)?;
             (Some((IpAddr::from(*source), IpAddr::from(*destination), *ports)), options)
         }
-        // What the addresses of other families are is not known here, and so neither is where they
-        // end, but for these.
+        // Known families whose addresses are ignored. Their lengths give the start of the options.
         0x12 => (None, block.get(12..).ok_or(short)?),
         0x22 => (None, block.get(36..).ok_or(short)?),
         0x31 | 0x32 => (None, block.get(216..).ok_or(short)?),
@@ -168,17 +169,17 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
     Ok(Parsed::Header { len, source: Some(source), destination: Some(destination) })
 }
 
-/// Goes over the types, lengths and values at the end of a header. None of them is used but for the
-/// checksum.
+/// Checks the options (type, length, value) at the end of a header. Only the checksum is used.
 fn check_options(header: &[u8], mut options: &[u8]) -> Result<(), &'static str> {
     while let [kind, rest @ ..] = options {
-        let bad = "PROXY protocol: an option is longer than the header";
+        let bad = "PROXY protocol: an option exceeds the header";
         let (len, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
         let (value, after) =
             rest.split_at_checked(usize::from(u16::from_be_bytes(*len))).ok_or(bad)?;
         if *kind == CRC32C {
-            let value: [u8; 4] =
-                value.try_into().map_err(|_| "PROXY protocol: the checksum has not four bytes")?;
+            let value: [u8; 4] = value
+                .try_into()
+                .map_err(|_| "PROXY protocol: the checksum is not four bytes long")?;
             let at = header.len() - rest.len();
             let zeroed = header.iter().enumerate().map(|(index, &byte)| {
                 if (at..at + value.len()).contains(&index) { 0 } else { byte }
@@ -192,7 +193,7 @@ fn check_options(header: &[u8], mut options: &[u8]) -> Result<(), &'static str> 
     Ok(())
 }
 
-/// RFC 9260, appendix A; bit by bit, as headers with one are few and short.
+/// Computes CRC32c (RFC 9260, appendix A), bit by bit, because such headers are rare and short.
 fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     !bytes.fold(!0_u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| {
@@ -205,9 +206,9 @@ fn socket(ip: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(ip.to_canonical(), port)
 }
 
-/// Adds the header that tells these addresses of a client's connection. Where only one of them is IPv6,
-/// the other is told in IPv6 form; where one is not known, that nothing is: the connection's own
-/// addresses then count (UNKNOWN in version 1, LOCAL in version 2).
+/// Appends a header with the addresses of a client's connection. If only one address is IPv6, the
+/// other is written as an IPv4-mapped IPv6 address. If an address is `None`, the header contains no
+/// addresses (`UNKNOWN` in version 1, `LOCAL` in version 2).
 pub fn write(
     version: ProxyProtocol,
     source: Option<SocketAddr>,
@@ -263,8 +264,8 @@ fn v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// An address in hexadecimal digits alone, as the text has it: `::ffff:c000:201`, not
-/// `::ffff:192.0.2.1`.
+/// An IPv6 address formatted in hexadecimal only, as the specification requires: `::ffff:c000:201`
+/// instead of `::ffff:192.0.2.1`.
 struct HexAddress(Ipv6Addr);
 
 impl std::fmt::Display for HexAddress {

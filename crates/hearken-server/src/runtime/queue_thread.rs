@@ -10,8 +10,7 @@ use hearken::{EventQueue, Waker};
 /// An event queue over epoll, or over poll(2) if epoll is unavailable.
 pub(crate) type Queue<P> = EventQueue<P, Box<dyn Mechanism>>;
 
-/// A thread that waits in an event queue. Dropping it wakes the queue and waits until the thread has
-/// ended.
+/// A thread that waits in an event queue. Dropping it wakes the queue and joins the thread.
 #[derive(Debug)]
 pub(crate) struct QueueThread {
     thread: Option<JoinHandle<()>>,
@@ -19,8 +18,9 @@ pub(crate) struct QueueThread {
 }
 
 impl QueueThread {
-    /// Starts a thread that calls `prepare`, and then its result, which must return once the queue
-    /// was woken. The `QueueThread` must be dropped in the descriptor table that it was created in.
+    /// Starts a thread that calls `prepare` and then the function that `prepare` returns. This
+    /// function must return after the queue is woken. The `QueueThread` must be dropped in the
+    /// descriptor table in which it was created.
     ///
     /// # Errors
     /// The thread or the queue cannot be created, or `prepare` failed.
@@ -51,7 +51,7 @@ impl Drop for QueueThread {
     fn drop(&mut self) {
         self.waker.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic was reported by the thread itself.
+            // The thread itself has reported a panic.
             let _ = thread.join();
         }
     }

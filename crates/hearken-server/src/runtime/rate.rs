@@ -1,16 +1,16 @@
-//! How fast a client has to take what it is sent.
+//! Minimum transfer rate of clients.
 
 use std::time::Duration;
 
-/// How many bytes it has to take in a `span` in which it always has some to take, at `min_rate` bytes a
-/// second: any, whatever that is.
+/// Returns the number of bytes to transfer in `span` at `min_rate` bytes per second; at least 1.
 pub(crate) fn min_bytes(min_rate: u64, span: Duration) -> u64 {
     let bytes = u128::from(min_rate) * span.as_millis() / 1000;
     u64::try_from(bytes).unwrap_or(u64::MAX).max(1)
 }
 
-/// Whether fewer bytes were delivered than were due, if any were. By the next look `least` more are.
-pub(crate) fn is_too_slow(due: &mut Option<u64>, delivered: u64, least: u64) -> bool {
-    let before = due.replace(delivered.saturating_add(least));
-    before.is_some_and(|due| delivered < due)
+/// Returns whether fewer than `required` bytes were transferred, and requires `min_bytes` more at the
+/// next check.
+pub(crate) fn is_too_slow(required: &mut Option<u64>, transferred: u64, min_bytes: u64) -> bool {
+    let previous = required.replace(transferred.saturating_add(min_bytes));
+    previous.is_some_and(|required| transferred < required)
 }

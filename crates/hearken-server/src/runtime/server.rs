@@ -1,4 +1,4 @@
-//! Starting, stopping, and the worker threads.
+//! Starts and stops the worker threads of a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,42 +21,49 @@ use super::event_loops::Loops;
 use super::limits::WorkerLimits;
 use super::metrics::{self, Metrics};
 
-/// Why a server did not start.
+/// The error for a server that did not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
-    /// A handler cannot be set up.
-    #[error("cannot serve {name}: {error}")]
+    /// The settings have no route.
+    #[error("no handler is configured: add at least one route")]
+    NoHandler,
+    /// A reverse proxy has no upstream server.
+    #[error("no upstream server is configured: add at least one")]
+    NoUpstream,
+    /// A handler cannot be created.
+    #[error("cannot serve '{name}': {error}")]
     Handler {
-        /// The directory, for example, that it was to serve.
+        /// The resource of the handler, such as a directory.
         name: String,
         /// The reason.
         error: io::Error,
     },
-    /// The access log cannot be written.
-    #[error("cannot write the access log {path}: {error}")]
+    /// The access log cannot be opened.
+    #[error("cannot open access log '{path}': {error}")]
     Log {
-        /// The file asked for.
+        /// Path of the file.
         path: String,
-        /// What the kernel said.
+        /// The reason.
         error: io::Error,
     },
-    /// The address cannot be listened on.
+    /// The server cannot listen on an address.
     #[error("cannot listen on {addr}: {error}")]
     Listen {
-        /// The address asked for.
+        /// The address.
         addr: SocketAddr,
-        /// What the kernel said.
+        /// The reason.
         error: io::Error,
     },
-    /// The mechanism cannot be had.
+    /// The mechanism is unknown or unavailable.
     #[error(transparent)]
     Mechanism(#[from] SelectError),
-    /// A worker could not be set up.
-    #[error("cannot start a worker: {0}")]
+    /// A thread or its resources are unavailable.
+    #[error("cannot start a thread of the server: {0}")]
     Worker(#[from] io::Error),
 }
 
-/// A running server.
+/// A running server. Dropping it stops the server and waits for its threads.
 pub struct Server {
     addr: SocketAddr,
     events: String,
@@ -68,7 +75,7 @@ pub struct Server {
     metrics: Arc<Metrics>,
     admin_addr: Option<SocketAddr>,
     warnings: Vec<String>,
-    /// Threads that run beside the workers, and end after them.
+    /// Background threads. Dropped after the workers have ended.
     background: Vec<Box<dyn Send + Sync>>,
     /// The access log. Dropped after the workers have ended.
     _log: Option<LogWriter>,
@@ -84,7 +91,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Stops a server, or has it open its log anew, from any thread.
+/// A handle that stops a server or reopens its access log, from any thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -93,7 +100,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Has the server accept no more, finish what is in flight within the grace period, and end.
+    /// Stops the server. It accepts no more connections, completes requests in progress within the
+    /// shutdown timeout, and ends its threads. Returns immediately.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         for waker in &*self.wakers() {
@@ -101,14 +109,14 @@ impl Stopper {
         }
     }
 
-    /// Opens the access log anew by its name, for use after it was renamed (as by logrotate).
+    /// Reopens the access log by its path, after a tool such as logrotate has renamed the file.
     pub fn reopen_log(&self) {
         if let Some(log) = &self.log {
             log.reopen();
         }
     }
 
-    /// Has a worker that may wait be woken to stop.
+    /// Adds the waker of a worker, to wake it when the server stops.
     fn add_waker(&self, waker: Waker) {
         let mut wakers = self.wakers();
         if self.stop.load(Ordering::Acquire) {
@@ -122,8 +130,10 @@ impl Stopper {
     }
 }
 
-/// However a worker ends, by a failure or a panic too, the others are not to go on without it. It
-/// cannot wake them: that takes descriptors of a table which may not be its own.
+/// Notifies the supervisor when its worker ends, including by an error or a panic.
+///
+/// The worker cannot wake the other workers itself: their wakers use descriptors that may be in
+/// another table.
 struct StopOnExit(mpsc::Sender<()>);
 
 impl Drop for StopOnExit {
@@ -132,7 +142,7 @@ impl Drop for StopOnExit {
     }
 }
 
-/// Stops all workers once one has ended, and ends with the last.
+/// Starts the thread that stops all workers when one ends. The thread ends with the last worker.
 fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
         while ended.recv().is_ok() {
@@ -141,15 +151,15 @@ fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<
     })
 }
 
-/// A worker's place among the others.
+/// The context in which a worker runs.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerContext {
     pub(crate) index: usize,
     pub(crate) workers: usize,
-    /// The address that all listen on, with the port that the first was given.
+    /// Address of all listening sockets, with the port that the first worker got.
     pub(crate) listen: SocketAddr,
     pub(crate) limits: WorkerLimits,
-    /// Whether the worker has a table of descriptors of its own.
+    /// Whether the worker has its own descriptor table.
     pub(crate) own_table: bool,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) log: Option<LogSink>,
@@ -163,40 +173,41 @@ impl WorkerContext {
     }
 }
 
-/// Creates the workers of a server.
+/// A factory of workers.
 pub(crate) trait Service: Clone + Send + 'static {
-    /// Creates a worker over `io`, which accepts connections.
+    /// Creates a worker over `io` that accepts connections.
     fn worker<I: Relay>(self, io: I, context: &WorkerContext) -> Result<impl Worker, StartError>;
 }
 
-/// One event loop.
+/// An event loop.
 pub(crate) trait Worker {
-    /// Returns the address that it listens on.
+    /// Returns the address of the listening socket.
     fn addr(&self) -> io::Result<SocketAddr>;
 
-    /// Returns when its last turn began.
+    /// Returns the start time of the current turn.
     fn now(&self) -> Time;
 
-    /// Waits for events, deals with them, and returns whether there were any.
+    /// Waits for events and handles them. Returns whether there were any.
     fn turn(&mut self, until: Option<Time>) -> io::Result<bool>;
 
-    /// Begins to stop: requests in progress are the last.
+    /// Begins to stop: closes connections after their current response.
     fn begin_shutdown(&mut self);
 
-    /// Accepts no more, and closes connections without a request.
+    /// Closes the listening socket and all connections without a request.
     fn close_idle(&mut self);
 
-    /// Returns whether no connection is left.
+    /// Returns whether no client connection is open.
     fn is_idle(&self) -> bool;
 
-    /// Ends: no turn follows.
+    /// Publishes counters and flushes the log after the last turn.
     fn finish(&mut self);
 }
 
-/// How long, at most, a server that is stopping takes in what had come by then.
+/// Maximum time for which a stopping server accepts connections that are already in the queue.
 const ACCEPT_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Serves until the server is stopped and requests in progress have ended, or the grace period has.
+/// Runs a worker until the server stops and requests in progress are complete, or until `grace` after
+/// the stop.
 fn run_until_stopped(
     worker: &mut impl Worker,
     stop: &AtomicBool,
@@ -207,10 +218,10 @@ fn run_until_stopped(
     }
     worker.begin_shutdown();
     let grace_ends = worker.now() + grace;
-    // Requests that clients sent before they could know are still answered. By some policies it
-    // takes several turns from an accept to a response.
-    let last_call = worker.now() + ACCEPT_DRAIN_TIMEOUT;
-    while worker.turn(Some(worker.now()))? && worker.now() < last_call {}
+    // Answers requests that clients sent before the stop. Some policies take several turns from an
+    // accept to a response.
+    let drain_ends = worker.now() + ACCEPT_DRAIN_TIMEOUT;
+    while worker.turn(Some(worker.now()))? && worker.now() < drain_ends {}
     worker.close_idle();
     while !worker.is_idle() && worker.now() < grace_ends {
         worker.turn(Some(grace_ends))?;
@@ -219,7 +230,7 @@ fn run_until_stopped(
     Ok(())
 }
 
-/// Starts the workers. `connects` tells whether they make connections themselves.
+/// Starts the workers. `connects` is whether they open upstream connections.
 pub(crate) fn start_workers(
     loops: &Loops,
     connects: bool,
@@ -230,14 +241,15 @@ pub(crate) fn start_workers(
     let spec = events::find(&loops.events)?;
     let descriptors = descriptors::raise_limit().and_then(|limit| usize::try_from(limit).ok());
     let descriptors = descriptors.unwrap_or(1 << 20);
-    // One that may have no connection would leave those waiting that the kernel deals to it.
-    let workers = loops.max_connections.map_or(loops.workers, |most| most.min(loops.workers));
+    // Without a connection of its own, a worker would never accept what the kernel assigns to it.
+    let workers = loops.max_connections.map_or(loops.workers, |max| max.min(loops.workers));
     if workers.get() > 1 && loops.listen.port() != 0 {
         check_address_free(loops.listen)
             .map_err(|error| StartError::Listen { addr: loops.listen, error })?;
     }
-    // Programs in the kernel tell descriptors by their number for the whole process. For one worker
-    // alone a table of its own saves the kernel a reference count in each call.
+    // Kernel programs identify descriptors by their number within the process, so these mechanisms
+    // need a shared table. Even for a single worker, its own table saves the kernel a reference
+    // count per system call.
     let may_own = !spec.needs_privileges();
     let refused = if may_own { Table::Own.probe().err() } else { None };
     let table = if may_own && refused.is_none() { Table::Own } else { Table::Shared };
@@ -301,7 +313,7 @@ pub(crate) fn start_workers(
             stop_on_exit: StopOnExit(ends.clone()),
         };
         let thread = thread::Builder::new().name(format!("worker-{index}"));
-        // Where one fails, dropping the server stops those that did start.
+        // If one fails, dropping the server stops the workers that have started.
         let (worker, waker) = table.spawn(thread, start, run_worker)?;
         server.workers.push(worker);
         server.stop.add_waker(waker);
@@ -309,7 +321,7 @@ pub(crate) fn start_workers(
         let (addr, events) = started?;
         server.addr = addr;
         server.connections = server.connections.saturating_add(share.connections);
-        // What auto stands for can fall back as it is opened.
+        // The mechanism that `auto` selects may fall back to another when it is opened.
         if auto {
             server.events = events.to_owned();
         }
@@ -318,27 +330,27 @@ pub(crate) fn start_workers(
 }
 
 impl Server {
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The name of its mechanism.
+    /// Returns the name of the event mechanism.
     pub fn events(&self) -> &str {
         &self.events
     }
 
-    /// How many workers it has.
+    /// Returns the number of workers.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// How many connections it may have open at a time, over all workers.
+    /// Returns the maximum number of open client connections over all workers.
     pub fn connections(&self) -> usize {
         self.connections
     }
 
-    /// Why the workers share the process's table of descriptors, if they could not have their own.
+    /// Returns the reason if the workers share a descriptor table because they cannot have their own.
     pub fn one_table(&self) -> Option<&Unavailable> {
         self.own_tables_unavailable.as_ref()
     }
@@ -353,8 +365,8 @@ impl Server {
         self.metrics.clone()
     }
 
-    /// Returns what is not as it should be, though the server runs: the name of an upstream server
-    /// that has no address yet.
+    /// Returns warnings about problems that did not prevent the start, such as an upstream server
+    /// whose name has no address.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -364,7 +376,7 @@ impl Server {
         self.warnings.extend(warnings);
     }
 
-    /// Keeps what runs beside the workers until these have ended.
+    /// Adds a background thread, which is dropped after the workers have ended.
     pub(crate) fn add_background(&mut self, background: impl Send + Sync + 'static) {
         self.background.push(Box::new(background));
     }
@@ -374,25 +386,25 @@ impl Server {
         self.admin_addr = Some(addr);
     }
 
-    /// Returns the wakers of the workers, in their order.
+    /// Returns the wakers of the workers, by worker index.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
         self.stop.wakers().clone()
     }
 
-    /// Returns the flag that is set once the server is stopping.
+    /// Returns the flag that is set when the server stops.
     pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
         self.stop.stop.clone()
     }
 
-    /// A handle that stops it.
+    /// Returns a handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         self.stop.clone()
     }
 
-    /// Waits until it has ended: it was stopped, or a worker failed, which stops the others.
+    /// Waits until the server has ended, after a stop or the failure of a worker.
     ///
     /// # Errors
-    /// That of a worker that failed: its mechanism's.
+    /// The event mechanism of a worker failed, or a worker panicked.
     pub fn wait(mut self) -> io::Result<()> {
         self.join()
     }
@@ -405,7 +417,7 @@ impl Server {
             result = result.and(ended);
         }
         if let Some(supervisor) = self.supervisor.take() {
-            let _ = supervisor.join(); // It has nothing to tell.
+            let _ = supervisor.join(); // Its panic would already be on stderr.
         }
         result
     }
@@ -414,12 +426,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.stop();
-        // There is nobody to tell; wait() is for those who ask.
+        // Callers that need the error use `wait`.
         let _ = self.join();
     }
 }
 
-/// What a worker starts with: no descriptor, as its table may be another.
+/// The parameters of a worker thread. They contain no descriptor, because the thread may have another
+/// descriptor table.
 struct WorkerStart<S> {
     service: S,
     events: String,
@@ -430,10 +443,10 @@ struct WorkerStart<S> {
     stop_on_exit: StopOnExit,
 }
 
-/// Where the worker listens, and by which mechanism it waits.
+/// The listening address of a started worker and the name of its mechanism.
 type StartResult = Result<(SocketAddr, &'static str), StartError>;
 
-/// All that a worker's thread does.
+/// Runs a worker thread.
 fn run_worker<S: Service>(start: WorkerStart<S>, wakeups: Wakeups) -> io::Result<()> {
     let WorkerStart { service, events, policy, grace, context, ready, stop_on_exit: ends_all } =
         start;
@@ -473,8 +486,8 @@ impl<S: Service> events::Visitor for StartWorker<S> {
     }
 }
 
-/// Finds out whether nobody else has a port: with `SO_REUSEPORT` a second server on the address
-/// would silently take a share of the connections.
+/// Checks that no other socket uses the address. With `SO_REUSEPORT`, a second server on the same
+/// address would start and silently receive part of the connections.
 fn check_address_free(addr: SocketAddr) -> io::Result<()> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let probe = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;

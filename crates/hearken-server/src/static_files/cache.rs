@@ -1,17 +1,16 @@
-//! A bounded cache that gives up what was not used for longest, nearly: the CLOCK policy, whose
-//! hit costs one store.
+//! A bounded cache with CLOCK replacement, which approximates LRU. A hit costs one store.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// How many places are looked at first: most requests are for few files.
+/// Number of slots in the table of recent lookups, because most requests are for few files.
 const RECENT_SLOTS: usize = 256;
 
-/// Entries by key, of a limited total weight.
+/// Entries by key, with a limited total weight.
 #[derive(Debug)]
 pub(super) struct Cache<E> {
-    /// Where the key was that last hashed to each place, to be looked at before the index.
+    /// Slots of recently found keys, by a cheap hash of the key. Checked before the index.
     recent: Box<[u32; RECENT_SLOTS]>,
     index: HashMap<Rc<[u8]>, u32, BuildHasherDefault<Fx>>,
     slots: Vec<Option<Slot<E>>>,
@@ -42,13 +41,13 @@ impl<E> Cache<E> {
         }
     }
 
-    /// The entry of a key, which is then used.
+    /// Returns the entry of a key and marks it as used.
     #[inline]
     pub(super) fn get(&mut self, key: &[u8]) -> Option<&mut E> {
         self.find(key).and_then(|at| self.entry(at))
     }
 
-    /// Where the entry of a key is, until something is inserted or removed.
+    /// Finds the slot of a key. The slot is valid until the next insertion or removal.
     #[inline(always)]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
         let place = recent_index(key);
@@ -68,7 +67,7 @@ impl<E> Cache<E> {
         Some(at)
     }
 
-    /// The entry that is there, which is then used.
+    /// Returns the entry in a slot and marks it as used.
     #[inline]
     pub(super) fn entry(&mut self, at: u32) -> Option<&mut E> {
         let slot = self.slots.get_mut(at as usize)?.as_mut()?;
@@ -82,12 +81,12 @@ impl<E> Cache<E> {
         }
     }
 
-    /// Whether an entry of this weight can be kept at all.
+    /// Returns whether an entry of this weight fits into an empty cache.
     pub(super) fn fits(&self, weight: usize) -> bool {
         weight <= self.limit
     }
 
-    /// Keeps an entry, in place of the key's older one, and of others as its weight needs.
+    /// Inserts an entry. Replaces an entry with the same key, and evicts others as necessary.
     pub(super) fn insert(&mut self, key: &[u8], entry: E, weight: usize) {
         self.remove(key);
         if !self.fits(weight) {
@@ -115,11 +114,11 @@ impl<E> Cache<E> {
         self.index.insert(key, at);
     }
 
-    /// Removes the entries that `unneeded` says may go.
-    pub(super) fn remove_if(&mut self, unneeded: impl Fn(&E) -> bool) {
+    /// Removes the entries for which `is_removable` returns true.
+    pub(super) fn remove_if(&mut self, is_removable: impl Fn(&E) -> bool) {
         for at in 0..self.slots.len() {
             if let Some(slot) = &self.slots[at]
-                && unneeded(&slot.entry)
+                && is_removable(&slot.entry)
             {
                 self.index.remove(&slot.key);
                 self.vacate(at);
@@ -127,13 +126,13 @@ impl<E> Cache<E> {
         }
     }
 
-    /// Removes the entries that were not used since this was last called and that `may_go` says
-    /// may go.
-    pub(super) fn remove_unused(&mut self, may_go: impl Fn(&E) -> bool) {
+    /// Removes the entries that were not used since the last call and for which `is_removable`
+    /// returns true.
+    pub(super) fn remove_unused(&mut self, is_removable: impl Fn(&E) -> bool) {
         for at in 0..self.slots.len() {
             match &mut self.slots[at] {
                 Some(slot) if slot.used => slot.used = false,
-                Some(slot) if may_go(&slot.entry) => {
+                Some(slot) if is_removable(&slot.entry) => {
                     self.index.remove(&slot.key);
                     self.vacate(at);
                 }
@@ -150,7 +149,7 @@ impl<E> Cache<E> {
         self.weight
     }
 
-    /// Moves the hand on to the first entry that was not used since it last came by.
+    /// Evicts the next entry that was not used since the hand last passed it.
     fn evict(&mut self) {
         loop {
             if self.hand >= self.slots.len() {
@@ -173,13 +172,13 @@ impl<E> Cache<E> {
     fn vacate(&mut self, at: usize) {
         if let Some(slot) = self.slots.get_mut(at).and_then(Option::take) {
             self.weight -= slot.weight;
-            // It came from the index, which holds no larger number.
+            // Slot numbers in the index are `u32`.
             self.vacant.push(at as u32);
         }
     }
 }
 
-/// Where to look first for a key: by its length and its last bytes.
+/// Hashes the length and the last bytes of a key to an index into the table of recent lookups.
 #[inline]
 fn recent_index(key: &[u8]) -> usize {
     let word = match (key.last_chunk::<8>(), key.last_chunk::<2>()) {
@@ -191,7 +190,7 @@ fn recent_index(key: &[u8]) -> usize {
     (mixed >> 56) as usize % RECENT_SLOTS
 }
 
-/// Whether they are equal; for keys, which are short, cheaper than a call of memcmp(3).
+/// Compares keys. They are short, so this is cheaper than a call of memcmp(3).
 #[inline]
 fn equal(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() {
@@ -202,8 +201,8 @@ fn equal(one: &[u8], other: &[u8]) -> bool {
         && end.iter().zip(other_end).all(|(one, other)| one == other)
 }
 
-/// The hash of Firefox and rustc, a multiplication for eight bytes. Keys are names of files that
-/// exist, not whatever a client sends, so that nobody can choose those that collide.
+/// The FxHash function of Firefox and rustc, with one multiplication per eight bytes. Keys are names
+/// of existing files, so clients cannot choose keys that collide.
 #[derive(Default)]
 pub(super) struct Fx(u64);
 
@@ -222,7 +221,7 @@ impl Hasher for Fx {
             self.add(u64::from_le_bytes(*word));
         }
         if let Some(last) = bytes.last_chunk::<8>() {
-            // Overlaps what was added; the length tells how far.
+            // Overlaps bytes that were added. The length, which is hashed too, makes it unambiguous.
             self.add(u64::from_le_bytes(*last));
         } else {
             let (halves, rest) = rest.as_chunks::<4>();
@@ -238,7 +237,7 @@ impl Hasher for Fx {
 
     #[inline]
     fn finish(&self) -> u64 {
-        // The table takes low bits, and multiplication mixes upwards.
+        // The table uses the low bits, but multiplication mixes bits upwards.
         self.0.rotate_left(26)
     }
 }
@@ -254,42 +253,42 @@ mod tests {
     }
 
     #[test]
-    fn stays_within_its_limit() {
-        let mut clock = Cache::new(100);
+    fn total_weight_stays_within_the_limit() {
+        let mut cache = Cache::new(100);
         for number in 0..1_000 {
-            clock.insert(&key(number), number, 1 + number % 40);
-            assert!(clock.weight() <= 100 && clock.slots.len() <= 100);
-            assert_eq!(clock.get(&key(number)).copied(), Some(number));
-            let weights = clock.slots.iter().flatten().map(|slot| slot.weight);
-            assert_eq!(weights.sum::<usize>(), clock.weight());
-            assert_eq!(clock.index.len() + clock.vacant.len(), clock.slots.len());
+            cache.insert(&key(number), number, 1 + number % 40);
+            assert!(cache.weight() <= 100 && cache.slots.len() <= 100);
+            assert_eq!(cache.get(&key(number)).copied(), Some(number));
+            let weights = cache.slots.iter().flatten().map(|slot| slot.weight);
+            assert_eq!(weights.sum::<usize>(), cache.weight());
+            assert_eq!(cache.index.len() + cache.vacant.len(), cache.slots.len());
         }
-        clock.insert(b"/big", 0, 101);
-        assert!(clock.get(b"/big").is_none() && !clock.fits(101));
-        clock.remove_if(|_| true);
-        assert_eq!((clock.len(), clock.weight()), (0, 0));
+        cache.insert(b"/big", 0, 101);
+        assert!(cache.get(b"/big").is_none() && !cache.fits(101));
+        cache.remove_if(|_| true);
+        assert_eq!((cache.len(), cache.weight()), (0, 0));
     }
 
     #[test]
-    fn keeps_what_is_used() {
-        let mut clock = Cache::new(10);
-        clock.insert(b"/hot", 0, 1);
+    fn keeps_used_entries() {
+        let mut cache = Cache::new(10);
+        cache.insert(b"/hot", 0, 1);
         for number in 1..500 {
-            clock.insert(&key(number), number, 1);
-            assert_eq!(clock.get(b"/hot").copied(), Some(0));
+            cache.insert(&key(number), number, 1);
+            assert_eq!(cache.get(b"/hot").copied(), Some(0));
         }
     }
 
     #[test]
-    fn replaces() {
-        let mut clock = Cache::new(10);
-        clock.insert(b"/a", 1, 4);
-        clock.insert(b"/a", 2, 3);
-        assert_eq!((clock.len(), clock.weight()), (1, 3));
-        assert_eq!(clock.get(b"/a").copied(), Some(2));
-        clock.remove(b"/a");
-        clock.remove(b"/a");
-        assert_eq!((clock.len(), clock.weight()), (0, 0));
+    fn replaces_entries_with_the_same_key() {
+        let mut cache = Cache::new(10);
+        cache.insert(b"/a", 1, 4);
+        cache.insert(b"/a", 2, 3);
+        assert_eq!((cache.len(), cache.weight()), (1, 3));
+        assert_eq!(cache.get(b"/a").copied(), Some(2));
+        cache.remove(b"/a");
+        cache.remove(b"/a");
+        assert_eq!((cache.len(), cache.weight()), (0, 0));
         let mut none = Cache::new(0);
         none.insert(b"/a", 1, 1);
         assert!(none.get(b"/a").is_none());

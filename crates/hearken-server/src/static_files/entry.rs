@@ -1,4 +1,4 @@
-//! A file with its prepared head, and the answers that are made of it.
+//! A cached file with its prepared head, and the responses made from it.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
@@ -18,52 +18,52 @@ use super::location::Location;
 use super::root::Root;
 use super::{Answer, Exchange};
 
-/// Up to what size a body is kept behind its head, to be sent with it as one.
+/// Maximum size in bytes of a body that is stored after its head, to send both at once.
 const MAX_INLINE: usize = 16 * 1024;
 
-/// Up to what size an answer is kept in two forms, the other for a connection that it ends.
+/// Maximum size in bytes of a response that is also stored with `Connection: close`.
 const MAX_CLOSING_ANSWER: usize = 2048;
 
-/// Maximum number of bytes of a file that are put together for several ranges. Of a larger sum, the whole
-/// file is sent: it needs no memory.
+/// Maximum total size in bytes of the ranges in a multipart response. For larger requests, the
+/// complete file is sent, which needs no memory.
 const MAX_MULTIPART: u64 = 1024 * 1024;
 
-/// How long a date is, in bytes.
+/// Length of a date in bytes.
 const DATE_LENGTH: usize = "Thu, 01 Jan 1970 00:00:00 GMT".len();
 
-/// What an entry takes in memory, about, beside its bytes: itself, its slot and key in the cache.
+/// Approximate memory use in bytes of an entry without its content: itself, its slot and its key.
 const OVERHEAD: usize = 384;
 
-/// A file's bytes.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) enum Content {
     Memory(Bytes),
     File { file: Rc<OwnedFd>, length: u64 },
 }
 
-/// A file that can be answered with.
+/// A file with its prepared responses.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// A whole answer, as it is to most requests: the head of a 200, with room for the date, and
-    /// behind it the body if that is short. In the head are from `described` on the fields that a
-    /// 206 has too, from `validators` on those of a 304, and at `dated` the date.
+    /// A complete response for the usual request: the head of a 200, followed by the body if that
+    /// is small. Parts of the head are used for other responses: a 206 has the fields from
+    /// `content_fields` on, and a 304 those from `validators` on. The date is at `date_position`.
     answer: Box<[u8]>,
-    /// The same for a connection that is closed after it, once that was asked for.
+    /// The same response with `Connection: close`, created at its first use.
     closing_answer: Option<Box<[u8]>>,
     content_fields: usize,
     validators: usize,
     date_position: usize,
-    /// What date is there, in seconds since 1970.
+    /// The date in the response, in seconds since 1970.
     date: u64,
     length: u64,
-    /// Where the bytes are if they are not in `answer`.
+    /// The content if it is not part of `answer`.
     content: Option<Content>,
     etag: [u8; 16],
     modified: Option<u64>,
     last_check: Option<LastCheck>,
 }
 
-/// Where an entry's file was last seen unchanged.
+/// The last check that found the file of an entry unchanged.
 #[derive(Debug)]
 pub(super) struct LastCheck {
     pub(super) location: Location,
@@ -72,14 +72,14 @@ pub(super) struct LastCheck {
 }
 
 impl Entry {
-    /// Prepares the answers. `modified` is in seconds since 1970; without `seen` the entry is not
-    /// to be kept.
+    /// Prepares the responses. `modified` is in seconds since 1970. An entry without `last_check` must
+    /// not be cached.
     pub(super) fn new(
         content: Content,
         content_type: &str,
         etag: u64,
         modified: Option<u64>,
-        seen: Option<LastCheck>,
+        last_check: Option<LastCheck>,
     ) -> Entry {
         let (length, inline) = match &content {
             Content::Memory(bytes) if bytes.len() <= MAX_INLINE => (bytes.len() as u64, &**bytes),
@@ -117,28 +117,31 @@ impl Entry {
             content,
             etag,
             modified,
-            last_check: seen,
+            last_check,
         }
     }
 
-    /// Whether its path leads to the same file, unchanged, or did when it was last looked at in
-    /// this turn.
+    /// Returns whether the path refers to the same unchanged file, checked once per turn.
     #[inline(always)]
     pub(super) fn is_current(&mut self, turn: u64, root: &Root) -> bool {
-        matches!(&self.last_check, Some(seen) if seen.turn == turn) || self.is_unchanged(turn, root)
+        matches!(&self.last_check, Some(last_check) if last_check.turn == turn)
+            || self.is_unchanged(turn, root)
     }
 
     #[inline(never)]
     fn is_unchanged(&mut self, turn: u64, root: &Root) -> bool {
-        let Some(seen) = &mut self.last_check else { return false };
-        let same = seen.location.status(turn, root).is_ok_and(|now| now.version == seen.version);
+        let Some(last_check) = &mut self.last_check else { return false };
+        let same = last_check
+            .location
+            .status(turn, root)
+            .is_ok_and(|now| now.version == last_check.version);
         if same {
-            seen.turn = turn;
+            last_check.turn = turn;
         }
         same
     }
 
-    /// Whether nothing is being sent from its descriptor.
+    /// Returns whether no response is being sent from the descriptor.
     pub(super) fn is_idle(&self) -> bool {
         match &self.content {
             Some(Content::File { file, .. }) => Rc::strong_count(file) == 1,
@@ -150,13 +153,13 @@ impl Entry {
         !matches!(self.content, Some(Content::File { .. }))
     }
 
-    /// What it takes in memory, in bytes, about.
+    /// Returns the approximate memory use in bytes.
     pub(super) fn weight(&self) -> usize {
         let bytes = match &self.content {
             Some(Content::Memory(bytes)) => bytes.len(),
             _ => 0,
         };
-        let path = self.last_check.as_ref().map_or(0, |seen| seen.location.weight());
+        let path = self.last_check.as_ref().map_or(0, |last_check| last_check.location.weight());
         let forms = if self.answer.len() <= MAX_CLOSING_ANSWER { 2 } else { 1 };
         OVERHEAD + bytes + forms * self.answer.len() + path
     }
@@ -183,7 +186,7 @@ impl Entry {
         Answer { ready: &self.answer, body: Body::None, status: 200, length: self.length }
     }
 
-    /// The answer to a usual request for a connection that it ends.
+    /// Answers a usual request on a connection that closes after the response.
     #[inline(never)]
     fn answer_and_close(&mut self, exchange: &Exchange<'_, '_>, out: &mut Vec<u8>) -> Answer<'_> {
         if self.answer.len() > MAX_CLOSING_ANSWER {
@@ -200,9 +203,9 @@ impl Entry {
     fn set_date(&mut self, date: &DateCache) {
         self.date = date.unix_seconds();
         for answer in [Some(&mut self.answer), self.closing_answer.as_mut()].into_iter().flatten() {
-            if let Some(room) = answer.get_mut(self.date_position..self.date_position + DATE_LENGTH)
+            if let Some(slot) = answer.get_mut(self.date_position..self.date_position + DATE_LENGTH)
             {
-                room.copy_from_slice(date.as_bytes());
+                slot.copy_from_slice(date.as_bytes());
             }
         }
     }
@@ -233,7 +236,7 @@ impl Entry {
                 return Answer { ready: &[], body: Body::None, status: 304, length: 0 };
             }
         }
-        // Ranges are defined for GET alone.
+        // Range requests are defined only for GET.
         let Some(range) = request.range().filter(|_| request.method == Method::Get) else {
             return self.answer_full(exchange, out);
         };
@@ -261,7 +264,7 @@ impl Entry {
         }
     }
 
-    /// Answers with a body of several parts.
+    /// Answers with a multipart body.
     #[cold]
     fn answer_multipart(
         &self,
@@ -285,15 +288,15 @@ impl Entry {
         Answer { ready: &[], body, status: 206, length }
     }
 
-    /// Returns the boundary and the body of a multipart answer (RFC 9110 section 14.6); `None` if it is
-    /// too long to be put together in memory, or the file cannot be read any more.
+    /// Returns the boundary and the body of a multipart response (RFC 9110 section 14.6). Returns
+    /// `None` if the body would be too large, or the file cannot be read.
     #[cold]
     fn multipart(&self, parts: &[ByteRange]) -> Option<(String, Vec<u8>)> {
         let total = parts.iter().try_fold(0u64, |total, part| total.checked_add(part.length()))?;
         if total > MAX_MULTIPART {
             return None;
         }
-        // Random, so that no file can be made to hold it.
+        // Random, so that nobody can create a file that contains it.
         let boundary = format!("{:016x}", RandomState::new().build_hasher().finish());
         let (content_type, _) = self.content_type();
         let mut body = Vec::with_capacity(total as usize + parts.len() * 192);
@@ -308,11 +311,11 @@ impl Entry {
             }
             match &self.content {
                 None => {
-                    let whole = &self.answer[self.answer.len() - self.length as usize..];
-                    body.extend_from_slice(&whole[first as usize..=last as usize]);
+                    let content = &self.answer[self.answer.len() - self.length as usize..];
+                    body.extend_from_slice(&content[first as usize..=last as usize]);
                 }
-                Some(Content::Memory(whole)) => {
-                    body.extend_from_slice(&whole[first as usize..=last as usize]);
+                Some(Content::Memory(content)) => {
+                    body.extend_from_slice(&content[first as usize..=last as usize]);
                 }
                 Some(Content::File { file, .. }) => {
                     let start = body.len();
@@ -330,14 +333,14 @@ impl Entry {
         Some((boundary, body))
     }
 
-    /// Returns the Content-Type line, and the lines that follow it up to the date.
+    /// Returns the Content-Type line and the lines between it and the date.
     fn content_type(&self) -> (&[u8], &[u8]) {
         let lines = &self.answer[self.content_fields..self.date_position];
         let end = lines.iter().position(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         lines.split_at(end)
     }
 
-    /// Adds a part of the file, or says what is to follow.
+    /// Appends a part of the file to `out`, or returns it as the body.
     fn answer_body(
         &self,
         status: u16,
@@ -349,7 +352,7 @@ impl Entry {
         if length == 0 || exchange.is_head() {
             return Answer { ready: &[], body: Body::None, status, length: 0 };
         }
-        // What is in memory has a length that fits.
+        // The length of content in memory fits into `usize`.
         let part = first as usize..(first + length) as usize;
         let body = match &self.content {
             None => {
@@ -370,7 +373,7 @@ impl Entry {
     }
 }
 
-/// Reads up to `length` bytes from the beginning of a file; fewer if it has fewer.
+/// Reads up to `length` bytes from the start of a file.
 pub(super) fn read(file: &OwnedFd, length: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; length];
     let count = read_at(file, &mut bytes, 0)?;
@@ -378,7 +381,7 @@ pub(super) fn read(file: &OwnedFd, length: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Fills `bytes` from `offset` on. Returns how many bytes there were.
+/// Reads bytes at `offset` until `bytes` is full or the file ends. Returns the number of bytes read.
 fn read_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut count = 0;
     while count < bytes.len() {

@@ -1,4 +1,4 @@
-//! Answers that are not a file's: errors, redirects, OPTIONS.
+//! Responses without a file: errors, redirects, OPTIONS.
 
 use hearken::io::Body;
 use hearken_http::{Method, ResponseHead, Version, head, reason};
@@ -8,12 +8,12 @@ use super::{Answer, Exchange};
 
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// The status that tells of a failed open or read.
+/// Returns the status for an error of open or read.
 pub(super) fn error_status(failed: Errno) -> u16 {
     match failed {
         Errno::ACCESS | Errno::PERM => 403,
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => 404,
-        // A symbolic link in circles, or out of the root; a socket; a device that is not there.
+        // A loop of links, a link out of the root, a socket, a missing device.
         Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::NODEV => 404,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => 503,
         _ => 500,
@@ -21,7 +21,7 @@ pub(super) fn error_status(failed: Errno) -> u16 {
 }
 
 impl Exchange<'_, '_> {
-    /// An error, with a line of text for whoever reads it.
+    /// Responds with an error and a line of text.
     #[cold]
     pub(super) fn error(&self, status: u16, out: &mut Vec<u8>) -> Answer<'static> {
         head::status_line(out, status);
@@ -33,14 +33,14 @@ impl Exchange<'_, '_> {
         self.finish_text(status, out)
     }
 
-    /// A 416: there are only `length` bytes.
+    /// Responds with 416 (Range Not Satisfiable) for a file of `length` bytes.
     #[cold]
     pub(super) fn unsatisfiable(&self, length: u64, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 416).content_range_unsatisfied(length);
         self.finish_text(416, out)
     }
 
-    /// A 301 to the directory, which `key` spells without its slash.
+    /// Redirects (301) from a directory's path without the final slash, `key`, to the one with it.
     #[cold]
     pub(super) fn redirect(
         &self,
@@ -57,7 +57,7 @@ impl Exchange<'_, '_> {
         self.finish_text(301, out)
     }
 
-    /// What can be done, with anything here.
+    /// Responds to OPTIONS.
     #[cold]
     pub(super) fn options(&self, out: &mut Vec<u8>) -> Answer<'static> {
         ResponseHead::new(out, 204).field("Allow", ALLOW);
@@ -66,7 +66,7 @@ impl Exchange<'_, '_> {
         Answer { ready: &[], body: Body::None, status: 204, length: 0 }
     }
 
-    /// Ends a head, after `Date: `, with what depends on when and how it is sent.
+    /// Ends a head after `Date: `, with the date and the Connection field.
     #[inline]
     pub(super) fn end_head(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.date.as_bytes());
@@ -77,7 +77,7 @@ impl Exchange<'_, '_> {
         });
     }
 
-    /// Whether the body is to be left out.
+    /// Returns whether the request is a HEAD request, whose response has no body.
     #[inline]
     pub(super) fn is_head(&self) -> bool {
         self.request.method == Method::Head

@@ -1,4 +1,4 @@
-//! The handler that answers requests with the files of a directory.
+//! The handler that serves the files of a directory.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use hearken_http::{Body, Request};
 use super::Site;
 use crate::front::{Handled, Handler, Incoming, Transport};
 
-/// How often files that are kept open are searched for those that nobody asks for.
+/// Interval at which unused open files are closed.
 const CLOSE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Answers requests with the files of a directory.
+/// The handler of static files.
 #[derive(Debug)]
 pub(crate) struct StaticFiles {
     site: Site,
-    /// Maximum size in bytes of a request's body, which is discarded.
+    /// Maximum size in bytes of a request body.
     body_limit: u64,
     close_unused_at: Option<Time>,
 }
@@ -29,8 +29,7 @@ impl StaticFiles {
 impl<T: Transport> Handler<T> for StaticFiles {
     #[inline(always)]
     fn on_request(&mut self, mut incoming: Incoming<'_, T>, request: &Request<'_>) -> Handled {
-        // A body is read before its request is answered: a request whose body is malformed is
-        // refused as a whole.
+        // Reads the body before it answers, because a malformed body makes the request invalid.
         if request.body != Body::None && !incoming.is_body_read() {
             return Handled::AfterBody(self.body_limit);
         }

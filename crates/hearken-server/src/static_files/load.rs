@@ -1,4 +1,4 @@
-//! Answering with a file that is in no cache, and keeping it in one.
+//! Responses with files that are not cached.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -12,11 +12,11 @@ use super::file_version::{FileStatus, FileVersion};
 use super::root::open_regular;
 use super::{Answer, Exchange, Site, generated, media_type};
 
-/// How often a file that changes while it is read is read again.
+/// Maximum number of times to read a file that changes while it is read.
 const MAX_READS: usize = 3;
 
 impl Site {
-    /// Answers with a file that is not in a cache, and puts it there.
+    /// Answers with a file that is not cached, and caches it.
     pub(super) fn load(
         &mut self,
         path: &[u8],
@@ -38,38 +38,39 @@ impl Site {
 
     fn serve(
         &mut self,
-        File { content, version: stamp, is_stable: settled, has_links }: File,
+        File { content, version, is_stable, has_links }: File,
         path: &[u8],
         key: &[u8],
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Answer<'static> {
         let mut salt = 0;
-        if !settled {
-            // It cannot be told from what it may yet become: this name is for once.
+        if !is_stable {
+            // A later version may be indistinguishable, so this ETag is used only once.
             self.salt = self.salt.wrapping_add(1);
             salt = self.salt;
         }
-        // An answer does not tell of a change that is later than itself.
+        // RFC 9110 section 8.8.2.1: Last-Modified must not be later than Date.
         let date = parse_http_date(exchange.date.as_bytes());
-        let modified = stamp.modified().map(|modified| modified.min(date.unwrap_or(modified)));
+        let modified = version.modified().map(|modified| modified.min(date.unwrap_or(modified)));
         let turn = self.turn;
-        let location = settled.then(|| self.root.location(path, has_links, turn)).flatten();
-        let seen = location.map(|location| LastCheck { location, version: stamp, turn });
-        let keep = seen.is_some();
-        let etag = stamp.fingerprint(salt);
-        let mut entry = Entry::new(content, &media_type::content_type(path), etag, modified, seen);
+        let location = is_stable.then(|| self.root.location(path, has_links, turn)).flatten();
+        let last_check = location.map(|location| LastCheck { location, version, turn });
+        let is_cacheable = last_check.is_some();
+        let etag = version.fingerprint(salt);
+        let mut entry =
+            Entry::new(content, &media_type::content_type(path), etag, modified, last_check);
         let answer = entry.answer(exchange, out).append_to(out);
-        if keep && entry.is_in_memory() {
+        if is_cacheable && entry.is_in_memory() {
             let weight = entry.weight() + key.len();
             self.small_files.insert(key, entry, weight);
-        } else if keep {
+        } else if is_cacheable {
             self.large_files.insert(key, entry, 1);
         }
         answer
     }
 
-    /// Opens a file and, if it is small, reads it.
+    /// Opens a file, and reads it if it is small. Frees descriptors if none is available.
     fn read(&mut self, path: &[u8]) -> Result<Found, Errno> {
         match self.try_read(path) {
             Err(Errno::MFILE | Errno::NFILE) => {
@@ -89,36 +90,31 @@ impl Site {
             _ => return Ok(Found::Other),
         };
         drop(found);
-        let mut unsteady = None;
+        let mut changing = None;
         for _ in 0..MAX_READS {
-            // Taken before the stamp: what is settled then was so when it was looked at.
+            // The time must be from before the status, so that a stable version was stable then.
             let now = SystemTime::now();
-            let FileStatus { version: stamp, .. } = FileStatus::from_fd(&file)?;
-            let settled = stamp.is_stable(now);
-            if stamp.size > self.max_small_bytes {
-                let content = Content::File { file: Rc::new(file), length: stamp.size };
-                return Ok(Found::File(File {
-                    content,
-                    version: stamp,
-                    is_stable: settled,
-                    has_links,
-                }));
+            let FileStatus { version, .. } = FileStatus::from_fd(&file)?;
+            let is_stable = version.is_stable(now);
+            if version.size > self.max_small_bytes {
+                let content = Content::File { file: Rc::new(file), length: version.size };
+                return Ok(Found::File(File { content, version, is_stable, has_links }));
             }
-            let bytes = entry::read(&file, stamp.size as usize)?;
-            let steady =
-                bytes.len() as u64 == stamp.size && FileStatus::from_fd(&file)?.version == stamp;
-            let (content, settled) = (Content::Memory(bytes.into()), settled && steady);
-            let file = File { content, version: stamp, is_stable: settled, has_links };
-            if steady {
+            let bytes = entry::read(&file, version.size as usize)?;
+            let is_unchanged = bytes.len() as u64 == version.size
+                && FileStatus::from_fd(&file)?.version == version;
+            let (content, is_stable) = (Content::Memory(bytes.into()), is_stable && is_unchanged);
+            let file = File { content, version, is_stable, has_links };
+            if is_unchanged {
                 return Ok(Found::File(file));
             }
-            unsteady = Some(file);
+            changing = Some(file);
         }
-        unsteady.map(Found::File).ok_or(Errno::AGAIN)
+        changing.map(Found::File).ok_or(Errno::AGAIN)
     }
 }
 
-/// What a path leads to.
+/// The result of a lookup.
 enum Found {
     File(File),
     Directory,
@@ -129,8 +125,8 @@ enum Found {
 struct File {
     content: Content,
     version: FileVersion,
-    /// Whether the stamp stands for these bytes, and no others later.
+    /// Whether the version identifies this content.
     is_stable: bool,
-    /// Whether there may be a symbolic link on the way to it.
+    /// Whether the path may contain symbolic links.
     has_links: bool,
 }

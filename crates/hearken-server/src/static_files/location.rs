@@ -1,11 +1,14 @@
-//! The location of a cached file: whether its path still leads to it, beneath the root.
+//! The location of a cached file, to check that its path still refers to it, beneath the root.
 //!
-//! The kernel resolves a path beneath a directory only to open it, and opening costs three system
-//! calls. So a file whose path has no symbolic link is looked at by its path, without following a link
-//! in the last place, after each directory on the way was found not to be a link. A path without links
-//! leads nowhere but beneath the root. Files in the same directory share the look at it, once per turn,
-//! and a file in the root itself needs none. Nothing is concluded from times of directories, which a
-//! file system may take from a coarse clock.
+//! The kernel resolves a path beneath a directory only to open it, and opening takes three system
+//! calls. For a path without symbolic links, a cheaper check suffices:
+//!
+//! - No directory in the path is a link. This is checked once per turn and directory, so files of the
+//!   same directory share it. A file in the root itself needs no such check.
+//! - statx(2) of the path, without following a link in the last component, returns the same version.
+//!
+//! A path without links cannot leave the root. The times of directories are not used, because a file
+//! system may take them from a coarse clock.
 //!
 //! A file behind a link or many directories is opened again, beneath the root and with `O_PATH`.
 
@@ -21,10 +24,10 @@ use rustix::io::Errno;
 use super::file_version::FileStatus;
 use super::root::Root;
 
-/// Maximum number of directories that are looked at one by one: more cost more than an open.
+/// Maximum number of directories that are checked one by one. More would cost more than an open.
 const MAX_DIRECTORIES: usize = 4;
 
-/// The location of a file that was found beneath the root.
+/// The location of a file beneath the root.
 #[derive(Debug)]
 pub(super) enum Location {
     /// A path without symbolic links, and the directory of the file if that is not the root.
@@ -34,7 +37,7 @@ pub(super) enum Location {
 }
 
 impl Location {
-    /// Returns what is there in this turn, beneath the root.
+    /// Returns the current status of the file, or an error if the path may leave the root.
     #[inline]
     pub(super) fn status(&self, turn: u64, root: &Root) -> Result<FileStatus, Errno> {
         match self {
@@ -51,7 +54,7 @@ impl Location {
         }
     }
 
-    /// Returns the memory that it takes, in bytes. The directories are shared.
+    /// Returns the memory use in bytes, without the shared directories.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Plain { path, .. } => path.as_bytes().len(),
@@ -65,38 +68,39 @@ impl Location {
 pub(super) struct Directory {
     path: CString,
     parent: Option<Rc<Directory>>,
-    /// The turn in which the path was last found to be without links.
+    /// The turn of the last check that found no links.
     turn: Cell<u64>,
 }
 
 impl Directory {
-    /// Whether there is no link on the path in this turn.
+    /// Returns whether the path has no link in this turn.
     #[inline]
     fn is_without_links(&self, turn: u64) -> bool {
         self.turn.get() == turn || self.check_links(turn)
     }
 
+    /// Checks the path for links.
     fn check_links(&self, turn: u64) -> bool {
-        let is_there = self.parent.as_ref().is_none_or(|parent| parent.is_without_links(turn))
-            // Cheaper than `statx`: what is no link is an invalid argument.
+        let has_no_links = self.parent.as_ref().is_none_or(|parent| parent.is_without_links(turn))
+            // Cheaper than statx(2): readlinkat(2) fails with EINVAL if the path is not a link.
             && readlinkat_raw(CWD, &self.path, &mut [MaybeUninit::uninit(); 1]).err() == Some(Errno::INVAL);
-        if is_there {
+        if has_no_links {
             self.turn.set(turn);
         }
-        is_there
+        has_no_links
     }
 }
 
-/// The directories of cached files by path, relative to the root.
+/// The directories of cached files, by path relative to the root.
 #[derive(Debug, Default)]
 pub(super) struct Directories {
     by_path: HashMap<Box<[u8]>, Weak<Directory>>,
-    /// The number of directories at which those without files are removed.
-    tidy_at: usize,
+    /// Number of directories at which unused ones are removed.
+    cleanup_at: usize,
 }
 
 impl Directories {
-    /// Returns the location of a file that was opened beneath the root by this path, in this turn.
+    /// Returns the location of a file that was opened by this path in this turn.
     pub(super) fn location(
         &mut self,
         root: &[u8],
@@ -127,9 +131,9 @@ impl Directories {
     }
 
     fn insert(&mut self, path: &[u8], directory: &Rc<Directory>) {
-        if self.by_path.len() >= self.tidy_at {
+        if self.by_path.len() >= self.cleanup_at {
             self.by_path.retain(|_, directory| directory.strong_count() > 0);
-            self.tidy_at = 2 * self.by_path.len() + 64;
+            self.cleanup_at = 2 * self.by_path.len() + 64;
         }
         self.by_path.insert(path.into(), Rc::downgrade(directory));
     }

@@ -1,6 +1,6 @@
-//! A file's media type, by its name.
+//! Media types of files, by file name.
 
-/// What `mime_guess` does not know, or knows by a name that browsers and players no longer go by.
+/// Media types that `mime_guess` lacks, or for which it returns an obsolete name.
 const OVERRIDES: &[(&str, &str)] = &[
     ("cjs", "text/javascript"),
     ("m3u8", "application/vnd.apple.mpegurl"),
@@ -15,11 +15,11 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// Nothing is known of it; with `nosniff`, nothing is guessed either.
+/// The media type of unknown files. With `nosniff`, browsers do not guess another.
 const DEFAULT_TYPE: &str = "application/octet-stream";
 
-/// The value of `Content-Type` for a file of this name: never anything but visible characters and
-/// spaces, whatever the name.
+/// Returns the value of `Content-Type` for a file name. It contains only visible ASCII characters and
+/// spaces.
 pub(super) fn content_type(name: &[u8]) -> String {
     let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
     let extension = match file.iter().rposition(|&byte| byte == b'.') {
@@ -32,7 +32,7 @@ pub(super) fn content_type(name: &[u8]) -> String {
     if is_text(kind) { format!("{kind}; charset=utf-8") } else { kind.to_owned() }
 }
 
-/// Whether it is text by nature, so that a browser left alone would guess an encoding.
+/// Returns whether the media type is text, for which a browser would guess an encoding.
 fn is_text(kind: &str) -> bool {
     kind.starts_with("text/")
         || kind.ends_with("+xml")
@@ -52,7 +52,7 @@ mod tests {
     use super::content_type;
 
     #[test]
-    fn modern_types() {
+    fn returns_current_media_types() {
         for (name, kind) in [
             ("a.html", "text/html; charset=utf-8"),
             ("a.css", "text/css; charset=utf-8"),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_tell_nothing() {
+    fn returns_the_default_type_for_unknown_names() {
         for name in
             ["", "a", "a.", ".html", "d.html/a", "a.html/", "a.no\nsuch", "a.\u{e4}", "a.x:y"]
         {

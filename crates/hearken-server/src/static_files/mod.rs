@@ -1,29 +1,30 @@
-//! A directory turned into HTTP answers, without sockets.
+//! Serves the files of a directory over HTTP, without sockets.
 //!
-//! A [`Site`] is asked with a parsed request, appends the head of the answer to a buffer, and says
-//! what is to be sent after it. Nothing outside its directory is ever opened: the kernel resolves
-//! each path beneath it (`RESOLVE_BENEATH`), symbolic links included. Only regular files are opened:
-//! a file is found with `O_PATH`, and then opened through `/proc/thread-self/fd`.
+//! A [`Site`] receives a parsed request, appends the head of the response to a buffer, and returns
+//! the body to send after it. It never opens a file outside its directory: the kernel resolves each
+//! path within the directory (`RESOLVE_BENEATH`), including symbolic links. It opens only regular
+//! files: it finds a file with `O_PATH`, and then opens it through `/proc/thread-self/fd`.
 //!
-//! | part | what is in it |
+//! | part | contents |
 //! |---|---|
-//! | `name` | from a request's path to a file's, and back |
-//! | `beneath` | opening files beneath a directory, and nowhere else |
-//! | `location` | whether the path of a cached file still leads to it, beneath the root |
-//! | `stamp` | by what a file is known to be unchanged |
+//! | `url_path` | canonical URL paths of files |
+//! | `root` | opens files beneath a directory |
+//! | `location` | checks that the path of a cached file still refers to it, beneath the root |
+//! | `file_version` | detects changes of a file |
 //! | `entry` | a file with its prepared head: 200, 206, 304, 412, 416 |
-//! | `load` | answering with a file that is in no cache, and keeping it in one |
-//! | `clock` | the bounded cache of entries |
-//! | `plain` | answers that are not a file's: errors, redirects, OPTIONS |
-//! | `types` | `Content-Type`, by name |
+//! | `load` | responds with a file that is not cached, and caches it |
+//! | `cache` | bounded cache of entries (CLOCK algorithm) |
+//! | `generated` | responses without a file: errors, redirects, OPTIONS |
+//! | `media_type` | `Content-Type` by file name |
 //!
-//! # What is cached, and how stale it may be
-//! Small files are kept in memory, of larger ones the descriptor, both within bounds. An entry is
-//! used in a turn of the event loop only after the file's path was looked at in that turn, and
-//! leads, beneath the root, to the same file with the same size, times of modification and of change.
-//! So an answer is never older than the turn it is made in. A file that has changed within the last 20 ms may
-//! change again without its times telling (they come from a clock that ticks): it is served, with
-//! an ETag that is never used again, but not kept.
+//! # Caching and consistency
+//! Small files are cached in memory. Large files are kept open. Both caches are bounded. Each
+//! event-loop turn, before it uses an entry, the site checks that the path still refers to the same
+//! file beneath the root, with the same size, modification time and change time. So a response is
+//! never older than the turn in which it is sent.
+//!
+//! File times come from a coarse clock, so a file that changed within the last 20 ms may change again
+//! without a new time. Such a file is served with an ETag that is never reused, and is not cached.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -49,22 +50,22 @@ use cache::Cache;
 use entry::Entry;
 use root::Root;
 
-/// How a directory is served.
+/// Settings of a directory to serve.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
-    /// The directory.
+    /// Path of the directory.
     pub root: PathBuf,
-    /// Whether names that begin with a dot are served. `/.well-known/` always is.
+    /// Whether to serve names that start with a dot. `/.well-known/` is always served.
     pub dotfiles: bool,
-    /// The file that is served for its directory.
+    /// Name of the file that is served for a directory.
     pub index: String,
-    /// How much memory the cache of small files may take, in bytes.
+    /// Maximum size in bytes of the cache of small files.
     pub cache_bytes: usize,
-    /// Up to what size a file is small, in bytes. Larger ones are sent from their descriptor.
+    /// Maximum size in bytes of a cached file. Larger files are sent from their descriptor.
     pub cache_file_bytes: usize,
-    /// How many large files are kept open between requests.
+    /// Maximum number of large files kept open between requests.
     pub open_files: usize,
-    /// Maximum size in bytes of a request's body, which is discarded (413).
+    /// Maximum size in bytes of a request body (413). The body is discarded.
     pub body_limit: u64,
 }
 
@@ -82,7 +83,7 @@ impl Default for SiteConfig {
     }
 }
 
-/// A directory that is being served, by one thread.
+/// A directory that one thread serves.
 #[derive(Debug)]
 pub struct Site {
     root: Root,
@@ -92,15 +93,15 @@ pub struct Site {
     small_files: Cache<Entry>,
     large_files: Cache<Entry>,
     turn: u64,
-    /// Descriptors that are closed to open a file when there are no others.
+    /// Descriptors that are closed to open a file when no other descriptors are available.
     reserve: Vec<OwnedFd>,
-    /// Makes the ETag of a file that may yet change one of a kind.
+    /// Makes the ETag of a recently changed file unique.
     salt: u64,
     path: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// What is asked and how it is to be answered.
+/// A request and the parameters of its response.
 struct Exchange<'e, 'b> {
     request: &'e Request<'b>,
     date: &'e DateCache,
@@ -108,15 +109,15 @@ struct Exchange<'e, 'b> {
 }
 
 impl Site {
-    /// Opens a directory to serve it. Where its path is a symbolic link that is later turned to
-    /// another directory, that one is served from then on.
+    /// Opens a directory to serve it. If its path is a symbolic link that later changes, the site
+    /// serves the new directory from then on.
     ///
     /// # Errors
-    /// There is no such directory, or it cannot be searched; or `index` is not the name of a file.
+    /// The directory does not exist or is not searchable, or `index` is not a file name.
     pub fn open(config: &SiteConfig) -> io::Result<Site> {
         let index = config.index.clone();
         if matches!(&*index, "" | "." | "..") || index.contains(['/', '\0']) {
-            let reason = format!("{index:?} is not a file name to look for in directories");
+            let reason = format!("invalid index file name '{}'", index.escape_debug());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let root = Root::open(&config.root)?;
@@ -131,38 +132,35 @@ impl Site {
             small_files: Cache::new(config.cache_bytes),
             large_files: Cache::new(config.open_files),
             turn: 0,
-            // Random, so that neither another worker nor a later start makes the same.
+            // Random, so that other workers and later processes create different ETags.
             salt: RandomState::new().build_hasher().finish(),
             path: Vec::new(),
             key: Vec::new(),
         })
     }
 
-    /// To be called for each turn of the event loop: what was looked at before is looked at again
-    /// when it is next used.
+    /// Begins a turn of the event loop. The site checks each cached file again at its next use.
     #[inline]
     pub fn new_turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    /// Closes large files that were not used since this was last called, as a file that is open
-    /// takes space on its disk even when it is deleted. Says whether any are still open: to be
-    /// called every few seconds while there are.
+    /// Closes large files that were not used since the last call, because an open file takes disk
+    /// space even after it is deleted. Returns whether any files are still open. If so, call it again
+    /// after a few seconds.
     pub fn tidy(&mut self) -> bool {
         self.large_files.remove_unused(Entry::is_idle);
         self.large_files.len() > 0
     }
 
-    /// How many bytes the cache of small files takes, by its own reckoning, and how many large
-    /// files are kept open.
+    /// Returns the estimated size in bytes of the cache of small files, and the number of large files
+    /// kept open.
     pub fn cached(&self) -> (usize, usize) {
         (self.small_files.weight(), self.large_files.len())
     }
 
-    /// Answers a request: with an answer that is ready, or else by appending the head, and a small
-    /// body with it, to `out`.
-    ///
-    /// The connection is announced to be kept or closed as `keep_alive` says.
+    /// Answers a request. Returns a complete prepared response, or appends the head and a small body
+    /// to `out`. `keep_alive` is whether the connection stays open after the response.
     pub fn answer(
         &mut self,
         request: &Request<'_>,
@@ -180,7 +178,7 @@ impl Site {
         let Some((path, query)) = request.target().path_and_query() else {
             return exchange.error(400, out);
         };
-        // As sent, in nearly all requests, a path is what it is kept under.
+        // In nearly all requests the path is already canonical, so it is the cache key.
         if let Some(at) = self.small_files.find(path)
             && let Some(entry) = self.small_files.entry(at)
             && entry.is_current(self.turn, &self.root)
@@ -213,7 +211,7 @@ impl Site {
         None
     }
 
-    /// Answers what is not kept under the path as it was sent.
+    /// Answers a request whose path, as sent, is not the key of a cached file.
     #[cold]
     fn find(
         &mut self,
@@ -222,7 +220,7 @@ impl Site {
         exchange: &Exchange<'_, '_>,
         out: &mut Vec<u8>,
     ) -> Answer<'static> {
-        // Taken, so that they can be read while the rest is changed; nothing is allocated.
+        // Moves the buffers out, so that `self` can be borrowed. This does not allocate.
         let (mut path, mut key) = (std::mem::take(&mut self.path), std::mem::take(&mut self.key));
         let answer = match self.locate(raw, &mut path, &mut key) {
             Err(status) => exchange.error(status, out),
@@ -236,10 +234,12 @@ impl Site {
         answer
     }
 
-    /// Finds what file a request's path names, relative to the root, and under what key it is
-    /// kept; or with what status it is refused.
+    /// Converts a request path into the path of the file, relative to the root, and its cache key.
+    ///
+    /// # Errors
+    /// The status of the error response.
     fn locate(&self, raw: &[u8], path: &mut Vec<u8>, key: &mut Vec<u8>) -> Result<(), u16> {
-        let safe = resolve(raw, path).map_err(|refused| refused.status())?;
+        let safe = resolve(raw, path).map_err(|error| error.status())?;
         if safe.has_dot_segment_file && !self.dotfiles && !url_path::is_well_known(safe.path) {
             return Err(404);
         }

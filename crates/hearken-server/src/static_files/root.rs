@@ -1,4 +1,4 @@
-//! Opening files beneath a directory, and nowhere else.
+//! Opens files beneath a directory, and never outside it.
 
 use std::ffi::CString;
 use std::fs;
@@ -14,20 +14,20 @@ use rustix::io::Errno;
 use super::file_version::{FileStatus, FileVersion};
 use super::location::{Directories, Location};
 
-/// Does not wait for the holder of a lease on the file.
+/// Flags to open a file for reading. `NONBLOCK` avoids waiting for the holder of a lease.
 const READ_ONLY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-/// Finds a file without opening it: to open a FIFO or a device has effects.
+/// Flags to find a file without opening it, because opening a FIFO or a device has side effects.
 const PATH_ONLY: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const DIRECTORY_ONLY: OFlags = PATH_ONLY.union(OFlags::DIRECTORY);
 
-/// How often a lookup that raced with a rename is tried again.
+/// Maximum number of lookups of a path when renames interfere.
 const MAX_ATTEMPTS: usize = 8;
 
-/// A directory that nothing is opened outside of.
+/// A directory beneath which files are opened.
 #[derive(Debug)]
 pub(super) struct Root {
-    /// Absolute, but with its symbolic links: where one is turned to another directory, as a
-    /// deployment does, that is then served.
+    /// Absolute path with unresolved symbolic links, so that a deployment can switch a link to
+    /// another directory.
     path: PathBuf,
     directory: OwnedFd,
     version: FileVersion,
@@ -40,41 +40,39 @@ impl Root {
             return Err(Errno::NOTDIR.into());
         }
         let path = std::path::absolute(path)?;
-        let (directory, stamp) = open_directory(&path)?;
-        Ok(Root { path, directory, version: stamp, directories: Directories::default() })
+        let (directory, version) = open_directory(&path)?;
+        Ok(Root { path, directory, version, directories: Directories::default() })
     }
 
-    /// Opens the directory that the path now leads to, if it is another. If there is none, the
-    /// directory that is open stays.
+    /// Opens the directory that the path now refers to, if it has changed. Returns whether it has.
+    /// If the path does not refer to a directory, the old one stays open.
     pub(super) fn refresh(&mut self) -> bool {
         if self.path_version().is_none_or(|now| now.same_file(&self.version)) {
             return false;
         }
         match open_directory(&self.path) {
-            Ok((directory, stamp)) => {
+            Ok((directory, version)) => {
                 self.directory = directory;
-                self.version = stamp;
+                self.version = version;
                 true
             }
             Err(_) => false,
         }
     }
 
-    /// Whether the path leads to the directory that is open.
+    /// Returns whether the path refers to the open directory.
     pub(super) fn is_current(&self) -> bool {
         self.path_version().is_some_and(|now| now.same_file(&self.version))
     }
 
-    /// Returns the stamp of what the path leads to.
+    /// Returns the version of the directory that the path refers to.
     fn path_version(&self) -> Option<FileVersion> {
         let path = CString::new(self.path.as_os_str().as_bytes()).ok()?;
         FileStatus::from_path(&path).ok().map(|status| status.version)
     }
 
-    /// Finds a file: `relative` is its normalised path, without a slash before it. Returns whether there
-    /// may be a symbolic link on the way, too.
-    ///
-    /// The descriptor is good only to look at the file, and for [`open_regular`].
+    /// Finds a file by its normalised relative path. Returns an `O_PATH` descriptor, for use with
+    /// [`open_regular`], and whether the path may contain symbolic links.
     pub(super) fn find(&self, relative: &[u8]) -> Result<(OwnedFd, bool), Errno> {
         match self.resolve(relative, ResolveFlags::NO_SYMLINKS) {
             Err(Errno::LOOP) => self.find_following_links(relative).map(|found| (found, true)),
@@ -82,7 +80,7 @@ impl Root {
         }
     }
 
-    /// Finds a file, whatever links there are on the way.
+    /// Finds a file and follows symbolic links in its path.
     pub(super) fn find_following_links(&self, relative: &[u8]) -> Result<OwnedFd, Errno> {
         self.resolve(relative, ResolveFlags::empty())
     }
@@ -91,9 +89,9 @@ impl Root {
         let resolve = resolve | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..MAX_ATTEMPTS {
             match openat2(&self.directory, relative, PATH_ONLY, Mode::empty(), resolve) {
-                // A `..` in a symbolic link, and a rename at the same time: is it still beneath?
+                // A link contains `..` and a concurrent rename may have moved its target.
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Not in this kernel, or not for us: a seccomp filter that does not know it.
+                // The kernel lacks openat2, or a seccomp filter rejects it.
                 Err(Errno::NOSYS | Errno::PERM) => {
                     return open_by_component(self.directory.as_fd(), relative);
                 }
@@ -114,42 +112,43 @@ impl Root {
         self.directories.location(root, relative, has_links, turn)
     }
 
-    /// Fills a reserve of as many descriptors as it takes to open a file, as far as there are any.
+    /// Fills the reserve with the number of descriptors needed to open a file, if available.
     pub(super) fn fill_reserve(&self, reserve: &mut Vec<OwnedFd>) {
         while reserve.len() < 2
-            && let Ok(spare) = self.directory.try_clone()
+            && let Ok(descriptor) = self.directory.try_clone()
         {
-            reserve.push(spare);
+            reserve.push(descriptor);
         }
     }
 }
 
 fn open_directory(path: &Path) -> io::Result<(OwnedFd, FileVersion)> {
     let directory = openat(CWD, path, DIRECTORY_ONLY, Mode::empty())?;
-    // May we search it?
+    // Checks the search permission.
     openat(&directory, c".", DIRECTORY_ONLY, Mode::empty())?;
     reopen(&directory, DIRECTORY_ONLY).map_err(|failed| {
-        let reason = format!("cannot open files through /proc/thread-self/fd: {failed}");
+        let reason =
+            format!("cannot open files through /proc/thread-self/fd (is /proc mounted?): {failed}");
         io::Error::new(failed.kind(), reason)
     })?;
-    let stamp = FileStatus::from_fd(&directory)?.version;
-    Ok((directory, stamp))
+    let version = FileStatus::from_fd(&directory)?.version;
+    Ok((directory, version))
 }
 
-/// Opens a file for reading that was found and is a regular file: the same, whatever its path leads to now.
+/// Opens a regular file for reading, given its `O_PATH` descriptor. Its path may have changed since.
 pub(super) fn open_regular(found: &OwnedFd) -> Result<OwnedFd, Errno> {
     reopen(found, READ_ONLY)
 }
 
-/// Opens what a descriptor refers to. The kernel has no other way to open just that.
-/// A thread may have descriptors of its own.
+/// Opens the file of an `O_PATH` descriptor. The kernel provides only `/proc` for this. The path names
+/// the thread, because a thread may have its own descriptor table.
 fn reopen(found: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
     retry_interrupted(|| openat(CWD, &*path, flags, Mode::empty()))
 }
 
-/// Finds it one name at a time, and follows no symbolic link: stricter than need be, but it cannot
-/// escape.
+/// Finds a file one path component at a time, without following symbolic links. This is stricter
+/// than `openat2`, but it cannot leave the root either.
 fn open_by_component(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let mut names = relative.split(|&byte| byte == b'/').peekable();
     let mut parent: Option<OwnedFd> = None;
@@ -184,9 +183,9 @@ mod tests {
 
     use super::*;
 
-    /// Where `openat2` is refused, the walk must open what it would, but for symbolic links.
+    /// The fallback must open the same files as `openat2`, except through symbolic links.
     #[test]
-    fn walk_stays_beneath() {
+    fn fallback_stays_beneath_the_root() {
         let outer = tempfile::tempdir().unwrap();
         let inner = outer.path().join("root");
         fs::create_dir_all(inner.join("a/b")).unwrap();
@@ -226,19 +225,19 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("file");
+    fn rejects_roots_that_are_not_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(Root::open(&file).unwrap_err().kind(), io::ErrorKind::NotADirectory);
-        let none = place.path().join("none");
+        let none = dir.path().join("none");
         assert_eq!(Root::open(&none).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn follows_a_turned_link() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+    fn follows_a_changed_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
         for name in ["one", "two"] {
             fs::create_dir(at(name)).unwrap();
             fs::write(at(name).join(name), "").unwrap();

@@ -1,11 +1,11 @@
-//! From a request's path to a file's is `hearken_http::path`; this is the way back, and which
-//! names are not to be seen.
+//! Canonical URL paths of files. `hearken_http::path` performs the opposite conversion.
 
-/// Writes a normalised path as the one spelling that a request for it may have: with a slash
-/// before it, one after it if it `is_directory`, and percent-encoded where that is needed.
+/// Writes the canonical URL path of a normalised path: with a leading slash, a final slash if it
+/// `is_directory`, and percent-encoding where necessary.
 ///
-/// No two paths have the same; so it is a key to keep files under, which a request's own path may
-/// be compared with as it is. And it is safe in a `Location`: it has no second slash in front.
+/// Different paths have different canonical forms, so the result is the cache key and can be compared
+/// with the path of a request as sent. It is safe in a `Location` field, because it never starts with
+/// two slashes.
 pub(super) fn encode(path: &[u8], is_directory: bool, out: &mut Vec<u8>) {
     out.clear();
     out.push(b'/');
@@ -22,12 +22,12 @@ pub(super) fn encode(path: &[u8], is_directory: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// What RFC 3986 lets stand for itself in a path (`pchar`), and the slash.
+/// Returns whether a byte needs no percent-encoding in a path: a `pchar` of RFC 3986, or the slash.
 fn is_unescaped(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a path is in `.well-known` (RFC 8615), and has no other name that begins with a dot.
+/// Returns whether a path is in `.well-known` (RFC 8615) and has no other name with a leading dot.
 pub(super) fn is_well_known(path: &[u8]) -> bool {
     let mut names = path.split(|&byte| byte == b'/');
     names.next() == Some(b".well-known") && !names.any(|name| name.starts_with(b"."))
@@ -44,8 +44,8 @@ mod tests {
     }
 
     #[test]
-    fn one_spelling() {
-        for (path, is_directory, spelled) in [
+    fn encodes_paths_canonically() {
+        for (path, is_directory, expected) in [
             ("", true, "/"),
             ("a", false, "/a"),
             ("a/b", true, "/a/b/"),
@@ -56,12 +56,12 @@ mod tests {
             ("a:b@c", false, "/a:b@c"),
             ("\"<>|^`{}[]", false, "/%22%3C%3E%7C%5E%60%7B%7D%5B%5D"),
         ] {
-            assert_eq!(encoded(path, is_directory), spelled);
+            assert_eq!(encoded(path, is_directory), expected);
         }
     }
 
     #[test]
-    fn well_known() {
+    fn recognises_well_known_paths() {
         for path in [".well-known", ".well-known/acme-challenge/x"] {
             assert!(is_well_known(path.as_bytes()));
         }

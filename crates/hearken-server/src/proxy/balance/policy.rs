@@ -83,7 +83,7 @@ impl Selector {
     /// One of `group` that was not tried.
     pub(super) fn select(
         &mut self,
-        locals: &mut [LocalState],
+        states: &mut [LocalState],
         group: &Group,
         key: u64,
         tried: Tried,
@@ -95,16 +95,16 @@ impl Selector {
         }
         let fits = |server: u32, local: &LocalState| fresh(server) && local.has_capacity();
         let chosen = match self.policy {
-            Policy::RoundRobin => smooth_round_robin(locals, members, fits),
-            Policy::LeastConnections => least_loaded(locals, members, fits),
-            Policy::RandomTwo => self.random_two(locals, group, fits),
+            Policy::RoundRobin => smooth_round_robin(states, members, fits),
+            Policy::LeastConnections => least_loaded(states, members, fits),
+            Policy::RandomTwo => self.random_two(states, group, fits),
             Policy::Hash => {
                 let next = if group.equal_weights {
-                    highest_score(members, fresh, |server| locals[server as usize].hash_value(key))
+                    highest_score(members, fresh, |server| states[server as usize].hash_value(key))
                 } else {
-                    highest_score(members, fresh, |server| locals[server as usize].score(key))
+                    highest_score(members, fresh, |server| states[server as usize].score(key))
                 };
-                next.filter(|&server| locals[server as usize].has_capacity())
+                next.filter(|&server| states[server as usize].has_capacity())
             }
         };
         chosen.map_or(GroupSelection::Full, GroupSelection::Server)
@@ -113,12 +113,12 @@ impl Selector {
     /// The better of two that are drawn by weight.
     fn random_two(
         &mut self,
-        locals: &[LocalState],
+        states: &[LocalState],
         group: &Group,
         fits: impl Fn(u32, &LocalState) -> bool,
     ) -> Option<u32> {
         let members = &*group.members;
-        let fits = |&server: &u32| fits(server, &locals[server as usize]);
+        let fits = |&server: &u32| fits(server, &states[server as usize]);
         let mut drawn = None;
         if group.equal_weights && members.len() > 1 {
             let count = members.len() as u64;
@@ -130,24 +130,24 @@ impl Selector {
         let (one, other) = match drawn {
             Some(drawn) => drawn,
             None => {
-                let one = self.draw_weighted(locals, members, fits)?;
+                let one = self.draw_weighted(states, members, fits)?;
                 let other =
-                    self.draw_weighted(locals, members, |other| *other != one && fits(other));
+                    self.draw_weighted(states, members, |other| *other != one && fits(other));
                 (one, other.unwrap_or(one))
             }
         };
-        let is_better = locals[other as usize].is_less_loaded(&locals[one as usize]);
+        let is_better = states[other as usize].is_less_loaded(&states[one as usize]);
         Some(if is_better { other } else { one })
     }
 
     /// One of those that fit, by weight.
     fn draw_weighted(
         &mut self,
-        locals: &[LocalState],
+        states: &[LocalState],
         members: &[u32],
         fits: impl Fn(&u32) -> bool,
     ) -> Option<u32> {
-        let weight = |server: &u32| if fits(server) { locals[*server as usize].weight } else { 0 };
+        let weight = |server: &u32| if fits(server) { states[*server as usize].weight } else { 0 };
         let total: u64 = members.iter().map(weight).sum();
         let mut drawn = hash::below(&mut self.random, total.max(1));
         members.iter().copied().find(|server| {
@@ -162,13 +162,13 @@ impl Selector {
 /// Smooth weighted round-robin, as nginx has it: each is behind by its weight more, and the one that is
 /// furthest behind is next, and ahead by all weights. Over a cycle each gets its weight, evenly spread.
 pub(super) fn smooth_round_robin(
-    locals: &mut [LocalState],
+    states: &mut [LocalState],
     members: &[u32],
     fits: impl Fn(u32, &LocalState) -> bool,
 ) -> Option<u32> {
     let (mut next, mut most, mut total) = (None, i64::MIN, 0);
     for &server in members {
-        let local = &mut locals[server as usize];
+        let local = &mut states[server as usize];
         if fits(server, local) {
             local.current_weight += local.weight as i64;
             total += local.weight as i64;
@@ -178,19 +178,19 @@ pub(super) fn smooth_round_robin(
         }
     }
     let next = next?;
-    locals[next as usize].current_weight -= total;
+    states[next as usize].current_weight -= total;
     Some(next)
 }
 
 /// The one with the least to do for its weight; those that have the same in turn, by weight.
 fn least_loaded(
-    locals: &mut [LocalState],
+    states: &mut [LocalState],
     members: &[u32],
     fits: impl Fn(u32, &LocalState) -> bool,
 ) -> Option<u32> {
     let mut least: Option<&LocalState> = None;
     for &server in members {
-        let local = &locals[server as usize];
+        let local = &states[server as usize];
         if fits(server, local) && least.is_none_or(|least| local.is_less_loaded(least)) {
             least = Some(local);
         }
@@ -200,7 +200,7 @@ fn least_loaded(
         weight,
         ..LocalState::default()
     })?;
-    smooth_round_robin(locals, members, |server, local| {
+    smooth_round_robin(states, members, |server, local| {
         fits(server, local) && !least.is_less_loaded(local)
     })
 }
@@ -226,13 +226,13 @@ fn highest_score<S: PartialOrd>(
 
 /// Whether `server` would get the key if it were one of `members`.
 pub(super) fn is_highest(
-    locals: &[LocalState],
+    states: &[LocalState],
     members: &[u32],
     server: u32,
     key: u64,
     tried: Tried,
 ) -> bool {
-    let score = |server: u32| locals[server as usize].score(key);
+    let score = |server: u32| states[server as usize].score(key);
     highest_score(members, |other| !tried.contains(other as usize), score)
         .is_none_or(|other| score(server) > score(other))
 }

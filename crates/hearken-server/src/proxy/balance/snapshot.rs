@@ -26,7 +26,7 @@ impl Balancer {
     pub(super) fn refresh(&mut self, now: Time) {
         self.version = self.servers.version();
         self.servers.synchronise();
-        let mut due = u64::MAX;
+        let mut refresh_at = u64::MAX;
         self.trials.clear();
         for group in [&mut self.active, &mut self.fallback] {
             group.members.clear();
@@ -42,7 +42,7 @@ impl Balancer {
                 continue;
             }
             if condition.paused_until > now.as_nanos() {
-                due = due.min(condition.paused_until);
+                refresh_at = refresh_at.min(condition.paused_until);
             } else if condition.paused_until != 0 {
                 self.trials.push(index as u32);
             } else {
@@ -50,7 +50,7 @@ impl Balancer {
                     let (part, next) =
                         slow_start_part(condition.up_since, self.slow_start, now.as_nanos());
                     local.weight = local.full_weight / WEIGHT_SCALE * part;
-                    due = due.min(next);
+                    refresh_at = refresh_at.min(next);
                 }
                 let group = if local.backup { &mut self.fallback } else { &mut self.active };
                 group.members.push(index as u32);
@@ -69,7 +69,7 @@ impl Balancer {
             group.simple_rotation =
                 group.equal_weights && self.selector.policy == Policy::RoundRobin;
         }
-        self.refresh_at = Time::from_nanos(due);
+        self.refresh_at = Time::from_nanos(refresh_at);
     }
 }
 

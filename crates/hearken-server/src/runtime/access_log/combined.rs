@@ -1,7 +1,7 @@
 //! Log lines in the combined format.
 //!
-//! A missing value is `-`. The line of a rejected request contains the input in place of the
-//! request line, and one more quoted field at its end: the reason.
+//! A missing value is `-`. The line of rejected input contains the input instead of a request line,
+//! and an additional quoted field with the reason at its end.
 
 use std::io::Write;
 
@@ -14,11 +14,11 @@ pub(super) fn line(
     date: &DateCache,
     request: Option<&Request<'_>>,
     rejected: Option<Rejected<'_>>,
-    end: &RequestRecord<'_>,
+    record: &RequestRecord<'_>,
     out: &mut Vec<u8>,
 ) {
     // Writing to a vector does not fail.
-    let _ = match end.peer {
+    let _ = match record.peer {
         Some(peer) => write!(out, "{peer} - - ["),
         None => write!(out, "- - - ["),
     };
@@ -35,9 +35,9 @@ pub(super) fn line(
         (None, Some(rejected)) if !rejected.input.is_empty() => escape(rejected.input(), out),
         (None, _) => out.push(b'-'),
     }
-    let _ = match end.status {
-        0 => write!(out, "\" - {}", end.bytes_sent),
-        status => write!(out, "\" {status} {}", end.bytes_sent),
+    let _ = match record.status {
+        0 => write!(out, "\" - {}", record.bytes_sent),
+        status => write!(out, "\" {status} {}", record.bytes_sent),
     };
     for name in ["Referer", "User-Agent"] {
         quoted(request.and_then(|request| request.field(name)).unwrap_or(b"-"), out);
@@ -63,8 +63,7 @@ fn time(date: &DateCache, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends bytes. Those that would end the field or the line, or are not printable ASCII, become
-/// `\xHH`.
+/// Appends bytes. Quotation marks, backslashes and all bytes other than printable ASCII become `\xHH`.
 fn escape(bytes: &[u8], out: &mut Vec<u8>) {
     for &byte in bytes.iter().take(MAX_FIELD_BYTES) {
         match byte {

@@ -1,8 +1,8 @@
-//! Log lines as JSON: one object per line, always with the same keys.
+//! Log lines in JSON: one object per line, always with the same keys.
 //!
 //! A missing value is `null`. Text from a client is truncated as in the combined format. Invalid
-//! UTF-8 becomes U+FFFD. Control characters, including those from U+0080 on, become `\u00XX`, so a
-//! line is safe to print to a terminal.
+//! UTF-8 becomes U+FFFD. Control characters, including those above U+0080, become `\u00XX`, so lines
+//! are safe to print to a terminal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub(super) fn line(
     date: &DateCache,
     request: Option<&Request<'_>>,
     rejected: Option<Rejected<'_>>,
-    end: &RequestRecord<'_>,
+    record: &RequestRecord<'_>,
     out: &mut Vec<u8>,
 ) {
     out.extend_from_slice(b"{\"time\":\"");
     time(date, out);
     out.extend_from_slice(b"\",\"client\":");
-    // Writing to a vector does not fail. No address needs to be escaped.
-    let _ = match end.peer {
+    // Writing to a vector does not fail, and an address needs no escaping.
+    let _ = match record.peer {
         Some(peer) => write!(out, "\"{peer}\""),
         None => write!(out, "null"),
     };
@@ -32,20 +32,24 @@ pub(super) fn line(
     text("target", request.map(|request| request.raw_target), out);
     text("protocol", request.map(|request| protocol(request.version).as_bytes()), out);
     text("host", request.and_then(|request| request.host), out);
-    let _ = match end.status {
+    let _ = match record.status {
         0 => write!(out, ",\"status\":null"),
         status => write!(out, ",\"status\":{status}"),
     };
-    let _ = write!(out, ",\"sent\":{},\"received\":{}", end.bytes_sent, end.bytes_received);
+    let _ = write!(
+        out,
+        ",\"bytes_sent\":{},\"bytes_received\":{}",
+        record.bytes_sent, record.bytes_received
+    );
     text("referer", field("Referer"), out);
     text("user_agent", field("User-Agent"), out);
-    text("server", end.upstream.map(str::as_bytes), out);
-    let _ = write!(out, ",\"tries\":{}", end.attempts);
-    seconds("queued", end.queue_time, out);
-    seconds("connected", end.connect_time, out);
-    seconds("answered", end.header_time, out);
-    seconds("whole", end.request_time, out);
-    text("end", Some(end.outcome.name().as_bytes()), out);
+    text("upstream", record.upstream.map(str::as_bytes), out);
+    let _ = write!(out, ",\"attempts\":{}", record.attempts);
+    seconds("queue_time", record.queue_time, out);
+    seconds("connect_time", record.connect_time, out);
+    seconds("header_time", record.header_time, out);
+    seconds("request_time", record.request_time, out);
+    text("outcome", Some(record.outcome.name().as_bytes()), out);
     text("input", rejected.as_ref().map(Rejected::input), out);
     text("reason", rejected.map(|rejected| rejected.reason.as_bytes()), out);
     out.extend_from_slice(b"}\n");
@@ -59,12 +63,12 @@ fn text(key: &str, value: Option<&[u8]>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a duration in seconds, with microseconds.
+/// Appends a duration in seconds, with six decimal places.
 fn seconds(key: &str, time: Duration, out: &mut Vec<u8>) {
     let _ = write!(out, ",\"{key}\":{}.{:06}", time.as_secs(), time.subsec_micros());
 }
 
-/// Appends any bytes as a JSON string, with quotation marks.
+/// Appends bytes as a JSON string, including the quotation marks.
 pub(crate) fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {

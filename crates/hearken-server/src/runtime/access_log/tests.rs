@@ -1,4 +1,4 @@
-//! Log lines, read by independent parsers.
+//! Log lines, checked with independent parsers.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn end() -> RequestRecord<'static> {
+fn record() -> RequestRecord<'static> {
     use std::time::Duration;
 
     RequestRecord {
@@ -29,18 +29,18 @@ fn end() -> RequestRecord<'static> {
 
 type Logged<'a> = (&'a [u8], Option<Rejected<'a>>, RequestRecord<'a>);
 
-/// Formats lines. An empty request is none.
+/// Formats one line per item. An empty request stands for none.
 fn lines(format: LogFormat, all: &[Logged<'_>]) -> Vec<String> {
     let mut out = Vec::new();
-    for (request, rejected, end) in all {
+    for (request, rejected, record) in all {
         let mut parser = RequestParser::new();
         let request = parser.parse(request, &Limits::default()).unwrap();
         let date = DateCache::new(951_827_696);
         match format {
             LogFormat::Combined => {
-                combined::line(&date, request.as_ref(), *rejected, end, &mut out);
+                combined::line(&date, request.as_ref(), *rejected, record, &mut out);
             }
-            LogFormat::Json => json::line(&date, request.as_ref(), *rejected, end, &mut out),
+            LogFormat::Json => json::line(&date, request.as_ref(), *rejected, record, &mut out),
         }
     }
     let text = String::from_utf8(out).unwrap();
@@ -62,18 +62,18 @@ fn formats_combined_lines() {
         status: 0,
         bytes_sent: 0,
         outcome: Outcome::ClientDisconnected,
-        ..end()
+        ..record()
     };
     let empty = Rejected { input: b"", ..REJECTED };
     let got = lines(
         LogFormat::Combined,
         &[
-            (REQUEST, None, end()),
+            (REQUEST, None, record()),
             (REQUEST, None, left),
-            (b"", None, end()),
-            (b"", Some(REJECTED), end()),
-            (REQUEST, Some(REJECTED), end()),
-            (b"", Some(empty), end()),
+            (b"", None, record()),
+            (b"", Some(REJECTED), record()),
+            (REQUEST, Some(REJECTED), record()),
+            (b"", Some(empty), record()),
         ],
     );
     assert_eq!(
@@ -91,8 +91,8 @@ fn formats_combined_lines() {
 
 #[test]
 fn formats_json_lines() {
-    let nothing = RequestRecord { peer: None, status: 0, upstream: None, ..end() };
-    let all = [(REQUEST, None, end()), (b"" as &[u8], Some(REJECTED), nothing)];
+    let nothing = RequestRecord { peer: None, status: 0, upstream: None, ..record() };
+    let all = [(REQUEST, None, record()), (b"" as &[u8], Some(REJECTED), nothing)];
     let got = lines(LogFormat::Json, &all);
     let got: Vec<Value> = got.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
@@ -100,14 +100,15 @@ fn formats_json_lines() {
         json!({
             "time": "2000-02-29T12:34:56Z", "client": "2001:db8::1", "method": "GET",
             "target": "http://a:1/x?\"y", "protocol": "HTTP/1.0", "host": "a:1", "status": 200,
-            "sent": 5, "received": 6, "referer": "ré", "user_agent": "t\\\u{fffd}",
-            "server": "127.0.0.1:9000", "tries": 2, "queued": 0.0, "connected": 0.00125,
-            "answered": 0.03, "whole": 61.0, "end": "done", "input": null, "reason": null,
+            "bytes_sent": 5, "bytes_received": 6, "referer": "ré", "user_agent": "t\\\u{fffd}",
+            "upstream": "127.0.0.1:9000", "attempts": 2, "queue_time": 0.0,
+            "connect_time": 0.00125, "header_time": 0.03, "request_time": 61.0,
+            "outcome": "complete", "input": null, "reason": null,
         })
     );
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&got[0]), keys(&got[1]));
-    for key in ["client", "method", "target", "protocol", "host", "status", "referer", "server"] {
+    for key in ["client", "method", "target", "protocol", "host", "status", "referer", "upstream"] {
         assert!(got[1][key].is_null(), "{key}");
     }
     assert_eq!(got[1]["input"], "GET \"/\u{fffd}\r\n");
@@ -118,7 +119,7 @@ fn formats_json_lines() {
 fn formats_every_month() {
     for (month, days) in (1..).zip([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334]) {
         let mut out = Vec::new();
-        json::line(&DateCache::new(days * 86_400), None, None, &end(), &mut out);
+        json::line(&DateCache::new(days * 86_400), None, None, &record(), &mut out);
         let line: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(line["time"], format!("1970-{month:02}-01T00:00:00Z"));
     }
@@ -128,7 +129,7 @@ fn formats_every_month() {
 fn truncates_fields_and_rejected_input() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\nReferer: {0}\r\n\r\n", "x".repeat(5_000));
     let rejected = Rejected { input: &[b'y'; 5_000], reason: "bad" };
-    let all = [(long.as_bytes(), None, end()), (b"", Some(rejected), end())];
+    let all = [(long.as_bytes(), None, record()), (b"", Some(rejected), record())];
     let json = lines(LogFormat::Json, &all);
     let json: Vec<Value> = json.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json[0]["target"].as_str().unwrap().len(), MAX_FIELD_BYTES);
@@ -136,20 +137,20 @@ fn truncates_fields_and_rejected_input() {
     assert!(json[0]["user_agent"].is_null());
     assert_eq!(json[1]["input"].as_str().unwrap().len(), MAX_INPUT_BYTES);
     let combined = lines(LogFormat::Combined, &all);
-    // One more is in HTTP.
+    // The target contains one x less, because it starts with a slash.
     assert_eq!(combined[0].matches('x').count(), 2 * MAX_FIELD_BYTES - 1);
     assert_eq!(combined[1].matches('y').count(), MAX_INPUT_BYTES);
 }
 
 #[test]
-fn each_worker_hands_over_its_lines_once_per_turn() {
+fn writes_the_lines_of_all_workers() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("log");
     let writer = LogWriter::start(&path).unwrap();
     let mut logs = [(); 2].map(|()| AccessLog::new(writer.sink(), LogFormat::Combined));
     for log in &mut logs {
         for _ in 0..3 {
-            log.request(&DateCache::new(0), None, None, &end());
+            log.request(&DateCache::new(0), None, None, &record());
         }
     }
     logs[0].flush();
@@ -188,13 +189,13 @@ proptest! {
         let rejected = Rejected { input: &other, reason: "bad" };
         let json = lines(
             LogFormat::Json,
-            &[(&request, None, end()), (b"", Some(rejected), end())],
+            &[(&request, None, record()), (b"", Some(rejected), record())],
         );
         let line: Value = serde_json::from_str(&json[0]).unwrap();
         prop_assert_eq!(line["referer"].as_str().unwrap(), value.trim_matches([' ', '\t']));
         let combined = lines(
             LogFormat::Combined,
-            &[(&request, None, end()), (b"", Some(rejected), end())],
+            &[(&request, None, record()), (b"", Some(rejected), record())],
         );
         prop_assert_eq!(combined[0].matches('"').count(), 6);
         prop_assert_eq!(combined[1].matches('"').count(), 8);

@@ -1,12 +1,12 @@
 //! The thread that writes the access log, and the bounded queue in front of it.
 //!
-//! a) Only the writer thread owns the file: workers may have descriptor tables of their own.
-//! b) The queue is bounded in bytes, which one atomic counts. When the queue is full, lines are
-//!    dropped and counted. A worker never waits for the queue.
+//! a) Only the writer thread owns the file, because workers may have their own descriptor tables.
+//! b) The queue is bounded in bytes, counted by one atomic. When the queue is full, lines are dropped
+//!    and counted. A worker never waits for the queue.
 //! c) Standard output may be a pipe that is shared with other processes, so its `O_NONBLOCK` must not
 //!    change. The writer therefore polls before each write and writes at most `PIPE_BUF` bytes, which
-//!    a writable pipe accepts. So it can report losses and give up while the reader is stalled.
-//! d) The writer never blocks on stderr either: it may be the same stalled pipe.
+//!    a writable pipe accepts. While the reader is stalled, it can thus report losses and stop.
+//! d) The writer never blocks on stderr either, because stderr may be the same stalled pipe.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -25,23 +25,23 @@ use rustix::fs::OFlags;
 
 use super::BATCH_BYTES;
 
-/// Maximum size of all lines that wait to be written, per server.
+/// Maximum size in bytes of all queued lines of a server.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// How long a server that stops waits for the log to be written.
+/// Maximum time for which a stopping server waits until the log is written.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time between two reports of lost lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause after a write. Lines of the next turns accumulate, and workers need not wake the writer.
+/// Pause after a write. Lines accumulate meanwhile, and workers need not wake the writer.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1);
-/// How often a stalled writer checks for losses and for shutdown.
+/// Interval at which a stalled writer checks for losses and shutdown.
 const STALL_CHECK: Duration = Duration::from_millis(100);
-/// `PIPE_BUF`: a writable pipe accepts this many bytes without blocking.
+/// Number of bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const PIPE_BYTES: usize = 4096;
 
-/// Numbers of log lines and writes that were lost.
+/// Counters of lost log lines and failed writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LogCounters {
-    /// Lines that were not written: the queue was full, or a write failed.
+    /// Lines that were not written because the queue was full or a write failed.
     pub(crate) lines_dropped: u64,
     /// Writes that failed.
     pub(crate) write_errors: u64,
@@ -54,7 +54,7 @@ struct Shared {
     lines_dropped: AtomicU64,
     write_errors: AtomicU64,
     reopen: AtomicBool,
-    /// When the writer gives up. Set at shutdown.
+    /// Time at which the writer stops writing. Set at shutdown.
     shutdown_deadline: OnceLock<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl Shared {
 
     #[cold]
     fn count_dropped(&self, lines: &[u8]) {
-        // No line contains a newline.
+        // Newlines within a line are escaped.
         let count = lines.iter().filter(|&&byte| byte == b'\n').count();
         self.lines_dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ enum Message {
     Stop,
 }
 
-/// The sending side of the queue. Holds no descriptor, so it works from any thread.
+/// The sending side of the queue. It has no descriptor, so any thread can use it.
 #[derive(Clone, Debug)]
 pub(crate) struct LogSink {
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ pub(crate) struct LogSink {
 }
 
 impl LogSink {
-    /// Queues whole lines. Drops and counts them if the queue is full. Never blocks.
+    /// Queues complete lines without blocking. Drops and counts them if the queue is full.
     pub(crate) fn send(&self, lines: Vec<u8>) {
         let size = lines.len();
         let queued = self.shared.queued.fetch_add(size, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl LogSink {
         self.shared.count_dropped(&unsent);
     }
 
-    /// Opens the file anew by its name, after the lines that are in the queue.
+    /// Reopens the file by its path, after the queued lines are written.
     pub(crate) fn reopen(&self) {
         if !self.shared.reopen.swap(true, Ordering::Relaxed) {
             let _ = self.messages.send(Message::Reopen);
@@ -120,7 +120,7 @@ impl LogSink {
 
 /// The access log of a server: its file, its queue and its writer thread.
 ///
-/// Dropping it writes the lines in the queue, for at most one second.
+/// Dropping it writes the queued lines for at most one second.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     sink: LogSink,
@@ -137,7 +137,7 @@ impl LogWriter {
         LogWriter::start_reporting(path, report_on_stderr)
     }
 
-    /// Starts a writer that reports losses and errors by `report`.
+    /// Starts a writer that reports losses and errors to `report`.
     pub(super) fn start_reporting(
         path: &Path,
         report: impl Fn(&str) + Send + 'static,
@@ -163,7 +163,7 @@ impl LogWriter {
         Ok(LogWriter { sink, path: path.to_owned(), thread: Some(thread) })
     }
 
-    /// Returns the side for workers.
+    /// Returns a sending side for a worker.
     pub(crate) fn sink(&self) -> LogSink {
         self.sink.clone()
     }
@@ -185,7 +185,8 @@ impl Drop for LogWriter {
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
             if Instant::now() >= give_up_at + 3 * STALL_CHECK {
-                // It is blocked in the kernel, as by a dead network file system: joining would block.
+                // The thread is blocked in the kernel, for example by a dead network file system, so
+                // joining it would block.
                 return report_on_stderr(&format!(
                     "access log '{}': lost {} bytes at shutdown: write is blocked",
                     self.path.display(),
@@ -198,12 +199,12 @@ impl Drop for LogWriter {
     }
 }
 
-/// Writes to stderr if that is possible without blocking.
+/// Writes a message to stderr unless that would block.
 fn report_on_stderr(message: &str) {
     let stderr = io::stderr();
     let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
     if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-        // Not by `eprintln!`, whose lock another thread may hold.
+        // `eprintln!` would wait for the lock, which another thread may hold.
         let line = format!("hearken: {message}\n");
         let _ = rustix::io::write(&stderr, line.as_bytes());
     }
@@ -213,7 +214,7 @@ fn report_on_stderr(message: &str) {
 #[derive(Debug)]
 struct Output {
     file: File,
-    /// Regular files never need to be polled.
+    /// Whether the output is a regular file, which needs no poll.
     is_regular: bool,
 }
 
@@ -239,7 +240,7 @@ struct Writer {
     messages: Receiver<Message>,
     /// Lines to write next.
     buffer: Vec<u8>,
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     in_line: bool,
     report: Box<dyn Fn(&str) + Send>,
     /// Counters at the last report.
@@ -271,7 +272,7 @@ impl Writer {
         self.report_now();
     }
 
-    /// Returns the next message. Writes the buffer first if it is large or no message is there.
+    /// Returns the next message. Writes the buffer before, if it is large or no message is queued.
     fn next(&mut self) -> Option<Message> {
         if self.buffer.len() < BATCH_BYTES
             && let Ok(message) = self.messages.try_recv()
@@ -308,7 +309,7 @@ impl Writer {
         }
     }
 
-    /// Writes the buffer, and counts what could not be written.
+    /// Writes the buffer and counts lines that could not be written.
     fn write_buffer(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         let mut left = buffer.as_slice();
@@ -331,14 +332,14 @@ impl Writer {
         self.shared.queued.fetch_sub(buffer.len(), Ordering::Relaxed);
     }
 
-    /// Writes `left`, which then begins after the last byte written. Returns early at shutdown.
+    /// Writes `left` and advances it past the written bytes. Returns early at shutdown.
     fn write(&mut self, left: &mut &[u8]) -> io::Result<()> {
         while !left.is_empty() {
             if !self.output.is_regular && !self.wait_writable() {
                 return Ok(());
             }
-            let most = if self.output.is_regular { left.len() } else { PIPE_BYTES };
-            match (&self.output.file).write(&left[..most.min(left.len())]) {
+            let max = if self.output.is_regular { left.len() } else { PIPE_BYTES };
+            match (&self.output.file).write(&left[..max.min(left.len())]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => *left = &left[count..],
                 Err(error) => match error.kind() {
@@ -350,7 +351,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the output is writable. Returns false if the time for shutdown is over.
+    /// Waits until the output is writable. Returns false if the shutdown deadline has passed.
     fn wait_writable(&mut self) -> bool {
         loop {
             let left = self.shared.shutdown_deadline.get().map_or(STALL_CHECK, |at| {
@@ -363,13 +364,13 @@ impl Writer {
             match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
                 Ok(0) => self.report_losses(),
                 Err(rustix::io::Errno::INTR) => {}
-                // If the descriptor is in error, the write reports which.
+                // The write reports an error of the descriptor.
                 _ => return true,
             }
         }
     }
 
-    /// Reports losses, unless the last report is recent or the final one follows soon.
+    /// Reports losses, unless the last report is recent or the server is stopping.
     fn report_losses(&mut self) {
         let is_recent = self.quiet_until.is_some_and(|until| Instant::now() < until);
         if !is_recent && self.shared.shutdown_deadline.get().is_none() {
@@ -377,7 +378,7 @@ impl Writer {
         }
     }
 
-    /// Reports losses since the last report, if there are any.
+    /// Reports any losses since the last report.
     fn report_now(&mut self) {
         let counters = self.shared.counters();
         if counters == self.reported {
@@ -389,7 +390,7 @@ impl Writer {
             Some(error) => {
                 format!("access log '{path}': cannot write: {error}; lines lost: {lines}")
             }
-            None => format!("access log '{path}': its reader is too slow; lines lost: {lines}"),
+            None => format!("access log '{path}': the reader is too slow; lines lost: {lines}"),
         };
         (self.report)(&message);
         self.reported = counters;

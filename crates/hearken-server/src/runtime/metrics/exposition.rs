@@ -1,6 +1,6 @@
-//! The page of metrics, in the text format of Prometheus.
+//! The metrics page in the Prometheus text format.
 //!
-//! Figures have the worker as a label where one worker alone can be in trouble; the others are sums.
+//! Metrics that can reveal a problem of a single worker have a `worker` label. The others are sums.
 
 use std::collections::HashSet;
 use std::fmt::{Display, Write};
@@ -9,76 +9,80 @@ use crate::runtime::access_log::{LogCounters, LogSink};
 
 use super::{CLASSES, Error, Histogram, Metrics, UpstreamFigures, Worker};
 
-/// A name, what it means, and where it is found.
+/// The name of a metric without prefix and suffix, its help text, and its getter.
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const COUNTERS_BY_WORKER: &[Family<Worker>] = &[
-    ("connections_accepted", "Connections that clients made.", |it| it.connections_accepted.get()),
-    ("connections_evicted", "Idle connections closed to make room for new ones.", |it| {
+    ("connections_accepted", "Client connections accepted.", |it| it.connections_accepted.get()),
+    ("connections_evicted", "Idle client connections closed to accept new ones.", |it| {
         it.connections_evicted.get()
     }),
     ("event_waits", "Waits for events.", |it| it.waits.waits.get()),
-    ("event_empty_waits", "Waits that brought no event.", |it| it.waits.empty_waits.get()),
-    ("events", "Events that waits brought.", |it| it.waits.events.get()),
-    ("event_spurious", "Events dropped as nobody waits for them.", |it| it.waits.spurious.get()),
-    ("event_changes", "Registrations, changes of interest and revocations.", |it| {
+    ("event_empty_waits", "Waits that returned no event.", |it| it.waits.empty_waits.get()),
+    ("events", "Events returned by waits.", |it| it.waits.events.get()),
+    ("spurious_events", "Events discarded because no connection waits for them.", |it| {
+        it.waits.spurious.get()
+    }),
+    ("interest_changes", "Registrations, changes of interest and revocations.", |it| {
         it.waits.changes.get()
     }),
-    ("event_overflows", "Times a queue of events overflowed and was recovered.", |it| {
+    ("event_overflows", "Overflows of an event queue, with recovery.", |it| {
         it.waits.overflows.get()
     }),
-    ("event_calls", "System calls made to wait for events and to register for them.", |it| {
+    ("event_system_calls", "System calls for waits and changes of interest.", |it| {
         it.waits.calls.get()
     }),
 ];
 
 const GAUGES_BY_WORKER: &[Family<Worker>] = &[
-    ("connections_open", "Connections of clients that are open.", |it| it.connections_open.get()),
-    ("requests_in_flight", "Requests not yet answered as a whole.", |it| {
-        it.requests_in_flight.get()
-    }),
-    ("requests_queued", "Requests that wait for a server to have room.", |it| {
+    ("connections_open", "Open client connections.", |it| it.connections_open.get()),
+    ("requests_in_flight", "Requests in progress.", |it| it.requests_in_flight.get()),
+    ("requests_queued", "Requests in the queue for an upstream server.", |it| {
         it.requests_queued.get()
     }),
-    ("upstream_connections_idle", "Connections to servers, kept with no request on them.", |it| {
+    ("upstream_connections_idle", "Idle connections to upstream servers.", |it| {
         it.upstream_connections_idle.get()
     }),
-    ("tunnels_open", "Tunnels and upgraded connections that are open.", |it| it.tunnels_open.get()),
+    ("tunnels_open", "Open tunnels, including upgraded connections.", |it| it.tunnels_open.get()),
 ];
 
 const COUNTERS: &[Family<Worker>] = &[
-    ("client_received_bytes", "Bytes from clients.", |it| it.bytes_received_client.get()),
-    ("client_sent_bytes", "Bytes to clients.", |it| it.bytes_sent_client.get()),
-    ("upstream_received_bytes", "Bytes from servers.", |it| it.bytes_received_upstream.get()),
-    ("upstream_sent_bytes", "Bytes to servers.", |it| it.bytes_sent_upstream.get()),
-    ("spliced_bytes", "Bytes that went from socket to socket within the kernel.", |it| {
+    ("client_received_bytes", "Bytes received from clients.", |it| it.bytes_received_client.get()),
+    ("client_sent_bytes", "Bytes sent to clients.", |it| it.bytes_sent_client.get()),
+    ("upstream_received_bytes", "Bytes received from upstream servers.", |it| {
+        it.bytes_received_upstream.get()
+    }),
+    ("upstream_sent_bytes", "Bytes sent to upstream servers.", |it| it.bytes_sent_upstream.get()),
+    ("spliced_bytes", "Bytes moved between sockets within the kernel.", |it| {
         it.spliced_bytes.get()
     }),
-    ("upstream_connections_opened", "Connections made to servers.", |it| {
+    ("upstream_connections_opened", "Connections opened to upstream servers.", |it| {
         it.upstream_connections_opened.get()
     }),
-    ("upstream_connections_reused", "Requests sent on a connection that had been kept.", |it| {
+    ("upstream_connections_reused", "Requests sent on a reused upstream connection.", |it| {
         it.upstream_connections_reused.get()
     }),
-    ("retries", "Times a request was tried again.", |it| it.retries.get()),
+    ("retries", "Retries of requests.", |it| it.retries.get()),
 ];
 
 const UPSTREAM_COUNTERS: &[Family<UpstreamFigures>] = &[
-    ("upstream_requests", "Requests sent to the server.", |it| it.requests),
-    ("upstream_failures", "Requests that the server failed.", |it| it.failures),
-    ("upstream_retries", "Requests tried elsewhere after the server had failed them.", |it| {
-        it.retries
+    ("upstream_requests", "Requests sent to the upstream server.", |it| it.requests),
+    ("upstream_failures", "Failed requests to the upstream server.", |it| it.failures),
+    (
+        "upstream_retries",
+        "Requests sent to the upstream server after another server failed.",
+        |it| it.retries,
+    ),
+    ("upstream_health_check_failures", "Failed health checks of the upstream server.", |it| {
+        it.checks_failed
     }),
-    ("upstream_checks_failed", "Active checks that the server failed.", |it| it.checks_failed),
 ];
 
 const UPSTREAM_GAUGES: &[Family<UpstreamFigures>] = &[
-    ("upstream_requests_in_flight", "Requests that the server has not yet answered.", |it| {
+    ("upstream_requests_in_flight", "Requests in progress at the upstream server.", |it| {
         it.in_flight
     }),
-    ("upstream_weight", "How many requests the server gets, against the others.", |it| {
-        u64::from(it.weight)
-    }),
+    ("upstream_weight", "Configured weight of the upstream server.", |it| u64::from(it.weight)),
 ];
 
 /// Returns the counters of each worker.
@@ -88,7 +92,7 @@ fn workers_of(metrics: &Metrics) -> impl Iterator<Item = &Worker> + Clone {
 
 pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut String) {
     let mut page = Page { out };
-    page.family("hearken_build_info", "gauge", "What runs; always 1.");
+    page.family("hearken_build_info", "gauge", "Version of the server; always 1.");
     page.sample("hearken_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
     render_workers(metrics, &mut page);
 
@@ -96,12 +100,12 @@ pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut
     render_access_log(metrics, &mut page);
     page.histogram(
         "hearken_request_duration_seconds",
-        "From a request's head to the end of its response.",
+        "Duration of requests, from the request head to the end of the response.",
         workers().map(|worker| &worker.durations),
     );
     page.histogram(
-        "hearken_upstream_response_seconds",
-        "From when a server had a request's head to when its response's had come.",
+        "hearken_upstream_response_duration_seconds",
+        "Response time of upstream servers, from the sent request to the response head.",
         workers().map(|worker| &worker.responses),
     );
     render_upstreams(upstreams, &mut page);
@@ -115,11 +119,11 @@ fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
             page.sample(&name, &[("worker", &number)], get(worker));
         }
     }
-    let name = page.counter("event_wait_cpu_seconds", "Processor time of waits, where metered.");
+    let name = page.counter("event_wait_cpu_seconds", "Processor time of waits, if measured.");
     for (number, worker) in workers() {
         page.sample(&name, &[("worker", &number)], Seconds(worker.waits.cpu_nanoseconds.get()));
     }
-    let name = page.counter("requests", "Requests that ended, by the class of their status.");
+    let name = page.counter("requests", "Completed requests by status class.");
     for (number, worker) in workers() {
         for (class, count) in CLASSES.iter().zip(&worker.statuses) {
             page.sample(&name, &[("worker", &number), ("status", class)], count.get());
@@ -135,7 +139,7 @@ fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
         let name = page.counter(name, help);
         page.sample(&name, &[], workers_of(metrics).map(get).sum::<u64>());
     }
-    let name = page.counter("errors", "What went wrong, by what it was.");
+    let name = page.counter("errors", "Errors by kind.");
     for (at, error) in Error::ALL.iter().enumerate() {
         let counts = workers_of(metrics).filter_map(|worker| worker.errors.get(at));
         let sum: u64 = counts.map(super::Counter::get).sum();
@@ -143,13 +147,14 @@ fn render_workers(metrics: &Metrics, page: &mut Page<'_>) {
     }
 }
 
-/// Zeros if there is no access log.
+/// Renders the counters of the access log; zeros if there is none.
 fn render_access_log(metrics: &Metrics, page: &mut Page<'_>) {
     let LogCounters { lines_dropped, write_errors } =
         metrics.access_log.get().map(LogSink::counters).unwrap_or_default();
-    let name = page.counter("access_log_dropped_lines", "Access log lines that were not written.");
+    let name =
+        page.counter("access_log_dropped_lines", "Lines of the access log that were not written.");
     page.sample(&name, &[], lines_dropped);
-    let name = page.counter("access_log_write_errors", "Writes to the access log that failed.");
+    let name = page.counter("access_log_write_errors", "Failed writes to the access log.");
     page.sample(&name, &[], write_errors);
 }
 
@@ -157,7 +162,7 @@ fn render_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
     if upstreams.is_empty() {
         return;
     }
-    // No two series may have the same labels.
+    // Two series must not have the same labels.
     let mut taken = HashSet::new();
     let mut names = Vec::with_capacity(upstreams.len());
     for upstream in upstreams {
@@ -167,7 +172,8 @@ fn render_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
     }
     let named = || names.iter().zip(upstreams);
 
-    let state = page.gauge("upstream_state", "Whether the server gets requests: 1 for its state.");
+    let state =
+        page.gauge("upstream_state", "State of the upstream server; 1 for the current state.");
     for (name, upstream) in named() {
         page.sample(&state, &[("upstream", name), ("state", &upstream.state)], 1);
     }
@@ -185,7 +191,7 @@ fn render_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
     }
 }
 
-/// A page that is being written. Writing to a string does not fail.
+/// A metrics page under construction. Writing to a string does not fail.
 pub(super) struct Page<'a> {
     pub(super) out: &'a mut String,
 }
@@ -195,7 +201,7 @@ impl Page<'_> {
         let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    /// Begins a family of counters and returns its whole name.
+    /// Starts a family of counters and returns its full name.
     fn counter(&mut self, name: &str, help: &str) -> String {
         let name = format!("hearken_{name}_total");
         self.family(&name, "counter", help);
@@ -243,7 +249,7 @@ impl Page<'_> {
     }
 }
 
-/// Nanoseconds, written as seconds without loss.
+/// A duration in nanoseconds, formatted exactly in seconds.
 pub(super) struct Seconds(pub(super) u64);
 
 impl Display for Seconds {
@@ -257,7 +263,7 @@ impl Display for Seconds {
     }
 }
 
-/// Writes the value of a label.
+/// A writer that escapes label values.
 struct Escaped<'a>(&'a mut String);
 
 impl Write for Escaped<'_> {

@@ -1,21 +1,22 @@
-//! How long things took, counted in buckets whose bounds are fixed.
+//! Histogram of durations with fixed bucket bounds.
 
 use super::Counter;
 
-/// Two bounds for each doubling, from 96 microseconds to 67 seconds.
+/// Number of bounds: two per doubling, from 96 microseconds to 67 seconds.
 const BOUND_COUNT: usize = 40;
-/// The number of the first bound, counted as [`half_octave`] does.
+/// Index of the first bound, as computed by [`half_octave`] does.
 const FIRST_BOUND: usize = half_octave_index(96);
 
-/// Durations, in buckets: two for each doubling.
+/// A histogram of durations, with two buckets per doubling.
 #[derive(Debug)]
 pub struct Histogram {
-    /// Those up to each bound and above the one before; last, those above all.
+    /// Counts of durations up to each bound and above the previous one. The last bucket counts
+    /// durations above all bounds.
     buckets: [Counter; BOUND_COUNT + 1],
     sum_nanoseconds: Counter,
 }
 
-/// How many numbers of the form 2^n and 1.5 * 2^n there are from 1 up to this one, which is not 0.
+/// Returns how many numbers of the forms 2^n and 1.5 * 2^n are in `1..=number`. `number` is not 0.
 #[inline(always)]
 const fn half_octave_index(number: u64) -> usize {
     let octave = number.ilog2() as usize;
@@ -33,7 +34,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
+    /// Records a duration.
     #[inline]
     pub fn add(&self, nanoseconds: u64) {
         // A bound belongs to the bucket below it.
@@ -47,20 +48,20 @@ impl Histogram {
         self.sum_nanoseconds.add(nanoseconds);
     }
 
-    /// Counts so many that took less than the first bound, and no time to speak of.
+    /// Records `count` durations of zero.
     pub(super) fn record_shortest(&self, count: u64) {
         if let Some(counter) = self.buckets.first() {
             counter.add(count);
         }
     }
 
-    /// The bounds, in microseconds.
+    /// Returns the bounds in microseconds.
     pub(super) fn bounds() -> impl Iterator<Item = u64> {
         (FIRST_BOUND..FIRST_BOUND + BOUND_COUNT).map(|at| (2 + (at as u64 & 1)) << (at / 2 - 1))
     }
 
-    /// Those of several as one: how many there are up to each bound, then all, and the sum of all in
-    /// nanoseconds.
+    /// Merges histograms. Returns the cumulative counts for each bound and for infinity, and the sum
+    /// of all durations in nanoseconds.
     pub(super) fn cumulative<'a>(
         all: impl Iterator<Item = &'a Histogram> + Clone,
     ) -> (Vec<u64>, u64) {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_go_from_96_microseconds_to_67_seconds() {
+    fn bounds_range_from_96_microseconds_to_67_seconds() {
         let bounds: Vec<_> = Histogram::bounds().collect();
         assert_eq!(bounds[..4], [96, 128, 192, 256]);
         assert_eq!(bounds.last(), Some(&(1 << 26)));
@@ -92,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_is_counted_up_to_every_bound_that_is_no_less(
+        fn counts_a_duration_in_every_bucket_with_a_sufficient_bound(
             bound in 0..BOUND_COUNT, off in -2_000_i64..2_000, any in any::<u64>(), near in any::<bool>(),
         ) {
             let bounds: Vec<u64> = Histogram::bounds().collect();

@@ -1,4 +1,4 @@
-//! The writer against readers that stall and files that fail.
+//! The writer with stalled readers and failing files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const LINE: &[u8] = b"0123456789 0123456789 0123456789 0123456789 0123456789\n";
 
-/// Creates a FIFO and its reading end, which does not block.
+/// Creates a FIFO and its non-blocking reading end.
 fn fifo(dir: &TempDir) -> (PathBuf, File) {
     let path = dir.path().join("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -27,22 +27,22 @@ fn start(path: &Path) -> (LogWriter, Receiver<String>) {
     (LogWriter::start_reporting(path, report).unwrap(), reported)
 }
 
-/// Sends this number of lines, ten at a time.
+/// Sends `lines` lines, ten at a time.
 fn send(sink: &LogSink, lines: usize) {
     for _ in 0..lines / 10 {
         sink.send(LINE.repeat(10));
     }
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+    while !holds() {
+        assert!(began.elapsed() < TIMEOUT, "not in time: {condition}");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Reads what is in the pipe.
+/// Reads all bytes from the pipe.
 fn read(reader: &mut File, into: &mut Vec<u8>) {
     // Ends with `WouldBlock` as long as there is a writer.
     let _ = reader.read_to_end(into);
@@ -65,18 +65,18 @@ fn a_full_queue_drops_lines_and_counts_them() {
     assert!(dropped > 0 && dropped < LINES as u64, "{dropped}");
     assert!(writer.shared.queued.load(Ordering::Relaxed) <= QUEUE_BYTES);
     // The writer reports although it waits for the reader.
-    let report = reports.recv_timeout(PATIENCE).unwrap();
-    assert!(report.contains(&format!("its reader is too slow; lines lost: {dropped}")), "{report}");
+    let report = reports.recv_timeout(TIMEOUT).unwrap();
+    assert!(report.contains(&format!("the reader is too slow; lines lost: {dropped}")), "{report}");
     let mut text = Vec::new();
-    eventually("the reader gets the other lines", || {
+    wait_until("the reader gets the other lines", || {
         read(&mut reader, &mut text);
         whole_lines(&text) + dropped == LINES as u64
     });
     assert_eq!(text.len() % LINE.len(), 0);
-    eventually("the queue is empty", || writer.shared.queued.load(Ordering::Relaxed) == 0);
-    // There is room again.
+    wait_until("the queue is empty", || writer.shared.queued.load(Ordering::Relaxed) == 0);
+    // The queue has capacity again.
     send(&sink, 10);
-    eventually("the reader gets new lines", || {
+    wait_until("the reader gets new lines", || {
         read(&mut reader, &mut text);
         whole_lines(&text) + dropped == LINES as u64 + 10
     });
@@ -84,7 +84,7 @@ fn a_full_queue_drops_lines_and_counts_them() {
 }
 
 #[test]
-fn shutdown_gives_up_on_a_stalled_reader() {
+fn shutdown_drops_lines_if_the_reader_is_stalled() {
     const LINES: usize = 5_000;
     let dir = TempDir::new().unwrap();
     let (path, mut reader) = fifo(&dir);
@@ -114,18 +114,18 @@ fn shutdown_writes_queued_lines() {
 }
 
 #[test]
-fn write_errors_are_counted_and_reported_once_in_a_while() {
+fn counts_write_errors_and_limits_reports() {
     let (writer, reports) = start(Path::new("/dev/full"));
     send(&writer, 10);
-    let report = reports.recv_timeout(PATIENCE).unwrap();
+    let report = reports.recv_timeout(TIMEOUT).unwrap();
     assert!(report.contains("'/dev/full': cannot write: No space left on device"), "{report}");
     assert!(report.ends_with("lines lost: 10"), "{report}");
     assert_eq!(writer.counters(), LogCounters { lines_dropped: 10, write_errors: 1 });
     for round in 2..5 {
         send(&writer, 10);
-        eventually("the write fails", || writer.counters().lines_dropped == round * 10);
+        wait_until("the write fails", || writer.counters().lines_dropped == round * 10);
     }
-    // The rest is in the last report.
+    // The final report contains the other losses.
     drop(writer);
     let last: Vec<String> = reports.iter().collect();
     assert_eq!(last.len(), 1, "{last:?}");
@@ -133,21 +133,21 @@ fn write_errors_are_counted_and_reported_once_in_a_while() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_a_write_error() {
+fn counts_a_closed_reader_as_a_write_error() {
     let dir = TempDir::new().unwrap();
     let (path, reader) = fifo(&dir);
     let (writer, reports) = start(&path);
     drop(reader);
     send(&writer, 10);
-    let report = reports.recv_timeout(PATIENCE).unwrap();
+    let report = reports.recv_timeout(TIMEOUT).unwrap();
     assert!(report.contains("cannot write: Broken pipe"), "{report}");
     drop(writer);
-    // Nor does the start wait for a reader.
+    // The start does not wait for a reader either.
     assert!(LogWriter::start(&path).is_err());
 }
 
 #[test]
-fn a_renamed_file_is_reopened_after_the_lines_before() {
+fn reopens_a_renamed_file_after_writing_queued_lines() {
     let dir = TempDir::new().unwrap();
     let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
     let count = |path| whole_lines(&fs::read(path).unwrap_or_default());
@@ -156,16 +156,16 @@ fn a_renamed_file_is_reopened_after_the_lines_before() {
     send(&writer, 10);
     writer.reopen();
     send(&writer, 20);
-    eventually("the new file has the lines after", || count(&path) == 20);
+    wait_until("the new file has the lines after", || count(&path) == 20);
     assert_eq!(count(&old), 10);
 
-    // When it cannot be opened, the old file is kept.
+    // If the new file cannot be opened, the writer continues with the old one.
     fs::rename(&path, &old).unwrap();
     fs::create_dir(&path).unwrap();
     writer.reopen();
-    let report = reports.recv_timeout(PATIENCE).unwrap();
+    let report = reports.recv_timeout(TIMEOUT).unwrap();
     assert!(report.contains("cannot reopen: Is a directory"), "{report}");
     send(&writer, 10);
-    eventually("the old file has the lines after", || count(&old) == 30);
+    wait_until("the old file has the lines after", || count(&old) == 30);
     assert_eq!(writer.counters(), LogCounters::default());
 }
