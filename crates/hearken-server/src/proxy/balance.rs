@@ -1,9 +1,9 @@
-//! Which server gets a request: one balancer for each worker, without a lock and without I/O.
+//! Load balancing: one balancer per worker, without locks and I/O.
 //!
-//! A balancer counts what its own worker has in flight, and has a picture of [`Servers`] that it makes
-//! anew when something has changed there or a time has come. Those that get requests are the ordinary
-//! ones that are up, or else the backups that are; if all are paused, the one whose pause ends first,
-//! as a server that may be well is better than none.
+//! A balancer counts the requests in flight of its own worker. It keeps a snapshot of [`Servers`] and
+//! refreshes it when the version of the servers changes or a deadline passes. It selects among the
+//! regular servers that are up, or else among the backups that are up. If all servers are paused, it
+//! selects the one whose pause ends first, because that server may have recovered.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,52 +28,52 @@ use rotation::Rotation;
 use snapshot::{Group, WEIGHT_SCALE};
 pub use tried::Tried;
 
-/// Which server gets a request.
+/// The result of the selection of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pick {
-    /// This one; the request counts as in flight there until [`Balancer::ended`].
+    /// The selected server. The request counts as in flight there until its end is reported.
     Server(usize),
-    /// One that has as many as it may have.
+    /// All suitable servers have reached their request limit.
     Full,
-    /// None is up.
+    /// No server is up.
     Down,
 }
 
-/// How a request ended that a server had got.
+/// The outcome of a request at a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// It was answered.
+    /// The server responded.
     Well,
-    /// It failed, which counts against the server.
+    /// The request failed, which counts as a failure of the server.
     Failed,
-    /// It was given up for a reason that says nothing of the server, such as that its client left.
+    /// The request was cancelled for a reason unrelated to the server, such as a disconnected client.
     Cancelled,
 }
 
-/// Where to connect to.
+/// An address to connect to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Where {
-    /// To this address.
+    /// An IP address and port.
     Inet(SocketAddr),
-    /// To this socket.
+    /// The path of a Unix socket.
     Unix(Arc<Path>),
 }
 
-/// A worker's balancer. See the [module](self).
+/// The balancer of a worker. See the [module](self).
 pub struct Balancer {
     servers: Arc<Servers>,
-    /// What of them the picture was made of.
+    /// Version of the servers in the snapshot.
     version: u64,
-    /// When it is out of date although nothing changes: a pause ends, a slow start goes on.
+    /// Time at which the snapshot expires, because a pause ends or a slow start progresses.
     refresh_at: Time,
-    /// When the balancer was last asked.
+    /// Time of the last call.
     now: Time,
     selector: Selector,
     states: Box<[LocalState]>,
-    /// What gets requests, and what does if all of these were tried.
+    /// Servers that get requests, and those that get them if all active servers were tried.
     active: Group,
     fallback: Group,
-    /// Those whose pause is over and that had no trial yet that went well.
+    /// Servers whose pause is over, but which have not completed a trial request yet.
     trials: Vec<u32>,
     counters: Arc<[ServerCounters]>,
     rotations: Box<[Rotation]>,
@@ -82,7 +82,8 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// That of the worker at index `worker` of `workers`. Drawing at random goes by `seed`.
+    /// Creates the balancer of the worker with index `worker` of `workers`. `seed` initialises the
+    /// random numbers.
     pub fn new(
         config: &Upstreams,
         servers: Arc<Servers>,
@@ -98,18 +99,17 @@ impl Balancer {
             .take(count)
             .map(|server| LocalState {
                 full_weight: u64::from(server.weight.get()) * WEIGHT_SCALE,
-                limit: config.max_requests.map_or(u32::MAX, |most| {
+                limit: config.max_requests.map_or(u32::MAX, |max| {
                     let workers = workers.max(1);
-                    let rest = usize::from(worker % workers < most.get() % workers);
-                    u32::try_from((most.get() / workers + rest).max(1)).unwrap_or(u32::MAX)
+                    let rest = usize::from(worker % workers < max.get() % workers);
+                    u32::try_from((max.get() / workers + rest).max(1)).unwrap_or(u32::MAX)
                 }),
                 backup: server.backup,
                 ..LocalState::default()
             })
             .collect();
         for index in 0..count {
-            // The same whatever the order of those in the configuration, and another for a second
-            // one of the same name.
+            // Independent of the order in the configuration. Servers with the same name differ.
             let name = servers.name(index);
             let same = (0..index).filter(|&before| servers.name(before) == name).count() as u64;
             states[index].seed = hash::mix(hash::hash(name.as_bytes()).wrapping_add(same));
@@ -145,7 +145,7 @@ impl Balancer {
         balancer
     }
 
-    /// Has it begin at another point of the cycle than those of other workers.
+    /// Starts the cycle at another position than the balancers of other workers.
     fn stagger(&mut self, worker: usize, workers: usize) {
         let count = self.states.len();
         self.selector.turn = worker.checked_rem(workers).unwrap_or(0) * count / workers.max(1);
@@ -157,8 +157,8 @@ impl Balancer {
         }
     }
 
-    /// Which server gets a request of this [hash key](Balancer::hash) (which the policy may make
-    /// nothing of) that was tried on those of `tried`. It is in flight there from now on.
+    /// Selects a server for a request with this [hash key](Balancer::hash), which only hash
+    /// balancing uses. Avoids servers in `tried`. The request then counts as in flight there.
     #[inline]
     pub fn pick(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
         self.now = now;
@@ -196,7 +196,7 @@ impl Balancer {
         if let Some(server) = self.begin_trial(now, key, tried) {
             return self.acquire(server);
         }
-        // Those that were tried come last, behind the backups.
+        // Servers that were tried come last, after the backups.
         let mut chosen = GroupSelection::None;
         for (group, tried) in
             [(&self.active, tried), (&self.fallback, tried), (&self.active, Tried::default())]
@@ -213,13 +213,13 @@ impl Balancer {
         }
     }
 
-    /// The server that this request is to be a trial of, if there is one.
+    /// Returns a server for which this request becomes the trial, if any.
     fn begin_trial(&mut self, now: Time, key: u64, tried: Tried) -> Option<u32> {
         for &server in &self.trials {
             let local = &self.states[server as usize];
             let fits = local.has_capacity()
                 && !tried.contains(server as usize)
-                // By hash, only one that would go there if it were up.
+                // With hash balancing, only if the request would go to this server if it were up.
                 && (self.selector.policy != Policy::Hash
                     || policy::is_highest(&self.states, &self.active.members, server, key, tried));
             if fits && self.servers.begin_trial(server as usize, now) {
@@ -230,7 +230,7 @@ impl Balancer {
         None
     }
 
-    /// All are paused or worse: the one whose pause ends first.
+    /// Selects the server whose pause ends first, because no server is up.
     fn fail_open(&mut self, tried: Tried) -> Pick {
         let first = (0..self.states.len())
             .map(|server| (server, self.servers.condition(server)))
@@ -259,13 +259,13 @@ impl Balancer {
         Pick::Server(server as usize)
     }
 
-    /// Whether a request may as well go to another of those that get some; by hash it belongs to one.
+    /// Returns whether another server could get the request. With hash balancing, none could.
     pub fn has_alternative(&self, server: usize) -> bool {
         self.selector.policy != Policy::Hash
             && self.active.members.iter().any(|&other| other as usize != server)
     }
 
-    /// Whether it has room, and nothing is known against it.
+    /// Returns whether the server is up and below its request limit.
     pub fn has_room(&self, server: usize) -> bool {
         let fit = |server| {
             let condition = self.servers.condition(server);
@@ -274,12 +274,12 @@ impl Balancer {
         self.states.get(server).is_some_and(LocalState::has_capacity) && fit(server)
     }
 
-    /// How many requests this worker has in flight there.
+    /// Returns the number of requests that this worker has in flight at the server.
     pub fn in_flight(&self, server: usize) -> usize {
         self.states.get(server).map_or(0, |local| local.in_flight as usize)
     }
 
-    /// A request ended that `server` was [picked](Balancer::pick) for.
+    /// Reports the end of a request for which `server` was selected.
     #[inline]
     pub fn ended(&mut self, server: usize, now: Time, how: Ended) {
         self.now = now;
@@ -300,8 +300,8 @@ impl Balancer {
         }
     }
 
-    /// A request goes well, and goes on: for one that may take long, such as a tunnel, so that a server
-    /// on trial need not wait for its end. It is still in flight.
+    /// Reports the success of a request that is still in flight and may take long, such as a tunnel.
+    /// A trial thus ends before the request does.
     #[inline]
     pub fn goes_well(&mut self, server: usize, now: Time) {
         self.now = now;
@@ -313,14 +313,15 @@ impl Balancer {
         }
     }
 
-    /// Which request was the trial is not known: one that began before the pause ends it, too.
+    /// Ends the trial of a server. It is unknown which request is the trial, so a request that
+    /// started before the pause can end it, too.
     #[cold]
     fn end_trial(&mut self, server: usize) {
         self.states[server].holds_trial = false;
         self.servers.end_trial(server);
     }
 
-    /// Where to connect to: each of a name's addresses in turn. None if the name has none.
+    /// Returns the next address of a server, in rotation; `None` if its name has no address.
     pub fn connected_to(&mut self, server: usize) -> Option<Where> {
         let version = self.servers.addresses_version();
         if version != self.addresses_version {
@@ -333,15 +334,15 @@ impl Balancer {
         self.rotations.get_mut(server)?.next(self.now)
     }
 
-    /// A connection to `addr` could not be made: for ten seconds, its name's other addresses go
-    /// first.
+    /// Reports a failed connection to `addr`. For ten seconds, the other addresses of the server take
+    /// precedence.
     pub fn failed_at(&mut self, server: usize, addr: SocketAddr) {
         if let Some(rotation) = self.rotations.get_mut(server) {
             rotation.record_failure(addr, self.now + Duration::from_secs(10));
         }
     }
 
-    /// The hash key of what a request is hashed by.
+    /// Computes the hash key of the hashed part of a request.
     pub fn hash(bytes: &[u8]) -> u64 {
         hash::hash(bytes)
     }
@@ -364,7 +365,7 @@ impl fmt::Debug for Balancer {
     }
 }
 
-/// One more. Only this thread writes it.
+/// Increments a counter of which this thread is the only writer.
 #[inline(always)]
 fn increment(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);

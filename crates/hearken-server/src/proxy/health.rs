@@ -1,7 +1,7 @@
-//! Active health checks, in a thread of their own.
+//! Active health checks, in a separate thread.
 //!
-//! One event queue waits for all checks, so a slow server does not delay the checks of the others.
-//! The results go to [`Servers`].
+//! One event queue handles all checks, so a slow server does not delay the checks of others. The
+//! results are passed to [`Servers`].
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use probe::{Failure, Probe};
 
 /// Maximum time over which the first checks are spread.
 const MAX_INITIAL_SPREAD: Duration = Duration::from_secs(1);
-/// Pause after a failed wait, such as one without memory.
+/// Pause after a wait that failed, for example for lack of memory.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Events carry the index of the server.
+/// An event queue with the index of the server as payload.
 type Queue = queue_thread::Queue<usize>;
 
-/// The thread that checks servers. Dropping it ends the thread at once.
+/// The thread that checks servers. Dropping it ends the thread immediately.
 #[derive(Debug)]
 pub struct Checker {
     _thread: Option<QueueThread>,
@@ -35,7 +35,7 @@ pub struct Checker {
 
 impl Checker {
     /// Starts the checks if `config` enables them. The result must be dropped in the descriptor table
-    /// that it was created in.
+    /// in which it was created.
     ///
     /// # Errors
     /// The thread or its descriptors cannot be created.
@@ -53,7 +53,7 @@ impl Checker {
 
 /// Returns the request that checks a server.
 fn format_request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
-    // The connection is the proxy's own: the header names no client.
+    // The proxy checks on its own behalf, so the header contains no client address.
     let mut out = match preface {
         None => Vec::new(),
         Some(ProxyProtocol::V1) => b"PROXY UNKNOWN\r\n".to_vec(),
@@ -70,9 +70,9 @@ fn format_request(active: &Active, preface: Option<ProxyProtocol>, authority: &s
 /// The checks of one server.
 struct Check {
     request: Vec<u8>,
-    /// When the next check begins.
+    /// Start time of the next check.
     next_start: Time,
-    /// Index of the address to check next, modulo their number.
+    /// Index of the next address to check, modulo the number of addresses.
     turn: usize,
     is_down: bool,
     /// Number of consecutive results that contradict `is_down`.
@@ -85,7 +85,7 @@ struct Check {
 struct Checks {
     config: Active,
     servers: Arc<Servers>,
-    /// One timer per server: when its next check begins, or when its check in progress times out.
+    /// One timer per server, for the start of its next check or the timeout of the current one.
     timers: Wheel,
     checks: Vec<Check>,
 }
@@ -139,7 +139,7 @@ impl Checks {
         check.next_start = now + self.config.every.max(Duration::from_millis(1));
         let places = self.servers.endpoints(server);
         if matches!(&places, Endpoints::Inet(addresses) if addresses.is_empty()) {
-            // It is down because its name has no address.
+            // The server is down because its name has no address.
             return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
@@ -164,14 +164,14 @@ impl Checks {
         let now = Time::now();
         let check = &mut self.checks[server];
         check.probe = None;
-        // Up to 5 % later: checks that coincide do not stay so.
+        // Jitter of up to 5 %, so that checks do not stay synchronised.
         let twentieth = self.config.every / 20;
         let part = (now.as_nanos() as u32).wrapping_mul(0x9e37_79b9) >> 16;
         check.next_start =
             (check.next_start + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
         self.timers.arm(server as u32, check.next_start);
         let result = match result {
-            // The result says nothing about the server.
+            // The failure is local and does not affect the state of the server.
             Err(Failure::Local(reason)) => return self.servers.set_last_failure(server, reason),
             Err(Failure::Server(reason)) => Err(reason),
             Ok(()) => Ok(()),

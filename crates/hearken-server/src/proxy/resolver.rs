@@ -1,8 +1,8 @@
-//! Looking names up, in threads of its own: getaddrinfo(3) blocks for as long as it likes.
+//! Name resolution in separate threads, because getaddrinfo(3) may block for a long time.
 //!
-//! The names of servers are looked up again and again, and what they have told to [`Servers`]. Any
-//! other name is looked up when a worker asks, through its [`Lookups`]; the same name is asked once for
-//! all that want it at a time. There is room for so many names and no more.
+//! The names of upstream servers are resolved periodically, and the results are passed to
+//! [`Servers`]. Workers resolve other names through [`Lookups`]. Concurrent lookups of the same name
+//! are combined. The number of pending names is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -22,81 +22,81 @@ mod lookups;
 use lookups::ResultQueue;
 pub use lookups::{Asked, Lookups};
 
-/// How many names are looked up at a time.
+/// Number of threads, and thus of concurrent lookups.
 const THREAD_COUNT: usize = 2;
-/// How many questions may wait.
+/// Maximum number of pending names from workers.
 const MAX_PENDING: usize = 256;
-/// How many addresses of a name are used.
+/// Maximum number of addresses per name.
 const MAX_ADDRESSES: usize = 64;
-/// When a server's name is looked up again that has no address at all.
+/// Maximum interval between lookups of a server name without an address.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// The addresses of a name, or why there are none.
+/// The addresses of a name, or the reason of a failure.
 type Found = Result<Vec<SocketAddr>, String>;
 
-/// The threads. Dropping it ends them, each once it is done with the name it is at.
+/// The resolver threads. Dropping this ends each thread after its current lookup.
 pub struct Resolver {
     shared: Arc<Shared>,
     wakers: Arc<Wakers>,
 }
 
-/// Wakes the workers. Only those have it that live in the table of descriptors it was made in.
+/// Wakers of the workers. They belong to the descriptor table of the resolver threads.
 type Wakers = Mutex<Vec<Option<Waker>>>;
 
 struct Shared {
     lookup: Box<Lookup>,
     work: Mutex<Work>,
-    /// There is more of it, or no more.
+    /// Notified when `work` changes.
     work_ready: Condvar,
-    /// A server's name was looked up.
+    /// Notified when the name of a server was resolved.
     watched_done: Condvar,
 }
 
 #[derive(Default)]
 struct Work {
-    /// Who wants each name that waits or is being looked up.
+    /// Pending names, with the queues of the workers that wait for them.
     pending: HashMap<Arc<str>, Vec<Arc<ResultQueue>>>,
-    /// Those that wait.
+    /// Names whose lookup has not started.
     queue: VecDeque<Arc<str>>,
     watched: Vec<Watched>,
     mailboxes: usize,
     is_stopping: bool,
 }
 
-/// The name of one or several servers.
+/// A host name of upstream servers, which is resolved periodically.
 struct Watched {
     host: Arc<str>,
     servers: Arc<Servers>,
-    /// Which, and their ports.
+    /// Indices and ports of the servers with this name.
     targets: Vec<(usize, u16)>,
     interval: Duration,
-    /// When it is looked up next; `None` while it is, or if it is no more.
+    /// Time of the next lookup; `None` during a lookup, or if none follows.
     next_lookup: Option<Instant>,
-    /// What became of it the last time.
+    /// Result of the last lookup.
     last_result: Option<Result<(), String>>,
 }
 
-/// What a thread does next.
+/// A task of a thread.
 enum Task {
     Pending(Arc<str>),
     Watched(usize, Arc<str>, u16),
 }
 
 impl Resolver {
-    /// With the system's resolver.
+    /// Starts the threads with the resolver of the system.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// A thread cannot be started.
     pub fn start() -> io::Result<Resolver> {
         Resolver::with(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
-    /// With another way to look a name up, for a port.
+    /// Starts the threads with another lookup function, which gets a host and a port.
     ///
     /// # Errors
-    /// As [`start`](Resolver::start).
+    /// A thread cannot be started.
     pub fn with(
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> io::Result<Resolver> {
@@ -106,7 +106,7 @@ impl Resolver {
             work_ready: Condvar::new(),
             watched_done: Condvar::new(),
         };
-        // If a thread cannot be had, dropping it ends those before.
+        // If a thread cannot be started, dropping the resolver ends the others.
         let resolver = Resolver { shared: Arc::new(shared), wakers: Arc::default() };
         for index in 0..THREAD_COUNT {
             let (shared, wakers) = (Arc::clone(&resolver.shared), Arc::clone(&resolver.wakers));
@@ -117,8 +117,8 @@ impl Resolver {
         Ok(resolver)
     }
 
-    /// Looks the names of servers up, for as long as it is there, and waits for up to `within` until
-    /// each was looked up once. Tells of each that has no address, and why.
+    /// Starts to resolve the names of servers periodically. Waits up to `within` for the first
+    /// results, and returns a message for each name without an address.
     pub fn first_round(
         &self,
         config: &Upstreams,
@@ -128,8 +128,8 @@ impl Resolver {
         let now = Instant::now();
         let mut work = lock(&self.shared.work);
         let first = work.watched.len();
-        for (server, of) in config.servers.iter().enumerate() {
-            let Address::Name(host, port) = &of.address else { continue };
+        for (server, settings) in config.servers.iter().enumerate() {
+            let Address::Name(host, port) = &settings.address else { continue };
             let known = work.watched[first..]
                 .iter_mut()
                 .find(|known| known.host.eq_ignore_ascii_case(host));
@@ -146,29 +146,28 @@ impl Resolver {
             }
         }
         self.shared.work_ready.notify_all();
-        let is_open =
+        let is_pending =
             |work: &mut Work| work.watched[first..].iter().any(|name| name.last_result.is_none());
         let (work, _) = self
             .shared
             .watched_done
-            .wait_timeout_while(work, within, is_open)
+            .wait_timeout_while(work, within, is_pending)
             .unwrap_or_else(PoisonError::into_inner);
-        let mut bad = Vec::new();
+        let mut messages = Vec::new();
         for name in &work.watched[first..] {
             match &name.last_result {
                 Some(Ok(())) => {}
-                Some(Err(reason)) => bad.push(reason.clone()),
-                None => bad.push(format!(
-                    "the name {} was not looked up within {within:?}; its servers are down until it is",
+                Some(Err(reason)) => messages.push(reason.clone()),
+                None => messages.push(format!(
+                    "name '{}' is not resolved after {within:?}; its servers are down until it is",
                     name.host
                 )),
             }
         }
-        bad
+        messages
     }
 
-    /// By which a worker asks: at the first call that of worker 0, at the next that of worker 1, and so
-    /// on.
+    /// Creates the lookups of the next worker, starting with worker 0.
     pub fn lookups(&self) -> Lookups {
         let mut work = lock(&self.shared.work);
         let mailbox = Arc::new(ResultQueue::new(work.mailboxes));
@@ -176,14 +175,14 @@ impl Resolver {
         Lookups::new(Arc::clone(&self.shared), mailbox)
     }
 
-    /// Has a worker woken by `waker` when there are answers for it. From the thread, or at least the
-    /// table of descriptors, in which this was started.
+    /// Sets the waker of a worker, which is woken when results are available. Must be called in the
+    /// descriptor table in which the resolver was started.
     pub fn add(&self, worker: usize, waker: Waker) {
         let mut wakers = lock(&self.wakers);
         if wakers.len() <= worker {
             wakers.resize(worker + 1, None);
         }
-        // There may be some already.
+        // Results may already be available.
         waker.wake();
         wakers[worker] = Some(waker);
     }
@@ -197,11 +196,11 @@ impl Drop for Resolver {
 }
 
 impl Shared {
-    /// Puts a question, unless there are too many.
+    /// Submits a name for lookup. Returns false if too many names are pending.
     fn submit(&self, host: &Arc<str>, mailbox: &Arc<ResultQueue>) -> bool {
         let mut work = lock(&self.work);
-        if let Some(askers) = work.pending.get_mut(host) {
-            askers.push(Arc::clone(mailbox));
+        if let Some(queues) = work.pending.get_mut(host) {
+            queues.push(Arc::clone(mailbox));
             return true;
         }
         if work.queue.len() >= MAX_PENDING {
@@ -213,16 +212,16 @@ impl Shared {
         true
     }
 
-    /// All that a thread does.
+    /// Runs a resolver thread.
     fn run(&self, wakers: &Wakers) {
         while let Some(task) = self.next_task() {
             match task {
                 Task::Pending(host) => {
                     let found = self.look_up(&host, 0);
-                    let askers = lock(&self.work).pending.remove(&host).unwrap_or_default();
-                    for asker in askers {
-                        asker.push(Arc::clone(&host), found.clone());
-                        if let Some(Some(waker)) = lock(wakers).get(asker.worker()) {
+                    let queues = lock(&self.work).pending.remove(&host).unwrap_or_default();
+                    for queue in queues {
+                        queue.push(Arc::clone(&host), found.clone());
+                        if let Some(Some(waker)) = lock(wakers).get(queue.worker()) {
                             waker.wake();
                         }
                     }
@@ -233,14 +232,15 @@ impl Shared {
                         name.record(found);
                     }
                     self.watched_done.notify_all();
-                    // The next is later.
+                    // Lets another thread compute its new wake-up time.
                     self.work_ready.notify_one();
                 }
             }
         }
     }
 
-    /// Waits for something to do; none once all is over. Servers come first.
+    /// Waits for the next task. Names of servers take precedence. Returns `None` when the resolver
+    /// is dropped.
     fn next_task(&self) -> Option<Task> {
         let mut work = lock(&self.work);
         loop {
@@ -273,19 +273,19 @@ impl Shared {
 
     fn look_up(&self, host: &str, port: u16) -> Found {
         match (self.lookup)(host, port) {
-            Ok(found) if found.is_empty() => Err(format!("the name {host} has no address")),
+            Ok(found) if found.is_empty() => Err(format!("name '{host}' has no address")),
             Ok(mut found) => {
                 found.truncate(MAX_ADDRESSES);
                 found.shrink_to_fit();
                 Ok(found)
             }
-            Err(error) => Err(format!("cannot look up the name {host}: {error}")),
+            Err(error) => Err(format!("cannot resolve name '{host}': {error}")),
         }
     }
 }
 
 impl Watched {
-    /// Tells its servers what was found, and when it is looked for again.
+    /// Records the result of a lookup for its servers, and schedules the next lookup.
     fn record(&mut self, found: Found) {
         let mut wait = (!self.interval.is_zero()).then_some(self.interval);
         for &(server, port) in &self.targets {
@@ -293,7 +293,7 @@ impl Watched {
                 Ok(found) => {
                     let mut found = found.clone();
                     found.iter_mut().for_each(|addr| addr.set_port(port));
-                    // In whatever order the answer has them, it is the same answer.
+                    // Sorted, so that another order does not count as a change.
                     found.sort_unstable();
                     self.servers.resolved(server, Ok(&found));
                 }

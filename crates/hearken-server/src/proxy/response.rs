@@ -1,4 +1,4 @@
-//! From a server to the client: responses.
+//! Responses, from a server to the client.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::runtime::metrics::Error;
 const MAX_INTERIM_RESPONSES: u16 = 100;
 
 impl Proxy {
-    /// A server sent `bytes`.
+    /// Handles received bytes of a server.
     #[inline]
     pub(super) fn on_received<I: Relay>(
         &mut self,
@@ -29,9 +29,9 @@ impl Proxy {
     ) {
         self.metrics().bytes_received_upstream.add(bytes.len() as u64);
         let upstream = &mut self.upstreams[connection];
-        // It was under way when the transport was to move what follows.
+        // These bytes were received before the relay took effect.
         upstream.flags.remove(Flags::RELAYED);
-        // Nobody asked an idle server.
+        // No request is in flight on an idle connection.
         let Some(key) = upstream.exchange else { return self.close(cx, connection) };
         match &mut self.exchanges[key].state {
             State::Waiting { received, .. } if received.is_empty() => {
@@ -73,7 +73,7 @@ impl Proxy {
                     }
                     at += response.head_len;
                     if response.status == 100 {
-                        // From now on it is the client's to send its body.
+                        // The client now sends its body.
                         cx.front.expect_body(cx.io, id);
                     }
                     let version = cx.front.response_context(id).map(|context| context.version);
@@ -95,7 +95,7 @@ impl Proxy {
         }
     }
 
-    /// The response's head has come; `rest` follows it.
+    /// Handles the head of a response. `rest` follows it.
     fn respond<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -123,13 +123,13 @@ impl Proxy {
         let used = match response.body {
             ResponseBody::None => 0,
             ResponseBody::Length(length) if length <= rest.len() as u64 => {
-                // By far the most common: all of it is here.
+                // By far the most common case: the complete body was received.
                 let length = length as usize;
                 self.out.extend_from_slice(&rest[..length]);
                 length
             }
             body => {
-                // It has not wholly come, or has to be framed anew.
+                // The body is incomplete or needs another framing.
                 let relay = BodyRelay::new(body, framing, u64::MAX, &self.config.limits);
                 let passed = relay.and_then(|mut relay| {
                     let used = relay.pass(rest, &mut self.out)?;
@@ -153,9 +153,9 @@ impl Proxy {
             let more = used < rest.len();
             let status = response.status;
             let mut out = std::mem::take(&mut self.out);
-            // Where the connection to the client is kept, the request is complete.
-            let is_whole = persistence == Persistence::Keep || cx.front.is_uploaded(id);
-            let keep = keep && !more && is_whole;
+            // If the client connection is kept open, the request is complete.
+            let is_complete = persistence == Persistence::Keep || cx.front.is_uploaded(id);
+            let keep = keep && !more && is_complete;
             self.complete(cx, key, keep, status);
             cx.front.respond(cx.io, id, status, persistence, &out, used as u64);
             out.clear();
@@ -173,7 +173,7 @@ impl Proxy {
         self.update_upstream_deadline(cx, key);
     }
 
-    /// Notes how long the server keeps connections, as it announces and as it has shown.
+    /// Records how long the server keeps idle connections open, as announced and as observed.
     #[inline]
     fn note_keep_alive(
         &mut self,
@@ -189,12 +189,12 @@ impl Proxy {
         if response.keep_alive
             && let Some(announced) = response.keep_alive_timeout()
         {
-            // What is sent in the last moment may come too late.
+            // A request sent in the last moment could arrive too late.
             upstream.keepalive_timeout = Some(announced.saturating_sub(Duration::from_millis(100)));
         }
     }
 
-    /// Passes a part of a body on.
+    /// Forwards a part of a body.
     fn forward_body<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
@@ -210,7 +210,7 @@ impl Proxy {
         let Ok(used) = passed else {
             self.out.clear();
             self.metrics().error(Error::BadResponse);
-            self.record_failure(key, "its response's body is malformed");
+            self.record_failure(key, "malformed response body");
             return self.abort(cx, key, Outcome::BadResponse);
         };
         let is_done = download.is_done();
@@ -230,8 +230,8 @@ impl Proxy {
         self.update_upstream_deadline(cx, key);
     }
 
-    /// Has the transport move the rest of a response's body, if it is long, and returns whether it
-    /// does.
+    /// Starts a relay of the rest of a response body, if it is long. Returns whether the transport
+    /// does it.
     fn relay_download<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) -> bool {
         let exchange = &mut self.exchanges[key];
         let State::Responding { attempt, download, .. } = &exchange.state else {
@@ -241,23 +241,23 @@ impl Proxy {
         self.relay_to_client(cx, id, connection, plain)
     }
 
-    /// Has the transport move up to `most` bytes to the client, and returns whether it does.
+    /// Starts a relay of up to `max_bytes` bytes to the client. Returns whether the transport does it.
     pub(super) fn relay_to_client<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         id: crate::front::RequestId,
         connection: u32,
-        most: u64,
+        max_bytes: u64,
     ) -> bool {
         let upstream = &mut self.upstreams[connection];
-        if !self.config.splice || !cx.front.relay_response(cx.io, id, upstream.token, most) {
+        if !self.config.splice || !cx.front.relay_response(cx.io, id, upstream.token, max_bytes) {
             return false;
         }
         upstream.flags.insert(Flags::RELAYED | Flags::PAUSED);
         true
     }
 
-    /// The transport has moved bytes to the client, and has ended to do so.
+    /// Handles the end of a relay to the client.
     pub(super) fn on_relayed<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -284,7 +284,7 @@ impl Proxy {
         }
     }
 
-    /// The server responds; what follows may take long.
+    /// Reports a success to the balancer, although the response may take long.
     pub(super) fn record_success<I: Relay>(&mut self, cx: &mut Cx<'_, I>, attempt: Attempt) {
         let now = Self::now(cx);
         let route = self.upstreams[attempt.connection].route;
@@ -293,7 +293,7 @@ impl Proxy {
         }
     }
 
-    /// Another protocol follows.
+    /// Handles a 101 (Switching Protocols) response.
     fn switch_protocol<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -304,10 +304,10 @@ impl Proxy {
     ) {
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        let is_asked_for = cx.front.is_uploaded(id)
+        let is_requested = cx.front.is_uploaded(id)
             && cx.front.request(id).is_some_and(|request| forward::may_switch(&request, response));
-        if !is_asked_for {
-            return self.bad_response(cx, key, "another protocol than was sent for");
+        if !is_requested {
+            return self.bad_response(cx, key, "the protocol was not requested");
         }
         exchange.times.responded = Self::now(cx);
         forward::switching(&self.rules, &mut self.out, response);
@@ -321,7 +321,7 @@ impl Proxy {
         self.begin_tunnel(cx, key, attempt);
     }
 
-    /// A server has ended its side.
+    /// Handles the end of the stream from a server.
     pub(super) fn on_end<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &mut self.upstreams[connection];
         upstream.flags.remove(Flags::RELAYED);
@@ -340,7 +340,7 @@ impl Proxy {
                 }
                 self.out.clear();
                 self.metrics().error(Error::Truncated);
-                self.record_failure(key, "it closed within its response");
+                self.record_failure(key, "the connection was closed within the response");
                 self.abort(cx, key, Outcome::UpstreamClosed);
             }
             State::Waiting { attempt, .. } => {
@@ -351,7 +351,7 @@ impl Proxy {
         }
     }
 
-    /// Receiving from a server failed.
+    /// Handles a failure of receiving from a server.
     pub(super) fn on_receive_failed<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -365,7 +365,7 @@ impl Proxy {
         match self.exchanges[key].state {
             State::Responding { .. } | State::Tunnel { .. } => {
                 self.metrics().error(Error::Truncated);
-                self.record_failure(key, &format!("its connection broke: {error}"));
+                self.record_failure(key, &format!("receive: {error}"));
                 self.abort(cx, key, Outcome::UpstreamClosed);
             }
             State::Connecting(_) => {
@@ -386,7 +386,7 @@ impl Proxy {
         self.close(cx, connection);
     }
 
-    /// A server has sent what is no response.
+    /// Handles a malformed or unacceptable response.
     #[cold]
     pub(super) fn bad_response<I: Relay>(
         &mut self,
@@ -396,12 +396,12 @@ impl Proxy {
     ) {
         self.out.clear();
         self.metrics().error(Error::BadResponse);
-        self.record_failure(key, &format!("its response is refused: {reason}"));
-        let reason = "the server's response could not be understood";
+        self.record_failure(key, &format!("invalid response: {reason}"));
+        let reason = "the upstream server sent an invalid response";
         self.respond_error(cx, key, 502, reason, Outcome::BadResponse);
     }
 
-    /// All of a response has come, and if `more`, something that nobody asked for.
+    /// Handles the end of a response. `more` is whether the server sent bytes after it.
     fn finish<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, more: bool) {
         let exchange = &self.exchanges[key];
         let id = exchange.id;
@@ -414,10 +414,10 @@ impl Proxy {
         cx.front.finish(cx.io, id);
     }
 
-    /// Ends an exchange whose response has come.
+    /// Ends an exchange with a response.
     #[inline(always)]
     fn complete<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, keep: bool, status: u16) {
-        let well = !matches!(status, 502..=504);
+        let is_success = !matches!(status, 502..=504);
         if cx.front.is_logging() {
             self.set_log_entry(cx, key);
         }
@@ -425,7 +425,7 @@ impl Proxy {
             cx,
             key,
             (keep, State::Free),
-            if well { Ended::Well } else { Ended::Failed },
+            if is_success { Ended::Well } else { Ended::Failed },
         );
         self.exchanges.end(key);
     }

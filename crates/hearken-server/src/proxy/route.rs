@@ -1,4 +1,4 @@
-//! From a request to a server: choosing one, waiting for one, connecting, sending, and trying again.
+//! Routes requests to servers: selection, queueing, connecting, sending and retries.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use crate::runtime::metrics::Error;
 use crate::runtime::peek::{PeekResult, peek};
 use crate::runtime::proxy_protocol;
 
-/// The failure that is noted of a server that closed a connection without a response.
-const CLOSED_EARLY: &str = "it closed before it answered";
+/// The recorded failure of a server that closed a connection without a response.
+const CLOSED_EARLY: &str = "the connection was closed before the response";
 
 impl Proxy {
-    /// Finds a server for a request.
+    /// Selects a server for a request.
     #[inline]
     pub(super) fn find_server<I: Relay>(
         &mut self,
@@ -58,32 +58,38 @@ impl Proxy {
         match to.balancer.pick(now, hash, exchange.tried) {
             Pick::Server(server) => self.forward_to(cx, key, Route::Server(server), request),
             Pick::Full => {
-                self.enqueue(cx, key, "no server has room, and too many requests wait for one");
+                self.enqueue(cx, key, "all upstream servers are busy and the queue is full");
             }
             Pick::Down => {
                 self.metrics().error(Error::NoServer);
-                self.respond_error(cx, key, 503, "no server is up", Outcome::Rejected);
+                self.respond_error(
+                    cx,
+                    key,
+                    503,
+                    "no upstream server is available",
+                    Outcome::Rejected,
+                );
             }
         }
     }
 
-    /// Puts a request into the queue, if it is not full.
+    /// Puts a request into the queue, or answers it with an error if the queue is full.
     fn enqueue<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, reason: &'static str) {
-        let most = match &self.destination {
+        let max = match &self.destination {
             Destination::Reverse(to) => to.max_queue,
             Destination::Forward(_) => 0,
         };
-        if self.queue.len() >= most && std::mem::take(&mut self.stale_entries) > 0 {
+        if self.queue.len() >= max && std::mem::take(&mut self.stale_entries) > 0 {
             let exchanges = &self.exchanges;
             self.queue.retain(|&(key, id)| exchanges.is_queued(key, id));
         }
-        if self.queue.len() >= most {
+        if self.queue.len() >= max {
             self.metrics().error(Error::QueueFull);
             return self.respond_error(cx, key, 503, reason, Outcome::Rejected);
         }
         let exchange = &mut self.exchanges[key];
         self.queue.push_back((key, exchange.id));
-        // One that waits already has no more time than it had.
+        // The timeout of a request that returns to the queue does not start again.
         if !matches!(exchange.state, State::Queued) {
             exchange.state = State::Queued;
             let until = Self::now(cx) + self.config.timeouts.queue;
@@ -91,9 +97,9 @@ impl Proxy {
         }
     }
 
-    /// Finds servers for requests in the queue.
+    /// Selects servers for queued requests.
     pub(super) fn serve_queue<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
-        // Each at most once: those for which there is still no room are put back.
+        // Each request at most once, because some are put back.
         for _ in 0..self.queue.len() {
             let Some((key, id)) = self.queue.pop_front() else { return };
             if !self.exchanges.is_queued(key, id) {
@@ -102,7 +108,7 @@ impl Proxy {
             let before = self.queue.len();
             self.find_server(cx, key, None);
             if self.queue.len() > before {
-                // It keeps its place; by whatever policy, the others wait behind it.
+                // The request returns to the front of the queue, and the others wait behind it.
                 if let Some(back) = self.queue.pop_back() {
                     self.queue.push_front(back);
                 }
@@ -111,7 +117,7 @@ impl Proxy {
         }
     }
 
-    /// Has a connection to a destination, kept or new, and sends the request.
+    /// Sends a request on an idle connection to its destination, or opens a connection.
     pub(super) fn forward_to<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -140,9 +146,9 @@ impl Proxy {
         }
         let mut address = None;
         let opened = self.connect(cx, route, &mut address);
-        let has_no_room =
+        let is_at_limit =
             opened.as_ref().err().is_some_and(|error| hearken::limit::met(error).is_some());
-        if waited && !has_no_room {
+        if waited && !is_at_limit {
             cx.front.set_request_timer(cx.io, id, None);
         }
         match opened {
@@ -153,9 +159,9 @@ impl Proxy {
                 self.exchanges[key].state = State::Connecting(attempt);
                 cx.io.set_deadline(token, Some(now + self.config.timeouts.connect));
             }
-            Err(_) if has_no_room => {
-                // It is the proxy that has no room: neither the server's fault, nor an attempt; and
-                // no reason to look at the queue again.
+            Err(_) if is_at_limit => {
+                // The proxy has reached a limit. This is neither a failure of the server nor an
+                // attempt, and no reason to process the queue.
                 self.metrics().error(Error::Limit);
                 if let (Route::Server(server), Some(balancer)) =
                     (route, self.destination.balancer())
@@ -164,13 +170,13 @@ impl Proxy {
                 }
                 let exchange = &mut self.exchanges[key];
                 exchange.attempts = exchange.attempts.saturating_sub(1);
-                self.enqueue(cx, key, "there is no room for another connection to a server");
+                self.enqueue(cx, key, "too many connections are open");
             }
             Err(error) => self.connect_failed(cx, key, route, address, &error),
         }
     }
 
-    /// Begins to connect to a destination.
+    /// Starts to connect to a destination.
     fn connect<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -196,8 +202,8 @@ impl Proxy {
         };
         match cx.io.connect(&address, None) {
             Err(error) if hearken::limit::met(&error).is_some() => {
-                // An idle connection to a server is worth less than a request; so is an idle client,
-                // unless the request can wait for a connection that is in use.
+                // Closes an idle connection to make the descriptor available: an upstream connection,
+                // or else a client connection, unless the request can wait for a connection in use.
                 let can_wait = self.upstreams.is_in_use() && !self.destination.is_forward();
                 match self.upstreams.idle().first().copied() {
                     Some(idle) => self.close(cx, idle),
@@ -210,7 +216,7 @@ impl Proxy {
         }
     }
 
-    /// Takes an idle connection on which the request can be sent without being lost.
+    /// Acquires an idle connection on which the request can be sent safely.
     #[inline]
     fn take_idle<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, route: Route) -> Option<u32> {
         loop {
@@ -222,13 +228,13 @@ impl Proxy {
         }
     }
 
-    /// Returns whether an idle connection is open for all that can be known. Requests that can be
-    /// repeated do without that.
+    /// Returns whether an idle connection is probably open. This check is needed only for requests
+    /// that cannot be retried.
     #[cold]
     fn is_open<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) -> bool {
         let upstream = &self.upstreams[connection];
         let idle = Self::now(cx).since(upstream.idle_since);
-        // An event may be on its way that the event loop has not reached.
+        // The event loop may not have processed a pending event yet.
         if cx.io.socket(upstream.token).map(peek) != Some(PeekResult::Nothing) {
             self.lifetimes.record_closed(upstream.route, idle);
             return false;
@@ -258,7 +264,7 @@ impl Proxy {
         }
     }
 
-    /// Sends a request to its server: `request`, if it is at hand, or else that which was kept.
+    /// Sends a request to its server. Uses the stored request if `request` is `None`.
     fn send_request<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -286,7 +292,7 @@ impl Proxy {
             (Destination::Reverse(to), Route::Server(server)) => {
                 if let (Some(version), false) = (to.proxy_protocol, attempt.reused) {
                     let token = cx.front.client(id);
-                    // The port is known, except where another proxy told of the client.
+                    // The port is unknown if another proxy has reported the client address.
                     let peer = token.and_then(|token| cx.io.peer_addr(token).ok());
                     let source = client.map(|client| match peer {
                         Some(peer) if peer.ip().to_canonical() == client => peer,
@@ -317,7 +323,7 @@ impl Proxy {
             return self.update_upstream_deadline(cx, key);
         }
         if !cx.front.start_body(cx.io, id, &mut self.out) {
-            // It is malformed, which the front has answered.
+            // The body is malformed, and the front has rejected the request.
             self.out.clear();
             return self.cancel(cx, key);
         }
@@ -335,7 +341,7 @@ impl Proxy {
         self.update_upstream_deadline(cx, key);
     }
 
-    /// Connecting failed.
+    /// Handles a failed connection attempt.
     pub(super) fn connect_failed<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -347,10 +353,10 @@ impl Proxy {
         self.metrics().error(Error::ConnectFailed);
         self.avoid_address(route, address);
         self.record_server_failure(route, &format!("connect: {error}"));
-        self.retry_or_fail(cx, key, route, 502, "no server could be connected to");
+        self.retry_or_fail(cx, key, route, 502, "cannot connect to an upstream server");
     }
 
-    /// Connecting took too long.
+    /// Handles a connection attempt that timed out.
     pub(super) fn connect_timed_out<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -360,12 +366,12 @@ impl Proxy {
         let Connection { route, address, .. } = self.upstreams[connection];
         self.metrics().error(Error::ConnectTimeout);
         self.avoid_address(route, address);
-        self.record_server_failure(route, "connect: not in time");
-        let reason = "no server could be connected to in time";
+        self.record_server_failure(route, "connect: timed out");
+        let reason = "connecting to an upstream server timed out";
         self.retry_or_fail(cx, key, route, 504, reason);
     }
 
-    /// Has other addresses of the server's name come first.
+    /// Makes the balancer prefer other addresses of the server.
     fn avoid_address(&mut self, route: Route, address: Option<SocketAddr>) {
         if let (Route::Server(server), Some(address)) = (route, address)
             && let Some(balancer) = self.destination.balancer()
@@ -374,18 +380,18 @@ impl Proxy {
         }
     }
 
-    /// A server has closed the connection before it answered.
+    /// Handles a server that closed the connection before its response.
     pub(super) fn server_closed<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
         key: u32,
         attempt: Attempt,
     ) {
-        let reason = "the server closed before it answered";
+        let reason = "the upstream server closed the connection before its response";
         let route = self.upstreams[attempt.connection].route;
         let exchange = &mut self.exchanges[key];
         let id = exchange.id;
-        // A request is repeated once: nobody can tell that it was sent before.
+        // A request is sent again at most once, and only if its method is safe.
         let is_repeatable = exchange.kind.is_safe()
             && cx.front.is_uploaded(id)
             && !cx.front.has_uploaded(id)
@@ -403,10 +409,11 @@ impl Proxy {
             self.record_failure(key, CLOSED_EARLY);
             return self.retry_or_fail(cx, key, route, 502, reason);
         }
-        // RFC 9112 section 9.3.1: it may have closed before it saw the request.
+        // RFC 9112 section 9.3.1: the server may have closed the connection before the request
+        // arrived.
         exchange.needs_new_connection = true;
         exchange.attempts = exchange.attempts.saturating_sub(1);
-        // Or it is ending, and would close the next connection, too: it may still accept some.
+        // The server may also be shutting down and close the next connection, too.
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer())
             && balancer.has_alternative(server)
         {
@@ -416,7 +423,7 @@ impl Proxy {
         self.retry(key);
     }
 
-    /// Notes a failure that counts against the server.
+    /// Records a failure of the current attempt.
     #[cold]
     pub(super) fn record_failure(&mut self, key: u32, reason: &str) {
         if let Some(attempt) = self.exchanges[key].state.attempt_mut() {
@@ -426,14 +433,14 @@ impl Proxy {
         }
     }
 
-    /// Notes a failure of a server.
+    /// Records the reason of a failure of a server.
     fn record_server_failure(&mut self, route: Route, reason: &str) {
         if let (Destination::Reverse(to), Route::Server(server)) = (&self.destination, route) {
             to.servers.set_last_failure(server, reason.to_owned());
         }
     }
 
-    /// Has the request tried on another server, or answers with an error.
+    /// Retries a request on another server, or answers with an error.
     fn retry_or_fail<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -473,8 +480,8 @@ impl Proxy {
         });
     }
 
-    /// Ends the use of an upstream connection, which is kept for another request if it may be. The
-    /// exchange is in the `next` state then.
+    /// Ends the use of an upstream connection, and keeps it open for another request if possible.
+    /// The exchange enters the `next` state.
     pub(super) fn release_connection<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -495,10 +502,10 @@ impl Proxy {
         let now = Self::now(cx);
         let upstream = &mut self.upstreams[connection];
         upstream.exchange = None;
-        let is_as_new =
+        let is_reusable =
             upstream.sends == 0 && !upstream.flags.intersects(Flags::ENDED | Flags::BROKEN);
         if keep
-            && is_as_new
+            && is_reusable
             && !self.stopping
             && !cx.front.is_stopping()
             && self.destination.keeps_alive(route)
@@ -516,7 +523,7 @@ impl Proxy {
         self.end_request(cx, route, if failed { Ended::Failed } else { outcome });
     }
 
-    /// A request has ended that counted as in flight at a server.
+    /// Reports to the balancer the end of a request in flight.
     #[inline]
     pub(super) fn end_request<I: Relay>(
         &mut self,

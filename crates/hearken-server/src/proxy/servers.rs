@@ -1,8 +1,8 @@
-//! What is known of each server, shared by all workers.
+//! The state of the upstream servers, shared by all workers.
 //!
-//! Balancers go by it, one for each worker; the checker, the resolver, an administrator and the balancers
-//! themselves write it. All of it is atomics, but for what changes rarely and is read rarely. A
-//! balancer makes a picture of its own of it, and knows by the version when that is out of date.
+//! The health checker, the resolver, the admin address and the balancers update it. The balancers
+//! read it. The state consists of atomics, except for data that is rarely read and written. A
+//! balancer has its own snapshot and refreshes it when the version changes.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,70 +21,71 @@ mod server_state;
 use server_state::{DRAINING, NO_ADDRESS, OFF, ServerAddress, ServerState, UNHEALTHY};
 pub(super) use server_state::{Endpoints, ServerCounters};
 
-/// How a server is.
+/// The state of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// It gets its full share.
+    /// The server gets requests according to its weight.
     Up,
-    /// It came back a while ago, and gets part of its share.
+    /// The server has recovered and gets requests according to a part of its weight (slow start).
     Starting,
-    /// It failed, and gets nothing for a while, and then one request at a time until one goes well.
+    /// Requests failed. The server gets no requests until the pause ends, and then one trial request
+    /// at a time until one succeeds.
     Paused,
-    /// It fails its checks, or its name has no address.
+    /// Health checks fail, or the name of the server has no address.
     Down,
-    /// An administrator has it get nothing new.
+    /// An administrator has stopped new requests to the server.
     Draining,
-    /// The same, and connections to it that are kept between requests are to be closed.
+    /// An administrator has stopped new requests, and idle connections are closed.
     Off,
 }
 
-/// What was counted of a server, over all workers.
+/// The counters of a server, over all workers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Figures {
-    /// Requests that it got.
+    /// Requests sent to the server.
     pub requests: u64,
-    /// Those that failed.
+    /// Failed requests.
     pub failures: u64,
-    /// Those that are in flight.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Those that had been tried on another server before.
+    /// Requests that failed on another server before.
     pub retries: u64,
-    /// Checks that found it well.
+    /// Successful health checks.
     pub checks_ok: u64,
-    /// Checks that did not.
+    /// Failed health checks.
     pub checks_failed: u64,
 }
 
-/// All servers. See the [module](self).
+/// The state of all servers. See the [module](self).
 pub struct Servers {
     servers: Box<[ServerState]>,
-    /// Goes up with each change of what decides who gets requests.
+    /// Version of the state that determines which servers get requests.
     version: AtomicU64,
-    /// Goes up with each change of addresses.
+    /// Version of the addresses.
     addresses_version: AtomicU64,
-    /// After how many failures in a row a server is paused (never for 0), and for how long, in
-    /// nanoseconds.
+    /// Number of consecutive failures that pause a server (0 disables it), and the length of the
+    /// pause in nanoseconds.
     failures: u32,
     pause: u64,
-    /// In nanoseconds.
+    /// Duration of slow start in nanoseconds.
     slow_start: u64,
-    /// One for each balancer there was.
+    /// Counters of each balancer, including dropped ones.
     counters: Mutex<Vec<Arc<[ServerCounters]>>>,
 }
 
-/// What a balancer goes by.
+/// The part of a server's state that balancers use.
 #[derive(Clone, Copy)]
 pub(super) struct Condition {
-    /// Neither an administrator nor a check is against it.
+    /// Whether the server is neither disabled by an administrator nor down.
     pub(super) is_available: bool,
-    /// 0 if it is not paused.
+    /// End of the pause in nanoseconds; 0 if the server is not paused.
     pub(super) paused_until: u64,
-    /// 0 if it has been up from the start.
+    /// Time of the recovery in nanoseconds; 0 if the server was never down.
     pub(super) up_since: u64,
 }
 
 impl Servers {
-    /// Those of `config`: all up, but for names, which have no address yet.
+    /// Creates the state of the servers in `config`. Servers with a name are down until it is resolved.
     pub fn new(config: &Upstreams) -> Servers {
         let nanos = |span: std::time::Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         Servers {
@@ -102,27 +103,27 @@ impl Servers {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of servers.
     pub fn len(&self) -> usize {
         self.servers.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no servers.
     pub fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }
 
-    /// What it is called: `127.0.0.1:9000`, `origin.example:80`, `unix:/run/app`.
+    /// Returns the name of a server: `127.0.0.1:9000`, `origin.example:80`, `unix:/run/app`.
     pub fn name(&self, server: usize) -> &str {
         self.servers.get(server).map_or("", |shared| &shared.name)
     }
 
-    /// What Host says to it: its host, and its port if that is not 80.
+    /// Returns the default Host of a server: its host, and its port if that is not 80.
     pub fn authority(&self, server: usize) -> &str {
         self.servers.get(server).map_or("", |shared| &shared.authority)
     }
 
-    /// How it is.
+    /// Returns the state of a server.
     pub fn state(&self, server: usize) -> State {
         let Some(shared) = self.servers.get(server) else { return State::Off };
         let flags = shared.flags.load(Relaxed);
@@ -147,7 +148,7 @@ impl Servers {
             && Time::now().as_nanos() < since.saturating_add(self.slow_start)
     }
 
-    /// Has an administrator's will done.
+    /// Applies a command of an administrator.
     pub fn set(&self, server: usize, order: Order) {
         let Some(shared) = self.servers.get(server) else { return };
         let flag = match order {
@@ -164,8 +165,7 @@ impl Servers {
         self.increment_version();
     }
 
-    /// Notes what came of a check, and why it failed. What follows of it is
-    /// [`set_down`](Servers::set_down)'s.
+    /// Records the result of a health check. The caller decides about [`set_down`](Servers::set_down).
     pub fn checked(&self, server: usize, outcome: Result<(), String>) {
         let Some(shared) = self.servers.get(server) else { return };
         match outcome {
@@ -177,14 +177,14 @@ impl Servers {
         }
     }
 
-    /// Notes why it could not be checked, or a request failed there.
+    /// Records the reason of a failed request or of a health check that could not be performed.
     pub(super) fn set_last_failure(&self, server: usize, reason: String) {
         if let Some(shared) = self.servers.get(server) {
             *lock(&shared.last_failure) = Some(reason);
         }
     }
 
-    /// Whether it is down by its checks. One that is up again has no pause left.
+    /// Sets whether a server is down by its health checks. Recovery also ends a pause.
     pub fn set_down(&self, server: usize, down: bool) {
         let Some(shared) = self.servers.get(server) else { return };
         if down {
@@ -196,13 +196,13 @@ impl Servers {
         self.increment_version();
     }
 
-    /// What became of looking its name up. The last good addresses are kept where that failed;
-    /// without any it is down. Nothing for one that has no name.
+    /// Records the result of resolving the name of a server. After a failure, the server keeps its
+    /// previous addresses; without any, it is down. Ignores servers without a name.
     pub fn resolved(&self, server: usize, found: Result<&[SocketAddr], String>) {
         let Some(shared) = self.servers.get(server) else { return };
         let ServerAddress::Name(addresses) = &shared.address else { return };
         match found {
-            Ok([]) => *lock(&shared.last_failure) = Some("its name has no address".to_owned()),
+            Ok([]) => *lock(&shared.last_failure) = Some("the name has no address".to_owned()),
             Ok(found) => {
                 let mut addresses = lock(addresses);
                 if **addresses != *found {
@@ -217,18 +217,18 @@ impl Servers {
         }
     }
 
-    /// Whether there is any place to connect to.
+    /// Returns whether the server has an address.
     pub(super) fn has_address(&self, server: usize) -> bool {
         let flags = self.servers.get(server).map(|shared| shared.flags.load(Relaxed));
         flags.is_some_and(|flags| flags & NO_ADDRESS == 0)
     }
 
-    /// Why a request, a check or a look-up of its name failed last.
+    /// Returns the reason of the last failed request, health check or name lookup.
     pub fn last_failure(&self, server: usize) -> Option<String> {
         self.servers.get(server).and_then(|shared| lock(&shared.last_failure).clone())
     }
 
-    /// What was counted of it.
+    /// Returns the counters of a server.
     pub fn figures(&self, server: usize) -> Figures {
         let Some(shared) = self.servers.get(server) else { return Figures::default() };
         let mut figures = Figures {
@@ -245,7 +245,7 @@ impl Servers {
         figures
     }
 
-    /// Where a balancer counts.
+    /// Creates the counters of a balancer.
     pub(super) fn counters(&self) -> Arc<[ServerCounters]> {
         let counters: Arc<[ServerCounters]> =
             (0..self.len()).map(|_| ServerCounters::default()).collect();
@@ -253,19 +253,19 @@ impl Servers {
         counters
     }
 
-    /// What differs once anything has changed that decides who gets requests.
+    /// Returns the version of the state that determines which servers get requests.
     #[inline(always)]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Relaxed)
     }
 
-    /// What differs once addresses have changed.
+    /// Returns the version of the addresses.
     #[inline(always)]
     pub(super) fn addresses_version(&self) -> u64 {
         self.addresses_version.load(Relaxed)
     }
 
-    /// What [`condition`](Servers::condition) tells next is not older than the version that was seen.
+    /// Ensures that later reads are at least as recent as the version that was read before.
     pub(super) fn synchronise(&self) {
         fence(Acquire);
     }
@@ -279,7 +279,7 @@ impl Servers {
         }
     }
 
-    /// Over what time one that is back gets up to its full share, in nanoseconds.
+    /// Returns the duration of slow start in nanoseconds.
     pub(super) fn slow_start(&self) -> u64 {
         self.slow_start
     }
@@ -304,7 +304,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// What a panic of another thread left is whole: each holder does one store.
+/// Locks a mutex. Poisoning is harmless, because each holder only performs a single store.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

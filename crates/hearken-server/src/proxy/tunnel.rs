@@ -1,5 +1,4 @@
-//! Bodies of requests on their way to a server, and tunnels: bytes in both directions, after CONNECT
-//! or a change of protocol.
+//! Request bodies, and tunnels after CONNECT or a protocol upgrade.
 
 use hearken::io::Relay;
 
@@ -12,7 +11,7 @@ use crate::runtime::access_log::Outcome;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 impl Proxy {
-    /// Passes bytes of a client to its server.
+    /// Forwards bytes of a client to its server.
     pub(super) fn upload<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) -> Flow {
         let exchange = &self.exchanges[key];
         let Some(attempt) = exchange.state.attempt() else { return Flow::Pause };
@@ -20,9 +19,9 @@ impl Proxy {
         let connection = attempt.connection;
         let taken = self.send(cx, connection, bytes);
         let token = self.upstreams[connection].token;
-        // In a tunnel, what fills a buffer is the beginning of much.
-        let is_much = !is_tunnel || bytes.len() >= cx.io.pool().size();
-        let may_relay = is_much && self.config.splice && !bytes.is_empty();
+        // In a tunnel, a full buffer indicates that much data follows.
+        let is_bulk = !is_tunnel || bytes.len() >= cx.io.pool().size();
+        let may_relay = is_bulk && self.config.splice && !bytes.is_empty();
         if is_tunnel {
             self.extend_tunnel_deadline(cx, key);
         } else {
@@ -35,7 +34,7 @@ impl Proxy {
         }
     }
 
-    /// A server has taken all that it was sent.
+    /// Handles the completion of a send to a server.
     pub(super) fn on_sent<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &mut self.upstreams[connection];
         upstream.sends = upstream.sends.saturating_sub(1);
@@ -58,7 +57,7 @@ impl Proxy {
         }
     }
 
-    /// Sending to a server failed.
+    /// Handles a failure of sending to a server.
     pub(super) fn on_send_failed<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &mut self.upstreams[connection];
         upstream.sends = 0;
@@ -67,12 +66,12 @@ impl Proxy {
         if let State::Tunnel { .. } = self.exchanges[key].state {
             return self.abort(cx, key, Outcome::UpstreamClosed);
         }
-        // It may have answered before it closed, which receiving will tell.
+        // The server may have responded before it closed the connection, so receiving continues.
         cx.front.drop_body(cx.io, self.exchanges[key].id);
         self.update_upstream_deadline(cx, key);
     }
 
-    /// A client has taken all that it was sent.
+    /// Handles the completion of all sends to a client.
     pub(super) fn on_client_drained<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let exchange = &self.exchanges[key];
         let Some(attempt) = exchange.state.attempt() else { return };
@@ -89,7 +88,7 @@ impl Proxy {
         }
     }
 
-    /// The server of a CONNECT request is connected to.
+    /// Answers a CONNECT request after the connection to its server is established.
     pub(super) fn open_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, attempt: Attempt) {
         let now = Self::now(cx);
         let exchange = &mut self.exchanges[key];
@@ -102,7 +101,7 @@ impl Proxy {
         self.begin_tunnel(cx, key, attempt);
     }
 
-    /// Passes everything on from now on.
+    /// Starts a tunnel between the client and the server.
     pub(super) fn begin_tunnel<I: Relay>(
         &mut self,
         cx: &mut Cx<'_, I>,
@@ -122,7 +121,7 @@ impl Proxy {
         } else {
             cx.front.pause_body(cx.io, id);
         }
-        // Either may have ended its side before.
+        // Either peer may already have closed its sending side.
         if cx.front.is_half_closed(id) {
             self.on_client_ended_tunnel(cx, key);
         }
@@ -136,15 +135,15 @@ impl Proxy {
         }
     }
 
-    /// Passes bytes of a server on to the client of a tunnel.
+    /// Forwards bytes of a server to the client of a tunnel.
     pub(super) fn download<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32, bytes: &[u8]) {
         let exchange = &self.exchanges[key];
         let id = exchange.id;
         let Some(attempt) = exchange.state.attempt() else { return };
         let connection = attempt.connection;
         let taken = cx.front.write(cx.io, id, bytes, bytes.len() as u64);
-        let is_much = bytes.len() >= cx.io.pool().size();
-        if !(is_much && self.relay_to_client(cx, id, connection, u64::MAX)) {
+        let is_bulk = bytes.len() >= cx.io.pool().size();
+        if !(is_bulk && self.relay_to_client(cx, id, connection, u64::MAX)) {
             if taken {
                 self.resume(cx, connection);
             } else {
@@ -154,13 +153,14 @@ impl Proxy {
         self.extend_tunnel_deadline(cx, key);
     }
 
-    /// Gives both sides of a tunnel their time again.
+    /// Extends the idle deadline of a tunnel.
     pub(super) fn extend_tunnel_deadline<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let until = Self::now(cx) + self.config.timeouts.tunnel;
         cx.front.set_request_timer(cx.io, self.exchanges[key].id, Some(until));
     }
 
-    /// The client has ended its side: the server is told, once it has taken what came before.
+    /// Handles a client that closed its sending side. Shuts down the connection to the server after
+    /// all bytes are sent.
     pub(super) fn on_client_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let State::Tunnel { attempt, client_shut, .. } = self.exchanges[key].state else { return };
         let upstream = &mut self.upstreams[attempt.connection];
@@ -178,7 +178,8 @@ impl Proxy {
         }
     }
 
-    /// The server has ended its side: the client is told, once it has taken what came before.
+    /// Handles a server that closed its sending side. Shuts down the client connection after all
+    /// bytes are sent.
     pub(super) fn on_server_ended_tunnel<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
         let id = self.exchanges[key].id;
         if cx.front.is_blocked(id) {

@@ -1,4 +1,4 @@
-//! Connections to upstream servers, and those that are kept between requests.
+//! Connections to upstream servers, including idle ones.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -12,19 +12,19 @@ use super::exchange::Route;
 /// A connection to an upstream server.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Its token; that of an earlier connection if the slot is vacant.
+    /// Token of the connection, or of the previous one if the slot is vacant.
     pub(super) token: Token,
     pub(super) route: Route,
-    /// The address connected to, if the route has several.
+    /// The connected address, if the route has several.
     pub(super) address: Option<SocketAddr>,
-    /// The exchange that uses it.
+    /// The exchange that uses the connection.
     pub(super) exchange: Option<u32>,
     pub(super) flags: Flags,
-    /// Sends that are not complete.
+    /// Number of incomplete sends.
     pub(super) sends: u8,
-    /// When it became idle.
+    /// Time at which the connection became idle.
     pub(super) idle_since: Time,
-    /// How long the server keeps it, as the server has announced.
+    /// Idle timeout that the server has announced.
     pub(super) keepalive_timeout: Option<Duration>,
 }
 
@@ -33,15 +33,15 @@ bitflags::bitflags! {
     pub(super) struct Flags: u8 {
         /// Receiving is paused.
         const PAUSED = 1;
-        /// The server has ended its side.
+        /// The server has closed its sending side.
         const ENDED = 2;
         /// The sending side was shut down.
         const SHUT = 4;
-        /// The connection has carried a request before.
+        /// The connection was used for a request before.
         const USED = 8;
-        /// Nothing more can be sent on it.
+        /// Sending or receiving failed.
         const BROKEN = 16;
-        /// The transport moves what it receives to the client.
+        /// The transport relays received bytes to the client.
         const RELAYED = 32;
         /// The slot holds no connection.
         const VACANT = 64;
@@ -56,35 +56,35 @@ pub(super) struct Connections {
     idle: Idle,
 }
 
-/// The keys and tokens of connections between requests. The last that became idle is used first: it
-/// is the least likely to have been closed. Connections that were closed are passed over.
+/// The keys and tokens of idle connections. The connection that became idle last is used first,
+/// because it is least likely to be closed. Entries of closed connections are skipped.
 #[derive(Debug)]
 struct Idle {
     servers: Vec<Vec<(u32, Token)>>,
     addresses: HashMap<SocketAddr, Vec<(u32, Token)>>,
-    /// Maximum number of idle connections, to each server or altogether.
+    /// Maximum number of idle connections, per server for `servers`, in total for `addresses`.
     max_idle: usize,
-    /// Entries in `addresses`, closed connections included.
+    /// Number of entries in `addresses`, including closed connections.
     count: usize,
 }
 
 impl Connections {
-    /// Creates a table for so many servers, with up to `most` idle connections to each.
-    pub(super) fn for_servers(servers: usize, most: usize) -> Connections {
+    /// Creates a table for `servers` servers, with up to `max_idle` idle connections to each.
+    pub(super) fn for_servers(servers: usize, max_idle: usize) -> Connections {
         Connections::new(Idle {
             servers: vec![Vec::new(); servers],
             addresses: HashMap::new(),
-            max_idle: most,
+            max_idle,
             count: 0,
         })
     }
 
-    /// Creates a table for any servers, with up to `most` idle connections altogether.
-    pub(super) fn for_addresses(most: usize) -> Connections {
+    /// Creates a table for any servers, with up to `max_idle` idle connections in total.
+    pub(super) fn for_addresses(max_idle: usize) -> Connections {
         Connections::new(Idle {
             servers: Vec::new(),
             addresses: HashMap::new(),
-            max_idle: most,
+            max_idle,
             count: 0,
         })
     }
@@ -123,7 +123,7 @@ impl Connections {
         }
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn remove(&mut self, key: u32) {
         let connection = &mut self[key];
         connection.exchange = None;
@@ -143,19 +143,19 @@ impl Connections {
         self.all.iter().any(|it| it.exchange.is_some())
     }
 
-    /// Returns the number of idle connections, at most.
+    /// Returns an upper bound of the number of idle connections.
     pub(super) fn count_idle(&self) -> usize {
         self.idle.servers.iter().map(Vec::len).sum::<usize>() + self.idle.count
     }
 
-    /// Takes an idle connection to this destination.
+    /// Removes and returns an idle connection to this destination.
     #[inline(always)]
     pub(super) fn acquire_idle(&mut self, route: Route) -> Option<u32> {
         let (idle, all) = (&mut self.idle, &self.all);
         match route {
             Route::Server(server) => {
-                let kept = idle.servers.get_mut(server)?;
-                while let Some((key, token)) = kept.pop() {
+                let connections = idle.servers.get_mut(server)?;
+                while let Some((key, token)) = connections.pop() {
                     if is_idle(all, key, token) {
                         return Some(key);
                     }
@@ -163,13 +163,13 @@ impl Connections {
                 None
             }
             Route::Address(addr) => {
-                let kept = idle.addresses.get_mut(&addr)?;
+                let connections = idle.addresses.get_mut(&addr)?;
                 let mut found = None;
-                while let (None, Some((key, token))) = (found, kept.pop()) {
+                while let (None, Some((key, token))) = (found, connections.pop()) {
                     idle.count -= 1;
                     found = is_idle(all, key, token).then_some(key);
                 }
-                if kept.is_empty() {
+                if connections.is_empty() {
                     idle.addresses.remove(&addr);
                 }
                 found
@@ -177,37 +177,37 @@ impl Connections {
         }
     }
 
-    /// Keeps a connection for another request, and returns whether there was room for it.
+    /// Adds a connection to the idle ones. Returns false if the limit is reached.
     #[inline(always)]
     pub(super) fn release_idle(&mut self, key: u32) -> bool {
         let Connection { token, route, .. } = self[key];
         let (idle, all) = (&mut self.idle, &self.all);
         match route {
             Route::Server(server) => {
-                let Some(kept) = idle.servers.get_mut(server) else { return false };
-                if kept.len() >= idle.max_idle {
-                    kept.retain(|&(key, token)| is_idle(all, key, token));
+                let Some(connections) = idle.servers.get_mut(server) else { return false };
+                if connections.len() >= idle.max_idle {
+                    connections.retain(|&(key, token)| is_idle(all, key, token));
                 }
-                let has_room = kept.len() < idle.max_idle;
-                if has_room {
-                    kept.push((key, token));
+                let has_capacity = connections.len() < idle.max_idle;
+                if has_capacity {
+                    connections.push((key, token));
                 }
-                has_room
+                has_capacity
             }
             Route::Address(addr) => {
                 if idle.count >= idle.max_idle {
-                    idle.addresses.retain(|_, kept| {
-                        kept.retain(|&(key, token)| is_idle(all, key, token));
-                        !kept.is_empty()
+                    idle.addresses.retain(|_, connections| {
+                        connections.retain(|&(key, token)| is_idle(all, key, token));
+                        !connections.is_empty()
                     });
                     idle.count = idle.addresses.values().map(Vec::len).sum();
                 }
-                let has_room = idle.count < idle.max_idle;
-                if has_room {
+                let has_capacity = idle.count < idle.max_idle;
+                if has_capacity {
                     idle.addresses.entry(addr).or_default().push((key, token));
                     idle.count += 1;
                 }
-                has_room
+                has_capacity
             }
         }
     }
@@ -240,11 +240,11 @@ fn is_idle(all: &[Connection], key: u32, token: Token) -> bool {
     all.get(key as usize).is_some_and(|it| it.token == token && it.is_idle())
 }
 
-/// How long each server has been seen to keep idle connections.
+/// The observed lifetimes of idle connections to each server.
 ///
-/// A request that cannot be repeated is lost if it is sent on a connection that the server is about
-/// to close. So it is sent only on a connection that has been idle for less than the shortest time
-/// after which the server was seen to close one.
+/// A request that cannot be retried is lost if the server closes the connection at the same time. It
+/// is therefore sent only on connections that have been idle for less time than the shortest after
+/// which the server closed one.
 #[derive(Debug)]
 pub(super) struct IdleLifetimes {
     servers: Vec<Duration>,
@@ -255,14 +255,14 @@ impl IdleLifetimes {
         IdleLifetimes { servers: vec![Duration::MAX; servers] }
     }
 
-    /// The server closed a connection that had been idle for so long.
+    /// Records that the server closed a connection that was idle for this time.
     pub(super) fn record_closed(&mut self, route: Route, idle: Duration) {
         if let Some(lifetime) = self.lifetime(route) {
             *lifetime = idle.min(*lifetime);
         }
     }
 
-    /// The server answered on a connection that had been idle for so long.
+    /// Records that the server responded on a connection that was idle for this time.
     pub(super) fn record_reused(&mut self, route: Route, idle: Duration) {
         if let Some(lifetime) = self.lifetime(route)
             && *lifetime <= idle
@@ -271,7 +271,7 @@ impl IdleLifetimes {
         }
     }
 
-    /// Returns whether a connection that has been idle for so long is likely to be open.
+    /// Returns whether a connection that has been idle for this time is probably open.
     pub(super) fn is_safe(&mut self, route: Route, idle: Duration) -> bool {
         self.lifetime(route).is_none_or(|lifetime| idle < *lifetime)
     }
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn learns_how_long_a_server_keeps_connections() {
+    fn learns_the_lifetime_of_idle_connections() {
         let mut lifetimes = IdleLifetimes::new(1);
         let server = Route::Server(0);
         let ms = Duration::from_millis;

@@ -1,11 +1,11 @@
-//! Hashing: of a request's key, and of a key with a server.
+//! Hash functions and random numbers for load balancing.
 
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
 const B: u64 = 0xd6e8_feb8_6659_fd93;
 const C: u64 = 0xa076_1d64_78bd_642f;
 
-/// A fast hash of good quality, the same on every machine. Without a key: who chooses what is hashed
-/// chooses the server.
+/// Computes a fast hash that is the same on every machine. It has no secret key, so clients that
+/// choose the hashed value can choose the server.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut state = A;
@@ -18,18 +18,18 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     mix(state ^ bytes.len() as u64)
 }
 
-/// The next of a sequence of random numbers (Wang Yi's wyrand).
+/// Returns the next random number (wyrand by Wang Yi).
 pub(super) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(C);
     fold(*state, *state ^ B)
 }
 
-/// A random number less than `bound`, which is not 0 (Lemire's, without the last bit of evenness).
+/// Returns a random number less than `bound`, which is not 0 (method of Lemire, without rejection).
 pub(super) fn below(state: &mut u64, bound: u64) -> u64 {
     ((u128::from(random(state)) * u128::from(bound)) >> 64) as u64
 }
 
-/// Every bit depends on every bit (MurmurHash3's end).
+/// Mixes all bits (finaliser of MurmurHash3).
 #[inline]
 pub(super) fn mix(mut value: u64) -> u64 {
     value = (value ^ value >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -37,7 +37,7 @@ pub(super) fn mix(mut value: u64) -> u64 {
     value ^ value >> 33
 }
 
-/// Both halves of the product.
+/// Combines both halves of the 128-bit product.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64

@@ -1,26 +1,26 @@
-//! The policies: which of a group of servers is next.
+//! Load balancing methods, which select a server of a group.
 
 use super::snapshot::Group;
 use super::{Tried, hash};
 
-/// What a balancer knows of a server.
+/// The state of a server in one worker.
 #[derive(Default)]
 pub(super) struct LocalState {
     pub(super) in_flight: u32,
-    /// How many may be.
+    /// Maximum number of requests in flight.
     pub(super) limit: u32,
-    /// What it has of its weight now.
+    /// Effective weight, which slow start reduces.
     pub(super) weight: u64,
     pub(super) full_weight: u64,
-    /// By how much it is behind in the cycle of smooth weighted round-robin.
+    /// Current weight in smooth weighted round-robin.
     pub(super) current_weight: i64,
-    /// What it has of its own in hashes.
+    /// Seed of the server's hash values.
     pub(super) seed: u64,
     pub(super) backup: bool,
     pub(super) holds_trial: bool,
 }
 
-/// As in the configuration.
+/// A load balancing method, as configured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
     RoundRobin,
@@ -29,20 +29,21 @@ pub(super) enum Policy {
     Hash,
 }
 
-/// A policy, and what it goes by beside the servers.
+/// A load balancing method and its state.
 pub(super) struct Selector {
     pub(super) policy: Policy,
-    /// Whose turn it is among servers of the same weight.
+    /// Position in the rotation of servers with equal weights.
     pub(super) turn: usize,
     pub(super) random: u64,
 }
 
-/// What a policy has chosen.
+/// The result of the selection in a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupSelection {
     Server(u32),
+    /// All servers in the group have reached their request limit.
     Full,
-    /// There was none to choose from.
+    /// The group has no server that was not tried.
     None,
 }
 
@@ -52,27 +53,27 @@ impl LocalState {
         self.in_flight < self.limit
     }
 
-    /// Whether it has less to do for its weight.
+    /// Returns whether the server has fewer requests in flight relative to its weight.
     fn is_less_loaded(&self, other: &LocalState) -> bool {
         u64::from(self.in_flight) * other.weight < u64::from(other.in_flight) * self.weight
     }
 
-    /// Its number for a key, of 52 bits. Of servers of the same weight, the highest has the highest
-    /// score, too.
+    /// Returns the 52-bit hash of a key for this server. Among servers with equal weights, the
+    /// highest hash has the highest score.
     fn hash_value(&self, key: u64) -> u64 {
         hash::mix(key ^ self.seed) >> 12
     }
 
-    /// That number, by weight: of 100 keys, one with twice the weight has twice as many.
+    /// Returns the weighted score of a key. A server with twice the weight wins twice as many keys.
     fn score(&self, key: u64) -> f64 {
-        // Between 0 and 1, never either of them.
-        let drawn = (self.hash_value(key) as f64 + 0.5) / (1_u64 << 52) as f64;
-        self.weight as f64 / -drawn.ln()
+        // Strictly between 0 and 1.
+        let uniform = (self.hash_value(key) as f64 + 0.5) / (1_u64 << 52) as f64;
+        self.weight as f64 / -uniform.ln()
     }
 }
 
 impl Selector {
-    /// The next of servers that have the same weight.
+    /// Returns the next server in the rotation of servers with equal weights.
     #[inline(always)]
     pub(super) fn next_in_turn(&mut self, members: &[u32]) -> Option<u32> {
         let at = if self.turn < members.len() { self.turn } else { 0 };
@@ -80,7 +81,7 @@ impl Selector {
         members.get(at).copied()
     }
 
-    /// One of `group` that was not tried.
+    /// Selects a server of `group` that was not tried.
     pub(super) fn select(
         &mut self,
         states: &mut [LocalState],
@@ -110,7 +111,7 @@ impl Selector {
         chosen.map_or(GroupSelection::Full, GroupSelection::Server)
     }
 
-    /// The better of two that are drawn by weight.
+    /// Draws two servers by weight and returns the less loaded one.
     fn random_two(
         &mut self,
         states: &[LocalState],
@@ -140,7 +141,7 @@ impl Selector {
         Some(if is_better { other } else { one })
     }
 
-    /// One of those that fit, by weight.
+    /// Draws a server for which `fits` returns true, by weight.
     fn draw_weighted(
         &mut self,
         states: &[LocalState],
@@ -159,21 +160,24 @@ impl Selector {
     }
 }
 
-/// Smooth weighted round-robin, as nginx has it: each is behind by its weight more, and the one that is
-/// furthest behind is next, and ahead by all weights. Over a cycle each gets its weight, evenly spread.
+/// Selects a server by smooth weighted round-robin, as in nginx.
+///
+/// The weight of each server is added to its current weight. The server with the highest current
+/// weight is selected, and the sum of the weights is subtracted from its current weight. Over a cycle,
+/// each server is selected as often as its weight, evenly distributed.
 pub(super) fn smooth_round_robin(
     states: &mut [LocalState],
     members: &[u32],
     fits: impl Fn(u32, &LocalState) -> bool,
 ) -> Option<u32> {
-    let (mut next, mut most, mut total) = (None, i64::MIN, 0);
+    let (mut next, mut max, mut total) = (None, i64::MIN, 0);
     for &server in members {
         let local = &mut states[server as usize];
         if fits(server, local) {
             local.current_weight += local.weight as i64;
             total += local.weight as i64;
-            if local.current_weight > most {
-                (next, most) = (Some(server), local.current_weight);
+            if local.current_weight > max {
+                (next, max) = (Some(server), local.current_weight);
             }
         }
     }
@@ -182,7 +186,7 @@ pub(super) fn smooth_round_robin(
     Some(next)
 }
 
-/// The one with the least to do for its weight; those that have the same in turn, by weight.
+/// Selects the least loaded server, relative to its weight. Uses round-robin among equals.
 fn least_loaded(
     states: &mut [LocalState],
     members: &[u32],
@@ -205,8 +209,10 @@ fn least_loaded(
     })
 }
 
-/// Highest random weight (Thaler and Ravishankar, 1998): each has a number that the key and its name
-/// make, and the highest is next. So one that leaves or comes moves its own keys only.
+/// Selects a server by highest random weight (rendezvous hashing; Thaler and Ravishankar, 1998).
+///
+/// The key and the name of a server determine its score, and the highest score wins. When a server
+/// is added or removed, only its own keys move.
 fn highest_score<S: PartialOrd>(
     members: &[u32],
     fits: impl Fn(u32) -> bool,
@@ -224,7 +230,7 @@ fn highest_score<S: PartialOrd>(
     highest.map(|highest| highest.0)
 }
 
-/// Whether `server` would get the key if it were one of `members`.
+/// Returns whether `server` would have the highest score if it were one of `members`.
 pub(super) fn is_highest(
     states: &[LocalState],
     members: &[u32],

@@ -1,4 +1,4 @@
-//! Which of a server's addresses the next connection goes to.
+//! Rotation of the addresses of a server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,18 +9,18 @@ use hearken::timer::Time;
 use super::Where;
 use crate::proxy::servers::Endpoints;
 
-/// A server's addresses, each in turn.
+/// The addresses of a server, used in turn.
 pub(super) struct Rotation {
     addresses: Endpoints,
     turn: usize,
-    /// Those of the first 64 that failed.
+    /// Bit set of failed addresses, among the first 64.
     failed_addresses: u64,
-    /// Until when these come last.
+    /// Time until which failed addresses are avoided.
     failed_until: Time,
 }
 
 impl Rotation {
-    /// Without addresses; `start` is where it begins.
+    /// Creates a rotation without addresses that starts at position `start`.
     pub(super) fn new(start: usize) -> Rotation {
         let none = Endpoints::Inet(Arc::default());
         Rotation {

@@ -1,27 +1,27 @@
-//! A balancer's picture of the servers: who gets requests now, and with what weight.
+//! The snapshot of the servers in a balancer: which servers get requests, and their weights.
 
 use hearken::timer::Time;
 
 use super::Balancer;
 use super::policy::Policy;
 
-/// The part of its weight that a server has is in so many parts.
+/// Denominator of the part of its weight that a server has during slow start.
 pub(super) const WEIGHT_SCALE: u64 = 1024;
-/// What one has that came back just now: a tenth.
+/// Part at the beginning of slow start: a tenth of the weight.
 const INITIAL_PART: u64 = WEIGHT_SCALE / 10 + 1;
 
-/// Servers among which one is chosen.
+/// A group of servers from which one is selected.
 #[derive(Default)]
 pub(super) struct Group {
     pub(super) members: Vec<u32>,
-    /// Whether all have the same weight.
+    /// Whether all servers have the same weight.
     pub(super) equal_weights: bool,
-    /// Whether they are simply taken in turn for that.
+    /// Whether round-robin is a simple rotation, because the weights are equal.
     pub(super) simple_rotation: bool,
 }
 
 impl Balancer {
-    /// Makes a picture of the servers.
+    /// Refreshes the snapshot of the servers.
     #[cold]
     pub(super) fn refresh(&mut self, now: Time) {
         self.version = self.servers.version();
@@ -35,7 +35,7 @@ impl Balancer {
             let condition = self.servers.condition(index);
             local.weight = local.full_weight;
             if !condition.is_available || condition.paused_until != 0 {
-                // It is not owed anything when it comes back.
+                // Resets round-robin, so that a recovered server does not get a burst of requests.
                 local.current_weight = 0;
             }
             if !condition.is_available {
@@ -73,7 +73,8 @@ impl Balancer {
     }
 }
 
-/// Which part of its weight a server has that came back at `since`, and when it has more.
+/// Returns the part of its weight that a server has, which recovered at `since`, and the time of the
+/// next increase.
 fn slow_start_part(since: u64, span: u64, now: u64) -> (u64, u64) {
     let passed = now.saturating_sub(since);
     if passed >= span {

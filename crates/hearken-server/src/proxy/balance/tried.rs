@@ -1,24 +1,24 @@
-//! Which servers a request was tried on.
+//! The set of servers on which a request was tried.
 
-/// A small set of servers. Exact for the first 64; those beyond share places with these, so that one
-/// may count as tried that was not.
+/// A set of servers as 64 bits. It is exact for the first 64 servers. Further servers share their
+/// bits, so a server may count as tried although it was not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tried(u64);
 
 impl Tried {
-    /// Adds one.
+    /// Adds a server.
     #[inline]
     pub fn insert(&mut self, server: usize) {
         self.0 |= 1 << (server % 64);
     }
 
-    /// Whether it was tried, or one that shares its place.
+    /// Returns whether the server, or one with the same bit, was added.
     #[inline]
     pub fn contains(self, server: usize) -> bool {
         self.0 & 1 << (server % 64) != 0
     }
 
-    /// Whether none was tried.
+    /// Returns whether the set is empty.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,4 +1,4 @@
-//! One health check: a request to a server, and its response.
+//! A health check: a request to a server and its response.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,35 +15,36 @@ use rustix::net::{
 use super::Queue;
 use crate::proxy::servers::Endpoints;
 
-/// Maximum number of response bytes read, including interim responses.
+/// Maximum number of bytes to read, including interim responses.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
-/// Why a check did not succeed.
+/// The failure of a health check.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The server failed the check.
     Server(String),
-    /// The check could not be made, which says nothing about the server.
+    /// The check could not be performed, for a local reason.
     Local(String),
 }
 
 /// A check in progress.
 pub(super) struct Probe {
     socket: Registration<OwnedFd>,
-    /// ` to ADDRESS`, if the server has more than one address.
+    /// The text ` to ADDRESS` if the server has more than one address, otherwise empty.
     to: String,
     connected: bool,
     request: Vec<u8>,
     sent: usize,
-    /// Number of response bytes received.
+    /// Number of received bytes.
     received_bytes: usize,
-    /// Response bytes that were not parsed.
+    /// Received bytes that are not parsed yet.
     received: Vec<u8>,
     parser: ResponseParser,
 }
 
 impl Probe {
-    /// Starts to connect to one of `places`, by `turn`. Events carry `server`.
+    /// Starts to connect to one of the addresses, selected by `turn`. Events have the payload
+    /// `server`.
     pub(super) fn start(
         queue: &Queue,
         server: usize,
@@ -51,14 +52,15 @@ impl Probe {
         turn: usize,
         request: &[u8],
     ) -> Result<Probe, Failure> {
-        let own = |error: Errno| Failure::Local(format!("cannot be checked: socket: {error}"));
+        let own =
+            |error: Errno| Failure::Local(format!("cannot perform the check: socket: {error}"));
         let socket = |family| {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             net::socket_with(family, SocketType::STREAM, flags, None).map_err(own)
         };
         let (fd, connected, to) = match places {
             Endpoints::Inet(addresses) => {
-                let none = || Failure::Server("its name has no address".to_owned());
+                let none = || Failure::Server("the name has no address".to_owned());
                 let at = turn.checked_rem(addresses.len()).ok_or_else(none)?;
                 let addr = addresses[at];
                 let family =
@@ -90,26 +92,26 @@ impl Probe {
                 })
             }
             Err(Errno::AGAIN) => {
-                Err(Failure::Server("connect: as many wait to be accepted as may".to_owned()))
+                Err(Failure::Server("connect: the accept queue of the server is full".to_owned()))
             }
             // All local ports are in use.
             Err(error @ Errno::ADDRNOTAVAIL) => {
-                Err(Failure::Local(format!("cannot be checked: connect{to}: {error}")))
+                Err(Failure::Local(format!("cannot perform the check: connect{to}: {error}")))
             }
             Err(error) => Err(connect_error(&to, &error.into())),
         }
     }
 
-    /// Returns the failure of a check that takes too long.
+    /// Returns the failure of a check that timed out.
     pub(super) fn timed_out(&self, timeout: Duration) -> Failure {
         Failure::Server(if self.connected {
-            format!("no answer within {timeout:?}")
+            format!("no response within {timeout:?}")
         } else {
             format!("no connection{} within {timeout:?}", self.to)
         })
     }
 
-    /// Sends and receives as much as possible. Returns the result once it is known.
+    /// Sends and receives without blocking. Returns the result when it is known.
     pub(super) fn resume(&mut self, expected: Option<u16>) -> Option<Result<(), Failure>> {
         match self.advance(expected) {
             Ok(true) => Some(Ok(())),
@@ -148,8 +150,8 @@ impl Probe {
                 Err(error) => return Err(io_error("receive", error)),
             };
             if count == 0 {
-                let when = if self.received_bytes == 0 { "before" } else { "within" };
-                return Err(Failure::Server(format!("closed the connection {when} its answer")));
+                let when = if self.received_bytes == 0 { "before" } else { "during" };
+                return Err(Failure::Server(format!("connection closed {when} the response")));
             }
             self.received_bytes += count;
             self.received.extend_from_slice(&bytes[..count]);
@@ -157,7 +159,7 @@ impl Probe {
                 return Ok(true);
             }
             if self.received_bytes > MAX_RESPONSE_BYTES {
-                return Err(Failure::Server("answered without end".to_owned()));
+                return Err(Failure::Server("the response head is too long".to_owned()));
             }
         }
     }
@@ -166,8 +168,7 @@ impl Probe {
     fn has_final_response(&mut self, expected: Option<u16>) -> Result<bool, Failure> {
         loop {
             let parsed = self.parser.parse(&self.received, Method::Get, &Limits::default());
-            let not_http =
-                |bad| Failure::Server(format!("answered what is no HTTP response: {bad}"));
+            let not_http = |bad| Failure::Server(format!("malformed response: {bad}"));
             let Some(response) = parsed.map_err(not_http)? else { return Ok(false) };
             let (status, head_len) = (response.status, response.head_len);
             if (100..200).contains(&status) && status != 101 {
@@ -178,9 +179,7 @@ impl Probe {
                 return Ok(true);
             }
             let reason = hearken_http::reason(status);
-            return Err(Failure::Server(
-                format!("answered {status} {reason}").trim_end().to_owned(),
-            ));
+            return Err(Failure::Server(format!("status {status} {reason}").trim_end().to_owned()));
         }
     }
 }
@@ -190,7 +189,7 @@ fn connect_unix(fd: &OwnedFd, path: &Path) -> Result<(), Errno> {
 }
 
 fn registration_error(error: &io::Error) -> Failure {
-    Failure::Local(format!("cannot be checked: declaring interest: {error}"))
+    Failure::Local(format!("cannot perform the check: declaring interest: {error}"))
 }
 
 fn connect_error(to: &str, error: &io::Error) -> Failure {

@@ -1,4 +1,4 @@
-//! A worker's side: what it knows of names, and what it has asked.
+//! The name lookups of a worker: its cache and its pending lookups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,39 +12,39 @@ use hearken::timer::Time;
 use super::{Found, Shared};
 use crate::proxy::servers::lock;
 
-/// How many names are remembered.
+/// Maximum number of cached names.
 const MAX_CACHED_NAMES: usize = 1024;
-/// For how long one that was found is.
+/// Lifetime of successful lookups in the cache.
 const POSITIVE_TTL: Duration = Duration::from_secs(30);
-/// For how long one that was not is.
+/// Lifetime of failed lookups in the cache.
 const NEGATIVE_TTL: Duration = Duration::from_secs(5);
-/// How many requests may wait for a name.
+/// Maximum number of requests that wait for a name.
 const MAX_PENDING: usize = 16_384;
-/// How long a name may be (RFC 1035), with a dot at its end.
+/// Maximum length of a name with a final dot (RFC 1035).
 const MAX_NAME_LENGTH: usize = 254;
 
-/// What is known of a name.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked<'l> {
-    /// Its addresses, at least one; or it was an address itself.
+    /// The addresses of the name, at least one.
     Known(&'l [SocketAddr]),
-    /// It has none, for this reason.
+    /// The lookup failed, with this reason.
     Failed(&'l str),
-    /// The answer will come, with the ticket.
+    /// The lookup is pending. Its result will have the ticket.
     Later,
-    /// Too many wait. Nothing will come.
+    /// Too many lookups are pending, so the name will not be resolved.
     Busy,
 }
 
-/// By which a worker asks for names. See [`Resolver::lookups`](super::Resolver::lookups).
+/// The name lookups of a worker. See [`Resolver::lookups`](super::Resolver::lookups).
 pub struct Lookups {
     shared: Arc<Shared>,
     result_queue: Arc<ResultQueue>,
     cache: HashMap<Arc<str>, CacheEntry>,
-    /// Who waits for what, and for which port.
+    /// Tickets and ports of pending lookups, by name.
     pending: HashMap<Arc<str>, Vec<(u64, u16)>>,
     pending_count: usize,
-    /// What was told last: addresses with the port that was asked for, and a name in lower case.
+    /// Buffers for the returned addresses and for the name in lower case.
     addresses: Vec<SocketAddr>,
     name: String,
     results: Vec<NamedResult>,
@@ -55,7 +55,7 @@ struct CacheEntry {
     until: Time,
 }
 
-/// Where answers are put for a worker.
+/// The queue of results for a worker.
 pub(super) struct ResultQueue {
     worker: usize,
     has_results: AtomicBool,
@@ -73,7 +73,7 @@ impl ResultQueue {
         self.worker
     }
 
-    /// As many as were asked for, and no more.
+    /// Appends a result. The number of pending lookups bounds the queue.
     pub(super) fn push(&self, host: Arc<str>, found: Found) {
         lock(&self.results).push((host, found));
         self.has_results.store(true, Ordering::Release);
@@ -94,8 +94,8 @@ impl Lookups {
         }
     }
 
-    /// Asks for the addresses of `host`, which may be one itself, in brackets or not. If the answer
-    /// comes later, it has the `ticket`.
+    /// Looks up the addresses of `host`, a name or an address with or without brackets. If the lookup
+    /// is pending, its result will have the `ticket`.
     pub fn ask(&mut self, host: &str, port: u16, ticket: u64, now: Time) -> Asked<'_> {
         let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if let Ok(ip) = literal.unwrap_or(host).parse::<IpAddr>() {
@@ -104,7 +104,7 @@ impl Lookups {
             return Asked::Known(&self.addresses);
         }
         if host.is_empty() || host.len() > MAX_NAME_LENGTH || host.contains('\0') {
-            return Asked::Failed("it is no name of a host");
+            return Asked::Failed("invalid host name");
         }
         self.name.clear();
         self.name.push_str(host);
@@ -132,8 +132,8 @@ impl Lookups {
         Asked::Later
     }
 
-    /// Tells each of the answers that have come, after a wake-up. What nobody waits for any more is
-    /// told too.
+    /// Passes each available result to `each`, after a wake-up. Includes results for requests that
+    /// have ended.
     pub fn answers(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
         if !self.result_queue.has_results.swap(false, Ordering::Acquire) {
             return;
@@ -164,7 +164,7 @@ fn with_port<'a>(
     addresses
 }
 
-/// Those that are out of date make room, or else the one that would be first.
+/// Caches a result. If the cache is full, evicts expired entries, or else the next one to expire.
 fn remember(cache: &mut HashMap<Arc<str>, CacheEntry>, name: Arc<str>, found: Found, now: Time) {
     if cache.len() >= MAX_CACHED_NAMES && !cache.contains_key(&name) {
         cache.retain(|_, known| now < known.until);
@@ -201,7 +201,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// However many names come, good or bad: so many are kept, and the last is one of them.
+        /// The cache stays within its limit and contains the last name.
         #[test]
         fn the_cache_is_bounded(names in prop::collection::vec((0_u32..3000, any::<bool>()), 3000)) {
             let mut cache = HashMap::new();

@@ -1,7 +1,7 @@
-//! What requests tell of a server: pauses and trials.
+//! Passive health checks: pauses and trials.
 //!
-//! Failures in a row pause a server for a while; then it is on trial, with one request at a time, until
-//! one goes well. All workers go by the same, without a lock.
+//! Consecutive failed requests pause a server. After the pause, the server is on trial: it gets one
+//! request at a time until one succeeds. All workers share this state, without locks.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -11,8 +11,8 @@ use super::Servers;
 use super::server_state::ServerState;
 
 impl Servers {
-    /// A request went well. That ends a trial, but not a pause, as it may have begun before that;
-    /// unless the server is used all the same, as there is no `other`.
+    /// Records a successful request. It ends a trial. It does not end a pause, because the request
+    /// may have started before, unless the server is used during the pause for lack of `other` servers.
     #[inline(always)]
     pub(in crate::proxy) fn record_success(&self, server: usize, now: Time, other: bool) {
         let shared = &self.servers[server];
@@ -25,7 +25,8 @@ impl Servers {
     fn recover_after_success(&self, shared: &ServerState, now: Time, other: bool) {
         let until = shared.paused_until.load(Relaxed);
         if until == 0 {
-            // One that was paused meanwhile would not get up again without: see `Shared::failures`.
+            // If the server was paused concurrently, the count must not stay 0; see
+            // `ServerState::failures`.
             shared.failures.swap(0, AcqRel);
             if shared.paused_until.load(Relaxed) != 0 {
                 shared.failures.store(1, Release);
@@ -36,7 +37,7 @@ impl Servers {
         }
     }
 
-    /// A request failed. Whether there are others to use is as in [`well`](Servers::well).
+    /// Records a failed request. `other` is whether other servers are up.
     #[cold]
     pub(in crate::proxy) fn record_failure(&self, server: usize, now: Time, other: bool) {
         if self.failures == 0 {
@@ -52,20 +53,20 @@ impl Servers {
             until <= now.as_nanos() || !other
         };
         let next = now.as_nanos().saturating_add(self.pause).max(1);
-        // Who comes second has failed at the same time.
+        // If another thread wins, it has recorded a concurrent failure.
         if pauses && shared.paused_until.compare_exchange(until, next, AcqRel, Relaxed).is_ok() {
             shared.failures.store(self.failures, Release);
             self.increment_version();
         }
     }
 
-    /// Begins a trial, if its pause is over and none is in flight.
+    /// Starts a trial if the pause is over and no trial is in flight. Returns whether it started.
     pub(in crate::proxy) fn begin_trial(&self, server: usize, now: Time) -> bool {
         let shared = &self.servers[server];
         if shared.trial.load(Relaxed) || shared.trial.swap(true, Acquire) {
             return false;
         }
-        // One that ended just now may have decided what becomes of it.
+        // A trial that ended concurrently may have ended or renewed the pause.
         let until = shared.paused_until.load(Relaxed);
         let begins = until != 0 && until <= now.as_nanos();
         if !begins {
@@ -74,7 +75,7 @@ impl Servers {
         begins
     }
 
-    /// The trial is over, once what came of it was told.
+    /// Ends the trial, after its result was recorded.
     pub(in crate::proxy) fn end_trial(&self, server: usize) {
         self.servers[server].trial.store(false, Release);
     }

@@ -1,4 +1,4 @@
-//! What is known of one server.
+//! The state of one server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,16 +10,16 @@ use hearken::timer::Time;
 
 use crate::proxy::config::Address;
 
-/// An administrator has it drained.
+/// Flag: drained by an administrator.
 pub(super) const DRAINING: u8 = 1;
-/// An administrator has turned it off.
+/// Flag: disabled by an administrator.
 pub(super) const OFF: u8 = 2;
-/// It has failed its checks.
+/// Flag: health checks failed.
 pub(super) const UNHEALTHY: u8 = 4;
-/// Its name has no address.
+/// Flag: the name has no address.
 pub(super) const NO_ADDRESS: u8 = 8;
 
-/// What one worker counts of a server. Nobody else writes it.
+/// The counters of a server in one worker, which is their only writer.
 #[repr(align(64))]
 #[derive(Default)]
 pub(in crate::proxy) struct ServerCounters {
@@ -33,16 +33,16 @@ pub(super) struct ServerState {
     pub(super) name: Box<str>,
     pub(super) authority: Box<str>,
     pub(super) address: ServerAddress,
-    /// Why it gets nothing, but for a pause.
+    /// Reasons, other than a pause, for which the server gets no requests.
     pub(super) flags: AtomicU8,
-    /// How many failures there were since something went well. Never 0 for long while it is paused:
-    /// what goes well is looked into only if it is not, which costs one load otherwise.
+    /// Number of failures since the last success. Not 0 for long while the server is paused: a
+    /// success is examined further only if this is not 0, so that it usually costs a single load.
     pub(super) failures: AtomicU32,
-    /// Until when it is paused; 0 if it is not. Once that is over it is on trial.
+    /// End of the pause in nanoseconds; 0 if the server is not paused. Afterwards it is on trial.
     pub(super) paused_until: AtomicU64,
     /// Whether a trial is in flight.
     pub(super) trial: AtomicBool,
-    /// Since when it is up again; 0 if it has been up from the start.
+    /// Time of the recovery in nanoseconds; 0 if the server was never down.
     pub(super) up_since: AtomicU64,
     pub(super) checks_ok: AtomicU64,
     pub(super) checks_failed: AtomicU64,
@@ -55,7 +55,7 @@ pub(super) enum ServerAddress {
     Unix(Arc<Path>),
 }
 
-/// Where a server can be reached.
+/// The addresses of a server.
 #[derive(Clone)]
 pub(in crate::proxy) enum Endpoints {
     Inet(Arc<[SocketAddr]>),
@@ -97,14 +97,14 @@ impl ServerState {
             up_since: AtomicU64::new(0),
             checks_ok: AtomicU64::new(0),
             checks_failed: AtomicU64::new(0),
-            last_failure: Mutex::new(named.then(|| "its name was not looked up yet".to_owned())),
+            last_failure: Mutex::new(named.then(|| "the name is not resolved yet".to_owned())),
         }
     }
 
-    /// Nothing is held against it any more, and its slow start begins.
+    /// Clears failures and the pause, and starts slow start.
     pub(super) fn recover(&self, now: Time) {
         self.up_since.store(now.as_nanos().max(1), Relaxed);
-        // In this order: see `Shared::failures`.
+        // In this order; see `ServerState::failures`.
         self.failures.store(0, Relaxed);
         self.paused_until.store(0, Release);
     }
