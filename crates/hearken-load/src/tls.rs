@@ -185,7 +185,7 @@ fn parse_roots(
     }
 }
 
-/// The file of the key, which errors name; the certificate chain; and the key.
+/// The file of the key (for error messages), the certificate chain, and the key.
 type ClientCertificate = (PathBuf, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Loads the client certificate and its key, if they are set.

@@ -77,8 +77,8 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         let all = upstreams.clone();
         let sources = Sources {
             metrics: Box::new(move |out| {
-                let figures: Vec<_> = all.iter().flat_map(|all| all.figures()).collect();
-                metrics.render(&figures, out);
+                let stats: Vec<_> = all.iter().flat_map(|all| all.figures()).collect();
+                metrics.render(&stats, out);
             }),
             upstreams,
             stopping: server.stopping(),

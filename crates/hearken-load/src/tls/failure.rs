@@ -62,7 +62,7 @@ fn alert(alert: AlertDescription) -> String {
     format!("alert {alert:?}{hint}")
 }
 
-/// Returns whether webpki rejected the certificate because it is that of an authority.
+/// Returns whether webpki rejected the certificate because it belongs to an authority.
 pub(super) fn is_authority_certificate(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity"))
 }

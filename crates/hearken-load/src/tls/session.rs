@@ -235,7 +235,7 @@ fn encrypt(
 enum WriteError {
     /// The buffer is too small. Contains the required size in bytes.
     BufferTooSmall(usize),
-    /// The message cannot be written, whatever the size.
+    /// The message cannot be written to a buffer of any size.
     Failed,
 }
 

@@ -89,7 +89,7 @@ fn resumes_sessions_if_enabled() {
     }
 }
 
-/// Each ticket is used once, and the store keeps all received tickets.
+// Each ticket is used once, and the store keeps all received tickets.
 #[test]
 fn resumes_connections_that_start_together() {
     let server = Server { versions: EACH_VERSION[1], ..Server::default() }.config();
@@ -118,7 +118,7 @@ fn rejects_untrusted_issuers() {
     }
 }
 
-/// A certificate as created by `openssl req -x509`.
+// `openssl req -x509` creates such a certificate.
 #[test]
 fn trusts_a_self_signed_certificate_for_its_name_only() {
     let with = |name, ca: Option<PathBuf>| {
@@ -225,7 +225,7 @@ fn reports_peers_that_do_not_speak_tls() {
     assert_eq!(tls.connect().unwrap().end(), Err(SessionError::Handshake));
 }
 
-/// The server sends an unencrypted `close_notify`.
+// The server sends an unencrypted `close_notify`.
 #[test]
 fn reports_a_close_during_the_handshake() {
     let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();
@@ -234,7 +234,7 @@ fn reports_a_close_during_the_handshake() {
     assert_eq!(session.end(), Err(SessionError::Handshake));
 }
 
-/// The server sends a handshake message of maximum length in records of one byte each.
+// The server sends a handshake message of maximum length in records of one byte each.
 #[test]
 fn limits_the_size_of_incomplete_messages() {
     let mut session = Tls::new("localhost", &trusting()).unwrap().connect().unwrap();

@@ -26,8 +26,8 @@ pub(super) enum TrustPolicy {
     AnyServer,
     /// Servers with a certificate from one of these authorities, or with one of these certificates.
     ///
-    /// A self-signed certificate from `openssl req -x509` is marked as that of an authority, and
-    /// webpki rejects such certificates for servers. Hence the comparison with `certificates`.
+    /// `openssl req -x509` marks a self-signed certificate as an authority certificate, and webpki
+    /// rejects such certificates for servers. Hence the comparison with `certificates`.
     Certificates { webpki: Arc<WebPkiServerVerifier>, certificates: Vec<CertificateDer<'static>> },
 }
 

@@ -155,9 +155,9 @@ fn health(sources: &Sources) -> Response {
 
 fn upstreams(sources: &Sources) -> Response {
     let mut out = b"{\"upstreams\":[".to_vec();
-    for (at, figures) in sources.figures().iter().enumerate() {
+    for (at, stats) in sources.figures().iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
-        upstream(figures, &mut out);
+        upstream(stats, &mut out);
     }
     out.extend_from_slice(b"\n]}\n");
     Response { content_type: JSON, ..text(200, out) }

@@ -85,7 +85,7 @@ impl Front {
         let request = &mut self.requests[index];
         let past = |deadline: Option<hearken::timer::Time>| deadline.is_some_and(|it| it <= now);
         if past(request.deadline) {
-            self.record_error(Error::WholeTimeout);
+            self.record_error(Error::RequestTimeout);
             return self.abandon(io, handler, index, REQUEST_TIMEOUT, Outcome::RequestTimeout);
         }
         if past(request.body_deadline) {

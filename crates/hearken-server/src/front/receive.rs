@@ -752,7 +752,7 @@ impl Front {
         handler: &mut H,
         index: u32,
     ) {
-        self.record_error(Error::ClientLeft);
+        self.record_error(Error::ClientDisconnected);
         self.cancel(io, handler, index, Outcome::ClientDisconnected);
     }
 

@@ -183,13 +183,13 @@ impl Balancer {
 
     #[inline(never)]
     fn select_slow(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
-        let picked = self.select_from_groups(now, key, tried);
-        if let Pick::Server(server) = picked
+        let selection = self.select_from_groups(now, key, tried);
+        if let Pick::Server(server) = selection
             && !tried.is_empty()
         {
             increment(&self.counters[server].retries);
         }
-        picked
+        selection
     }
 
     fn select_from_groups(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
@@ -197,16 +197,16 @@ impl Balancer {
             return self.acquire(server);
         }
         // Servers that were tried come last, after the backups.
-        let mut chosen = GroupSelection::None;
+        let mut selected = GroupSelection::None;
         for (group, tried) in
             [(&self.active, tried), (&self.fallback, tried), (&self.active, Tried::default())]
         {
-            chosen = self.selector.select(&mut self.states, group, key, tried);
-            if chosen != GroupSelection::None {
+            selected = self.selector.select(&mut self.states, group, key, tried);
+            if selected != GroupSelection::None {
                 break;
             }
         }
-        match chosen {
+        match selected {
             GroupSelection::Server(server) => self.acquire(server),
             GroupSelection::Full => Pick::Full,
             GroupSelection::None => self.fail_open(tried),

@@ -69,7 +69,7 @@ impl Proxy {
         } else if !is_waiting
             && (is_blocked || is_relayed || !(cx.front.is_blocked(id) || waits_for_body))
         {
-            let error = if is_blocked { Error::SendTimeout } else { Error::BodyTimeout };
+            let error = if is_blocked { Error::SendTimeout } else { Error::ResponseBodyTimeout };
             self.metrics().error(error);
             self.record_failure(key, "the response body timed out");
             self.abort(cx, key, Outcome::UpstreamTimeout);

@@ -91,7 +91,7 @@ impl Proxy {
     /// Answers a request for a server to which access is denied.
     #[cold]
     fn deny<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
-        self.metrics().error(Error::Refused);
+        self.metrics().error(Error::AccessDenied);
         let reason = "access to this server is denied";
         self.respond_error(cx, key, 403, reason, Outcome::Rejected);
     }

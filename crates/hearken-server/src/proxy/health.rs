@@ -137,13 +137,13 @@ impl Checks {
     fn start_check(&mut self, queue: &Queue, server: usize, now: Time) {
         let check = &mut self.checks[server];
         check.next_start = now + self.config.every.max(Duration::from_millis(1));
-        let places = self.servers.endpoints(server);
-        if matches!(&places, Endpoints::Inet(addresses) if addresses.is_empty()) {
+        let endpoints = self.servers.endpoints(server);
+        if matches!(&endpoints, Endpoints::Inet(addresses) if addresses.is_empty()) {
             // The server is down because its name has no address.
             return self.timers.arm(server as u32, check.next_start);
         }
         check.turn = check.turn.wrapping_add(1);
-        match Probe::start(queue, server, &places, check.turn, &check.request) {
+        match Probe::start(queue, server, &endpoints, check.turn, &check.request) {
             Ok(probe) => {
                 check.probe = Some(probe);
                 self.timers.arm(server as u32, now + self.config.timeout);

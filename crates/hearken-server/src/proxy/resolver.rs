@@ -61,7 +61,7 @@ struct Work {
     /// Names whose lookup has not started.
     queue: VecDeque<Arc<str>>,
     watched: Vec<Watched>,
-    mailboxes: usize,
+    worker_count: usize,
     is_stopping: bool,
 }
 
@@ -170,9 +170,9 @@ impl Resolver {
     /// Creates the lookups of the next worker, starting with worker 0.
     pub fn lookups(&self) -> Lookups {
         let mut work = lock(&self.shared.work);
-        let mailbox = Arc::new(ResultQueue::new(work.mailboxes));
-        work.mailboxes += 1;
-        Lookups::new(Arc::clone(&self.shared), mailbox)
+        let result_queue = Arc::new(ResultQueue::new(work.worker_count));
+        work.worker_count += 1;
+        Lookups::new(Arc::clone(&self.shared), result_queue)
     }
 
     /// Sets the waker of a worker, which is woken when results are available. Must be called in the
@@ -197,16 +197,16 @@ impl Drop for Resolver {
 
 impl Shared {
     /// Submits a name for lookup. Returns false if too many names are pending.
-    fn submit(&self, host: &Arc<str>, mailbox: &Arc<ResultQueue>) -> bool {
+    fn submit(&self, host: &Arc<str>, result_queue: &Arc<ResultQueue>) -> bool {
         let mut work = lock(&self.work);
         if let Some(queues) = work.pending.get_mut(host) {
-            queues.push(Arc::clone(mailbox));
+            queues.push(Arc::clone(result_queue));
             return true;
         }
         if work.queue.len() >= MAX_PENDING {
             return false;
         }
-        work.pending.insert(Arc::clone(host), vec![Arc::clone(mailbox)]);
+        work.pending.insert(Arc::clone(host), vec![Arc::clone(result_queue)]);
         work.queue.push_back(Arc::clone(host));
         self.work_ready.notify_one();
         true

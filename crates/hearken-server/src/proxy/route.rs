@@ -162,7 +162,7 @@ impl Proxy {
             Err(_) if is_at_limit => {
                 // The proxy has reached a limit. This is neither a failure of the server nor an
                 // attempt, and no reason to process the queue.
-                self.metrics().error(Error::Limit);
+                self.metrics().error(Error::ResourceLimit);
                 if let (Route::Server(server), Some(balancer)) =
                     (route, self.destination.balancer())
                 {
@@ -202,8 +202,8 @@ impl Proxy {
         };
         match cx.io.connect(&address, None) {
             Err(error) if hearken::limit::met(&error).is_some() => {
-                // Closes an idle connection to make the descriptor available: an upstream connection,
-                // or else a client connection, unless the request can wait for a connection in use.
+                // Closes an idle connection to free its descriptor: an upstream connection, or else a
+                // client connection if the request cannot wait for a connection in use.
                 let can_wait = self.upstreams.is_in_use() && !self.destination.is_forward();
                 match self.upstreams.idle().first().copied() {
                     Some(idle) => self.close(cx, idle),
@@ -330,7 +330,7 @@ impl Proxy {
         let taken = self.send_buffered(cx, connection);
         if !cx.front.is_uploaded(id) {
             if cx.front.is_half_closed(id) {
-                self.metrics().error(Error::ClientLeft);
+                self.metrics().error(Error::ClientDisconnected);
                 return self.abort(cx, key, Outcome::ClientDisconnected);
             }
             if taken {
@@ -399,7 +399,7 @@ impl Proxy {
                 if received.is_empty())
             && exchange.sends < 2;
         if !is_repeatable {
-            self.metrics().error(Error::ServerLeft);
+            self.metrics().error(Error::ServerClosed);
             if !attempt.reused {
                 self.record_failure(key, CLOSED_EARLY);
             }

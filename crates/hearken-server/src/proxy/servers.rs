@@ -231,18 +231,18 @@ impl Servers {
     /// Returns the counters of a server.
     pub fn figures(&self, server: usize) -> Figures {
         let Some(shared) = self.servers.get(server) else { return Figures::default() };
-        let mut figures = Figures {
+        let mut stats = Figures {
             checks_ok: shared.checks_ok.load(Relaxed),
             checks_failed: shared.checks_failed.load(Relaxed),
             ..Figures::default()
         };
         for counters in lock(&self.counters).iter().filter_map(|all| all.get(server)) {
-            figures.requests += counters.requests.load(Relaxed);
-            figures.failures += counters.failures.load(Relaxed);
-            figures.retries += counters.retries.load(Relaxed);
-            figures.in_flight += counters.in_flight.load(Relaxed);
+            stats.requests += counters.requests.load(Relaxed);
+            stats.failures += counters.failures.load(Relaxed);
+            stats.retries += counters.retries.load(Relaxed);
+            stats.in_flight += counters.in_flight.load(Relaxed);
         }
-        figures
+        stats
     }
 
     /// Creates the counters of a balancer.

@@ -74,8 +74,8 @@ impl SharedState {
         let lookups =
             self.unclaimed_lookups.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let seed = Time::now().as_nanos() ^ u64::from(std::process::id()) << 32;
-        let place = (context.index, context.workers);
-        let destination = Destination::new(&self.config, &self.servers, lookups, place, seed);
+        let position = (context.index, context.workers);
+        let destination = Destination::new(&self.config, &self.servers, lookups, position, seed);
         Proxy::new(self.config.clone(), destination, context.worker_metrics(), route)
     }
 
@@ -106,7 +106,7 @@ impl SharedState {
 impl administration::Upstreams for SharedState {
     fn figures(&self) -> Vec<UpstreamFigures> {
         let snapshot = |server| {
-            let figures = self.servers.figures(server);
+            let stats = self.servers.figures(server);
             UpstreamFigures {
                 name: self.servers.name(server).to_owned(),
                 state: match self.servers.state(server) {
@@ -118,11 +118,11 @@ impl administration::Upstreams for SharedState {
                     State::Off => "off",
                 },
                 weight: self.weights.get(server).copied().unwrap_or(1),
-                requests: figures.requests,
-                failures: figures.failures,
-                in_flight: figures.in_flight,
-                retries: figures.retries,
-                checks_failed: figures.checks_failed,
+                requests: stats.requests,
+                failures: stats.failures,
+                in_flight: stats.in_flight,
+                retries: stats.retries,
+                checks_failed: stats.checks_failed,
                 last_failure: self.servers.last_failure(server),
             }
         };

@@ -33,7 +33,7 @@ impl Counter {
         self.set(self.get().wrapping_add(number));
     }
 
-    /// Sets the value to that of another counter.
+    /// Sets the value, for values that are counted elsewhere.
     #[inline]
     pub fn set(&self, number: u64) {
         self.0.store(number, Ordering::Relaxed);
@@ -113,13 +113,13 @@ errors! {
     /// Waiting for the head of a response timed out (504).
     ResponseTimeout = "response_timeout",
     /// Waiting for more of the body of a response timed out.
-    BodyTimeout = "response_body_timeout",
+    ResponseBodyTimeout = "response_body_timeout",
     /// The request timeout expired.
-    WholeTimeout = "request_timeout",
+    RequestTimeout = "request_timeout",
     /// A client sent its request or received its response too slowly (408 for requests).
     ClientTimeout = "client_timeout",
     /// A client disconnected before the end of its response.
-    ClientLeft = "client_disconnected",
+    ClientDisconnected = "client_disconnected",
     /// The queue for an upstream server was full (503).
     QueueFull = "queue_full",
     /// A request was in the queue for too long (503).
@@ -129,17 +129,17 @@ errors! {
     /// The name of a server has no address (502).
     NameNotFound = "name_not_found",
     /// An upstream server closed the connection before the end of the response head (502).
-    ServerLeft = "server_closed",
+    ServerClosed = "server_closed",
     /// An upstream server closed the connection before the end of the response body.
     Truncated = "response_truncated",
     /// The access rules deny the requested server (403).
-    Refused = "access_denied",
+    AccessDenied = "access_denied",
     /// A request passed this proxy before, or passed too many proxies (508).
     Loop = "loop",
     /// A connection did not start with a valid PROXY protocol header.
     BadProxyHeader = "bad_proxy_header",
     /// No descriptor or memory was available for an upstream connection.
-    Limit = "resource_limit",
+    ResourceLimit = "resource_limit",
 }
 
 /// Status classes, by the first digit of the status; 0 stands for no response.
@@ -240,7 +240,7 @@ impl Worker {
         self.responses.add(nanoseconds);
     }
 
-    /// Sets the counters of waits to those of the library. Called once per tick, not per wait.
+    /// Copies the library's counters of waits. Called once per tick, not per wait.
     pub fn events(&self, counters: &Counters) {
         let waits = &self.waits;
         waits.waits.set(counters.waits);

@@ -50,20 +50,20 @@ impl<E> Cache<E> {
     /// Finds the slot of a key. The slot is valid until the next insertion or removal.
     #[inline(always)]
     pub(super) fn find(&mut self, key: &[u8]) -> Option<u32> {
-        let place = recent_index(key);
-        let at = self.recent[place];
+        let hint = recent_index(key);
+        let at = self.recent[hint];
         if let Some(Some(slot)) = self.slots.get(at as usize)
             && equal(&slot.key, key)
         {
             return Some(at);
         }
-        self.find_by_index(key, place)
+        self.find_by_index(key, hint)
     }
 
     #[inline(never)]
-    fn find_by_index(&mut self, key: &[u8], place: usize) -> Option<u32> {
+    fn find_by_index(&mut self, key: &[u8], hint: usize) -> Option<u32> {
         let at = self.index.get(key).copied()?;
-        self.recent[place] = at;
+        self.recent[hint] = at;
         Some(at)
     }
 

@@ -88,7 +88,7 @@ impl Entry {
         };
         let mut head = Vec::with_capacity(384 + inline.len());
         ResponseHead::new(&mut head, 200).content_length(length);
-        let described = head.len();
+        let content_fields = head.len();
         head::field(&mut head, "Content-Type", content_type);
         head::field(&mut head, "X-Content-Type-Options", "nosniff");
         head::field(&mut head, "Accept-Ranges", "bytes");
@@ -99,7 +99,7 @@ impl Entry {
             head::field(&mut head, "Last-Modified", format_http_date(modified));
         }
         head.extend_from_slice(b"Date: ");
-        let dated = head.len();
+        let date_position = head.len();
         head.extend_from_slice(&[b' '; DATE_LENGTH]);
         head.extend_from_slice(b"\r\n\r\n");
         head.extend_from_slice(inline);
@@ -109,9 +109,9 @@ impl Entry {
         Entry {
             answer: head.into(),
             closing_answer: None,
-            content_fields: described,
+            content_fields,
             validators,
-            date_position: dated,
+            date_position,
             date: u64::MAX,
             length,
             content,
@@ -296,7 +296,7 @@ impl Entry {
         if total > MAX_MULTIPART {
             return None;
         }
-        // Random, so that nobody can create a file that contains it.
+        // Random, so that no file can be prepared to contain it.
         let boundary = format!("{:016x}", RandomState::new().build_hasher().finish());
         let (content_type, _) = self.content_type();
         let mut body = Vec::with_capacity(total as usize + parts.len() * 192);

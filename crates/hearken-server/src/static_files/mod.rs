@@ -18,10 +18,10 @@
 //! | `media_type` | `Content-Type` by file name |
 //!
 //! # Caching and consistency
-//! Small files are cached in memory. Large files are kept open. Both caches are bounded. Each
-//! event-loop turn, before it uses an entry, the site checks that the path still refers to the same
-//! file beneath the root, with the same size, modification time and change time. So a response is
-//! never older than the turn in which it is sent.
+//! Small files are cached in memory. Large files are kept open. Both caches are bounded. Before it
+//! uses an entry, the site checks once per event-loop turn that the path still refers to the same
+//! file beneath the root. The size, modification time and change time must be the same, too. So a
+//! response is never older than the turn in which it is sent.
 //!
 //! File times come from a coarse clock, so a file that changed within the last 20 ms may change again
 //! without a new time. Such a file is served with an ETag that is never reused, and is not cached.
@@ -95,7 +95,7 @@ pub struct Site {
     turn: u64,
     /// Descriptors that are closed to open a file when no other descriptors are available.
     reserve: Vec<OwnedFd>,
-    /// Makes the ETag of a recently changed file unique.
+    /// Counter that makes the ETags of recently changed files unique.
     salt: u64,
     path: Vec<u8>,
     key: Vec<u8>,
@@ -117,7 +117,8 @@ impl Site {
     pub fn open(config: &SiteConfig) -> io::Result<Site> {
         let index = config.index.clone();
         if matches!(&*index, "" | "." | "..") || index.contains(['/', '\0']) {
-            let reason = format!("invalid index file name '{}'", index.escape_debug());
+            let index = index.escape_debug();
+            let reason = format!("index '{index}' is not a file name; remove any slash");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         }
         let root = Root::open(&config.root)?;

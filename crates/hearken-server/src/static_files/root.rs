@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// The fallback must open the same files as `openat2`, except through symbolic links.
+    // The fallback must open the same files as `openat2`, except through symbolic links.
     #[test]
     fn fallback_stays_beneath_the_root() {
         let outer = tempfile::tempdir().unwrap();

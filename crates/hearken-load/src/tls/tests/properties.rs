@@ -115,7 +115,7 @@ proptest! {
         prop_assert!(session.end().is_err());
     }
 
-    /// A handshake with a corrupted byte fails or stalls. It never succeeds.
+    // The handshake fails or stalls.
     #[test]
     fn a_corrupted_handshake_never_succeeds(at: prop::sample::Index, by in 1..=255u8, tls12: bool) {
         let versions = EACH_VERSION[usize::from(!tls12)];

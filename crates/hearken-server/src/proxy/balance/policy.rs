@@ -95,7 +95,7 @@ impl Selector {
             return GroupSelection::None;
         }
         let fits = |server: u32, local: &LocalState| fresh(server) && local.has_capacity();
-        let chosen = match self.policy {
+        let selected = match self.policy {
             Policy::RoundRobin => smooth_round_robin(states, members, fits),
             Policy::LeastConnections => least_loaded(states, members, fits),
             Policy::RandomTwo => self.random_two(states, group, fits),
@@ -108,7 +108,7 @@ impl Selector {
                 next.filter(|&server| states[server as usize].has_capacity())
             }
         };
-        chosen.map_or(GroupSelection::Full, GroupSelection::Server)
+        selected.map_or(GroupSelection::Full, GroupSelection::Server)
     }
 
     /// Draws two servers by weight and returns the less loaded one.

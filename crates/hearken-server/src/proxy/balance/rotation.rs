@@ -31,15 +31,15 @@ impl Rotation {
         }
     }
 
-    pub(super) fn set_addresses(&mut self, places: Endpoints) {
-        let same = match (&self.addresses, &places) {
+    pub(super) fn set_addresses(&mut self, endpoints: Endpoints) {
+        let same = match (&self.addresses, &endpoints) {
             (Endpoints::Inet(old), Endpoints::Inet(new)) => Arc::ptr_eq(old, new) || old == new,
             _ => false,
         };
         if !same {
             self.failed_addresses = 0;
         }
-        self.addresses = places;
+        self.addresses = endpoints;
     }
 
     pub(super) fn next(&mut self, now: Time) -> Option<Where> {

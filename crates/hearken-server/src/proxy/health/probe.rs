@@ -48,7 +48,7 @@ impl Probe {
     pub(super) fn start(
         queue: &Queue,
         server: usize,
-        places: &Endpoints,
+        endpoints: &Endpoints,
         turn: usize,
         request: &[u8],
     ) -> Result<Probe, Failure> {
@@ -58,7 +58,7 @@ impl Probe {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             net::socket_with(family, SocketType::STREAM, flags, None).map_err(own)
         };
-        let (fd, connected, to) = match places {
+        let (fd, connected, to) = match endpoints {
             Endpoints::Inet(addresses) => {
                 let none = || Failure::Server("the name has no address".to_owned());
                 let at = turn.checked_rem(addresses.len()).ok_or_else(none)?;

@@ -81,10 +81,10 @@ impl ResultQueue {
 }
 
 impl Lookups {
-    pub(super) fn new(shared: Arc<Shared>, mailbox: Arc<ResultQueue>) -> Lookups {
+    pub(super) fn new(shared: Arc<Shared>, result_queue: Arc<ResultQueue>) -> Lookups {
         Lookups {
             shared,
-            result_queue: mailbox,
+            result_queue,
             cache: HashMap::new(),
             pending: HashMap::new(),
             pending_count: 0,
@@ -201,9 +201,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// The cache stays within its limit and contains the last name.
         #[test]
-        fn the_cache_is_bounded(names in prop::collection::vec((0_u32..3000, any::<bool>()), 3000)) {
+        fn cache_stays_within_its_limit_and_contains_the_last_name(names in prop::collection::vec((0_u32..3000, any::<bool>()), 3000)) {
             let mut cache = HashMap::new();
             for (second, (name, good)) in names.into_iter().enumerate() {
                 let now = Time::from_nanos(second as u64 * 5_000_000);

@@ -11,8 +11,8 @@ use super::Servers;
 use super::server_state::ServerState;
 
 impl Servers {
-    /// Records a successful request. It ends a trial. It does not end a pause, because the request
-    /// may have started before, unless the server is used during the pause for lack of `other` servers.
+    /// Records a successful request, which ends a trial. It ends a pause only if there are no `other`
+    /// servers, because the request may have started before the pause.
     #[inline(always)]
     pub(in crate::proxy) fn record_success(&self, server: usize, now: Time, other: bool) {
         let shared = &self.servers[server];

@@ -35,8 +35,8 @@ pub(super) struct ServerState {
     pub(super) address: ServerAddress,
     /// Reasons, other than a pause, for which the server gets no requests.
     pub(super) flags: AtomicU8,
-    /// Number of failures since the last success. Not 0 for long while the server is paused: a
-    /// success is examined further only if this is not 0, so that it usually costs a single load.
+    /// Number of failures since the last success. It does not stay 0 while the server is paused. A
+    /// success checks other state only if this is not 0, so it usually costs a single load.
     pub(super) failures: AtomicU32,
     /// End of the pause in nanoseconds; 0 if the server is not paused. Afterwards it is on trial.
     pub(super) paused_until: AtomicU64,

@@ -1,4 +1,4 @@
-//! The thread that writes the access log, and the bounded queue in front of it.
+//! The thread that writes the access log, and its bounded queue.
 //!
 //! a) Only the writer thread owns the file, because workers may have their own descriptor tables.
 //! b) The queue is bounded in bytes, counted by one atomic. When the queue is full, lines are dropped
@@ -179,12 +179,12 @@ impl Deref for LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        let give_up_at = Instant::now() + DRAIN_TIMEOUT;
-        let _ = self.sink.shared.shutdown_deadline.set(give_up_at);
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        let _ = self.sink.shared.shutdown_deadline.set(deadline);
         let _ = self.sink.messages.send(Message::Stop);
         let Some(thread) = self.thread.take() else { return };
         while !thread.is_finished() {
-            if Instant::now() >= give_up_at + 3 * STALL_CHECK {
+            if Instant::now() >= deadline + 3 * STALL_CHECK {
                 // The thread is blocked in the kernel, for example by a dead network file system, so
                 // joining it would block.
                 return report_on_stderr(&format!(
