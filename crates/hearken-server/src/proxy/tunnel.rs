@@ -43,7 +43,7 @@ impl Proxy {
         let id = exchange.id;
         match exchange.state {
             State::Tunnel { .. } if cx.front.is_half_closed(id) => {
-                self.on_client_ended_tunnel(cx, key)
+                self.on_client_ended_tunnel(cx, key);
             }
             State::Tunnel { .. } => {
                 cx.front.resume_body(cx.io, id, None);
