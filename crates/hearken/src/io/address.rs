@@ -9,7 +9,8 @@ use std::sync::Arc;
 /// The prefix of a Unix socket's path.
 const UNIX: &str = "unix:";
 
-/// The address of a stream socket. It is written `127.0.0.1:80`, `[::1]:80` or `unix:/run/app.sock`.
+/// The address of a stream socket. It is written `127.0.0.1:80`, `[::1]:80` or
+/// `unix:/run/app.sock`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     /// An IP address and a TCP port.

@@ -1,4 +1,4 @@
-//! Buffers, lent by a bounded pool.
+//! A bounded pool of buffers.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -7,58 +7,61 @@ use std::rc::Rc;
 
 use super::uring::Provided;
 
-/// Lends out [`Buffer`]s of one size, a bounded number at a time. Cheap to clone.
+/// A pool of [`Buffer`]s of one size, of which a limited number is in use at a time. Cheap to
+/// clone.
 ///
-/// Memory is allocated when it is first needed and kept for the next borrower; an idle connection
-/// holds none.
+/// Memory is allocated when it is first needed, and retained for later buffers. An idle connection
+/// holds no buffer.
 #[derive(Clone)]
 pub struct Pool(Rc<Inner>);
 
 struct Inner {
     // Boxed, so that a buffer moves as one word.
-    #[expect(clippy::vec_box, reason = "what is lent is the box")]
-    free: RefCell<Vec<Box<Lent>>>,
-    /// What provided memory was lent in, which is none of the pool's.
-    #[expect(clippy::vec_box, reason = "what is lent is the box")]
-    shells: RefCell<Vec<Box<Lent>>>,
+    #[expect(clippy::vec_box, reason = "a buffer owns the box")]
+    free: RefCell<Vec<Box<Storage>>>,
+    /// Free storage for memory that the kernel provided, without memory of its own.
+    #[expect(clippy::vec_box, reason = "a buffer owns the box")]
+    free_provided: RefCell<Vec<Box<Storage>>>,
     lent: Cell<usize>,
     limit: usize,
     size: usize,
 }
 
+/// The contents of a buffer.
 #[derive(Default)]
-struct Lent {
+struct Storage {
     bytes: Vec<u8>,
-    /// In the place of `bytes`.
+    /// Memory that the kernel filled, which replaces `bytes`.
     provided: Option<Provided>,
     start: usize,
-    /// To which it returns; none while it is there.
+    /// The pool to which the storage returns. `None` while it is free or detached.
     pool: Option<Rc<Inner>>,
 }
 
-/// How many free buffers a pool keeps for the next borrowers.
-const KEPT: usize = 64;
+/// Maximum number of free buffers that a pool retains.
+const MAX_FREE: usize = 64;
 
 impl Pool {
-    /// A pool that lends up to `limit` buffers of `size` bytes.
+    /// Creates a pool of up to `limit` buffers of `size` bytes.
     pub fn new(limit: usize, size: usize) -> Pool {
-        let free = RefCell::new(Vec::with_capacity(KEPT));
+        let free = RefCell::new(Vec::with_capacity(MAX_FREE));
         Pool(Rc::new(Inner {
             free,
-            shells: RefCell::default(),
+            free_provided: RefCell::default(),
             lent: Cell::new(0),
             limit: limit.max(1),
             size: size.max(64),
         }))
     }
 
-    /// Lends an empty buffer, or none if `limit` are out. O(1).
+    /// Returns an empty buffer, or `None` if `limit` buffers are in use. O(1).
     #[inline]
     pub fn lend(&self) -> Option<Buffer> {
         (!self.is_exhausted()).then(|| self.lend_beyond())
     }
 
-    /// Lends an empty buffer even if `limit` are out: for an answer that frees more than it takes.
+    /// Returns an empty buffer even if `limit` buffers are in use: for a response that releases
+    /// more memory than it needs. O(1).
     #[inline]
     pub fn lend_beyond(&self) -> Buffer {
         self.0.lent.set(self.0.lent.get() + 1);
@@ -68,38 +71,38 @@ impl Pool {
         Buffer(Some(lent))
     }
 
-    /// Counts what the kernel has filled as lent.
+    /// Returns a buffer of memory that the kernel filled. It counts as in use.
     #[inline]
     pub(super) fn lend_provided(&self, provided: Provided) -> Buffer {
         self.0.lent.set(self.0.lent.get() + 1);
-        let shell = self.0.shells.borrow_mut().pop();
-        let mut lent = shell.unwrap_or_default();
+        let free = self.0.free_provided.borrow_mut().pop();
+        let mut lent = free.unwrap_or_default();
         lent.provided = Some(provided);
         lent.pool = Some(Rc::clone(&self.0));
         Buffer(Some(lent))
     }
 
-    /// True if no buffer can be lent now.
+    /// Returns whether `limit` buffers are in use.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.0.lent.get() >= self.0.limit
     }
 
-    /// How many buffers are out.
+    /// Returns the number of buffers in use.
     pub fn lent(&self) -> usize {
         self.0.lent.get()
     }
 
-    /// The size of a buffer, in bytes.
+    /// Returns the size of a buffer in bytes.
     pub fn size(&self) -> usize {
         self.0.size
     }
 }
 
-impl Lent {
-    /// All of it, with what was consumed.
+impl Storage {
+    /// Returns all bytes, including those that were consumed.
     #[inline]
-    fn whole(&self) -> &[u8] {
+    fn all(&self) -> &[u8] {
         match &self.provided {
             None => &self.bytes,
             Some(provided) => provided,
@@ -109,42 +112,42 @@ impl Lent {
 
 impl Inner {
     #[cold]
-    fn make(&self) -> Box<Lent> {
-        Box::new(Lent { bytes: Vec::with_capacity(self.size), ..Lent::default() })
+    fn make(&self) -> Box<Storage> {
+        Box::new(Storage { bytes: Vec::with_capacity(self.size), ..Storage::default() })
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { lent, limit, size, .. } = &*self.0;
-        write!(f, "Pool({} of {limit} x {size} B lent)", lent.get())
+        write!(f, "Pool({} of {limit} x {size} B in use)", lent.get())
     }
 }
 
-/// Bytes on loan from a [`Pool`], to which they return when dropped. One word.
-pub struct Buffer(Option<Box<Lent>>);
+/// A buffer of a [`Pool`], to which its memory returns on drop. The size of one word.
+pub struct Buffer(Option<Box<Storage>>);
 
 impl Buffer {
-    /// Drops the first `count` bytes (all, if there are fewer). O(1).
+    /// Removes the first `count` bytes, or all if there are fewer. O(1).
     #[inline]
     pub fn consume(&mut self, count: usize) {
         if let Some(lent) = &mut self.0 {
-            lent.start = lent.start.saturating_add(count).min(lent.whole().len());
+            lent.start = lent.start.saturating_add(count).min(lent.all().len());
         }
     }
 
-    /// The whole as a vector to append to. What was consumed is still in front; a buffer that was
-    /// never consumed from is just what was appended. It may grow past the pool's size. One that
-    /// was received through io_uring is copied for it.
+    /// Returns all bytes as a vector, to append to. Consumed bytes are still at its front. The
+    /// vector may grow beyond the size of the pool's buffers. The bytes of a buffer that io_uring
+    /// received are copied first.
     #[inline]
     pub fn as_vec(&mut self) -> &mut Vec<u8> {
-        self.own();
+        self.copy_provided();
         &mut self.0.get_or_insert_default().bytes
     }
 
-    /// Copies what is in memory that the kernel is to have again.
+    /// Copies the bytes out of memory that the kernel provided, which then returns to the kernel.
     #[inline]
-    pub(super) fn own(&mut self) {
+    pub(super) fn copy_provided(&mut self) {
         if let Some(lent) = &mut self.0
             && let Some(provided) = lent.provided.take()
         {
@@ -152,7 +155,7 @@ impl Buffer {
         }
     }
 
-    /// Gives the memory back to the pool and leaves the buffer empty. O(1).
+    /// Returns the memory to the pool and leaves the buffer empty. O(1).
     #[inline]
     pub fn release(&mut self) {
         let Some(mut lent) = self.0.take() else { return };
@@ -160,32 +163,33 @@ impl Buffer {
         pool.lent.set(pool.lent.get() - 1);
         if lent.provided.take().is_some() {
             lent.start = 0;
-            let mut shells = pool.shells.borrow_mut();
-            if shells.len() < KEPT {
-                shells.push(lent);
+            let mut free_provided = pool.free_provided.borrow_mut();
+            if free_provided.len() < MAX_FREE {
+                free_provided.push(lent);
             }
             return;
         }
         let mut free = pool.free.borrow_mut();
-        // One that has grown is let go, or a single long answer would be kept for ever.
-        if free.len() < KEPT && lent.bytes.capacity() == pool.size {
+        // A buffer that has grown is freed. Otherwise one long response would occupy its memory
+        // indefinitely.
+        if free.len() < MAX_FREE && lent.bytes.capacity() == pool.size {
             lent.start = 0;
             lent.bytes.clear();
             free.push(lent);
         }
     }
 
-    /// Keeps the memory, and gives its place in the pool to another: for bytes that may stay for long
-    /// because of a slow peer, who is not to keep others from being lent to. O(1).
+    /// Detaches the memory from the pool, so that the buffer no longer counts as in use. Bytes for
+    /// a slow peer then do not prevent other connections from receiving. O(1).
     #[inline]
     pub fn keep(&mut self) {
-        self.own();
+        self.copy_provided();
         if let Some(pool) = self.0.as_mut().and_then(|lent| lent.pool.take()) {
             pool.lent.set(pool.lent.get() - 1);
         }
     }
 
-    /// How many more bytes it takes before it has to grow.
+    /// Returns the number of bytes that fit before the buffer grows.
     #[inline]
     pub fn room(&self) -> usize {
         self.0.as_ref().map_or(0, |lent| lent.bytes.capacity() - lent.bytes.len())
@@ -197,8 +201,8 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // A caller of as_vec may have shortened it.
-        self.0.as_ref().and_then(|lent| lent.whole().get(lent.start..)).unwrap_or(&[])
+        // A caller of `as_vec` may have shortened the vector.
+        self.0.as_ref().and_then(|lent| lent.all().get(lent.start..)).unwrap_or(&[])
     }
 }
 

@@ -1,8 +1,8 @@
 //! Operations and completions: the interface that servers use.
 //!
-//! A server written against [`Io`] starts operations (accept, connect, receive, send, send a file range,
-//! close) and takes their completions. It does not depend on how they are performed: by waiting for
-//! readiness ([`readiness`]) or by the kernel ([`uring`]).
+//! A server written against [`Io`] starts operations (accept, connect, receive, send, send a file
+//! range, close) and takes their completions. It does not depend on how they are performed: by
+//! waiting for readiness ([`readiness`]) or by the kernel ([`uring`]).
 
 use std::fmt;
 use std::io;
@@ -20,19 +20,19 @@ use crate::waker::Waker;
 
 mod address;
 mod buffer;
-mod bulk;
-mod choose;
+mod large_transfers;
 mod named;
 pub mod readiness;
 mod relay;
+mod select;
 mod shared;
 mod sockets;
 pub mod uring;
 
 pub use address::{Address, AddressError};
 pub use buffer::{Buffer, Pool};
-pub use choose::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
 pub use named::UnknownName;
+pub use select::{Spec, URING, URING_OPTIONS, URING_SUMMARY, Visitor, find, names, visit};
 
 /// Options of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +45,12 @@ pub struct ListenOptions {
     /// (`SO_REUSEPORT`). Ignored for Unix sockets.
     pub reuse_port: bool,
     /// Maximum time for which the kernel withholds a connection until its first bytes arrive
-    /// (`TCP_DEFER_ACCEPT`), in whole seconds, rounded up. Zero turns it off. Ignored for Unix sockets.
+    /// (`TCP_DEFER_ACCEPT`), in whole seconds, rounded up. Zero turns it off. Ignored for Unix
+    /// sockets.
     ///
-    /// A withheld connection takes no descriptor and no memory of the application. It does take one of
-    /// the places for half-open connections, of which there are as many as the backlog: many silent
-    /// clients delay others.
+    /// A withheld connection takes no descriptor and no memory of the application. It counts
+    /// against the limit of half-open connections, which equals the backlog: many silent clients
+    /// delay others.
     pub defer: Duration,
     /// Reports the peer's address in [`CompletionKind::Accepted`]. This costs one allocation with
     /// [`readiness`], and one more call with [`uring`]. Ignored for Unix sockets.
@@ -131,10 +132,10 @@ pub enum SendOutcome {
     PendingClose,
 }
 
-/// A completed operation or another event.
+/// A completed operation, or another event.
 #[derive(Debug)]
 pub struct Completion {
-    /// The listener or connection that it concerns.
+    /// The listener or connection.
     pub token: Token,
     /// The event.
     pub kind: CompletionKind,
@@ -151,12 +152,12 @@ pub enum CompletionKind {
     Accepted {
         /// The token of the connection. It receives nothing until it is [started](Io::start).
         token: Token,
-        /// The peer's address, if the listener [reports it](ListenOptions::peers). It is boxed because
-        /// its 32 bytes would make every completion larger.
+        /// The peer's address, if the listener [reports it](ListenOptions::peers). It is boxed
+        /// because its 32 bytes would make every completion larger.
         peer: Option<Box<SocketAddr>>,
     },
-    /// The listener could not accept (out of descriptors or memory) and stopped. The caller decides when
-    /// to [start](Io::start) it again.
+    /// The listener could not accept (out of descriptors or memory) and stopped. The caller decides
+    /// when to [start](Io::start) it again.
     AcceptFailed(io::Error),
     /// The connection is established, or failed and can only be [closed](Io::close).
     Connected(io::Result<()>),
@@ -164,10 +165,10 @@ pub enum CompletionKind {
     Received(Buffer),
     /// The peer ended its side. Nothing more is received. Sending still works.
     End,
-    /// Receiving failed. The connection is of no more use.
+    /// Receiving failed. The connection is unusable.
     ReceiveFailed(io::Error),
-    /// The oldest incomplete send is complete: the transport took all of it. Or it failed, and with it
-    /// all later sends, which have no completions of their own.
+    /// The oldest incomplete send completed: the transport took all its bytes. If it failed, all
+    /// later sends failed with it, and have no completions of their own.
     Sent(io::Result<()>),
     /// The [relay](Relay::relay) that receives from the connection ended.
     Relayed {
@@ -178,7 +179,7 @@ pub enum CompletionKind {
     },
     /// The deadline passed and is no longer set.
     Deadline,
-    /// A [`Waker`] was used. The token is that of no socket.
+    /// A [`Waker`] was used. The token belongs to no socket.
     Woken,
 }
 
@@ -192,8 +193,8 @@ pub enum RelayEnd {
     End,
     /// Receiving failed after the moved bytes. This replaces [`CompletionKind::ReceiveFailed`].
     ReceiveFailed(io::Error),
-    /// Sending failed, or the receiving connection was closed (`NotConnected`). Bytes that were received
-    /// but not yet moved are lost.
+    /// Sending failed, or the receiving connection was closed (`NotConnected`). Bytes that were
+    /// received but not yet moved are lost.
     SendFailed(io::Error),
 }
 
@@ -202,49 +203,50 @@ pub enum RelayEnd {
 /// # The contract
 ///
 /// **Tokens.** A listener or connection has a token from the operation that creates it until
-/// [`close`](Io::close) or [`abort`](Io::abort). A closed token has no more completions, and its number
-/// is reused only with another generation. An operation on a closed token does nothing.
+/// [`close`](Io::close) or [`abort`](Io::abort). A closed token has no more completions, and its
+/// number is reused only with another generation. An operation on a closed token does nothing.
 ///
-/// **Listeners** accept while they are started. Accepted sockets are non-blocking and close-on-exec, and
-/// send small messages immediately (`TCP_NODELAY`).
+/// **Listeners** accept while they are started. Accepted sockets are non-blocking and
+/// close-on-exec, and send small messages immediately (`TCP_NODELAY`).
 ///
 /// **Unix sockets** are stream sockets without the features of TCP: they have no IP address, and
 /// [`abort`](Io::abort) is the same as [`close`](Io::close).
 ///
-/// **Receiving** yields [`CompletionKind::Received`] while the connection is [started](Io::start). After
-/// [`stop`](Io::stop) at most the receive that is in progress completes; further bytes stay in the
-/// sockets. A buffer is lent only when there are bytes for it. If the pool is exhausted, receiving
-/// continues when a buffer returns.
+/// **Receiving** yields [`CompletionKind::Received`] while the connection is [started](Io::start).
+/// After [`stop`](Io::stop) at most the receive that is in progress completes; further bytes stay
+/// in the sockets. A buffer is lent only when there are bytes for it. If the pool is exhausted,
+/// receiving continues when a buffer returns.
 ///
 /// **Sending.** Each send yields one [`CompletionKind::Sent`], in the order of the sends, unless
-/// [`send_now`](Io::send_now) reported it as done. It continues after the peer half-closes. Bytes that
-/// wait for their peer take no place in the pool, so a slow reader does not prevent other connections
-/// from receiving.
+/// [`send_now`](Io::send_now) reported it as done. It continues after the peer half-closes. Bytes
+/// that wait for their peer take no place in the pool, so a slow reader does not prevent other
+/// connections from receiving.
 ///
-/// **Fairness.** No connection is served without limit while others wait. Large transfers have a limited time
-/// in each turn; those that have had none continue in a later turn, in order.
+/// **Fairness.** No connection is served without limit while others wait. Large transfers have a
+/// limited time in each turn. Those that exceed it continue in a later turn, in order.
 ///
-/// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions lazily, doing
-/// the work as it is called. An operation that can be performed at once may complete within the turn. If
-/// the caller stops before `next` returns `None`, the turn continues after the next `wait`, which then
-/// does not wait.
+/// **Turns.** [`wait`](Io::wait) starts a turn; [`next`](Io::next) yields its completions lazily,
+/// doing the work as it is called. An operation that can be performed at once may complete within
+/// the turn. If the caller stops before `next` returns `None`, the turn continues after the next
+/// `wait`, which then does not wait.
 pub trait Io {
-    /// Creates a listener that is not yet started. Port 0 selects a free port. A Unix socket's file is
-    /// created here and remains after closing.
+    /// Creates a listener that is not yet started. Port 0 selects a free port. A Unix socket's file
+    /// is created here and remains after closing.
     ///
     /// # Errors
-    /// The kernel's: address in use (for a Unix socket: the path exists) or not available, permission
-    /// denied, out of descriptors. `InvalidInput` for a Unix socket's path that is empty, contains a zero
-    /// byte or is longer than 108 bytes.
+    /// Errors of the kernel: address in use (for a Unix socket: the path exists) or not available,
+    /// permission denied, out of descriptors. `InvalidInput` for a Unix socket's path that is
+    /// empty, contains a zero byte or is longer than 108 bytes.
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token>;
 
     /// Starts to connect, from `source` if given; completes with [`CompletionKind::Connected`].
     ///
     /// # Errors
-    /// The kernel's, if it refuses at once: out of descriptors or ports, no such source address. A Unix
-    /// socket always fails at once: nobody listens (`ConnectionRefused`), no such path (`NotFound`), or
-    /// its backlog is full (`WouldBlock`; no readiness announces a change, so the caller decides when to
-    /// retry). `InvalidInput` for a path as in [`listen`](Io::listen), or a `source` with a Unix socket.
+    /// Errors of the kernel, if it refuses immediately: out of descriptors or ports, no such source
+    /// address. A Unix socket always fails immediately: without a listener (`ConnectionRefused`),
+    /// without the path (`NotFound`), or if the backlog is full (`WouldBlock`). No event reports
+    /// that a full backlog has space again, so the caller decides when to retry. `InvalidInput` for
+    /// a path as in [`listen`](Io::listen), or a `source` with a Unix socket.
     fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token>;
 
     /// Starts accepting or receiving. Does nothing if receiving has ended or failed.
@@ -257,31 +259,32 @@ pub trait Io {
     fn send(&mut self, token: Token, outgoing: Outgoing);
 
     /// Sends `bytes` after all previous sends. Returns whether that is done, in which case no
-    /// [`CompletionKind::Sent`] follows. Bytes that the transport does not take at once are copied and
-    /// complete like a [`send`](Io::send).
+    /// [`CompletionKind::Sent`] follows. Bytes that the transport does not take at once are copied
+    /// and complete like a [`send`](Io::send).
     fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
         let outgoing = Outgoing::copy(self.pool(), bytes);
         self.send(token, outgoing);
         false
     }
 
-    /// Sends `bytes` like [`send_now`](Io::send_now), as the last ones before a shutdown or close. The
-    /// transport may withhold the end of them, to announce the end of the stream in the same packet.
+    /// Sends `bytes` like [`send_now`](Io::send_now), as the last ones before a shutdown or close.
+    /// The transport may withhold the final bytes, to announce the end of the stream in the same
+    /// packet.
     ///
     /// After [`Complete`](SendOutcome::Complete) the caller must perform the announced operation at
-    /// once. With [`Then::Close`], only a deadline may be set until then, and [`close`](Io::close) or
-    /// [`abort`](Io::abort) give up the rest.
+    /// once. With [`Then::Close`], only a deadline may be set until then, and [`close`](Io::close)
+    /// or [`abort`](Io::abort) discard the rest.
     fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
         let _ = then;
         if self.send_now(token, bytes) { SendOutcome::Complete } else { SendOutcome::Pending }
     }
 
-    /// Shuts down the sending side at once: the peer reads the sent bytes, then the end of the stream.
-    /// Incomplete sends fail; wait for [`CompletionKind::Sent`] to have them delivered.
+    /// Shuts down the sending side at once: the peer reads the sent bytes, then the end of the
+    /// stream. Incomplete sends fail; wait for [`CompletionKind::Sent`] to have them delivered.
     fn shutdown(&mut self, token: Token);
 
-    /// Closes a listener or connection at once. Bytes that the transport has taken are still delivered
-    /// if all received bytes were read; otherwise the peer may see a reset.
+    /// Closes a listener or connection at once. Bytes that the transport has taken are still
+    /// delivered if all received bytes were read; otherwise the peer may see a reset.
     fn close(&mut self, token: Token);
 
     /// Closes a connection with a reset.
@@ -291,25 +294,25 @@ pub trait Io {
     /// [`CompletionKind::Deadline`], never early. O(1), cheapest when it moves to a later time.
     fn set_deadline(&mut self, token: Token, deadline: Option<Time>);
 
-    /// Returns the number of sent bytes that the peer's host has acknowledged. For a Unix socket: at
-    /// least the number that the peer has received.
+    /// Returns the number of sent bytes that the peer's host has acknowledged. For a Unix socket:
+    /// at least the number that the peer has received.
     fn delivered(&self, token: Token) -> u64;
 
-    /// Returns the number of bytes that the transport has taken, from sends or a relay, and that the
-    /// peer's host has not acknowledged. For a Unix socket: the memory that they occupy.
+    /// Returns the number of bytes that the transport has taken, from sends or a relay, and that
+    /// the peer's host has not acknowledged. For a Unix socket: the memory that they occupy.
     fn undelivered(&self, token: Token) -> u64;
 
     /// Returns the socket, to read or set its options. `None` for a closed token, and while an
     /// implementation closes the socket after a [last send](Io::send_last).
     ///
-    /// Do not read, write, shut down or close through it, and leave it non-blocking: the implementation
-    /// keeps its own record of the socket's state.
+    /// Do not read, write, shut down or close through it, and leave it non-blocking: the
+    /// implementation keeps its own record of the socket's state.
     fn socket(&self, token: Token) -> Option<BorrowedFd<'_>>;
 
     /// Returns the local address of a socket.
     ///
     /// # Errors
-    /// The kernel's; `NotConnected` for a closed token, `Unsupported` for a Unix socket.
+    /// Errors of the kernel; `NotConnected` for a closed token, `Unsupported` for a Unix socket.
     fn local_addr(&self, token: Token) -> io::Result<SocketAddr> {
         sockets::local_addr(self.socket(token))
     }
@@ -322,18 +325,18 @@ pub trait Io {
         sockets::peer_addr(self.socket(token))
     }
 
-    /// Reserves table space for a number of connections, so that tables do not move as they grow. Memory
-    /// is taken only as it is used. An implementation that accepts ahead of its caller does not exceed
-    /// this number.
+    /// Reserves table space for a number of connections, so that tables do not move as they grow.
+    /// Memory is taken only as it is used. An implementation that accepts ahead of its caller does
+    /// not exceed this number.
     fn reserve(&mut self, connections: usize) {
         let _ = connections;
     }
 
-    /// Starts a turn: waits for completions until `until`. It returns early only for signals, wake-ups
-    /// and internal checks of distant deadlines.
+    /// Starts a turn: waits for completions until `until`. It returns early only for signals,
+    /// wake-ups and internal checks of distant deadlines.
     ///
     /// # Errors
-    /// The mechanism's. It cannot be used any more then.
+    /// Errors of the mechanism, which is unusable after an error.
     fn wait(&mut self, until: Option<Time>) -> io::Result<()>;
 
     /// Returns the next completion of this turn.
@@ -342,10 +345,10 @@ pub trait Io {
     /// Returns the time at which this turn started. It does not read the clock.
     fn now(&self) -> Time;
 
-    /// Returns the pool that lends the heads of [`Outgoing`].
+    /// Returns the pool of buffers, from which the heads of [`Outgoing`] are acquired.
     fn pool(&self) -> &Pool;
 
-    /// Returns a handle with which another thread ends the wait.
+    /// Returns a handle that ends the wait from another thread.
     fn waker(&self) -> Waker;
 
     /// Returns the counters since the start.
@@ -357,23 +360,25 @@ pub trait Io {
 
 /// Relaying: moves bytes from one connection to another without handing them to the caller.
 ///
-/// During a relay the receiving side (`from`) is stopped, nothing else may be sent to `to`, and both keep
-/// their deadlines. The relay yields one [`CompletionKind::Relayed`] on `from`. If a receive was already
-/// in progress, its [`Received`](CompletionKind::Received), [`End`](CompletionKind::End) or
-/// [`ReceiveFailed`](CompletionKind::ReceiveFailed) comes instead, before anything was moved; this cancels
-/// the relay and leaves `from` stopped. The caller handles it and starts the relay again.
+/// During a relay the receiving side (`from`) is stopped, nothing else may be sent to `to`, and
+/// both keep their deadlines. The relay yields one [`CompletionKind::Relayed`] on `from`. If a
+/// receive was already in progress, its [`Received`](CompletionKind::Received),
+/// [`End`](CompletionKind::End) or [`ReceiveFailed`](CompletionKind::ReceiveFailed) comes instead,
+/// before anything was moved; this cancels the relay and leaves `from` stopped. The caller handles
+/// it and starts the relay again.
 ///
-/// Closing `from` ends the relay without a completion and loses bytes that were received but not yet
-/// moved. Closing `to` ends it like a failed send.
+/// Closing `from` ends the relay without a completion and loses bytes that were received but not
+/// yet moved. Closing `to` ends it like a failed send.
 pub trait Relay: Io {
-    /// Moves up to `most` bytes from `from` to `to`, after all previous sends there. Later bytes remain
-    /// to be received when `from` is started again; starting it has no effect before the relay ends.
+    /// Moves up to `max` bytes from `from` to `to`, after all previous sends there. Later bytes
+    /// remain to be received when `from` is started again; starting it has no effect before the
+    /// relay ends.
     ///
-    /// Returns whether the relay is possible. If not, nothing changes, and the caller moves the bytes
-    /// itself. It is not possible if one of the two is a listener or not yet connected, receiving from
-    /// `from` or sending to `to` has ended, `from` or `to` has the same role in another relay, or both
-    /// are the same connection.
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool;
+    /// Returns whether the relay is possible. If not, nothing changes, and the caller moves the
+    /// bytes itself. It is not possible if one of the two is a listener or not yet connected,
+    /// receiving from `from` or sending to `to` has ended, `from` or `to` has the same role in
+    /// another relay, or both are the same connection.
+    fn relay(&mut self, from: Token, to: Token, max: u64) -> bool;
 
     /// Returns the number of bytes that the relay from `from` has moved so far.
     fn relayed(&self, from: Token) -> u64;

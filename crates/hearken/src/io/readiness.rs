@@ -1,20 +1,21 @@
-//! [`Io`] over any readiness mechanism: non-blocking calls, and waits for what would block.
+//! [`Io`] over any readiness mechanism: non-blocking calls, and waits for calls that would block.
 //!
-//! How it waits is [`Policy`], which has the choices that the literature compares:
+//! [`Policy`] contains the settings that the literature compares:
 //!
-//! * *Try first or wait first.* Try first makes the call and declares interest only where it would
-//!   have blocked; a connection that is accepted, answered and closed in one turn is never
-//!   registered. Wait first is how the papers' servers did it.
-//! * *Accept limit.* How many connections one readiness of a listener accepts (Brecht, Pariag,
-//!   Gammo: "accept()able Strategies for Improving Web Server Performance", USENIX 2004).
+//! * *Try first or wait first.* Try first makes the call and declares interest only if the call
+//!   would block. A connection that is accepted, answered and closed in one turn is never
+//!   registered. The servers of the papers wait first.
+//! * *Accept limit.* Maximum number of connections to accept per readiness event of a listener
+//!   (Brecht, Pariag, Gammo: "accept()able Strategies for Improving Web Server Performance", USENIX
+//!   2004).
 //! * *Interest.* Changed at every state, changed when an unwanted event shows the need, or declared
 //!   once for both directions.
-//! * *Bytes per turn.* After how many bytes it is another connection's turn.
-//! * *Time per turn.* For how long large transfers continue before new events are handled.
+//! * *Bytes per turn.* Maximum number of bytes of a connection before another connection is served.
+//! * *Time per turn.* Maximum time of large transfers before new events are handled.
 //!
-//! A relay tries first whatever the policy, and has its share of bytes per turn.
+//! A relay tries first under every policy, and is subject to the limit of bytes per turn.
 //!
-//! Interest is declared where a turn ends, for what still waits then.
+//! Interest is declared at the end of a turn, for the operations that are still waiting then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,9 +25,9 @@ use std::time::Duration;
 
 use rustix::net::{self, SendFlags};
 
-use super::bulk::{Bulk, LARGE, Queue};
+use super::large_transfers::{LARGE_TRANSFER, LargeTransfers, Queue};
 use super::relay::Relays;
-use super::shared::{self, Parts};
+use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
 use super::{SendOutcome, Then, sockets};
 use crate::event::{Interest, Readiness, Token};
@@ -42,56 +43,58 @@ mod turn;
 pub use policy::{InterestPolicy, Order, Policy};
 use socket::{Progress, Socket, State, transmit};
 
-/// [`Io`] by readiness. See the [module](self).
+/// An [`Io`] over a readiness mechanism. See the [module](self).
 #[derive(Debug)]
 pub struct ReadinessIo<M: Mechanism> {
     registry: Registry<M, OwnedFd>,
     policy: Policy,
     edge: bool,
     one_shot: bool,
-    /// A short read is the last, but for an end that was told.
-    tells_end: bool,
-    /// What a connection is when it is made.
-    newborn: State,
-    /// By slot of the token.
+    /// Whether the mechanism reports the end of a stream. A short read then empties the socket,
+    /// unless the end was reported.
+    reports_end: bool,
+    /// The state of a new connection.
+    initial_state: State,
+    /// The sockets, by the slots of their tokens.
     sockets: Vec<Socket>,
     wheel: Wheel,
     now: Time,
     pool: Pool,
     waker: Waker,
     wakeups: Token,
-    /// Completions that an operation made at once.
+    /// Completions of operations that completed immediately.
     done: VecDeque<Completion>,
-    /// Events of this turn's batch: how many, and how many were looked at.
+    /// Number of events in this turn's batch.
     batch: usize,
+    /// Index of the next event in the batch.
     cursor: usize,
-    /// All of this turn was taken.
-    ended: bool,
-    /// What can continue in this turn without waiting: first that, then large transfers.
+    /// Whether all completions of this turn were taken.
+    turn_ended: bool,
+    /// Sockets that continue in this turn without an event, before the large transfers.
     turn: VecDeque<Token>,
-    bulk: Bulk,
-    /// What has had its share of this turn and continues in the next.
+    large_transfers: LargeTransfers,
+    /// Sockets that reached their limit of this turn and continue in the next.
     later: VecDeque<Token>,
-    /// What the mechanism has to be told of before it waits.
+    /// Sockets whose interest is declared before the next wait.
     undeclared: Vec<Token>,
-    /// What waits for a buffer.
-    starved: VecDeque<Token>,
+    /// Connections that wait for a buffer.
+    waiting_for_buffer: VecDeque<Token>,
     relays: Relays,
 }
 
 impl<M: Mechanism> ReadinessIo<M> {
-    /// Over `mechanism`, by `policy`.
+    /// Creates an instance over `mechanism` with `policy`.
     ///
     /// # Errors
-    /// The kernel's: out of descriptors or memory.
+    /// Errors of the kernel: out of descriptors or memory.
     pub fn new(mechanism: M, policy: Policy) -> io::Result<ReadinessIo<M>> {
         ReadinessIo::with_wakeups(mechanism, policy, Wakeups::new()?)
     }
 
-    /// As [`new`](ReadinessIo::new), woken by what was made before.
+    /// Creates an instance like [`new`](ReadinessIo::new) that is woken by existing `wakeups`.
     ///
     /// # Errors
-    /// The kernel's: out of memory.
+    /// Errors of the kernel: out of memory.
     pub fn with_wakeups(
         mechanism: M,
         policy: Policy,
@@ -104,17 +107,18 @@ impl<M: Mechanism> ReadinessIo<M> {
         registry.keep_active(wakeups);
         let semantics = registry.semantics();
         let edge = semantics.trigger == Trigger::Edge;
-        // An end that comes with the last data, in one edge, and is not told, has to be looked for.
-        let tells_end = semantics.reports.contains(Readiness::READ_CLOSED);
-        let newborn = if edge && !tells_end { State::ENDING } else { State::empty() };
+        // An end that arrives with the last data, in one edge, and is not reported requires another
+        // read.
+        let reports_end = semantics.reports.contains(Readiness::READ_CLOSED);
+        let initial_state = if edge && !reports_end { State::END_PENDING } else { State::empty() };
         let now = Time::now();
         Ok(ReadinessIo {
             edge,
-            tells_end,
+            reports_end,
             one_shot: semantics.trigger == Trigger::OneShot,
-            newborn,
+            initial_state,
             registry,
-            // The wake-ups have the first slot.
+            // The first slot belongs to the wake-ups.
             sockets: vec![Socket { state: State::STARTED, ..Socket::default() }],
             wheel: Wheel::new(now),
             now,
@@ -124,21 +128,21 @@ impl<M: Mechanism> ReadinessIo<M> {
             done: VecDeque::new(),
             batch: 0,
             cursor: 0,
-            ended: true,
+            turn_ended: true,
             turn: VecDeque::new(),
-            bulk: Bulk::new(policy.turn_time),
+            large_transfers: LargeTransfers::new(policy.turn_time),
             later: VecDeque::new(),
             undeclared: Vec::new(),
-            starved: VecDeque::new(),
+            waiting_for_buffer: VecDeque::new(),
             relays: Relays::default(),
             policy: Policy { turn_bytes: policy.turn_bytes.max(1), ..policy },
         })
     }
 }
 
-impl<M: Mechanism> Parts for ReadinessIo<M> {
+impl<M: Mechanism> Backend for ReadinessIo<M> {
     #[inline]
-    fn attempt(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
+    fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let tries = self.tries_to_send(token);
         let share = self.policy.turn_bytes;
         let (fd, socket) = self.at(token).ok_or(0_usize)?;
@@ -151,22 +155,22 @@ impl<M: Mechanism> Parts for ReadinessIo<M> {
     }
 
     fn can_relay_from(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::ENDED | State::RELAYS;
+        let not = State::LISTENER | State::CONNECTING | State::RECEIVE_ENDED | State::RELAY_SOURCE;
         self.state(token).is_some_and(|state| !state.intersects(not))
     }
 
     fn can_relay_to(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::BROKEN | State::FED;
+        let not = State::LISTENER | State::CONNECTING | State::SEND_FAILED | State::RELAY_TARGET;
         self.state(token).is_some_and(|state| !state.intersects(not))
     }
 
-    fn begin_relay(&mut self, from: Token, to: Token, most: u64) {
+    fn start_relay(&mut self, from: Token, to: Token, max: u64) {
         let state = &mut self.sockets[from.slot() as usize].state;
-        state.remove(State::STARTED | State::STARVED);
-        state.insert(State::RELAYS | State::READABLE);
-        self.sockets[to.slot() as usize].state.insert(State::FED);
-        self.relays.begin(from, to, most);
-        self.go_on(from, Queue::Turn);
+        state.remove(State::STARTED | State::NEEDS_BUFFER);
+        state.insert(State::RELAY_SOURCE | State::READABLE);
+        self.sockets[to.slot() as usize].state.insert(State::RELAY_TARGET);
+        self.relays.start(from, to, max);
+        self.enqueue(from, Queue::ThisTurn);
     }
 }
 
@@ -174,8 +178,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
         let fd = sockets::listen(address, options)?;
         let mut state = State::LISTENER;
-        state.set(State::PEERS, options.peers && address.is_inet());
-        Ok(self.adopt(fd, state))
+        state.set(State::REPORTS_PEERS, options.peers && address.is_inet());
+        Ok(self.register(fd, state))
     }
 
     fn reserve(&mut self, connections: usize) {
@@ -187,11 +191,11 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     fn connect(&mut self, address: &Address, source: Option<SocketAddr>) -> io::Result<Token> {
         let fd = sockets::connect(address, source)?;
         if address.is_inet() {
-            let token = self.adopt(fd, State::CONNECTING | self.newborn);
+            let token = self.register(fd, State::CONNECTING | self.initial_state);
             self.declare_later(token);
             return Ok(token);
         }
-        let token = self.adopt(fd, self.newborn);
+        let token = self.register(fd, self.initial_state);
         self.done.push_back(Completion { token, kind: CompletionKind::Connected(Ok(())) });
         Ok(token)
     }
@@ -200,14 +204,14 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let Some((_, socket)) = self.at(token) else {
             return;
         };
-        if socket.state.intersects(State::ENDED | State::RELAYS) {
+        if socket.state.intersects(State::RECEIVE_ENDED | State::RELAY_SOURCE) {
             return;
         }
         socket.state.insert(State::STARTED);
         if socket.state.contains(State::READABLE) {
-            self.go_on(token, Queue::Turn);
+            self.enqueue(token, Queue::ThisTurn);
         } else {
-            self.declare_if_unheard(token);
+            self.declare_read_if_missing(token);
         }
     }
 
@@ -215,8 +219,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let Some((_, socket)) = self.at(token) else {
             return;
         };
-        if socket.state.contains(State::RELAYS) {
-            return; // It is, for all but the relay.
+        if socket.state.contains(State::RELAY_SOURCE) {
+            return; // During a relay it is stopped already.
         }
         socket.state.remove(State::STARTED);
         let exact = socket.state.contains(State::LISTENER);
@@ -231,11 +235,11 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             outgoing.head.release();
         }
         let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(token));
-        let put_off = self.bulk.is_over();
+        let put_off = self.large_transfers.is_time_up();
         let Some((fd, socket)) = self.at(token) else {
             return;
         };
-        if socket.state.contains(State::BROKEN) {
+        if socket.state.contains(State::SEND_FAILED) {
             return;
         }
         if socket.sends.is_some() {
@@ -245,18 +249,18 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let progress = if !tries {
             Progress::WouldBlock
         } else if large && put_off {
-            self.go_on(token, Queue::Bulk);
+            self.enqueue(token, Queue::LargeTransfers);
             return self.send_later(token, outgoing);
         } else {
             transmit(fd, &mut outgoing, socket, share)
         };
         if large {
-            self.bulk.count(LARGE);
+            self.large_transfers.count(LARGE_TRANSFER);
         }
         let result = match progress {
             Progress::Complete => Ok(()),
             Progress::Failed(error) => {
-                self.sockets[token.slot() as usize].state.insert(State::BROKEN);
+                self.sockets[token.slot() as usize].state.insert(State::SEND_FAILED);
                 Err(error)
             }
             Progress::WouldBlock => {
@@ -267,7 +271,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 return self.send_later(token, outgoing);
             }
             Progress::Yielded => {
-                self.go_on(token, Queue::Later);
+                self.enqueue(token, Queue::NextTurn);
                 return self.send_later(token, outgoing);
             }
         };
@@ -276,12 +280,12 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     #[inline]
     fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
-        shared::send_at_once(self, token, bytes, SendFlags::NOSIGNAL)
+        shared::send_immediately(self, token, bytes, SendFlags::NOSIGNAL)
     }
 
     #[inline]
     fn send_last(&mut self, token: Token, bytes: &[u8], _: Then) -> SendOutcome {
-        shared::send_last_at_once(self, token, bytes)
+        shared::send_last_immediately(self, token, bytes)
     }
 
     fn shutdown(&mut self, token: Token) {
@@ -290,9 +294,9 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 
     fn close(&mut self, token: Token) {
         if let Some((_, socket)) = self.at(token)
-            && socket.state.intersects(State::RELAYS | State::FED)
+            && socket.state.intersects(State::RELAY_SOURCE | State::RELAY_TARGET)
         {
-            self.leave_relays(token);
+            self.end_relays_of(token);
         }
         if self.registry.close(token) {
             self.wheel.cancel(token.slot());
@@ -326,10 +330,10 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
-        if !self.ended {
-            return Ok(()); // Nor would edges be told again.
+        if !self.turn_ended {
+            return Ok(()); // A new wait would not report the remaining edges again.
         }
-        self.ended = false;
+        self.turn_ended = false;
         self.declare();
         for token in self.later.drain(..) {
             let socket = &mut self.sockets[token.slot() as usize];
@@ -337,12 +341,13 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
             if socket.state.contains(State::LISTENER) {
                 self.turn.push_back(token);
             } else {
-                self.bulk.push(token);
+                self.large_transfers.push(token);
             }
         }
-        let feeds = !self.starved.is_empty() && !self.pool.is_exhausted();
-        let goes_on = !self.turn.is_empty() || !self.bulk.is_empty() || !self.done.is_empty();
-        let timeout = if !goes_on && !feeds {
+        let has_buffers = !self.waiting_for_buffer.is_empty() && !self.pool.is_exhausted();
+        let has_work =
+            !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
+        let timeout = if !has_work && !has_buffers {
             let until = [self.wheel.next(), until].into_iter().flatten().min();
             until.map(|until| until.since(Time::now()))
         } else {
@@ -351,7 +356,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.batch = self.registry.wait(self.policy.batch, timeout)?;
         self.cursor = 0;
         self.now = Time::now();
-        self.bulk.start_turn(self.now);
+        self.large_transfers.start_turn(self.now);
         Ok(())
     }
 
@@ -362,7 +367,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                     return Some(completion);
                 }
             }
-            let completion = if let Some(token) = self.fed() {
+            let completion = if let Some(token) = self.next_with_buffer() {
                 self.receive(token)
             } else if self.cursor < self.batch {
                 let index = self.cursor;
@@ -370,11 +375,13 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 self.registry
                     .event(index)
                     .and_then(|event| self.on_event(event.who, event.readiness))
-            } else if let Some(token) = self.turn.pop_front().or_else(|| self.bulk.next()) {
+            } else if let Some(token) =
+                self.turn.pop_front().or_else(|| self.large_transfers.next())
+            {
                 self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {
-                    self.ended = true;
+                    self.turn_ended = true;
                     return None;
                 };
                 let token = self.registry.token_at(slot);
@@ -408,8 +415,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
 }
 
 impl<M: Mechanism> Relay for ReadinessIo<M> {
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        shared::relay(self, from, to, most)
+    fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
+        shared::relay(self, from, to, max)
     }
 
     fn relayed(&self, from: Token) -> u64 {
@@ -417,6 +424,6 @@ impl<M: Mechanism> Relay for ReadinessIo<M> {
     }
 
     fn relay_is_blocked(&self, to: Token) -> bool {
-        self.state(to).is_some_and(|state| state.contains(State::ROOM))
+        self.state(to).is_some_and(|state| state.contains(State::NEEDS_SPACE))
     }
 }

@@ -1,14 +1,14 @@
-//! Moving bytes from one connection to another, as far as that goes without waiting.
+//! Moving bytes from one connection to another without waiting.
 //!
-//! Much is moved by splice(2), within the kernel; little by a receive and a send, which are two calls
-//! where splice(2) takes more (`examples/relay_cost.rs` measures from where on it pays). So whenever
-//! there is something it begins with a receive, and if that comes back full, splices follow.
+//! splice(2) moves many bytes within the kernel. A receive and a send move few bytes in fewer calls
+//! than splice(2) needs; `examples/relay_cost.rs` measures the break-even point. A relay therefore
+//! starts with a receive, and splices if the receive filled its buffer.
 //!
-//! What was received and has no room to be sent is kept, 64 KiB at most: in the pipe, which is the
-//! relay's for as long as there is something in it, or copied, if it was not spliced. A relay that waits
-//! for bytes has neither. Where there is no pipe to be had it does without.
+//! A relay holds at most 64 KiB that it received and could not send: in a pipe, or in memory if the
+//! bytes were not spliced. A relay that waits for bytes holds neither. If no pipe is available, the
+//! relay copies.
 //!
-//! The receive that ends a series of splices is not in vain: splice(2) does not come past urgent data.
+//! The receive that ends a series of splices is necessary, because splice(2) stops at urgent data.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,28 +21,28 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use super::RelayEnd;
 use crate::event::Token;
 
-/// What is received before it is spliced: less is cheaper if it is copied.
-const LITTLE: usize = 64 * 1024;
-/// What a pipe holds, unless its user has too many.
-const PIPE: usize = 64 * 1024;
-/// How many empty pipes are kept for the next relays.
-const KEPT: usize = 16;
+/// Number of bytes to receive before splicing. Copying fewer bytes is cheaper.
+const RECEIVE_SIZE: usize = 64 * 1024;
+/// Capacity of a pipe in bytes, unless the user owns too many pipes.
+const PIPE_SIZE: usize = 64 * 1024;
+/// Maximum number of empty pipes that are retained for later relays.
+const MAX_IDLE_PIPES: usize = 16;
 
 /// The relays of an [`Io`](super::Io).
 #[derive(Debug, Default)]
 pub(super) struct Relays {
-    /// By the slot of where the bytes come from.
+    /// The relays, by the slots of their sources.
     all: HashMap<u32, Relay>,
-    /// By the slot of where they go: where they come from.
+    /// The sources, by the slots of their targets.
     sources: HashMap<u32, Token>,
-    tools: Tools,
+    shared: SharedResources,
 }
 
-/// What relays share.
+/// Resources that relays share.
 #[derive(Debug, Default)]
-struct Tools {
+struct SharedResources {
     pipes: Vec<Pipe>,
-    /// Holds nothing but during a call.
+    /// A receive buffer, used only during a call.
     scratch: Vec<u8>,
 }
 
@@ -56,141 +56,146 @@ struct Pipe {
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) to: Token,
-    /// Bytes that are to be received, and that were given away.
-    left: u64,
+    /// Number of bytes that are still to be received.
+    remaining: u64,
+    /// Number of bytes that were sent.
     pub(super) moved: u64,
-    /// What was received and is to be given away: so many bytes in the pipe, or those from `start` on.
+    /// Number of received bytes in the pipe.
     piped: usize,
     pipe: Option<Pipe>,
-    rest: Vec<u8>,
+    /// Received bytes that were not spliced. Those before `start` were sent.
+    pending: Vec<u8>,
     start: usize,
-    /// There is much: it is spliced.
+    /// Whether the relay splices at present.
     splices: bool,
-    /// Its sockets know splice(2), as far as it was tried.
+    /// Whether the sockets support splice(2), as far as it was tried.
     can_splice: bool,
-    /// A receive may succeed without another event.
+    /// Whether a receive may succeed without another event.
     pub(super) readable: bool,
-    /// It would not: the last has met `EAGAIN`.
-    pub(super) blocks: bool,
+    /// Whether the last receive failed with `EAGAIN`.
+    pub(super) would_block: bool,
 }
 
-/// Why it goes no further.
-pub(super) enum Step {
-    /// It waits for something to be received.
-    Bytes,
-    /// It waits for room to send.
-    Room,
-    /// It has had its share.
-    Share,
+/// The reason why a relay pauses.
+pub(super) enum RelayStep {
+    /// The source has no bytes.
+    NeedsBytes,
+    /// The target has no space.
+    NeedsSpace,
+    /// The limit of this turn is reached.
+    ShareUsed,
+    /// The relay ended.
     Ended(RelayEnd),
 }
 
-/// What of a relay's two connections matters to it, and how many bytes it may move now.
-pub(super) struct Now<'a> {
+/// The two sockets of a relay, and its limit, in one turn.
+pub(super) struct RelayTurn<'a> {
     pub(super) from: BorrowedFd<'a>,
     pub(super) to: BorrowedFd<'a>,
+    /// Maximum number of bytes to receive.
     pub(super) share: usize,
-    /// A short receive is not the last.
+    /// Whether another receive must follow a short one.
     pub(super) ending: bool,
 }
 
 impl Relays {
-    pub(super) fn begin(&mut self, from: Token, to: Token, most: u64) {
+    pub(super) fn start(&mut self, from: Token, to: Token, max: u64) {
         self.sources.insert(to.slot(), from);
         let relay = Relay {
             to,
-            left: most,
+            remaining: max,
             moved: 0,
             piped: 0,
             pipe: None,
-            rest: Vec::new(),
+            pending: Vec::new(),
             start: 0,
             splices: false,
             can_splice: true,
             readable: true,
-            blocks: false,
+            would_block: false,
         };
         self.all.insert(from.slot(), relay);
     }
 
-    /// That which receives from a socket.
+    /// Returns the relay that receives from a socket.
     pub(super) fn get(&mut self, from: Token) -> Option<&mut Relay> {
         self.all.get_mut(&from.slot())
     }
 
-    /// How much it has moved.
+    /// Returns the number of bytes that the relay from a socket has moved.
     pub(super) fn moved(&self, from: Token) -> u64 {
         self.all.get(&from.slot()).map_or(0, |relay| relay.moved)
     }
 
-    /// From where a socket is sent to.
+    /// Returns the source of the relay to a socket.
     pub(super) fn source(&self, to: Token) -> Option<Token> {
         self.sources.get(&to.slot()).copied()
     }
 
-    /// Ends that which receives from a socket. What it holds is lost.
+    /// Ends the relay that receives from a socket. Bytes that it holds are lost.
     pub(super) fn end(&mut self, from: Token) -> Option<Relay> {
         let mut relay = self.all.remove(&from.slot())?;
         self.sources.remove(&relay.to.slot());
-        relay.put_away(&mut self.tools);
+        relay.release_pipe(&mut self.shared);
         Some(relay)
     }
 
-    /// Goes on with that which receives from a socket; `now.share` is less by what it has received.
-    pub(super) fn go_on(&mut self, from: Token, now: &mut Now<'_>) -> Option<Step> {
+    /// Continues the relay that receives from a socket. Reduces `turn.share` by the number of
+    /// received bytes.
+    pub(super) fn advance(&mut self, from: Token, turn: &mut RelayTurn<'_>) -> Option<RelayStep> {
         let relay = self.all.get_mut(&from.slot())?;
-        Some(relay.go_on(&mut self.tools, now))
+        Some(relay.advance(&mut self.shared, turn))
     }
 }
 
 impl Relay {
-    fn go_on(&mut self, tools: &mut Tools, now: &mut Now<'_>) -> Step {
+    fn advance(&mut self, shared: &mut SharedResources, turn: &mut RelayTurn<'_>) -> RelayStep {
         loop {
-            match self.give(now.to) {
+            match self.flush(turn.to) {
                 Ok(()) => {}
-                Err(Errno::AGAIN) => return Step::Room,
-                Err(errno) => return Step::Ended(RelayEnd::SendFailed(errno.into())),
+                Err(Errno::AGAIN) => return RelayStep::NeedsSpace,
+                Err(errno) => return RelayStep::Ended(RelayEnd::SendFailed(errno.into())),
             }
-            if self.left == 0 {
-                return Step::Ended(RelayEnd::Most);
+            if self.remaining == 0 {
+                return RelayStep::Ended(RelayEnd::Most);
             }
             if !self.readable {
-                self.put_away(tools);
-                return Step::Bytes;
+                self.release_pipe(shared);
+                return RelayStep::NeedsBytes;
             }
-            if now.share == 0 {
-                return Step::Share;
+            if turn.share == 0 {
+                return RelayStep::ShareUsed;
             }
-            let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(now.share);
-            let received = if self.splices && self.has_pipe(tools) {
-                self.splice(now.from, most)
+            let max = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(turn.share);
+            let received = if self.splices && self.has_pipe(shared) {
+                self.splice(turn.from, max)
             } else {
-                self.receive(tools, now, most)
+                self.receive(shared, turn, max)
             };
             match received {
-                Ok(0) => return Step::Ended(RelayEnd::End),
+                Ok(0) => return RelayStep::Ended(RelayEnd::End),
                 Ok(count) => {
-                    self.left -= count as u64;
-                    now.share -= count;
+                    self.remaining -= count as u64;
+                    turn.share -= count;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if self.splices => self.splices = false,
-                Err(Errno::AGAIN) => (self.readable, self.blocks) = (false, true),
+                Err(Errno::AGAIN) => (self.readable, self.would_block) = (false, true),
                 Err(Errno::INVAL) if self.splices => {
                     (self.splices, self.can_splice) = (false, false);
                 }
-                Err(errno) => return Step::Ended(RelayEnd::ReceiveFailed(errno.into())),
+                Err(errno) => return RelayStep::Ended(RelayEnd::ReceiveFailed(errno.into())),
             }
         }
     }
 
-    /// Gives away what it holds.
-    fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Sends the bytes that the relay holds.
+    fn flush(&mut self, to: BorrowedFd<'_>) -> Result<(), Errno> {
         while self.piped > 0
             && let Some(pipe) = &self.pipe
         {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-            // Without MORE: nobody knows when more comes, and the last of it is not to be held back.
+            // Without MORE, which would withhold the last bytes until more arrive.
             match splice(&pipe.read, None, to, None, self.piped, flags) {
                 Ok(0) => return Err(Errno::PIPE),
                 Ok(count) => {
@@ -201,48 +206,54 @@ impl Relay {
                 Err(errno) => return Err(errno),
             }
         }
-        while self.start < self.rest.len() {
-            let count = send(to, &self.rest[self.start..])?;
+        while self.start < self.pending.len() {
+            let count = send(to, &self.pending[self.start..])?;
             self.start += count;
             self.moved += count as u64;
         }
         if self.start > 0 {
-            (self.rest, self.start) = (Vec::new(), 0);
+            (self.pending, self.start) = (Vec::new(), 0);
         }
         Ok(())
     }
 
-    /// Moves up to `most` bytes into the empty pipe.
-    fn splice(&mut self, from: BorrowedFd<'_>, most: usize) -> Result<usize, Errno> {
+    /// Moves up to `max` bytes into the empty pipe.
+    fn splice(&mut self, from: BorrowedFd<'_>, max: usize) -> Result<usize, Errno> {
         let pipe = self.pipe.as_ref().ok_or(Errno::INVAL)?;
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-        self.piped = splice(from, None, &pipe.write, None, most.min(PIPE), flags)?;
+        self.piped = splice(from, None, &pipe.write, None, max.min(PIPE_SIZE), flags)?;
         Ok(self.piped)
     }
 
-    /// Receives up to `most` bytes, and sends what can be sent.
-    fn receive(&mut self, tools: &mut Tools, now: &Now<'_>, most: usize) -> Result<usize, Errno> {
-        tools.scratch.resize(LITTLE, 0);
-        let room = most.min(LITTLE);
-        let scratch = &mut tools.scratch[..room];
-        let (count, _) = net::recv(now.from, &mut *scratch, RecvFlags::empty())?;
-        if count == LITTLE {
+    /// Receives up to `max` bytes, and sends what the target takes.
+    fn receive(
+        &mut self,
+        shared: &mut SharedResources,
+        turn: &RelayTurn<'_>,
+        max: usize,
+    ) -> Result<usize, Errno> {
+        shared.scratch.resize(RECEIVE_SIZE, 0);
+        let length = max.min(RECEIVE_SIZE);
+        let scratch = &mut shared.scratch[..length];
+        let (count, _) = net::recv(turn.from, &mut *scratch, RecvFlags::empty())?;
+        if count == RECEIVE_SIZE {
             self.splices = self.can_splice;
         }
-        if count < room && !now.ending {
+        if count < length && !turn.ending {
             self.readable = false;
         }
-        // What failed or would block is found to do so again, where it is dealt with.
-        let sent = if count == 0 { 0 } else { send(now.to, &scratch[..count]).unwrap_or(0) };
+        // An error, or EAGAIN, recurs in the next flush, which handles it.
+        let sent = if count == 0 { 0 } else { send(turn.to, &scratch[..count]).unwrap_or(0) };
         self.moved += sent as u64;
-        self.rest.extend_from_slice(&scratch[sent..count]);
+        self.pending.extend_from_slice(&scratch[sent..count]);
         Ok(count)
     }
 
-    /// Sees to it that it has a pipe; if none is to be had it does without.
-    fn has_pipe(&mut self, tools: &mut Tools) -> bool {
+    /// Acquires a pipe if the relay has none. Returns whether it has one; without one it stops
+    /// splicing.
+    fn has_pipe(&mut self, shared: &mut SharedResources) -> bool {
         if self.pipe.is_none() {
-            self.pipe = tools.pipes.pop().or_else(|| {
+            self.pipe = shared.pipes.pop().or_else(|| {
                 let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
                 Some(Pipe { read, write })
             });
@@ -251,13 +262,13 @@ impl Relay {
         self.splices
     }
 
-    /// Gives the pipe to the next, if it is empty.
-    fn put_away(&mut self, tools: &mut Tools) {
+    /// Releases an empty pipe for the next relay, and closes one that is not empty.
+    fn release_pipe(&mut self, shared: &mut SharedResources) {
         if let Some(pipe) = self.pipe.take()
             && self.piped == 0
-            && tools.pipes.len() < KEPT
+            && shared.pipes.len() < MAX_IDLE_PIPES
         {
-            tools.pipes.push(pipe);
+            shared.pipes.push(pipe);
         }
     }
 }
@@ -271,7 +282,7 @@ fn send(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// What ends a relay whose other side was closed.
-pub(super) fn was_closed() -> RelayEnd {
+/// Returns the reason for the end of a relay whose target was closed.
+pub(super) fn target_closed() -> RelayEnd {
     RelayEnd::SendFailed(io::ErrorKind::NotConnected.into())
 }

@@ -9,11 +9,11 @@ use crate::event::Token;
 /// The source of a wake-up. No socket has this token.
 pub(super) const NO_TOKEN: Token = Token::from_bits(u64::MAX);
 
-/// The operations that shared code needs of an implementation.
-pub(super) trait Parts: Io {
-    /// Sends what the socket takes at once. Fails with the number of bytes that it took, if that was
-    /// not all of them or the attempt was not possible.
-    fn attempt(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize>;
+/// The operations of an implementation that the shared functions use.
+pub(super) trait Backend: Io {
+    /// Sends `bytes` if the socket takes them immediately. Fails with the number of bytes that it
+    /// took if it took only some, or if the attempt was not possible.
+    fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize>;
 
     /// Returns whether a relay can receive from the connection.
     fn can_relay_from(&self, token: Token) -> bool;
@@ -21,19 +21,20 @@ pub(super) trait Parts: Io {
     /// Returns whether a relay can send to the connection.
     fn can_relay_to(&self, token: Token) -> bool;
 
-    /// Begins a relay between two connections that allow it.
-    fn begin_relay(&mut self, from: Token, to: Token, most: u64);
+    /// Starts a relay between two connections that allow it.
+    fn start_relay(&mut self, from: Token, to: Token, max: u64);
 }
 
-/// Sends what the socket takes at once and queues a copy of the rest. Returns whether there was no rest.
+/// Sends what the socket takes immediately, and queues a copy of the rest. Returns whether there is
+/// no rest.
 #[inline]
-pub(super) fn send_at_once(
-    io: &mut impl Parts,
+pub(super) fn send_immediately(
+    io: &mut impl Backend,
     token: Token,
     bytes: &[u8],
     flags: SendFlags,
 ) -> bool {
-    let Err(taken) = io.attempt(token, bytes, flags) else {
+    let Err(taken) = io.try_send(token, bytes, flags) else {
         return true;
     };
     // An error, or EAGAIN, recurs in the queued send, which handles it.
@@ -44,25 +45,29 @@ pub(super) fn send_at_once(
 
 /// Sends like [`send_at_once`] and lets the kernel withhold the end of the bytes.
 #[inline]
-pub(super) fn send_last_at_once(io: &mut impl Parts, token: Token, bytes: &[u8]) -> SendOutcome {
-    if send_at_once(io, token, bytes, SendFlags::NOSIGNAL | SendFlags::MORE) {
+pub(super) fn send_last_immediately(
+    io: &mut impl Backend,
+    token: Token,
+    bytes: &[u8],
+) -> SendOutcome {
+    if send_immediately(io, token, bytes, SendFlags::NOSIGNAL | SendFlags::MORE) {
         SendOutcome::Complete
     } else {
         SendOutcome::Pending
     }
 }
 
-/// Begins a relay if both connections allow it.
-pub(super) fn relay(io: &mut impl Parts, from: Token, to: Token, most: u64) -> bool {
+/// Starts a relay if both connections allow it. Returns whether they do.
+pub(super) fn relay(io: &mut impl Backend, from: Token, to: Token, max: u64) -> bool {
     let can = from != to && io.can_relay_from(from) && io.can_relay_to(to);
     if can {
-        io.begin_relay(from, to, most);
+        io.start_relay(from, to, max);
     }
     can
 }
 
-/// Returns whether a failed accept concerns only the connection that was to be accepted, or the call, but
-/// not the listener: accept(2), "Error handling".
+/// Returns whether a failed accept concerns only the connection that was to be accepted, or the
+/// call, but not the listener: accept(2), "Error handling".
 pub(super) fn is_transient(errno: Errno) -> bool {
     matches!(
         errno,

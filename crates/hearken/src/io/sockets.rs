@@ -1,4 +1,4 @@
-//! Creating sockets and asking about them.
+//! Creation of sockets, and queries of their state.
 
 use std::io;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ fn bound(addr: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
     if options.reuse_port {
         sockopt::set_socket_reuseport(&fd, true)?;
     }
-    // Inherited by what is accepted, which saves a call for each.
+    // Accepted sockets inherit the option, which saves a call for each.
     sockopt::set_tcp_nodelay(&fd, true)?;
     if !options.defer.is_zero() {
         sys::defer_accept(&fd, options.defer)?;
@@ -54,8 +54,8 @@ fn bound(addr: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Creates a socket that connects to `address`, from `source` if given. An IP socket is still connecting
-/// when this returns; a Unix socket is connected.
+/// Creates a socket that connects to `address`, from `source` if given. An IP socket is still
+/// connecting when this returns; a Unix socket is connected.
 pub(super) fn connect(address: &Address, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
     match (address, source) {
         (Address::Inet(addr), source) => connecting(*addr, source),
@@ -71,7 +71,7 @@ fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedF
     sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {
         if source.port() == 0 {
-            // Refused, there is but one connection for each port of the source.
+            // If refused, each port of the source allows only one connection.
             let _ = sys::choose_port_at_connect(&fd);
         }
         net::bind(&fd, &source)?;

@@ -1,39 +1,43 @@
-//! [`Io`] by io_uring(7): the kernel performs the operations, and tells when they are done.
+//! [`Io`] over io_uring(7): the kernel performs the operations, and reports their completion.
 //!
-//! A listener has one multishot accept, and a connection one multishot receive into buffers that the
-//! kernel chooses from ([`Settings::buffers`]); what is sent in a turn is handed over in the next wait,
-//! all of it in one call, but for small answers, where [`SendsBy::Calls`]. An idle connection owns no
-//! buffer.
+//! A listener has one multishot accept. A connection has one multishot receive into buffers that
+//! the kernel selects ([`Settings::buffers`]). The next wait submits all sends of a turn in one
+//! call, except small responses with [`SendsBy::Calls`]. An idle connection holds no buffer.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how each is handled:
 //!
-//! a) A request holds the open file: a socket that is closed while it receives is not closed, and its
-//!    peer hears of no end. The receive is cancelled first, in the same call. A slot goes to another
-//!    connection when its last request has ended: no completion is then taken for another's.
-//! b) The first receive of a connection is single, since one that has nothing more to receive needs no
-//!    cancellation to be closed: a request, its answer, and a close.
-//! c) A multishot request ends when the queue of completions is full, and when there is no buffer. It
-//!    is armed again: for want of a buffer when one has come back, in turn.
-//! d) The kernel accepts all that there are, and fills what buffers it has, whatever the caller has said
-//!    meanwhile. Connections that a stopped listener has accepted are kept until it is started, and reset
-//!    if it is closed. When fewer are left of those that were [reserved](Io::reserve) than the queue of
-//!    completions holds, one is accepted in the ring, and what else there is by accept(2), as long as
-//!    it is wanted. What was received while the [`Pool`] could not lend is given out when it can.
-//! e) Several sends on a socket may overtake each other: one at a time is with the kernel. A send that
-//!    was taken in part goes on where it was; the socket is polled by the kernel in between.
-//! f) What is sent, and what may be received into, stays where it is until the kernel is done. When
-//!    this is dropped it cancels all and waits; memory that the kernel would not let go of is leaked.
-//! g) A part of a file goes by sendfile(2), as the ring has no such operation: its splice(2) is always
-//!    done by a thread of the kernel's own, twice for each piece, through a pipe. What waits for room is
-//!    a poll request.
-//! h) connect(2) is called and then polled for, so that what is refused at once is said at once.
-//! i) A descriptor's number that waits to be handed over must not come to mean another: it is closed
-//!    in the ring then, behind what names it, and at once otherwise.
-//! j) A relay polls and calls: its splice(2) in the ring would be a thread's again (g).
-//! k) Descriptors are ordinary ones. Direct ones would save a table's locking at each accept, and are
-//!    not to be had by what an [`Io`] answers at once: addresses, what was delivered, an end.
+//! a) A request holds the open file. A socket that is closed during a receive therefore stays open,
+//!    and its peer sees no end. The receive is cancelled first, in the same call. A slot is reused
+//!    only after its last request has ended, so a completion is never attributed to another
+//!    connection.
+//! b) The first receive of a connection is not multishot. A connection that serves one request and
+//!    is closed then needs no cancellation.
+//! c) A multishot request ends when the completion queue is full, and when there is no buffer. It
+//!    is armed again: at once, or in order when a buffer is released.
+//! d) The kernel accepts all connections and fills all buffers that it has, even after the caller
+//!    stopped. Connections that it accepted for a stopped listener wait until the listener is
+//!    started, and are reset if it is closed. When fewer [reserved](Io::reserve) connections remain
+//!    than the completion queue holds, the ring accepts one connection, and accept(2) accepts
+//!    further ones on request. Bytes that arrive while the [`Pool`] is exhausted are held back
+//!    until it has a buffer.
+//! e) Several sends on a socket may overtake each other, so the kernel has one at a time. A partial
+//!    send continues where it stopped, after the kernel has polled the socket.
+//! f) Memory of sends and receives must stay valid until the kernel has finished. Drop cancels all
+//!    requests and waits for them. Memory of requests that do not end is leaked.
+//! g) sendfile(2) sends a file range, since the ring has no such operation. Its splice(2) always
+//!    runs on a kernel thread, twice per piece, through a pipe. A poll request waits for space in
+//!    the socket.
+//! h) connect(2) is called, and its result polled for, so that an immediate refusal is returned
+//!    immediately.
+//! i) The number of a descriptor in a queued submission must not be reused. The ring closes such a
+//!    descriptor after the submission. Other descriptors are closed immediately.
+//! j) A relay uses poll requests and calls, since a splice(2) in the ring runs on a kernel thread
+//!    (g).
+//! k) Descriptors are ordinary ones. Direct descriptors would save the lock of the descriptor table
+//!    at each accept, but do not support calls that [`Io`] needs: getsockname(2), ioctl(2),
+//!    shutdown(2).
 
-// Memory is shared with the kernel here; each block says why that is sound.
+// This module shares memory with the kernel. Each block states why that is sound.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -45,11 +49,11 @@ use std::{fmt, io};
 use rustix::event::PollFlags;
 use rustix::net::{self, SendFlags};
 
-use super::bulk::{Bulk, Queue};
+use super::large_transfers::{LargeTransfers, Queue};
 use super::named::named;
 use super::readiness::Policy;
 use super::relay::Relays;
-use super::shared::{self, Parts};
+use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
 use super::{SendOutcome, Then, sockets};
 use crate::event::Token;
@@ -72,42 +76,43 @@ use completing::Held;
 use sending::{Message, Sends};
 use socket::{Sockets, State};
 
-/// How small answers are sent.
+/// The method of sending small responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum SendsBy {
-    /// By send(2), at once; what that does not take, by the ring. What was taken needs no completion,
-    /// no copy and no buffer, and who closes behind it can do so at once.
+    /// Immediately by send(2), and through the ring for bytes that the socket does not take. Bytes
+    /// that it takes need no completion, no copy and no buffer, and the caller can close the
+    /// connection immediately.
     #[default]
     Calls,
-    /// By the ring: all that is sent in a turn is handed over in one call.
+    /// Through the ring: one call submits all sends of a turn.
     Ring,
 }
 
 named!(SendsBy, "way of sending", Calls => "calls", Ring => "ring");
 
-/// How a [`UringIo`] works.
+/// Settings of a [`UringIo`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How many buffers may be lent for received bytes, and how many for what is sent: 32,768 at most.
+    /// Maximum number of buffers in use for received bytes, and for bytes to send; at most 32,768.
     pub buffers: usize,
-    /// The size of a buffer for received bytes.
+    /// Size of a buffer for received bytes.
     pub buffer_size: usize,
-    /// The size of a buffer for what is sent.
+    /// Size of a buffer for bytes to send.
     pub head_size: usize,
-    /// After how many bytes of a file it is another connection's turn.
+    /// Maximum number of bytes of a file to send before another connection is served.
     pub turn_bytes: usize,
-    /// Time that a turn has for the files that it sends and the connections that it accepts by calls, as
+    /// Maximum time per turn for sending files and for accepting connections by calls, as
     /// [`Policy::turn_time`]. Zero means no limit.
     pub turn_time: Duration,
-    /// How many of the kernel's completions a turn takes at most.
+    /// Maximum number of the kernel's completions per turn.
     pub batch: usize,
-    /// How [`send_now`](Io::send_now) sends.
+    /// Method of [`send_now`](Io::send_now).
     pub sends: SendsBy,
-    /// Room for what is to be handed to the kernel; more is handed over in several calls.
+    /// Size of the submission queue. More submissions take several calls.
     pub submissions: u32,
-    /// Room for completions; the kernel keeps what does not fit.
+    /// Size of the completion queue. The kernel stores completions that do not fit.
     pub completions: u32,
 }
 
@@ -127,38 +132,39 @@ impl Default for Settings {
     }
 }
 
-/// A turn that has come to nothing is gone on with so often, where there is something to be done.
-const AGAIN: u32 = 8;
-/// How many connections are accepted by calls in a turn.
-const ACCEPTS: u32 = 64;
+/// Maximum number of submissions without a wait in a turn that has had no completion.
+const MAX_REENTRIES: u32 = 8;
+/// Maximum number of connections to accept by calls per turn.
+const MAX_ACCEPTS: u32 = 64;
 
-/// What can be said of it on a command line.
+/// Options on a command line.
 pub(super) const OPTIONS: &[Choice] = &[
     Choice {
         name: "sends",
-        help: "small answers by a call each, at once, or by the ring, in one call for all",
+        help: "send small responses immediately, by a call each, or through the ring, in one call for all",
         values: Values::OneOf(&[SendsBy::Calls.name(), SendsBy::Ring.name()]),
     },
     Choice {
         name: "buffers",
-        help: "buffers that the kernel receives into, at most",
+        help: "maximum number of receive buffers",
         values: Values::Number { default: 4096, least: 1, most: 32_768 },
     },
     Choice {
         name: "size",
-        help: "bytes in each",
+        help: "size of a receive buffer in bytes",
         values: Values::Number { default: 16_384, least: 64, most: 1 << 20 },
     },
     Choice {
         name: "completions",
-        help: "room in the queue of completions; rounded up to a power of two",
+        help: "size of the completion queue, rounded up to a power of two",
         values: Values::Number { default: 4096, least: 16, most: 32_768 },
     },
 ];
 
 impl Settings {
-    /// What was chosen, for a `policy` that may have been made for readiness.
-    pub(super) fn of(options: &Options, policy: &Policy) -> Settings {
+    /// Creates settings from options, and from the parts of a readiness `policy` that also apply to
+    /// io_uring.
+    pub(super) fn from_options(options: &Options, policy: &Policy) -> Settings {
         let completions = options.number("completions") as u32;
         let defaults = Settings::default();
         Settings {
@@ -175,53 +181,54 @@ impl Settings {
     }
 }
 
-/// [`Io`] by io_uring. See the [module](self).
+/// An [`Io`] over io_uring. See the [module](self).
 pub struct UringIo {
     ring: Ring,
     buffers: Buffers,
     sockets: Sockets,
     sends: Sends,
-    /// What submissions name until they are handed over: as many as there are submissions.
+    /// Headers of queued submissions, one for each entry of the submission queue.
     messages: Box<[Message]>,
     message: usize,
     settings: Settings,
-    /// How many connections there may be.
+    /// Maximum number of connections.
     reserved: usize,
     wheel: Wheel,
     now: Time,
     pool: Pool,
     waker: Waker,
     wakeups: OwnedFd,
-    hears_wakeups: bool,
-    /// Requests that have not ended.
-    under_way: usize,
-    /// Completions that an operation made at once.
+    polls_wakeups: bool,
+    /// Number of requests that have not ended.
+    in_flight: usize,
+    /// Completions of operations that completed immediately.
     done: VecDeque<Completion>,
-    /// What was received and waits for the pool.
+    /// Received bytes that wait for the pool.
     held: VecDeque<Held>,
-    /// Taken off the ring to make room, before it was their turn.
-    spilled: VecDeque<Cqe>,
-    /// How many completions of the kernel's this turn still has.
-    due: u32,
-    /// How often the ring may be entered again in this turn, and how many connections be accepted.
-    again: u32,
-    accepts: u32,
-    /// All of this turn was taken.
-    ended: bool,
-    /// What the kernel may have to be told of before the wait.
+    /// Completions that were removed from the ring early, to free space in it.
+    drained: VecDeque<Cqe>,
+    /// Number of the kernel's completions that remain in this turn.
+    batch_left: u32,
+    /// Number of further submissions without a wait that are allowed in this turn.
+    reentries_left: u32,
+    /// Number of further connections that may be accepted by calls in this turn.
+    accepts_left: u32,
+    /// Whether all completions of this turn were taken.
+    turn_ended: bool,
+    /// Sockets whose requests are updated before the next wait.
     changed: Vec<Token>,
-    /// What waits for a buffer.
-    starved: VecDeque<Token>,
-    /// What can continue in this turn without a completion: first that, then large transfers.
+    /// Connections that wait for a buffer.
+    waiting_for_buffer: VecDeque<Token>,
+    /// Sockets that continue in this turn without a completion, before the large transfers.
     turn: VecDeque<Token>,
-    bulk: Bulk,
-    /// What has had its share of this turn and continues in the next.
+    large_transfers: LargeTransfers,
+    /// Sockets that reached their limit of this turn and continue in the next.
     later: VecDeque<Token>,
-    /// Accepted for listeners that had been stopped.
-    kept: VecDeque<(Token, OwnedFd)>,
+    /// Connections that the kernel accepted for stopped listeners.
+    accepted_early: VecDeque<(Token, OwnedFd)>,
     relays: Relays,
     counters: Counters,
-    /// What ended its use.
+    /// The error after which the instance is unusable.
     failed: Option<io::Error>,
 }
 
@@ -230,18 +237,18 @@ impl fmt::Debug for UringIo {
         f.debug_struct("UringIo")
             .field("deferred", &self.ring.is_deferred())
             .field("open", &self.sockets.open())
-            .field("under_way", &self.under_way)
+            .field("in_flight", &self.in_flight)
             .finish_non_exhaustive()
     }
 }
 
 impl UringIo {
-    /// Asks the kernel for one. It stays in the thread that asks.
+    /// Creates an instance, which must stay in the calling thread.
     ///
     /// # Errors
-    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    /// [`Unavailable`]: the call that the kernel refused, its error, and a remedy.
     pub fn new(settings: Settings) -> Result<UringIo, Unavailable> {
-        UringIo::made(settings, || {
+        UringIo::create(settings, || {
             Wakeups::new().map_err(|error| Unavailable {
                 call: "socketpair",
                 error,
@@ -250,15 +257,15 @@ impl UringIo {
         })
     }
 
-    /// As [`new`](UringIo::new), woken by what was made before.
+    /// Creates an instance like [`new`](UringIo::new) that is woken by existing `wakeups`.
     ///
     /// # Errors
-    /// As [`new`](UringIo::new).
+    /// Errors of [`new`](UringIo::new).
     pub fn with_wakeups(settings: Settings, wakeups: Wakeups) -> Result<UringIo, Unavailable> {
-        UringIo::made(settings, || Ok(wakeups))
+        UringIo::create(settings, || Ok(wakeups))
     }
 
-    fn made(
+    fn create(
         settings: Settings,
         wakeups: impl FnOnce() -> Result<Wakeups, Unavailable>,
     ) -> Result<UringIo, Unavailable> {
@@ -285,21 +292,21 @@ impl UringIo {
             pool: Pool::new(usize::from(count), settings.head_size),
             waker,
             wakeups,
-            hears_wakeups: false,
-            under_way: 0,
+            polls_wakeups: false,
+            in_flight: 0,
             done: VecDeque::new(),
             held: VecDeque::new(),
-            spilled: VecDeque::new(),
-            due: 0,
-            again: 0,
-            accepts: 0,
-            ended: true,
+            drained: VecDeque::new(),
+            batch_left: 0,
+            reentries_left: 0,
+            accepts_left: 0,
+            turn_ended: true,
             changed: Vec::new(),
-            starved: VecDeque::new(),
+            waiting_for_buffer: VecDeque::new(),
             turn: VecDeque::new(),
-            bulk: Bulk::new(settings.turn_time),
+            large_transfers: LargeTransfers::new(settings.turn_time),
             later: VecDeque::new(),
-            kept: VecDeque::new(),
+            accepted_early: VecDeque::new(),
             relays: Relays::default(),
             counters: Counters::default(),
             failed: None,
@@ -307,11 +314,11 @@ impl UringIo {
     }
 }
 
-impl Parts for UringIo {
+impl Backend for UringIo {
     #[inline]
-    fn attempt(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
+    fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let socket = self.sockets.get(token).ok_or(0_usize)?;
-        let hindered = State::CONNECTING | State::BROKEN | State::LAST;
+        let hindered = State::CONNECTING | State::SEND_FAILED | State::CLOSE_LINKED;
         if self.settings.sends == SendsBy::Calls
             && socket.sends == socket::NONE
             && !socket.state.intersects(hindered)
@@ -325,32 +332,40 @@ impl Parts for UringIo {
     }
 
     fn can_relay_from(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::LAST | State::ENDED | State::RELAYS;
+        let not = State::LISTENER
+            | State::CONNECTING
+            | State::CLOSE_LINKED
+            | State::RECEIVE_ENDED
+            | State::RELAY_SOURCE;
         self.sockets.state(token).is_some_and(|state| !state.intersects(not))
     }
 
     fn can_relay_to(&self, token: Token) -> bool {
-        let not = State::LISTENER | State::CONNECTING | State::LAST | State::BROKEN | State::FED;
+        let not = State::LISTENER
+            | State::CONNECTING
+            | State::CLOSE_LINKED
+            | State::SEND_FAILED
+            | State::RELAY_TARGET;
         self.sockets.state(token).is_some_and(|state| !state.intersects(not))
     }
 
-    fn begin_relay(&mut self, from: Token, to: Token, most: u64) {
-        let holds = self.holds(from);
+    fn start_relay(&mut self, from: Token, to: Token, max: u64) {
+        let holds = self.has_held(from);
         let Some(source) = self.sockets.get(from) else { return };
         source.state.remove(State::STARTED);
         if holds {
             return; // The held completions come instead and cancel the relay.
         }
-        source.state.insert(State::RELAYS);
+        source.state.insert(State::RELAY_SOURCE);
         let armed = source.state.contains(State::ARMED);
         if let Some(target) = self.sockets.get(to) {
-            target.state.insert(State::FED);
+            target.state.insert(State::RELAY_TARGET);
         }
-        self.relays.begin(from, to, most);
+        self.relays.start(from, to, max);
         if armed {
-            self.change_later(from); // (a)
+            self.update_later(from); // (a)
         } else {
-            self.go_on(from, Queue::Turn);
+            self.enqueue(from, Queue::ThisTurn);
         }
     }
 }
@@ -359,7 +374,7 @@ impl Io for UringIo {
     fn listen(&mut self, address: &Address, options: &ListenOptions) -> io::Result<Token> {
         let fd = self.with_descriptor(|| sockets::listen(address, options))?;
         let mut state = State::LISTENER;
-        state.set(State::PEERS, options.peers && address.is_inet());
+        state.set(State::REPORTS_PEERS, options.peers && address.is_inet());
         Ok(self.sockets.insert(fd, state))
     }
 
@@ -378,8 +393,8 @@ impl Io for UringIo {
         }
         let raw = fd.as_raw_fd();
         let token = self.sockets.insert(fd, State::CONNECTING | State::SENDING);
-        self.begin(
-            sending::request(token.slot()),
+        self.submit(
+            sending::send_request(token.slot()),
             Sqe::poll(raw, PollFlags::OUT.bits().into(), false),
         );
         Ok(token)
@@ -389,39 +404,39 @@ impl Io for UringIo {
         let Some(socket) = self.sockets.get(token) else {
             return;
         };
-        if socket.state.intersects(State::ENDED | State::RELAYS) {
+        if socket.state.intersects(State::RECEIVE_ENDED | State::RELAY_SOURCE) {
             return;
         }
         socket.state.insert(State::STARTED);
-        if socket.state.contains(State::LISTENER) && !self.kept.is_empty() {
-            self.go_on(token, Queue::Turn); // (d)
+        if socket.state.contains(State::LISTENER) && !self.accepted_early.is_empty() {
+            self.enqueue(token, Queue::ThisTurn); // (d)
         }
-        self.change_later(token);
+        self.update_later(token);
     }
 
     fn stop(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get(token) {
             socket.state.remove(State::STARTED);
-            self.change_later(token);
+            self.update_later(token);
         }
     }
 
     fn send(&mut self, token: Token, outgoing: Outgoing) {
-        self.queue(token, outgoing, false);
+        self.queue_send(token, outgoing, false);
     }
 
     #[inline]
     fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
-        shared::send_at_once(self, token, bytes, SendFlags::NOSIGNAL)
+        shared::send_immediately(self, token, bytes, SendFlags::NOSIGNAL)
     }
 
     #[inline]
     fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
         if then == Then::Shutdown || self.settings.sends == SendsBy::Calls {
-            return shared::send_last_at_once(self, token, bytes);
+            return shared::send_last_immediately(self, token, bytes);
         }
         let outgoing = Outgoing::copy(&self.pool, bytes);
-        let closes = self.queue(token, outgoing, true);
+        let closes = self.queue_send(token, outgoing, true);
         if closes { SendOutcome::PendingClose } else { SendOutcome::Pending }
     }
 
@@ -461,18 +476,20 @@ impl Io for UringIo {
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
-        if !self.ended {
+        if !self.turn_ended {
             return Ok(());
         }
-        self.ended = false;
+        self.turn_ended = false;
         self.counters.waits += 1;
         self.prepare();
-        let there = self.ring.has_completions() || !self.spilled.is_empty();
-        // Who was refused a buffer may have had no use for it: the others are to have theirs.
-        let starves = !self.starved.is_empty() && self.buffers.provided() > 0;
-        let feeds = starves || (!self.held.is_empty() && !self.pool.is_exhausted());
-        let goes_on = !self.turn.is_empty() || !self.bulk.is_empty() || !self.done.is_empty();
-        if there || feeds || goes_on {
+        let there = self.ring.has_completions() || !self.drained.is_empty();
+        // A connection that waited for a buffer may not have used it. The others receive it then.
+        let has_unused_buffers = !self.waiting_for_buffer.is_empty() && self.buffers.provided() > 0;
+        let has_buffers =
+            has_unused_buffers || (!self.held.is_empty() && !self.pool.is_exhausted());
+        let has_work =
+            !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
+        if there || has_buffers || has_work {
             if self.ring.stirs() {
                 self.enter(0, None);
             }
@@ -484,12 +501,12 @@ impl Io for UringIo {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        self.again = AGAIN;
-        self.accepts = ACCEPTS;
-        self.deal();
-        self.counters.empty_waits += u64::from(self.due == 0);
+        self.reentries_left = MAX_REENTRIES;
+        self.accepts_left = MAX_ACCEPTS;
+        self.start_batch();
+        self.counters.empty_waits += u64::from(self.batch_left == 0);
         self.now = Time::now();
-        self.bulk.start_turn(self.now);
+        self.large_transfers.start_turn(self.now);
         Ok(())
     }
 
@@ -498,31 +515,33 @@ impl Io for UringIo {
         loop {
             while let Some(completion) = self.done.pop_front() {
                 if self.sockets.get(completion.token).is_some() {
-                    self.again = 0;
+                    self.reentries_left = 0;
                     return Some(completion);
                 }
             }
             let completion = if !self.held.is_empty() && !self.pool.is_exhausted() {
-                self.let_go()
-            } else if self.due > 0 {
-                self.due -= 1;
-                let completion = self.spilled.pop_front().or_else(|| self.ring.next());
+                self.deliver_held()
+            } else if self.batch_left > 0 {
+                self.batch_left -= 1;
+                let completion = self.drained.pop_front().or_else(|| self.ring.next());
                 completion.and_then(|completion| self.complete(completion))
-            } else if let Some(token) = self.turn.pop_front().or_else(|| self.bulk.next()) {
+            } else if let Some(token) =
+                self.turn.pop_front().or_else(|| self.large_transfers.next())
+            {
                 self.resume(token)
             } else {
                 let Some(slot) = self.wheel.expired(self.now) else {
-                    if self.again > 0 && self.goes_on() {
+                    if self.reentries_left > 0 && self.submit_again() {
                         continue;
                     }
-                    self.ended = true;
+                    self.turn_ended = true;
                     return None;
                 };
                 let token = self.sockets.token_at(slot);
                 token.map(|token| Completion { token, kind: CompletionKind::Deadline })
             };
             if completion.is_some() {
-                self.again = 0;
+                self.reentries_left = 0;
                 return completion;
             }
         }
@@ -551,8 +570,8 @@ impl Io for UringIo {
 }
 
 impl Relay for UringIo {
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        shared::relay(self, from, to, most)
+    fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
+        shared::relay(self, from, to, max)
     }
 
     fn relayed(&self, from: Token) -> u64 {
@@ -560,6 +579,6 @@ impl Relay for UringIo {
     }
 
     fn relay_is_blocked(&self, to: Token) -> bool {
-        self.sockets.is_fed_in_vain(to)
+        self.sockets.relay_needs_space(to)
     }
 }

@@ -1,32 +1,32 @@
-//! The choices of how to wait.
+//! Settings of waiting.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::io::named::named;
 
-/// Whether a call is tried before it is waited for.
+/// The order of calls and waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// Call, and wait if it would block.
+    /// Make the call, and wait if it would block.
     #[default]
     TryFirst,
-    /// Wait, then call.
+    /// Wait, then make the call.
     WaitFirst,
 }
 
-/// When interest is changed.
+/// The times at which interest is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum InterestPolicy {
-    /// To just what is waited for, at every change of state.
+    /// Changed to exactly the awaited directions at every change of state.
     EveryState,
-    /// Added when it is missing, taken back when an unwanted event comes.
+    /// Added when it is missing, removed when an unwanted event arrives.
     #[default]
     WhenNeeded,
-    /// Declared once, for both directions. Over a level-triggered mechanism, a connection that can be
-    /// written then wakes every wait.
+    /// Declared once, for both directions. Over a level-triggered mechanism, every writable
+    /// connection ends every wait.
     Once,
 }
 
@@ -39,28 +39,29 @@ named!(
     Once => "once"
 );
 
-/// How a [`ReadinessIo`](super::ReadinessIo) works.
+/// Settings of a [`ReadinessIo`](super::ReadinessIo).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Try first, or wait first.
+    /// Order of calls and waits.
     pub order: Order,
-    /// How many connections are accepted for one readiness of a listener; `None` for all that there
-    /// are, which may be never-ending.
+    /// Maximum number of connections to accept per readiness event of a listener. `None` accepts
+    /// until the backlog is empty, which may take indefinitely.
     pub accept_limit: Option<NonZeroU32>,
-    /// When interest is changed.
+    /// Times at which interest is changed.
     pub interest: InterestPolicy,
-    /// After how many bytes, received and sent, it is another connection's turn.
+    /// Maximum number of bytes that a connection receives and sends before another connection is
+    /// served.
     pub turn_bytes: usize,
-    /// Time that a turn has for accepting and for the transfers that exceed 64 KiB. The rest continues in
-    /// later turns, in order, after the events that have come meanwhile. At least one large transfer
+    /// Maximum time per turn for accepting and for transfers of at least 64 KiB. The rest continues
+    /// in later turns, in order, after events that arrived meanwhile. At least one large transfer
     /// continues in each turn. Zero means no limit.
     pub turn_time: Duration,
-    /// How many events a wait takes at most.
+    /// Maximum number of events per wait.
     pub batch: usize,
-    /// How many buffers may be lent for received bytes.
+    /// Maximum number of buffers for received bytes in use.
     pub buffers: usize,
-    /// The size of a buffer, in bytes.
+    /// Size of a buffer in bytes.
     pub buffer_size: usize,
 }
 

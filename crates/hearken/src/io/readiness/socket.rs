@@ -1,4 +1,4 @@
-//! A socket: its state, and giving it bytes.
+//! The state of a socket, and sends.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,10 +13,10 @@ use crate::io::{Body, Outgoing};
 #[derive(Debug, Default)]
 pub(super) struct Socket {
     pub(super) state: State,
-    /// Bytes of this turn's share that are used.
+    /// Number of bytes that were transferred in this turn.
     pub(super) used: u32,
     pub(super) sent: u64,
-    /// What was not sent at once; never empty.
+    /// Sends that did not complete immediately; never empty.
     #[expect(clippy::box_collection, reason = "an idle connection pays for one word, not four")]
     pub(super) sends: Option<Box<VecDeque<Outgoing>>>,
 }
@@ -34,43 +34,46 @@ bitflags::bitflags! {
     pub(super) struct State: u16 {
         const LISTENER = 1;
         const CONNECTING = 2;
-        /// Accepting or receiving is wanted.
+        /// Accepting or receiving is requested.
         const STARTED = 4;
         /// A read, or an accept, may succeed without another event.
         const READABLE = 8;
-        /// So may a write.
+        /// A write may succeed without another event.
         const WRITABLE = 256;
-        /// The end of the stream is on its way: a short read is not the last.
-        const ENDING = 16;
+        /// The end of the stream was reported, so a read must follow a short read.
+        const END_PENDING = 16;
         /// In `turn` or `later`.
         const QUEUED = 32;
         /// In `undeclared`.
         const UNDECLARED = 64;
-        /// A failed send leaves nothing to be sent.
-        const BROKEN = 128;
-        /// In `starved`.
-        const STARVED = 512;
-        /// Nothing more is received: the end was told, or a failure.
-        const ENDED = 1024;
-        /// Of a listener: it is to tell who connects.
-        const PEERS = 2048;
-        /// A relay receives from it; one sends to it, and waits for it to have room.
-        const RELAYS = 4096;
-        const FED = 8192;
-        const ROOM = 16384;
+        /// A send failed, and all later sends with it.
+        const SEND_FAILED = 128;
+        /// In `waiting_for_buffer`.
+        const NEEDS_BUFFER = 512;
+        /// The end of the stream or a failure was reported.
+        const RECEIVE_ENDED = 1024;
+        /// The listener reports the addresses of peers.
+        const REPORTS_PEERS = 2048;
+        /// A relay receives from the socket.
+        const RELAY_SOURCE = 4096;
+        /// A relay sends to the socket.
+        const RELAY_TARGET = 8192;
+        /// The relay to the socket waits until the socket is writable.
+        const NEEDS_SPACE = 16384;
     }
 }
 
-/// How far a send got.
+/// The result of an attempt to send.
 pub(super) enum Progress {
     Complete,
     WouldBlock,
-    /// It has had its share of this turn.
+    /// The connection reached its limit of this turn.
     Yielded,
     Failed(io::Error),
 }
 
-/// Gives the transport what it takes of `what`, if it has some of its share left.
+/// Sends as much of `outgoing` as the socket takes, until the connection reaches its limit of this
+/// turn.
 pub(super) fn transmit(
     fd: BorrowedFd<'_>,
     outgoing: &mut Outgoing,

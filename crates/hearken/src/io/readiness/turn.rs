@@ -1,5 +1,5 @@
-//! What is done in a turn: accepting, connecting, receiving, sending, and at its end telling the
-//! mechanism what is still waited for.
+//! The operations of a turn: accepting, connecting, receiving, sending, and declaring interest at
+//! its end.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -12,14 +12,14 @@ use rustix::net::{self, RecvFlags, sockopt};
 use super::socket::{Progress, Socket, State, transmit};
 use super::{InterestPolicy, Order, ReadinessIo};
 use crate::event::{Interest, Readiness, Token};
-use crate::io::bulk::{ACCEPTED, Queue};
+use crate::io::large_transfers::{ACCEPT_COST, Queue};
 use crate::io::shared::{NO_TOKEN, is_transient};
 use crate::io::{Completion, CompletionKind, Outgoing, RelayEnd, sockets};
 use crate::mechanism::Mechanism;
 use crate::waker::Wakeups;
 
 impl<M: Mechanism> ReadinessIo<M> {
-    pub(super) fn adopt(&mut self, fd: OwnedFd, state: State) -> Token {
+    pub(super) fn register(&mut self, fd: OwnedFd, state: State) -> Token {
         let token = self.registry.insert(fd);
         let slot = token.slot() as usize;
         if slot >= self.sockets.len() {
@@ -41,35 +41,35 @@ impl<M: Mechanism> ReadinessIo<M> {
         self.registry.get(token).map(|_| self.sockets[token.slot() as usize].state)
     }
 
-    /// Whether a send is tried before it is waited for.
+    /// Returns whether a send is tried before a wait.
     #[inline]
     pub(super) fn tries_to_send(&self, token: Token) -> bool {
         let state = self.sockets.get(token.slot() as usize).map_or(State::empty(), |of| of.state);
         let told = self.edge && state.contains(State::WRITABLE);
         (self.policy.order == Order::TryFirst || told)
-            && !state.intersects(State::CONNECTING | State::BROKEN)
+            && !state.intersects(State::CONNECTING | State::SEND_FAILED)
     }
 
-    /// Keeps a send, or what is left of it, for later.
+    /// Queues a send, or the rest of a send.
     #[cold]
     pub(super) fn send_later(&mut self, token: Token, mut outgoing: Outgoing) {
         outgoing.head.keep();
         self.sockets[token.slot() as usize].sends.get_or_insert_default().push_back(outgoing);
     }
 
-    /// What is waited for.
-    fn awaited(&self, token: Token) -> Interest {
+    /// Returns the directions for which the socket waits.
+    fn needed_interest(&self, token: Token) -> Interest {
         let socket = &self.sockets[token.slot() as usize];
-        let mut awaited = Interest::empty();
-        let reads = socket.state & (State::STARTED | State::STARVED) == State::STARTED;
-        awaited.set(Interest::READ, reads);
-        let writes =
-            socket.sends.is_some() || socket.state.intersects(State::CONNECTING | State::ROOM);
-        awaited.set(Interest::WRITE, writes);
-        awaited
+        let mut needed_interest = Interest::empty();
+        let reads = socket.state & (State::STARTED | State::NEEDS_BUFFER) == State::STARTED;
+        needed_interest.set(Interest::READ, reads);
+        let writes = socket.sends.is_some()
+            || socket.state.intersects(State::CONNECTING | State::NEEDS_SPACE);
+        needed_interest.set(Interest::WRITE, writes);
+        needed_interest
     }
 
-    /// Has the mechanism told before the next wait.
+    /// Marks a socket whose interest must be declared before the next wait.
     pub(super) fn declare_later(&mut self, token: Token) {
         let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::UNDECLARED) {
@@ -78,33 +78,36 @@ impl<M: Mechanism> ReadinessIo<M> {
         }
     }
 
-    /// Tells the mechanism of what has changed in this turn and still holds.
+    /// Declares the interest of all marked sockets that are still open.
     pub(super) fn declare(&mut self) {
         while let Some(token) = self.undeclared.pop() {
             if self.registry.get(token).is_none() {
                 continue;
             }
-            let awaited = self.awaited(token);
+            let needed_interest = self.needed_interest(token);
             let state = &mut self.sockets[token.slot() as usize].state;
             state.remove(State::UNDECLARED);
             let interest = match self.policy.interest {
-                _ if state.contains(State::LISTENER) => awaited,
-                InterestPolicy::EveryState => awaited,
-                // An edge that nobody waits for costs nothing; a level does, and can always be written.
-                InterestPolicy::WhenNeeded if self.edge => awaited | self.registry.interest(token),
+                _ if state.contains(State::LISTENER) => needed_interest,
+                InterestPolicy::EveryState => needed_interest,
+                // An unneeded edge costs nothing. An unneeded level ends every wait, and most
+                // sockets are writable.
+                InterestPolicy::WhenNeeded if self.edge => {
+                    needed_interest | self.registry.interest(token)
+                }
                 InterestPolicy::WhenNeeded => {
-                    awaited | self.registry.interest(token).difference(Interest::WRITE)
+                    needed_interest | self.registry.interest(token).difference(Interest::WRITE)
                 }
                 InterestPolicy::Once => Interest::READ | Interest::WRITE,
             };
             if let Err(error) = self.registry.declare(token, interest) {
-                self.undeclarable(token, error);
+                self.fail_declaration(token, error);
             }
         }
     }
 
-    /// What cannot be waited for fails.
-    fn undeclarable(&mut self, token: Token, error: io::Error) {
+    /// Fails the operation of a socket for which interest could not be declared.
+    fn fail_declaration(&mut self, token: Token, error: io::Error) {
         let socket = &mut self.sockets[token.slot() as usize];
         let kind = if socket.state.contains(State::LISTENER) {
             socket.state.remove(State::STARTED);
@@ -113,19 +116,19 @@ impl<M: Mechanism> ReadinessIo<M> {
             socket.state.remove(State::CONNECTING);
             CompletionKind::Connected(Err(error))
         } else if socket.sends.take().is_some() {
-            socket.state.insert(State::BROKEN);
-            self.feed_on(token);
+            socket.state.insert(State::SEND_FAILED);
+            self.resume_relay_to(token);
             CompletionKind::Sent(Err(error))
-        } else if socket.state.contains(State::ROOM) {
+        } else if socket.state.contains(State::NEEDS_SPACE) {
             let from = self.relays.source(token);
             let failed = from.and_then(|token| self.end_relay(token, RelayEnd::SendFailed(error)));
             return self.done.extend(failed);
-        } else if socket.state.contains(State::RELAYS | State::STARTED) {
+        } else if socket.state.contains(State::RELAY_SOURCE | State::STARTED) {
             let failed = self.end_relay(token, RelayEnd::ReceiveFailed(error));
             return self.done.extend(failed);
         } else if socket.state.contains(State::STARTED) {
             socket.state.remove(State::STARTED);
-            socket.state.insert(State::ENDED);
+            socket.state.insert(State::RECEIVE_ENDED);
             CompletionKind::ReceiveFailed(error)
         } else {
             return;
@@ -133,20 +136,20 @@ impl<M: Mechanism> ReadinessIo<M> {
         self.done.push_back(Completion { token, kind });
     }
 
-    /// Queues what can go on without an event.
-    pub(super) fn go_on(&mut self, token: Token, queue: Queue) {
+    /// Queues a socket that can continue without an event.
+    pub(super) fn enqueue(&mut self, token: Token, queue: Queue) {
         let state = &mut self.sockets[token.slot() as usize].state;
         if !state.contains(State::QUEUED) {
             state.insert(State::QUEUED);
             match queue {
-                Queue::Turn => self.turn.push_back(token),
-                Queue::Bulk => self.bulk.push(token),
-                Queue::Later => self.later.push_back(token),
+                Queue::ThisTurn => self.turn.push_back(token),
+                Queue::LargeTransfers => self.large_transfers.push(token),
+                Queue::NextTurn => self.later.push_back(token),
             }
         }
     }
 
-    /// Looks at one event of the batch.
+    /// Handles one event of the batch.
     pub(super) fn on_event(&mut self, token: Token, readiness: Readiness) -> Option<Completion> {
         if self.one_shot {
             self.declare_later(token);
@@ -164,7 +167,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             socket.state.insert(State::READABLE);
         }
         if readiness.contains(Readiness::READ_CLOSED) {
-            socket.state.insert(State::ENDING);
+            socket.state.insert(State::END_PENDING);
         }
         if readiness.is_writable() {
             socket.state.insert(State::WRITABLE);
@@ -173,18 +176,18 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
             let first = socket.sends.as_ref().and_then(|sends| sends.front());
             if first.is_some_and(|first| first.body.is_large()) {
-                self.go_on(token, Queue::Bulk);
+                self.enqueue(token, Queue::LargeTransfers);
             } else {
-                self.go_on_sending(token);
-                self.feed_on(token);
+                self.resume_sending(token);
+                self.resume_relay_to(token);
             }
         }
         if readiness.is_readable() {
             let state = self.sockets[token.slot() as usize].state;
             if !state.contains(State::STARTED) {
-                self.silence(token);
+                self.withdraw_interest(token);
             } else if state.contains(State::LISTENER) {
-                self.go_on(token, Queue::Turn);
+                self.enqueue(token, Queue::ThisTurn);
             } else {
                 return self.receive(token);
             }
@@ -192,12 +195,13 @@ impl<M: Mechanism> ReadinessIo<M> {
         None
     }
 
-    /// Takes back the interest in what nobody waits for, or a level-triggered mechanism repeats it.
-    fn silence(&mut self, token: Token) {
+    /// Removes interest in a direction for which the socket does not wait, since a level-triggered
+    /// mechanism would report it again.
+    fn withdraw_interest(&mut self, token: Token) {
         if !self.edge && self.policy.interest != InterestPolicy::Once {
-            let awaited = self.awaited(token);
-            // Refused, it would merely be repeated.
-            let _ = self.registry.declare(token, awaited);
+            let needed_interest = self.needed_interest(token);
+            // If the mechanism refuses, it only reports the event again.
+            let _ = self.registry.declare(token, needed_interest);
         }
     }
 
@@ -208,14 +212,14 @@ impl<M: Mechanism> ReadinessIo<M> {
             Ok(Err(errno)) | Err(errno) => Err(errno.into()),
         };
         socket.state.remove(State::CONNECTING);
-        // The first bytes may have come in the same event.
+        // The first bytes may have arrived in the same event.
         let hears = socket.state.contains(State::STARTED | State::READABLE);
         self.declare_later(token);
         if result.is_ok() {
-            self.go_on_sending(token);
+            self.resume_sending(token);
         }
         if hears {
-            self.go_on(token, Queue::Turn);
+            self.enqueue(token, Queue::ThisTurn);
         }
         Some(Completion { token, kind: CompletionKind::Connected(result) })
     }
@@ -224,14 +228,15 @@ impl<M: Mechanism> ReadinessIo<M> {
         let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
         let (fd, socket) = self.at(token)?;
         let kind = loop {
-            match sockets::accept(fd, socket.state.contains(State::PEERS)) {
+            match sockets::accept(fd, socket.state.contains(State::REPORTS_PEERS)) {
                 Ok((accepted, peer)) => {
                     socket.used += 1;
                     let spent = socket.used >= limit;
-                    self.bulk.count(ACCEPTED);
-                    // More may be waiting; in front, so that what was accepted comes after.
-                    if spent || self.bulk.is_over() {
-                        self.go_on(token, Queue::Later);
+                    self.large_transfers.count(ACCEPT_COST);
+                    // More connections may be waiting. The listener goes first, so accepted
+                    // connections come after it.
+                    if spent || self.large_transfers.is_time_up() {
+                        self.enqueue(token, Queue::NextTurn);
                     } else {
                         self.sockets[token.slot() as usize].state.insert(State::QUEUED);
                         self.turn.push_front(token);
@@ -240,7 +245,7 @@ impl<M: Mechanism> ReadinessIo<M> {
                         Order::TryFirst => State::READABLE,
                         Order::WaitFirst => State::empty(),
                     };
-                    let token = self.adopt(accepted, state | self.newborn);
+                    let token = self.register(accepted, state | self.initial_state);
                     break CompletionKind::Accepted { token, peer: peer.map(Box::new) };
                 }
                 Err(Errno::AGAIN) => {
@@ -261,11 +266,11 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     pub(super) fn receive(&mut self, token: Token) -> Option<Completion> {
-        if self.sockets[token.slot() as usize].state.contains(State::RELAYS) {
-            return self.relay_on(token);
+        if self.sockets[token.slot() as usize].state.contains(State::RELAY_SOURCE) {
+            return self.resume_relay(token);
         }
         let Some(mut buffer) = self.pool.lend() else {
-            self.starve(token);
+            self.wait_for_buffer(token);
             return None;
         };
         let share = self.policy.turn_bytes;
@@ -274,65 +279,68 @@ impl<M: Mechanism> ReadinessIo<M> {
         let received = loop {
             match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
-                // rustix answers with what is in the buffer and the length before any truncation.
+                // rustix returns the count in the buffer and the length before any truncation.
                 other => break other.map(|(count, _)| count),
             }
         };
         let kind = match received {
             Ok(0) => {
                 socket.state.remove(State::STARTED | State::READABLE);
-                socket.state.insert(State::ENDED);
+                socket.state.insert(State::RECEIVE_ENDED);
                 CompletionKind::End
             }
             Ok(count) => {
-                if count == room || socket.state.contains(State::ENDING) {
+                if count == room || socket.state.contains(State::END_PENDING) {
                     socket.used = socket.used.saturating_add(count as u32);
                     let spent = socket.used as usize >= share;
-                    self.bulk.count(count);
-                    self.go_on(token, if spent { Queue::Later } else { Queue::Bulk });
+                    self.large_transfers.count(count);
+                    self.enqueue(
+                        token,
+                        if spent { Queue::NextTurn } else { Queue::LargeTransfers },
+                    );
                 } else {
                     socket.state.remove(State::READABLE);
-                    if self.tells_end {
+                    if self.reports_end {
                         self.registry.would_block(token, Interest::READ);
                     }
-                    self.declare_if_unheard(token);
+                    self.declare_read_if_missing(token);
                 }
                 CompletionKind::Received(buffer)
             }
             Err(Errno::AGAIN) => {
                 socket.state.remove(State::READABLE);
                 self.registry.would_block(token, Interest::READ);
-                self.declare_if_unheard(token);
+                self.declare_read_if_missing(token);
                 return None;
             }
             Err(errno) => {
                 socket.state.remove(State::STARTED | State::READABLE);
-                socket.state.insert(State::ENDED);
+                socket.state.insert(State::RECEIVE_ENDED);
                 CompletionKind::ReceiveFailed(errno.into())
             }
         };
         Some(Completion { token, kind })
     }
 
-    /// Has it wait for a buffer, and not be told meanwhile that there are bytes.
-    fn starve(&mut self, token: Token) {
+    /// Makes the connection wait for a buffer, without events for its bytes until then.
+    fn wait_for_buffer(&mut self, token: Token) {
         let state = &mut self.sockets[token.slot() as usize].state;
-        if !state.contains(State::STARVED) {
-            state.insert(State::STARVED);
-            self.starved.push_back(token);
+        if !state.contains(State::NEEDS_BUFFER) {
+            state.insert(State::NEEDS_BUFFER);
+            self.waiting_for_buffer.push_back(token);
         }
         if self.registry.interest(token).contains(Interest::READ) {
-            self.silence(token);
+            self.withdraw_interest(token);
         }
     }
 
-    /// The first of those that wait for a buffer, if there is one.
+    /// Returns the first connection that waits for a buffer, if a buffer is available.
     #[inline]
-    pub(super) fn fed(&mut self) -> Option<Token> {
-        while !self.starved.is_empty() && !self.pool.is_exhausted() {
-            let token = self.starved.pop_front()?;
+    pub(super) fn next_with_buffer(&mut self) -> Option<Token> {
+        while !self.waiting_for_buffer.is_empty() && !self.pool.is_exhausted() {
+            let token = self.waiting_for_buffer.pop_front()?;
             if let Some((_, socket)) = self.at(token) {
-                socket.state.remove(State::STARVED);
+                socket.state.remove(State::NEEDS_BUFFER);
                 if socket.state.contains(State::STARTED) {
                     return Some(token);
                 }
@@ -342,7 +350,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     #[inline]
-    pub(super) fn declare_if_unheard(&mut self, token: Token) {
+    pub(super) fn declare_read_if_missing(&mut self, token: Token) {
         if !self.registry.interest(token).contains(Interest::READ)
             || self.policy.interest == InterestPolicy::EveryState
         {
@@ -350,8 +358,8 @@ impl<M: Mechanism> ReadinessIo<M> {
         }
     }
 
-    /// Sends what is waiting to be sent, as far as it goes.
-    fn go_on_sending(&mut self, token: Token) {
+    /// Continues the pending sends until one would block.
+    fn resume_sending(&mut self, token: Token) {
         let share = self.policy.turn_bytes;
         let Some((fd, socket)) = self.at(token) else {
             return;
@@ -374,7 +382,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
         };
         let sent = socket.sent - before;
-        self.bulk.count(sent as usize);
+        self.large_transfers.count(sent as usize);
         for _ in 0..completed {
             self.done.push_back(Completion { token, kind: CompletionKind::Sent(Ok(())) });
         }
@@ -382,7 +390,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         match progress {
             Progress::Yielded => {
                 socket.sends = Some(sends);
-                return self.go_on(token, Queue::Later);
+                return self.enqueue(token, Queue::NextTurn);
             }
             Progress::WouldBlock => {
                 socket.sends = Some(sends);
@@ -390,14 +398,14 @@ impl<M: Mechanism> ReadinessIo<M> {
             }
             Progress::Complete => {}
             Progress::Failed(error) => {
-                socket.state.insert(State::BROKEN);
+                socket.state.insert(State::SEND_FAILED);
                 self.done.push_back(Completion { token, kind: CompletionKind::Sent(Err(error)) });
             }
         }
         self.declare_later(token);
     }
 
-    /// Goes on with what was queued.
+    /// Continues a queued socket.
     pub(super) fn resume(&mut self, token: Token) -> Option<Completion> {
         self.registry.get(token)?;
         let socket = &mut self.sockets[token.slot() as usize];
@@ -406,12 +414,12 @@ impl<M: Mechanism> ReadinessIo<M> {
             return if socket.state.contains(State::STARTED) { self.accept(token) } else { None };
         }
         if socket.sends.is_some() && !socket.state.contains(State::CONNECTING) {
-            self.go_on_sending(token);
-            self.feed_on(token);
+            self.resume_sending(token);
+            self.resume_relay_to(token);
         }
         let state = self.sockets[token.slot() as usize].state;
-        if state.contains(State::RELAYS) {
-            return self.relay_on(token);
+        if state.contains(State::RELAY_SOURCE) {
+            return self.resume_relay(token);
         }
         if state.contains(State::STARTED | State::READABLE) { self.receive(token) } else { None }
     }

@@ -1,9 +1,9 @@
-//! Buffers that the kernel chooses from as it receives.
+//! Buffers that the kernel selects from as it receives.
 //!
-//! They lie in one mapping, of which only what was ever used takes memory. A part of them is with the
-//! kernel, which uses them in the order in which it got them; those that come back go to it again in
-//! the next wait, the last first. So however many are received from at once, few of them are ever used,
-//! and are warm in the cache.
+//! The buffers are in one mapping, in which unused pages take no memory. Some buffers are provided
+//! to the kernel, which uses them in order. Released buffers are provided again in the next wait,
+//! the last one first. So only a few buffers are ever used, and stay in the cache, even if many
+//! connections receive.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -16,13 +16,13 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use crate::mechanism::Unavailable;
 use crate::ring::Ring;
 
-/// How many the kernel has at most. Of more connections that have something to be received at once the
-/// others wait for the next turn, and are armed again, which costs them some.
+/// Maximum number of buffers that the kernel has. If more connections receive at the same time, the
+/// others wait for the next turn and are armed again, which costs a submission each.
 const SHARE: u32 = 128;
-/// The one group that there is.
+/// The only buffer group.
 pub(super) const GROUP: u16 = 0;
 
-/// `struct io_uring_buf`. The tail of the ring is where the first one's `reserved` is.
+/// `struct io_uring_buf`. The tail of the ring is the `reserved` field of the first entry.
 #[repr(C)]
 struct Entry {
     addr: u64,
@@ -31,7 +31,7 @@ struct Entry {
     reserved: AtomicU16,
 }
 
-/// Pages of our own.
+/// An anonymous mapping.
 struct Pages {
     start: NonNull<u8>,
     length: usize,
@@ -44,9 +44,9 @@ impl Pages {
         let refused = |errno: rustix::io::Errno| Unavailable {
             call: "mmap",
             error: errno.into(),
-            remedy: "free memory, or ask for fewer or smaller buffers",
+            remedy: "free memory, or configure fewer or smaller buffers",
         };
-        // SAFETY: a new mapping, where the kernel wants it.
+        // SAFETY: a new mapping, at an address that the kernel selects.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), length, access, flags) };
         let start = NonNull::new(start.map_err(refused)?.cast());
         let start = start.ok_or(rustix::io::Errno::NOMEM).map_err(refused)?;
@@ -56,20 +56,20 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody else unmaps it. Refused, it stays.
+        // SAFETY: `new` mapped it, and nothing else unmaps it. If this fails, the mapping stays.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// The memory of the buffers, which lives as long as one of them is lent.
+/// The memory of the buffers, which lives as long as a buffer is in use.
 struct Memory {
     pages: Pages,
     size: usize,
-    /// Those that are here.
+    /// Numbers of the buffers that are neither in use nor provided to the kernel.
     free: RefCell<Vec<u16>>,
 }
 
-/// A buffer that the kernel has filled. It goes back when it is dropped.
+/// A buffer that the kernel filled. It is free again after drop.
 pub(in crate::io) struct Provided {
     memory: Rc<Memory>,
     number: u16,
@@ -82,8 +82,8 @@ impl Deref for Provided {
     #[inline]
     fn deref(&self) -> &[u8] {
         let at = self.memory.size * usize::from(self.number);
-        // SAFETY: the kernel has written that many bytes, fewer than the buffer has, and does not have
-        // the buffer again before this is dropped.
+        // SAFETY: the kernel wrote this number of bytes, which is at most the size of the buffer.
+        // It does not receive the buffer again before this value is dropped.
         unsafe {
             std::slice::from_raw_parts(
                 self.memory.pages.start.add(at).as_ptr(),
@@ -100,32 +100,33 @@ impl Drop for Provided {
     }
 }
 
-/// The buffers, and the ring by which the kernel has some of them.
+/// The buffers, and the ring that provides some to the kernel.
 pub(super) struct Buffers {
     entries: Pages,
     mask: u16,
     tail: u16,
-    /// How many the kernel has, and is to have.
+    /// Number of buffers that the kernel has.
     provided: u32,
+    /// Number of buffers that the kernel should have.
     share: u32,
     memory: Rc<Memory>,
 }
 
 impl Buffers {
-    /// As many as `count` of `size` bytes.
+    /// Creates `count` buffers of `size` bytes.
     pub(super) fn new(ring: &Ring, count: u16, size: u32) -> Result<Buffers, Unavailable> {
         let slots = u32::from(count).next_power_of_two();
         let entries = Pages::new(slots as usize * size_of::<Entry>())?;
         let size = size as usize;
         let pages = Pages::new(size * usize::from(count))?;
-        // In small pages, as most of what is received is small. Refused, it takes more memory, and a
-        // child has what it does not use.
+        // Small pages, since most received data are short. If the kernel refuses the advice, the
+        // buffers take more memory, and a child process inherits them.
         for advice in [Advice::LinuxDontFork, Advice::LinuxNoHugepage] {
             // SAFETY: the mapping just made.
             let _ = unsafe { madvise(pages.start.as_ptr().cast(), pages.length, advice) };
         }
-        // SAFETY: the entries are kept until the ring is closed, and the memory until no request can
-        // be under way: see `UringIo`'s drop.
+        // SAFETY: the entries live until the ring is closed, and the memory until no request is in
+        // flight: see the `Drop` implementation of `UringIo`.
         unsafe { ring.provide(entries.start.as_ptr() as u64, slots, GROUP)? };
         let free = RefCell::new((0..count).rev().collect());
         Ok(Buffers {
@@ -138,7 +139,7 @@ impl Buffers {
         })
     }
 
-    /// Gives the kernel what it is to have, as far as it is here.
+    /// Provides free buffers to the kernel, up to its share.
     #[inline]
     pub(super) fn provide(&mut self) {
         if self.provided >= self.share {
@@ -149,8 +150,8 @@ impl Buffers {
         while self.provided < self.share {
             let Some(number) = free.pop() else { break };
             let at = self.memory.size * usize::from(number);
-            // SAFETY: masked, it is one of the entries, and the kernel does not look at it before it
-            // is shown the tail; the tail's place in it is left alone.
+            // SAFETY: the masked index is in range, and the kernel does not read the entry before
+            // the tail is stored. The field that contains the tail is not written here.
             unsafe {
                 let entry = start.add(usize::from(self.tail & self.mask)).as_ptr();
                 (&raw mut (*entry).addr).write(self.memory.pages.start.add(at).as_ptr() as u64);
@@ -160,22 +161,22 @@ impl Buffers {
             self.tail = self.tail.wrapping_add(1);
             self.provided += 1;
         }
-        // SAFETY: the first entry's; the kernel treats it as atomic as well.
+        // SAFETY: the field of the first entry, which the kernel also accesses atomically.
         unsafe { &(*start.as_ptr()).reserved }.store(self.tail, Ordering::Release);
     }
 
-    /// True if the kernel has one, or can be given one.
+    /// Returns whether the kernel has a buffer, or one is free.
     pub(super) fn has_some(&self) -> bool {
         self.provided > 0 || !self.memory.free.borrow().is_empty()
     }
 
-    /// How many the kernel has.
+    /// Returns the number of buffers that the kernel has.
     #[inline]
     pub(super) fn provided(&self) -> u32 {
         self.provided
     }
 
-    /// Takes over what the kernel has filled with so many bytes.
+    /// Takes a buffer that the kernel filled with `length` bytes.
     #[inline]
     pub(super) fn take(&mut self, number: u16, length: u32) -> Provided {
         self.provided = self.provided.saturating_sub(1);
@@ -183,7 +184,7 @@ impl Buffers {
         Provided { memory: Rc::clone(&self.memory), number, length }
     }
 
-    /// Leaves the memory to whoever may still write to it.
+    /// Leaks the memory, since the kernel may still write to it.
     pub(super) fn leak(&self) {
         std::mem::forget(Rc::clone(&self.memory));
     }

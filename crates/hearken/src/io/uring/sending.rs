@@ -1,4 +1,4 @@
-//! Sending, and being connected.
+//! Sending, and the results of connects.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd};
@@ -12,16 +12,17 @@ use rustix::net::{self, SendFlags, sockopt};
 use super::UringIo;
 use super::completing::failure;
 use super::socket::{NONE, State};
-use super::submitting::{name, of};
+use super::submitting::{request_kind, user_data};
 use crate::event::Token;
-use crate::io::bulk::Queue;
+use crate::io::large_transfers::Queue;
 use crate::io::{Body, Completion, CompletionKind, Outgoing};
 use crate::ring::Sqe;
 
-/// What a socket takes at once, unless it is full already: one that is linked to a close is no longer.
+/// Maximum length of a send with a linked close. A socket that is not full takes this number of
+/// bytes at once.
 const SHORT: usize = 8 * 1024;
 
-/// What a `sendmsg` names, until it is handed over.
+/// The header and parts of a `sendmsg`, needed until it is submitted.
 pub(super) struct Message {
     header: libc::msghdr,
     parts: [libc::iovec; 2],
@@ -29,34 +30,36 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) const EMPTY: Message = Message {
-        // SAFETY: no name, no parts, no control data.
+        // SAFETY: zeros mean no name, no parts and no control data.
         header: unsafe { std::mem::zeroed() },
         parts: [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2],
     };
 }
 
-/// A send that is not completed.
+/// A pending send.
 struct Send {
     outgoing: Outgoing,
-    /// The next on the same socket; and, of the first, the last.
+    /// Index of the next send on the same socket.
     next: u32,
+    /// Index of the last send on the same socket; valid for the first send only.
     last: u32,
-    /// Bytes of a file that it has had of this turn.
+    /// Number of bytes of a file that were sent in this turn.
     used: usize,
-    /// To be closed behind.
+    /// Whether a close is linked to the send.
     closes: bool,
-    /// Tells it from another that had its place.
+    /// Number that distinguishes the send from an earlier one at the same index.
     serial: u32,
 }
 
-/// The sends that are not completed, of all sockets.
+/// The pending sends of all sockets.
 #[derive(Default)]
 pub(super) struct Sends {
     all: Vec<Option<Send>>,
     free: Vec<u32>,
-    /// Those that were begun in this turn, and in the one before, with their serial numbers.
-    begun: Vec<(u32, u32)>,
-    handed_over: Vec<(u32, u32)>,
+    /// Sends that started in this turn, with their serial numbers.
+    started: Vec<(u32, u32)>,
+    /// Sends that started in the previous turn, with their serial numbers.
+    submitted: Vec<(u32, u32)>,
     serial: u32,
 }
 
@@ -86,20 +89,21 @@ impl Sends {
         }
     }
 
-    /// What was not taken in a whole turn waits for its peer: it takes no place in the pool.
+    /// Detaches from the pool the heads of sends that have been pending for a turn, since they wait
+    /// for their peers.
     #[inline]
-    pub(super) fn keep_waiting(&mut self) {
-        while let Some((index, serial)) = self.handed_over.pop() {
+    pub(super) fn detach_waiting(&mut self) {
+        while let Some((index, serial)) = self.submitted.pop() {
             if let Some(send) = self.get(index)
                 && send.serial == serial
             {
                 send.outgoing.head.keep();
             }
         }
-        std::mem::swap(&mut self.begun, &mut self.handed_over);
+        std::mem::swap(&mut self.started, &mut self.submitted);
     }
 
-    /// Drops the first, and tells the next.
+    /// Removes the first send. Returns the next one.
     fn remove(&mut self, first: u32) -> u32 {
         let Some(send) = self.all.get_mut(first as usize).and_then(Option::take) else {
             return NONE;
@@ -112,15 +116,15 @@ impl Sends {
         next
     }
 
-    /// Drops all from `first` on.
+    /// Removes `first` and all sends after it.
     pub(super) fn remove_all(&mut self, mut first: u32) {
         while first != NONE {
             first = self.remove(first);
         }
     }
 
-    /// Drops all behind `first`, which is with the kernel.
-    pub(super) fn remove_behind(&mut self, first: u32) {
+    /// Removes all sends after `first`, which the kernel has.
+    pub(super) fn remove_after(&mut self, first: u32) {
         if let Some(send) = self.get(first) {
             let next = std::mem::replace(&mut send.next, NONE);
             send.last = first;
@@ -128,45 +132,48 @@ impl Sends {
         }
     }
 
-    /// How much of the head of `first` is to be sent.
+    /// Returns the number of unsent bytes in the head of `first`.
     pub(super) fn head_length(&mut self, first: u32) -> usize {
         self.get(first).map_or(0, |send| send.outgoing.head.len())
     }
 
-    /// Leaves what is sent to whoever may still read it.
+    /// Leaks all sends, since the kernel may still read them.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.all));
     }
 }
 
-/// What is next of a send.
+/// The next step of a send.
 enum Step {
+    /// All bytes were sent.
     Complete,
-    /// All of the head and nothing else; or head and body; or of the body.
-    Head {
-        closes: bool,
-    },
+    /// Send the head, and nothing else.
+    Head { closes: bool },
+    /// Send the head and the body.
     Both,
+    /// Send the body.
     Body,
-    /// Until there is room.
+    /// Wait until the socket has space.
     Wait,
-    /// It has had its share of this turn.
+    /// Continue in the next turn.
     Yield,
+    /// The send failed.
     Failed(io::Error),
 }
 
-/// The request of a slot that sends or connects.
-pub(super) const fn request(slot: u32) -> u64 {
-    name(of::SEND, slot)
+/// Returns the user data of the request that sends or connects.
+pub(super) const fn send_request(slot: u32) -> u64 {
+    user_data(request_kind::SEND, slot)
 }
 
 impl UringIo {
-    /// Sends `what` when it is its turn, and says whether it will be closed behind, if that is wanted.
-    pub(super) fn queue(&mut self, token: Token, mut outgoing: Outgoing, last: bool) -> bool {
+    /// Queues a send, and starts it if it is the first. Returns whether a close is linked to it,
+    /// which is possible only if it is the `last` send.
+    pub(super) fn queue_send(&mut self, token: Token, mut outgoing: Outgoing, last: bool) -> bool {
         let Some(socket) = self.sockets.get(token) else {
             return false;
         };
-        if socket.state.intersects(State::BROKEN | State::LAST) {
+        if socket.state.intersects(State::SEND_FAILED | State::CLOSE_LINKED) {
             return false;
         }
         let closes = last
@@ -175,7 +182,7 @@ impl UringIo {
         if outgoing.head.is_empty() {
             outgoing.head.release();
         }
-        outgoing.head.own();
+        outgoing.head.copy_provided();
         if socket.sends != NONE || socket.state.contains(State::CONNECTING) {
             outgoing.head.keep();
         }
@@ -183,7 +190,7 @@ impl UringIo {
         if socket.sends == NONE {
             socket.sends = index;
             if !socket.state.contains(State::CONNECTING) {
-                self.go_on_sending(token);
+                self.resume_sending(token);
             }
         } else {
             self.sends.append(socket.sends, index);
@@ -191,10 +198,10 @@ impl UringIo {
         closes
     }
 
-    /// Goes on with the first of the sends, unless it is with the kernel.
-    pub(super) fn go_on_sending(&mut self, token: Token) {
-        // A chain of three at most is not to be cut by an enter.
-        self.make_room(3);
+    /// Submits the first pending send, unless the kernel has it already.
+    pub(super) fn resume_sending(&mut self, token: Token) {
+        // An enter must not split a chain, which has at most three entries.
+        self.reserve_submissions(3);
         loop {
             let Some(socket) = self.sockets.get(token) else {
                 return;
@@ -207,14 +214,15 @@ impl UringIo {
                 return;
             };
             let body = &send.outgoing.body;
-            if self.bulk.is_over() && matches!(body, Body::File(_)) && body.is_large() {
-                return self.go_on(token, Queue::Bulk);
+            if self.large_transfers.is_time_up() && matches!(body, Body::File(_)) && body.is_large()
+            {
+                return self.enqueue(token, Queue::LargeTransfers);
             }
             let before = socket.sent;
             let step = socket.fd.as_ref().map_or(Step::Complete, |fd| {
                 send.step(fd.as_fd(), self.settings.turn_bytes, &mut socket.sent)
             });
-            self.bulk.count((socket.sent - before) as usize);
+            self.large_transfers.count((socket.sent - before) as usize);
             let flags = SendFlags::NOSIGNAL.bits();
             let entry = match step {
                 Step::Complete => {
@@ -229,7 +237,7 @@ impl UringIo {
                 }
                 Step::Yield => {
                     send.used = 0;
-                    return self.go_on(token, Queue::Later);
+                    return self.enqueue(token, Queue::NextTurn);
                 }
                 Step::Wait => {
                     send.used = 0;
@@ -239,7 +247,7 @@ impl UringIo {
                     Sqe::send(fd, &raw const *send.outgoing.head, flags)
                 }
                 Step::Head { closes: true } => {
-                    // The end goes in the packet of the last bytes.
+                    // The end of the stream is sent in the packet of the last bytes.
                     let flags = flags | (libc::MSG_WAITALL | libc::MSG_MORE) as u32;
                     Sqe::send(fd, &raw const *send.outgoing.head, flags).link()
                 }
@@ -265,40 +273,42 @@ impl UringIo {
             let (closes, serial) = (send.closes, send.serial);
             let armed = socket.state.contains(State::ARMED);
             socket.state.insert(State::SENDING);
-            socket.state.set(State::LAST, closes);
-            self.sends.begun.push((first, serial));
-            self.begin(request(token.slot()), entry);
+            socket.state.set(State::CLOSE_LINKED, closes);
+            self.sends.started.push((first, serial));
+            self.submit(send_request(token.slot()), entry);
             if closes {
                 if armed {
-                    self.order(Sqe::cancel(name(of::RECEIVE, token.slot())).hard_link()); // (a)
+                    self.submit_silent(
+                        Sqe::cancel(user_data(request_kind::RECEIVE, token.slot())).hard_link(),
+                    ); // (a)
                 }
-                self.order(Sqe::close(fd));
+                self.submit_silent(Sqe::close(fd));
             }
             return;
         }
     }
 
-    /// Breaks off: nothing more is sent.
+    /// Fails the first pending send, and removes all others.
     fn fail_sends(&mut self, token: Token, error: io::Error) -> Option<Completion> {
         let socket = self.sockets.get(token)?;
-        socket.state.insert(State::BROKEN);
+        socket.state.insert(State::SEND_FAILED);
         let first = std::mem::replace(&mut socket.sends, NONE);
         self.sends.remove_all(first);
         Some(Completion { token, kind: CompletionKind::Sent(Err(error)) })
     }
 
-    /// A send, or a wait for room or for being connected, has ended.
+    /// Handles the end of a send, or of a poll for space or for the result of a connect.
     pub(super) fn on_sent(&mut self, slot: u32, result: i32) -> Option<Completion> {
-        self.under_way -= 1;
+        self.in_flight -= 1;
         let socket = self.sockets.at(slot)?;
         socket.state.remove(State::SENDING);
         let first = socket.sends;
-        let closed = socket.state.contains(State::LAST)
+        let closed = socket.state.contains(State::CLOSE_LINKED)
             && usize::try_from(result).is_ok_and(|sent| sent == self.sends.head_length(first));
         if closed && let Some(fd) = socket.fd.take() {
-            let _ = fd.into_raw_fd(); // The kernel closes it, or has.
+            let _ = fd.into_raw_fd(); // The kernel closes it, or has closed it.
         }
-        socket.state.remove(State::LAST);
+        socket.state.remove(State::CLOSE_LINKED);
         if !socket.state.contains(State::OPEN) {
             socket.fd = None;
             socket.sends = NONE;
@@ -311,13 +321,13 @@ impl UringIo {
         if socket.state.contains(State::CONNECTING) {
             return self.on_connected(token, failure(result));
         }
-        if socket.state.contains(State::ROOM) {
-            return self.on_room(token, result);
+        if socket.state.contains(State::NEEDS_SPACE) {
+            return self.on_space_polled(token, result);
         }
         let send = self.sends.get(first)?;
         let sends_file = matches!(send.outgoing.body, Body::File(_));
         if sends_file && send.outgoing.body.is_large() {
-            self.go_on(token, Queue::Bulk); // A poll request for room has ended.
+            self.enqueue(token, Queue::LargeTransfers); // A poll request for space has ended.
             return None;
         }
         if result < 0 && !sends_file {
@@ -331,8 +341,8 @@ impl UringIo {
         }
         if closed {
             let state = socket.state;
-            if state.intersects(State::RELAYS | State::FED) {
-                self.leave_relays(token, state);
+            if state.intersects(State::RELAY_SOURCE | State::RELAY_TARGET) {
+                self.end_relays_of(token, state);
             }
             self.sockets.get(token)?.sends = NONE;
             self.sends.remove_all(first);
@@ -348,7 +358,7 @@ impl UringIo {
                 return Some(Completion { token, kind: CompletionKind::Sent(Ok(())) });
             }
         }
-        self.go_on_sending(token);
+        self.resume_sending(token);
         complete.then_some(Completion { token, kind: CompletionKind::Sent(Ok(())) })
     }
 
@@ -362,12 +372,12 @@ impl UringIo {
             (None, None) => Err(Errno::BADF.into()),
         };
         if result.is_err() {
-            socket.state.insert(State::ENDED | State::BROKEN);
+            socket.state.insert(State::RECEIVE_ENDED | State::SEND_FAILED);
             let first = std::mem::replace(&mut socket.sends, NONE);
             self.sends.remove_all(first);
         } else {
-            self.change_later(token);
-            self.go_on_sending(token);
+            self.update_later(token);
+            self.resume_sending(token);
         }
         Some(Completion { token, kind: CompletionKind::Connected(result) })
     }
@@ -383,7 +393,7 @@ impl Send {
         body && self.outgoing.head.is_empty()
     }
 
-    /// So many bytes were sent.
+    /// Removes `sent` bytes from the front.
     fn take(&mut self, sent: usize) {
         let of_head = sent.min(self.outgoing.head.len());
         self.outgoing.head.consume(of_head);
@@ -395,7 +405,7 @@ impl Send {
         }
     }
 
-    /// What is to be done. A file is sent here, as far as it goes (g).
+    /// Returns the next step. Sends of files are performed here until the socket is full (g).
     fn step(&mut self, fd: BorrowedFd<'_>, share: usize, sent: &mut u64) -> Step {
         if self.is_empty() {
             return Step::Complete;

@@ -1,65 +1,68 @@
-//! A socket, and the table of them.
+//! The state of a socket, and the table of sockets.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::event::Token;
 
-/// Where there is no send.
+/// The index that refers to no send.
 pub(super) const NONE: u32 = u32::MAX;
 
 pub(super) struct Socket {
-    /// `None` once it was given to a close, or where there is none.
+    /// `None` if the slot is free, or a close was submitted for the descriptor.
     pub(super) fd: Option<OwnedFd>,
     pub(super) generation: u32,
-    /// The first of its sends that are not completed.
+    /// Index of the first pending send, or [`NONE`].
     pub(super) sends: u32,
     pub(super) state: State,
-    /// Bytes that the transport is known to have taken.
+    /// Number of bytes that the transport has taken, as far as it is known.
     pub(super) sent: u64,
 }
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub(super) struct State: u32 {
-        /// The slot has an owner.
+        /// The slot has a valid token.
         const OPEN = 1;
         const LISTENER = 2;
         const CONNECTING = 4;
-        /// Accepting or receiving is wanted.
+        /// Accepting or receiving is requested.
         const STARTED = 8;
-        /// An accept or a receive is with the kernel; and its cancellation.
+        /// The kernel has an accept or a receive.
         const ARMED = 16;
+        /// The kernel has the cancellation of that request.
         const CANCELLED = 32;
-        /// A send, or a wait for room or for being connected, is with the kernel.
+        /// The kernel has a send, or a poll for space or for the result of a connect.
         const SENDING = 64;
         /// In `changed`.
         const CHANGED = 128;
-        /// In `starved`.
-        const STARVED = 256;
-        /// Nothing more is received: the end was told, or a failure.
-        const ENDED = 512;
-        /// A failed send leaves nothing to be sent.
-        const BROKEN = 1024;
-        /// It has received: what it receives next may be many.
-        const HEARD = 2048;
-        /// In `turn` or `later`.
+        /// In `waiting_for_buffer`.
+        const NEEDS_BUFFER = 256;
+        /// The end of the stream or a failure was reported.
+        const RECEIVE_ENDED = 512;
+        /// A send failed, and all later sends with it.
+        const SEND_FAILED = 1024;
+        /// The connection has received bytes, so its next receive is multishot.
+        const HAS_RECEIVED = 2048;
+        /// In `turn`, `large_transfers` or `later`.
         const QUEUED = 4096;
-        /// A close is linked to the send that is with the kernel.
-        const LAST = 8192;
-        /// Its owner has let go of the slot, and the kernel perhaps not yet.
+        /// The kernel has a send with a linked close.
+        const CLOSE_LINKED = 8192;
+        /// The token is closed, and the kernel may still have requests for the slot.
         const CLOSED = 16384;
-        /// Of a listener: it is to tell who connects.
-        const PEERS = 1 << 15;
-        /// A relay receives from it, or will; and nothing hinders that any more.
-        const RELAYS = 1 << 16;
-        const MOVES = 1 << 17;
-        /// A relay sends to it.
-        const FED = 1 << 18;
-        /// What is armed is a poll request of a relay's; and so is what sends.
-        const POLLS = 1 << 19;
-        const ROOM = 1 << 20;
+        /// The listener reports the addresses of peers.
+        const REPORTS_PEERS = 1 << 15;
+        /// A relay receives from the socket, or will when the pending receive has ended.
+        const RELAY_SOURCE = 1 << 16;
+        /// The pending receive has ended, so the relay moves bytes.
+        const RELAY_ACTIVE = 1 << 17;
+        /// A relay sends to the socket.
+        const RELAY_TARGET = 1 << 18;
+        /// The armed request is a poll for bytes to relay.
+        const RELAY_POLLS = 1 << 19;
+        /// The sending request is a poll for space for a relay.
+        const NEEDS_SPACE = 1 << 20;
 
-        /// The kernel has a request that names it.
+        /// The kernel has a request for the socket.
         const BUSY = Self::ARMED.bits() | Self::SENDING.bits();
     }
 }
@@ -74,8 +77,8 @@ impl Socket {
     }
 }
 
-/// By slot. One that was closed has its slot until the kernel has let go of it, so that no completion
-/// can be taken for the next one's.
+/// The sockets, by slot. A closed socket occupies its slot until its last request has ended, so a
+/// completion is never attributed to the next socket in the slot.
 #[derive(Default)]
 pub(super) struct Sockets {
     slots: Vec<Socket>,
@@ -96,17 +99,17 @@ impl Sockets {
         Token::new(slot, generation)
     }
 
-    /// Makes room for so many more.
+    /// Reserves space for more sockets.
     pub(super) fn reserve(&mut self, sockets: usize) {
         self.slots.reserve_exact(sockets);
     }
 
-    /// How many are open.
+    /// Returns the number of open sockets.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// That which is open under a token.
+    /// Returns the open socket of a token.
     #[inline]
     pub(super) fn get(&mut self, token: Token) -> Option<&mut Socket> {
         let socket = self.slots.get_mut(token.slot() as usize)?;
@@ -121,49 +124,51 @@ impl Sockets {
             .then_some(socket.state)
     }
 
-    /// Its descriptor, unless the kernel may have closed it.
+    /// Returns the descriptor of an open socket, unless the kernel may have closed it.
     pub(super) fn fd(&self, token: Token) -> Option<BorrowedFd<'_>> {
         use std::os::fd::AsFd;
         let socket = self.slots.get(token.slot() as usize)?;
         let open = socket.generation == token.generation()
-            && socket.state & (State::OPEN | State::LAST) == State::OPEN;
+            && socket.state & (State::OPEN | State::CLOSE_LINKED) == State::OPEN;
         socket.fd.as_ref().filter(|_| open).map(AsFd::as_fd)
     }
 
-    /// Whether a relay waits for room there.
-    pub(super) fn is_fed_in_vain(&self, token: Token) -> bool {
+    /// Returns whether a relay waits for space in the socket.
+    pub(super) fn relay_needs_space(&self, token: Token) -> bool {
         self.fd(token).is_some()
-            && self.slots[token.slot() as usize].state.contains(State::FED | State::ROOM)
+            && self.slots[token.slot() as usize]
+                .state
+                .contains(State::RELAY_TARGET | State::NEEDS_SPACE)
     }
 
-    /// How much is known to have been taken for sending.
+    /// Returns the number of bytes that the transport is known to have taken.
     pub(super) fn sent(&self, token: Token) -> u64 {
         self.slots.get(token.slot() as usize).map_or(0, |socket| socket.sent)
     }
 
-    /// What is in a slot that a completion names, open or not.
+    /// Returns the socket in a slot, open or not.
     #[inline]
     pub(super) fn at(&mut self, slot: u32) -> Option<&mut Socket> {
         self.slots.get_mut(slot as usize)
     }
 
-    /// The token of what is open in a slot.
+    /// Returns the token of the open socket in a slot.
     #[inline]
     pub(super) fn token_at(&self, slot: u32) -> Option<Token> {
         let socket = self.slots.get(slot as usize)?;
         socket.state.contains(State::OPEN).then_some(Token::new(slot, socket.generation))
     }
 
-    /// Ends a token.
+    /// Invalidates the token of a slot.
     pub(super) fn retire(&mut self, slot: u32) {
         let socket = &mut self.slots[slot as usize];
         socket.generation = socket.generation.wrapping_add(1);
-        socket.state &= State::BUSY | State::CANCELLED | State::LAST | State::LISTENER;
+        socket.state &= State::BUSY | State::CANCELLED | State::CLOSE_LINKED | State::LISTENER;
         socket.state |= State::CLOSED;
         self.open -= 1;
     }
 
-    /// Gives a slot to the next, if its owner and the kernel have let go of it.
+    /// Frees a slot if its token is closed and the kernel has no request for it.
     #[inline]
     pub(super) fn vacate(&mut self, slot: u32) {
         let socket = &mut self.slots[slot as usize];
@@ -173,7 +178,7 @@ impl Sockets {
         }
     }
 
-    /// All slots.
+    /// Returns the range of all slots.
     pub(super) fn slots(&self) -> std::ops::Range<u32> {
         0..self.slots.len() as u32
     }

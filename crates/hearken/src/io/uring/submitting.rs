@@ -1,4 +1,4 @@
-//! Handing requests to the kernel: what has changed in a turn, before the wait.
+//! Submitting requests to the kernel: the changes of a turn, before the wait.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,74 +12,76 @@ use super::UringIo;
 use super::buffers::GROUP;
 use super::socket::State;
 use crate::event::Token;
-use crate::io::bulk::Queue;
+use crate::io::large_transfers::Queue;
 use crate::ring::Sqe;
 
-/// What a completion is of, with the slot of its socket below.
-pub(super) mod of {
+/// Kinds of requests. The user data of a request contain its kind and the slot of its socket.
+pub(super) mod request_kind {
     pub(in super::super) const RECEIVE: u32 = 0;
     pub(in super::super) const ACCEPT: u32 = 1;
     pub(in super::super) const SEND: u32 = 2;
     pub(in super::super) const WAKE: u32 = 3;
-    /// A cancellation or a close that has failed: there was nothing to be cancelled, or it is done
-    /// in another way.
+    /// A cancellation or a close, which completes only if it fails: the request had ended already.
     pub(in super::super) const NOTHING: u32 = 4;
 }
 
-/// What comes back with a request.
+/// Returns the user data of a request.
 #[inline]
-pub(super) const fn name(kind: u32, slot: u32) -> u64 {
+pub(super) const fn user_data(kind: u32, slot: u32) -> u64 {
     (kind as u64) << 32 | slot as u64
 }
 
-/// How often an enter is repeated that has not yet come to what it was made for: each does some.
-pub(super) const PATIENCE: usize = 10_000;
+/// Maximum number of repetitions of an enter until its purpose is achieved. Each makes some
+/// progress.
+pub(super) const MAX_ENTERS: usize = 10_000;
 
 impl UringIo {
-    /// Makes what takes a descriptor.
+    /// Calls `make`, which creates a descriptor, and retries once if the limit of descriptors is
+    /// reached.
     pub(super) fn with_descriptor(
         &mut self,
         make: impl Fn() -> io::Result<OwnedFd>,
     ) -> io::Result<OwnedFd> {
         match make() {
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
-                self.enter(0, None); // What is to be closed may be yet to be handed over.
+                self.enter(0, None); // Closes may not be submitted yet.
                 make()
             }
             other => other,
         }
     }
 
-    /// Enters the ring, and keeps what fails for the next wait to tell.
+    /// Enters the ring. The next wait returns an error of this call.
     pub(super) fn enter(&mut self, least: u32, timeout: Option<Duration>) {
         match self.ring.enter(least, timeout) {
             Ok(true) => {}
             Ok(false) => {
-                self.failed =
-                    Some(io::Error::other("the kernel has lost completions for want of memory"));
+                self.failed = Some(io::Error::other(
+                    "the kernel lost completions because it is out of memory",
+                ));
             }
             Err(error) => self.failed = Some(error),
         }
     }
 
-    /// Sees to it that so many submissions fit.
+    /// Ensures that `count` submissions fit.
     #[inline]
-    pub(super) fn make_room(&mut self, count: u32) {
+    pub(super) fn reserve_submissions(&mut self, count: u32) {
         if self.ring.is_short_of(count) {
-            self.make_room_slowly(count);
+            self.drain_completions(count);
         }
     }
 
     #[cold]
-    fn make_room_slowly(&mut self, count: u32) -> bool {
-        for _ in 0..PATIENCE {
+    fn drain_completions(&mut self, count: u32) -> bool {
+        for _ in 0..MAX_ENTERS {
             self.enter(0, None);
             if !self.ring.is_short_of(count) {
                 return true;
             }
-            // It takes nothing while it has completions that do not fit.
+            // The kernel accepts no submissions while it has completions that do not fit.
             while let Some(completion) = self.ring.next() {
-                self.spilled.push_back(completion);
+                self.drained.push_back(completion);
             }
         }
         self.failed.get_or_insert_with(|| Errno::BUSY.into());
@@ -89,38 +91,38 @@ impl UringIo {
     /// Queues a submission.
     ///
     /// # Safety
-    /// What the entry points to is as the kernel expects it until the operation has ended.
+    /// The memory that the entry points to must be valid for the operation until it has ended.
     #[inline(always)]
     #[allow(clippy::inline_always)]
     unsafe fn push(&mut self, entry: Sqe) {
-        if self.ring.is_short_of(1) && !self.make_room_slowly(1) {
+        if self.ring.is_short_of(1) && !self.drain_completions(1) {
             return; // The next wait fails.
         }
         // SAFETY: the caller's promise.
         unsafe { self.ring.push(entry) };
     }
 
-    /// Queues a request that points to nothing of ours, or to what is kept until it has ended, and
-    /// whose end is told.
+    /// Queues a request whose end is reported. Its entry points to no memory, or to memory that
+    /// lives until the request has ended.
     #[inline(always)]
     #[allow(clippy::inline_always)]
-    pub(super) fn begin(&mut self, name: u64, entry: Sqe) {
-        self.under_way += 1;
-        // SAFETY: what it points to is kept by whoever calls: sends are until they are completed.
-        unsafe { self.push(entry.user_data(name)) };
+    pub(super) fn submit(&mut self, data: u64, entry: Sqe) {
+        self.in_flight += 1;
+        // SAFETY: callers keep the memory of an entry: sends are kept until they have completed.
+        unsafe { self.push(entry.user_data(data)) };
     }
 
-    /// Queues what is told of only if it fails.
+    /// Queues a request whose end is reported only if it fails.
     #[inline(always)]
     #[allow(clippy::inline_always)]
-    pub(super) fn order(&mut self, entry: Sqe) {
+    pub(super) fn submit_silent(&mut self, entry: Sqe) {
         // SAFETY: closes and cancellations point to nothing.
-        unsafe { self.push(entry.user_data(name(of::NOTHING, 0)).skip_success()) };
+        unsafe { self.push(entry.user_data(user_data(request_kind::NOTHING, 0)).skip_success()) };
     }
 
-    /// Has the kernel told, before the wait, of what is wanted then.
+    /// Marks a socket whose request must be updated before the next wait.
     #[inline]
-    pub(super) fn change_later(&mut self, token: Token) {
+    pub(super) fn update_later(&mut self, token: Token) {
         if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::CHANGED)
         {
@@ -129,113 +131,121 @@ impl UringIo {
         }
     }
 
-    /// Queues what can go on without a completion.
-    pub(super) fn go_on(&mut self, token: Token, queue: Queue) {
+    /// Queues a socket that can continue without a completion.
+    pub(super) fn enqueue(&mut self, token: Token, queue: Queue) {
         if let Some(socket) = self.sockets.get(token)
             && !socket.state.contains(State::QUEUED)
         {
             socket.state.insert(State::QUEUED);
             match queue {
-                Queue::Turn => self.turn.push_back(token),
-                Queue::Bulk => self.bulk.push(token),
-                Queue::Later => self.later.push_back(token),
+                Queue::ThisTurn => self.turn.push_back(token),
+                Queue::LargeTransfers => self.large_transfers.push(token),
+                Queue::NextTurn => self.later.push_back(token),
             }
         }
     }
 
-    /// Before a wait: buffers go back to the kernel, and what has changed is told.
+    /// Prepares a wait: provides buffers to the kernel, and updates the requests of marked sockets.
     pub(super) fn prepare(&mut self) {
         self.buffers.provide();
-        self.sends.keep_waiting();
-        if !self.starved.is_empty() {
-            self.feed();
+        self.sends.detach_waiting();
+        if !self.waiting_for_buffer.is_empty() {
+            self.resume_receivers();
         }
         while let Some(token) = self.changed.pop() {
-            self.settle(token);
+            self.update_request(token);
         }
         while let Some(token) = self.later.pop_front() {
             let state = self.sockets.state(token);
             if state.is_some_and(|state| state.contains(State::LISTENER)) {
                 self.turn.push_back(token);
             } else {
-                self.bulk.push(token);
+                self.large_transfers.push(token);
             }
         }
-        if !self.hears_wakeups {
-            self.hears_wakeups = true;
+        if !self.polls_wakeups {
+            self.polls_wakeups = true;
             let poll =
                 Sqe::poll(self.wakeups.as_fd().as_raw_fd(), PollFlags::IN.bits().into(), true);
-            self.begin(name(of::WAKE, 0), poll);
+            self.submit(user_data(request_kind::WAKE, 0), poll);
         }
     }
 
-    /// Deals out what there is to this turn.
+    /// Starts the batch of this turn, which contains the completions that are available now.
     #[inline]
-    pub(super) fn deal(&mut self) {
-        let there = self.spilled.len() + self.ring.available() as usize;
-        self.due = there.min(self.settings.batch.max(1)) as u32;
+    pub(super) fn start_batch(&mut self) {
+        let there = self.drained.len() + self.ring.available() as usize;
+        self.batch_left = there.min(self.settings.batch.max(1)) as u32;
     }
 
-    /// In a turn that has come to nothing: does what need not be waited for, and tells whether there
-    /// was any. Who asks for a turn without a wait is told what there is.
+    /// Submits the changes of a turn that has had no completion, without waiting. Returns whether
+    /// there are completions now. A turn without a wait thereby reports what is available.
     #[cold]
-    pub(super) fn goes_on(&mut self) -> bool {
-        self.again -= 1;
-        let feeds = !self.starved.is_empty() && self.buffers.has_some();
-        if self.changed.is_empty() && !feeds && !self.ring.stirs() {
+    pub(super) fn submit_again(&mut self) -> bool {
+        self.reentries_left -= 1;
+        let has_buffers = !self.waiting_for_buffer.is_empty() && self.buffers.has_some();
+        if self.changed.is_empty() && !has_buffers && !self.ring.stirs() {
             return false;
         }
         self.prepare();
         self.enter(0, None);
-        self.deal();
-        self.due > 0
+        self.start_batch();
+        self.batch_left > 0
     }
 
-    /// Has as many go on receiving as there are buffers.
-    fn feed(&mut self) {
+    /// Resumes as many receivers that wait for a buffer as there are buffers.
+    fn resume_receivers(&mut self) {
         let mut left = self.buffers.provided();
         while left > 0
-            && let Some(token) = self.starved.pop_front()
+            && let Some(token) = self.waiting_for_buffer.pop_front()
         {
             if let Some(socket) = self.sockets.get(token) {
-                socket.state.remove(State::STARVED);
+                socket.state.remove(State::NEEDS_BUFFER);
                 left -= u32::from(socket.state.contains(State::STARTED));
-                self.change_later(token);
+                self.update_later(token);
             }
         }
     }
 
-    /// Tells the kernel what is wanted of a socket, if that is not what it has.
-    fn settle(&mut self, token: Token) {
+    /// Submits or cancels the accept or receive of a socket, if the kernel's request differs from
+    /// the wanted one.
+    fn update_request(&mut self, token: Token) {
         let Some(socket) = self.sockets.get(token) else {
             return;
         };
         socket.state.remove(State::CHANGED);
         let state = socket.state;
-        if state.intersects(State::MOVES) {
+        if state.intersects(State::RELAY_ACTIVE) {
             return;
         }
-        let hindered =
-            State::STARVED | State::ENDED | State::CONNECTING | State::LAST | State::RELAYS;
+        let hindered = State::NEEDS_BUFFER
+            | State::RECEIVE_ENDED
+            | State::CONNECTING
+            | State::CLOSE_LINKED
+            | State::RELAY_SOURCE;
         let wanted = state & (State::STARTED | hindered) == State::STARTED;
         if wanted == state.contains(State::ARMED) || (!wanted && state.contains(State::CANCELLED)) {
             return;
         }
         self.counters.changes += 1;
-        let kind = if state.contains(State::LISTENER) { of::ACCEPT } else { of::RECEIVE };
-        let name = name(kind, token.slot());
+        let kind = if state.contains(State::LISTENER) {
+            request_kind::ACCEPT
+        } else {
+            request_kind::RECEIVE
+        };
+        let data = user_data(kind, token.slot());
         if !wanted {
             socket.state.insert(State::CANCELLED);
-            return self.order(Sqe::cancel(name));
+            return self.submit_silent(Sqe::cancel(data));
         }
         socket.state.insert(State::ARMED);
         let fd = socket.raw();
-        if kind == of::ACCEPT {
+        if kind == request_kind::ACCEPT {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let multishot = !self.is_careful();
-            self.begin(name, Sqe::accept(fd, flags.bits(), multishot));
+            let multishot = !self.limits_accepts();
+            self.submit(data, Sqe::accept(fd, flags.bits(), multishot));
         } else {
-            self.begin(name, Sqe::receive(fd, GROUP, state.contains(State::HEARD))); // (b)
+            self.submit(data, Sqe::receive(fd, GROUP, state.contains(State::HAS_RECEIVED))); // (b)
         }
     }
 }

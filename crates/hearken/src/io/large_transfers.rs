@@ -7,36 +7,38 @@ use super::Body;
 use crate::event::Token;
 use crate::timer::Time;
 
-/// The clock is read after this number of bytes, and a body of this length is large.
-pub(super) const LARGE: usize = 64 * 1024;
+/// Minimum length of a large body, and number of bytes between two readings of the clock.
+pub(super) const LARGE_TRANSFER: usize = 64 * 1024;
 /// Number of bytes that an accepted connection counts as.
-pub(super) const ACCEPTED: usize = LARGE / 16;
+pub(super) const ACCEPT_COST: usize = LARGE_TRANSFER / 16;
 
 /// The large transfers that can continue without waiting, and the time that they have in a turn.
 ///
-/// A turn has two phases. In the first, events are handled; what they start counts, and large transfers
-/// are put off when the time is up. In the second, the transfers in the queue continue, and have that
-/// time again: neither phase starves the other.
+/// A turn has two phases of equal duration, so that neither starves the other. The first handles
+/// events and starts transfers; when its time is up, it queues large transfers. The second
+/// continues queued transfers.
 #[derive(Debug)]
-pub(super) struct Bulk {
+pub(super) struct LargeTransfers {
     queue: VecDeque<Token>,
     budget: Option<Duration>,
-    /// When the time of this phase is up; whether it was found to be; bytes since the last look.
+    /// The end of this phase.
     ends: Time,
-    is_over: bool,
+    /// Whether the clock showed that the phase has ended.
+    is_time_up: bool,
+    /// Number of bytes since the clock was last read.
     bytes: usize,
-    /// This turn is in its second phase.
+    /// Whether this turn is in its second phase.
     continues: bool,
 }
 
-impl Bulk {
+impl LargeTransfers {
     /// Creates an empty queue; a `budget` of zero means no limit.
-    pub(super) fn new(budget: Duration) -> Bulk {
-        Bulk {
+    pub(super) fn new(budget: Duration) -> LargeTransfers {
+        LargeTransfers {
             queue: VecDeque::new(),
             budget: Some(budget).filter(|budget| !budget.is_zero()),
             ends: Time::default(),
-            is_over: false,
+            is_time_up: false,
             bytes: 0,
             continues: false,
         }
@@ -52,7 +54,7 @@ impl Bulk {
     #[inline]
     fn start_phase(&mut self, now: Time) {
         self.ends = self.budget.map_or(now, |budget| now + budget);
-        self.is_over = false;
+        self.is_time_up = false;
     }
 
     /// Adds a transfer.
@@ -69,30 +71,30 @@ impl Bulk {
         if !std::mem::replace(&mut self.continues, true) {
             self.start_phase(Time::now());
         }
-        if self.is_over { None } else { self.queue.pop_front() }
+        if self.is_time_up { None } else { self.queue.pop_front() }
     }
 
     /// Counts transferred bytes.
     #[inline]
     pub(super) fn count(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes >= LARGE {
+        if self.bytes >= LARGE_TRANSFER {
             self.bytes = 0;
-            self.is_over = self.is_over || (self.budget.is_some() && Time::now() >= self.ends);
+            self.is_time_up =
+                self.is_time_up || (self.budget.is_some() && Time::now() >= self.ends);
         }
     }
 
     /// Returns whether the time is up.
     #[inline]
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over
+    pub(super) fn is_time_up(&self) -> bool {
+        self.is_time_up
     }
 
-    /// Returns the number of bytes that a relay may move, of the `share` of its connection: little when the
-    /// time is up.
+    /// Returns the number of bytes that a relay may move: `share`, or less when the time is up.
     #[inline]
     pub(super) fn relay_share(&self, share: usize) -> usize {
-        if self.is_over { share.min(LARGE) } else { share }
+        if self.is_time_up { share.min(LARGE_TRANSFER) } else { share }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -100,15 +102,15 @@ impl Bulk {
     }
 }
 
-/// Where a connection that can continue is queued.
+/// The queue of a connection that can continue.
 #[derive(Clone, Copy)]
 pub(super) enum Queue {
-    /// In this turn.
-    Turn,
-    /// Behind that, as long as there is time for large transfers.
-    Bulk,
-    /// In the next turn.
-    Later,
+    /// Continues in this turn.
+    ThisTurn,
+    /// Continues after that, while there is time for large transfers.
+    LargeTransfers,
+    /// Continues in the next turn.
+    NextTurn,
 }
 
 impl Body {
@@ -117,8 +119,8 @@ impl Body {
     pub(super) fn is_large(&self) -> bool {
         match self {
             Body::None => false,
-            Body::Bytes(bytes) => bytes.len() >= LARGE,
-            Body::File(part) => part.length >= LARGE as u64,
+            Body::Bytes(bytes) => bytes.len() >= LARGE_TRANSFER,
+            Body::File(part) => part.length >= LARGE_TRANSFER as u64,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Choosing an implementation of [`Io`] by name: any mechanism, for [`readiness`](super::readiness), or
-//! [`uring`](super::uring).
+//! Selecting an implementation of [`Io`] by name: any mechanism, for
+//! [`readiness`](super::readiness), or [`uring`](super::uring).
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,24 +13,24 @@ use crate::waker::Wakeups;
 /// The name of [`uring`](super::uring) on every command line.
 pub const URING: &str = "uring";
 
-/// One line on what it is.
+/// The one-line description of [`uring`](super::uring).
 pub const URING_SUMMARY: &str = "io_uring(7) completions: the kernel performs the operations";
 
-/// What can be chosen about it.
+/// The options of [`uring`](super::uring).
 pub const URING_OPTIONS: &[Choice] = uring::OPTIONS;
 
-/// An implementation with its options, as said on a command line: that of a mechanism, or
+/// An implementation with its options, as written on a command line: a mechanism, or
 /// `uring:option=value`.
 #[derive(Clone, Debug)]
 pub enum Spec {
-    /// Readiness, over this mechanism.
+    /// Readiness, over a mechanism.
     Readiness(mechanism::Spec),
-    /// io_uring's completions, with these options.
+    /// Completions of io_uring, with its options.
     Uring(Options),
 }
 
 impl Spec {
-    /// Its name, without options.
+    /// Returns the name, without options.
     pub fn name(&self) -> &'static str {
         match self {
             Spec::Readiness(spec) => spec.entry.name,
@@ -38,20 +38,20 @@ impl Spec {
         }
     }
 
-    /// True if it needs privileges, with these options.
+    /// Returns whether the implementation needs privileges with these options.
     pub fn needs_privileges(&self) -> bool {
         matches!(self, Spec::Readiness(spec) if spec.needs_privileges())
     }
 
-    /// May this user have it here and now?
+    /// Checks whether the implementation is available to this process.
     ///
     /// # Errors
-    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    /// [`Unavailable`]: the call that the kernel refused, its error, and a remedy.
     pub fn probe(&self) -> Result<(), Unavailable> {
         match self {
             Spec::Readiness(spec) => spec.probe(),
             Spec::Uring(options) => {
-                let settings = Settings::of(options, &Policy::default());
+                let settings = Settings::from_options(options, &Policy::default());
                 mechanism::apart(|| UringIo::new(settings).map(drop))
             }
         }
@@ -76,7 +76,8 @@ impl FromStr for Spec {
     }
 }
 
-/// What `spec` says: `uring`, or a mechanism, or [`AUTO`](mechanism::AUTO), each with options after it.
+/// Parses a specification: `uring`, a mechanism, or [`AUTO`](mechanism::AUTO), with its options
+/// after it.
 ///
 /// ```
 /// use hearken::io::{Spec, find};
@@ -87,7 +88,8 @@ impl FromStr for Spec {
 /// ```
 ///
 /// # Errors
-/// [`SelectError::Unknown`], [`SelectError::Option`].
+/// [`SelectError::Unknown`] for an unknown name, [`SelectError::Option`] for an unknown or invalid
+/// option.
 pub fn find(spec: &str) -> Result<Spec, SelectError> {
     let (name, options) = spec.split_once(':').map_or((spec, None), |(name, of)| (name, Some(of)));
     if name != URING {
@@ -105,26 +107,29 @@ pub fn find(spec: &str) -> Result<Spec, SelectError> {
     Ok(Spec::Uring(chosen))
 }
 
-/// All names: those of the mechanisms in the table, and [`URING`].
+/// Returns all names: those of the mechanisms in the table, and [`URING`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     mechanism::TABLE.iter().map(|entry| entry.name).chain([URING])
 }
 
-/// Something to be done with an implementation whose type is known only at run time.
+/// A generic function over an implementation whose type is known only at run time.
 pub trait Visitor {
-    /// What it yields.
+    /// The result of the function.
     type Output;
 
-    /// Does it; `name` says what was opened, without its options.
+    /// Calls the function with `io`. `name` is the name of the implementation, without its options.
     fn visit<I: Relay>(self, name: &'static str, io: I) -> Self::Output;
 }
 
-/// Opens what `spec` says and hands it, with its type, to `visitor`: readiness by `policy`, or io_uring, to
-/// which what `policy` says of turns and of what is sent applies; woken by `wakeups`. Where that is
-/// [`AUTO`](mechanism::AUTO) and the best is refused after all, the next best is opened.
+/// Opens the implementation that `spec` names, and passes it with its type to `visitor`. `wakeups`
+/// wake it.
+///
+/// `policy` applies to readiness. Its limits of turns and its buffer size apply to io_uring as
+/// well. If `spec` is [`AUTO`](mechanism::AUTO) and the kernel refuses the best mechanism, the next
+/// best is opened.
 ///
 /// # Errors
-/// [`SelectError`]: there is no such name or option, or the kernel refuses it.
+/// [`SelectError`]: the name or an option is unknown, or the kernel refuses the implementation.
 pub fn visit<V: Visitor>(
     spec: &str,
     policy: &Policy,
@@ -137,14 +142,14 @@ pub fn visit<V: Visitor>(
             mechanism::visit(spec, Over { policy, wakeups, visitor })?.map_err(refused)
         }
         Spec::Uring(options) => {
-            let settings = Settings::of(&options, policy);
+            let settings = Settings::from_options(&options, policy);
             let io = UringIo::with_wakeups(settings, wakeups).map_err(refused)?;
             Ok(visitor.visit(URING, io))
         }
     }
 }
 
-/// Makes an implementation of a mechanism.
+/// A visitor of mechanisms that creates an implementation over each.
 struct Over<'a, V> {
     policy: &'a Policy,
     wakeups: Wakeups,
@@ -159,7 +164,7 @@ impl<V: Visitor> mechanism::Visitor for Over<'_, V> {
         let io = io.map_err(|error| Unavailable {
             call: "declaring interest in wake-ups",
             error,
-            remedy: "free memory, or raise the limits of what the mechanism needs",
+            remedy: "free memory, or raise the limits that the mechanism depends on",
         })?;
         Ok(self.visitor.visit(M::NAME, io))
     }
