@@ -1,4 +1,4 @@
-//! An `Io` that asserts what the contract promises of every completion.
+//! An `Io` that checks each completion against the contract.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -12,126 +12,132 @@ use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
 
-/// Passes everything on to `I`, and panics where an answer breaks the contract.
+/// A wrapper of an `Io` that panics when the implementation violates the contract.
 pub(crate) struct Checked<I> {
     io: I,
-    live: HashMap<Token, Life>,
-    ever: HashSet<Token>,
+    open_sockets: HashMap<Token, Record>,
+    used_tokens: HashSet<Token>,
 }
 
-/// What is known of a listener or connection.
+/// The state of a listener or connection.
 #[derive(Default)]
-struct Life {
+struct Record {
     listener: bool,
     connecting: bool,
-    /// Of a Unix socket, which is connected before that is told.
+    /// Whether it is a Unix socket, which is connected before this is reported.
     unix: bool,
-    /// Now, and ever.
+    /// Whether it is started.
     started: bool,
+    /// Whether it was ever started.
     heard: bool,
-    /// Receiving is over, by `End` or `ReceiveFailed`.
+    /// Whether `End` or `ReceiveFailed` was reported.
     ended: bool,
-    /// Sends that were not completed.
+    /// Number of pending sends.
     sends: usize,
-    /// The last of them closes it.
+    /// Whether the implementation closes it after the last send.
     closes: bool,
     broken: bool,
     deadline: Option<Time>,
-    /// What a relay is to move from it at most, and where to.
+    /// Maximum number of bytes that a relay moves from it, and the target of the relay.
     relays: Option<(u64, Token)>,
 }
 
 impl<I: Io> Checked<I> {
     pub(crate) fn new(io: I) -> Checked<I> {
         assert_eq!(io.open(), 0);
-        Checked { io, live: HashMap::new(), ever: HashSet::new() }
+        Checked { io, open_sockets: HashMap::new(), used_tokens: HashSet::new() }
     }
 
-    fn born(&mut self, token: Token, life: Life) {
-        assert!(self.ever.insert(token), "{token:?} was given out before");
-        self.live.insert(token, life);
-        self.count();
+    fn insert(&mut self, token: Token, record: Record) {
+        assert!(self.used_tokens.insert(token), "{token:?} is reused");
+        self.open_sockets.insert(token, record);
+        self.check_open_count();
     }
 
-    fn sent_now(&mut self, on: Token, done: bool) -> bool {
-        match self.live.get_mut(&on) {
-            Some(life) if done => {
-                assert!(!life.broken && (life.unix || !life.connecting), "sent, but how?");
+    fn record_immediate_send(&mut self, token: Token, done: bool) -> bool {
+        match self.open_sockets.get_mut(&token) {
+            Some(record) if done => {
+                assert!(
+                    !record.broken && (record.unix || !record.connecting),
+                    "sent without a connection"
+                );
             }
-            Some(life) => life.sends += 1,
-            None => assert!(!done, "sent to nobody"),
+            Some(record) => record.sends += 1,
+            None => assert!(!done, "sent on a closed token"),
         }
         done
     }
 
-    fn count(&self) {
-        assert_eq!(self.io.open(), self.live.len(), "open() miscounts");
+    fn check_open_count(&self) {
+        assert_eq!(self.io.open(), self.open_sockets.len(), "open() returns a wrong number");
     }
 
-    fn check(&mut self, Completion { token: on, kind: what }: &Completion) {
-        if matches!(what, CompletionKind::Woken) {
+    fn check(&mut self, Completion { token, kind }: &Completion) {
+        if matches!(kind, CompletionKind::Woken) {
             return;
         }
         let now = self.io.now();
-        let Some(life) = self.live.get_mut(on) else {
-            panic!("{what:?} on {on:?}, which is closed or never was");
+        let Some(record) = self.open_sockets.get_mut(token) else {
+            panic!("{kind:?} on {token:?}, which is closed or was never open");
         };
-        if life.listener {
-            match what {
-                CompletionKind::Accepted { .. } => assert!(life.started, "accepted while stopped"),
-                CompletionKind::AcceptFailed(_) => assert!(std::mem::take(&mut life.started)),
+        if record.listener {
+            match kind {
+                CompletionKind::Accepted { .. } => {
+                    assert!(record.started, "accepted while stopped")
+                }
+                CompletionKind::AcceptFailed(_) => assert!(std::mem::take(&mut record.started)),
                 CompletionKind::Deadline => {}
-                _ => panic!("{what:?} on a listener"),
+                _ => panic!("{kind:?} on a listener"),
             }
-        } else if life.connecting && !matches!(what, CompletionKind::Deadline) {
-            assert!(matches!(what, CompletionKind::Connected(_)), "{what:?} before Connected");
+        } else if record.connecting && !matches!(kind, CompletionKind::Deadline) {
+            assert!(matches!(kind, CompletionKind::Connected(_)), "{kind:?} before Connected");
         }
         if matches!(
-            what,
+            kind,
             CompletionKind::Received(_) | CompletionKind::End | CompletionKind::ReceiveFailed(_)
         ) {
-            life.relays = None; // It came before.
+            record.relays = None; // It came instead of the relay's completion.
         }
-        match what {
+        match kind {
             CompletionKind::Relayed { moved, ended } => {
-                let (most, _) = life.relays.take().expect("there was no relay");
-                assert!(!life.ended, "relayed after the end");
+                let (max, _) = record.relays.take().expect("no relay is active");
+                assert!(!record.ended, "relayed after the end");
                 match ended {
-                    RelayEnd::Most => assert_eq!(*moved, most),
-                    RelayEnd::End | RelayEnd::ReceiveFailed(_) => life.ended = true,
+                    RelayEnd::Most => assert_eq!(*moved, max),
+                    RelayEnd::End | RelayEnd::ReceiveFailed(_) => record.ended = true,
                     RelayEnd::SendFailed(_) => {}
                 }
-                assert!(*moved <= most);
+                assert!(*moved <= max);
             }
-            CompletionKind::Accepted { token, .. } => self.born(*token, Life::default()),
+            CompletionKind::Accepted { token, .. } => self.insert(*token, Record::default()),
             CompletionKind::Connected(_) => {
-                assert!(std::mem::take(&mut life.connecting), "{what:?}");
+                assert!(std::mem::take(&mut record.connecting), "{kind:?}");
             }
             CompletionKind::Received(bytes) => {
-                assert!(life.heard, "received before start");
-                assert!(!life.ended, "received after the end");
+                assert!(record.heard, "received before start");
+                assert!(!record.ended, "received after the end");
                 assert!(!bytes.is_empty(), "received nothing");
             }
             CompletionKind::End | CompletionKind::ReceiveFailed(_) => {
-                assert!(life.heard, "{what:?} before start");
-                assert!(!std::mem::replace(&mut life.ended, true), "a second {what:?}");
+                assert!(record.heard, "{kind:?} before start");
+                assert!(!std::mem::replace(&mut record.ended, true), "a second {kind:?}");
             }
             CompletionKind::Sent(result) => {
-                assert!(!life.broken, "{what:?} after a failed send");
-                assert!(life.sends > 0, "{what:?}, but nothing was");
-                life.sends -= 1;
-                life.broken = result.is_err();
-                if life.closes && life.sends == 0 && result.is_ok() {
-                    self.live.remove(on);
+                assert!(!record.broken, "{kind:?} after a failed send");
+                assert!(record.sends > 0, "{kind:?} without a pending send");
+                record.sends -= 1;
+                record.broken = result.is_err();
+                if record.closes && record.sends == 0 && result.is_ok() {
+                    self.open_sockets.remove(token);
                 }
             }
             CompletionKind::Deadline => {
-                let deadline = life.deadline.take().expect("there was none");
+                let deadline = record.deadline.take().expect("no deadline was set");
                 assert!(now >= deadline, "{:?} early", deadline - now);
             }
             _ => {}
         }
-        self.count();
+        self.check_open_count();
     }
 }
 
@@ -141,9 +147,9 @@ impl<I: Io> Io for Checked<I> {
         match token {
             Ok(token) => {
                 let listener = true;
-                self.born(token, Life { listener, ..Life::default() });
+                self.insert(token, Record { listener, ..Record::default() });
             }
-            Err(_) => self.count(),
+            Err(_) => self.check_open_count(),
         }
         token
     }
@@ -157,82 +163,82 @@ impl<I: Io> Io for Checked<I> {
         match token {
             Ok(token) => {
                 let (connecting, unix) = (true, matches!(address, Address::Unix(_)));
-                self.born(token, Life { connecting, unix, ..Life::default() });
+                self.insert(token, Record { connecting, unix, ..Record::default() });
             }
-            Err(_) => self.count(),
+            Err(_) => self.check_open_count(),
         }
         token
     }
 
-    fn start(&mut self, on: Token) {
-        if let Some(life) = self.live.get_mut(&on) {
-            life.started = true;
-            life.heard = true;
+    fn start(&mut self, token: Token) {
+        if let Some(record) = self.open_sockets.get_mut(&token) {
+            record.started = true;
+            record.heard = true;
         }
-        self.io.start(on);
+        self.io.start(token);
     }
 
-    fn stop(&mut self, on: Token) {
-        if let Some(life) = self.live.get_mut(&on) {
-            life.started = false;
+    fn stop(&mut self, token: Token) {
+        if let Some(record) = self.open_sockets.get_mut(&token) {
+            record.started = false;
         }
-        self.io.stop(on);
+        self.io.stop(token);
     }
 
-    fn send(&mut self, on: Token, what: Outgoing) {
-        if let Some(life) = self.live.get_mut(&on) {
-            life.sends += 1;
+    fn send(&mut self, token: Token, outgoing: Outgoing) {
+        if let Some(record) = self.open_sockets.get_mut(&token) {
+            record.sends += 1;
         }
-        self.io.send(on, what);
+        self.io.send(token, outgoing);
     }
 
-    fn send_last(&mut self, on: Token, bytes: &[u8], then: Then) -> SendOutcome {
-        let last = self.io.send_last(on, bytes, then);
-        self.sent_now(on, last == SendOutcome::Complete);
-        if let Some(life) = self.live.get_mut(&on) {
-            life.closes = last == SendOutcome::PendingClose;
+    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
+        let last = self.io.send_last(token, bytes, then);
+        self.record_immediate_send(token, last == SendOutcome::Complete);
+        if let Some(record) = self.open_sockets.get_mut(&token) {
+            record.closes = last == SendOutcome::PendingClose;
         }
         last
     }
 
-    fn send_now(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let done = self.io.send_now(on, bytes);
-        self.sent_now(on, done)
+    fn send_now(&mut self, token: Token, bytes: &[u8]) -> bool {
+        let done = self.io.send_now(token, bytes);
+        self.record_immediate_send(token, done)
     }
 
-    fn shutdown(&mut self, on: Token) {
-        self.io.shutdown(on);
+    fn shutdown(&mut self, token: Token) {
+        self.io.shutdown(token);
     }
 
-    fn close(&mut self, on: Token) {
-        self.live.remove(&on);
-        self.io.close(on);
-        self.count();
+    fn close(&mut self, token: Token) {
+        self.open_sockets.remove(&token);
+        self.io.close(token);
+        self.check_open_count();
     }
 
-    fn abort(&mut self, on: Token) {
-        self.live.remove(&on);
-        self.io.abort(on);
-        self.count();
+    fn abort(&mut self, token: Token) {
+        self.open_sockets.remove(&token);
+        self.io.abort(token);
+        self.check_open_count();
     }
 
-    fn set_deadline(&mut self, on: Token, deadline: Option<Time>) {
-        if let Some(life) = self.live.get_mut(&on) {
-            life.deadline = deadline;
+    fn set_deadline(&mut self, token: Token, deadline: Option<Time>) {
+        if let Some(record) = self.open_sockets.get_mut(&token) {
+            record.deadline = deadline;
         }
-        self.io.set_deadline(on, deadline);
+        self.io.set_deadline(token, deadline);
     }
 
-    fn delivered(&self, on: Token) -> u64 {
-        self.io.delivered(on)
+    fn delivered(&self, token: Token) -> u64 {
+        self.io.delivered(token)
     }
 
-    fn undelivered(&self, on: Token) -> u64 {
-        self.io.undelivered(on)
+    fn undelivered(&self, token: Token) -> u64 {
+        self.io.undelivered(token)
     }
 
-    fn socket(&self, on: Token) -> Option<BorrowedFd<'_>> {
-        self.io.socket(on)
+    fn socket(&self, token: Token) -> Option<BorrowedFd<'_>> {
+        self.io.socket(token)
     }
 
     fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
@@ -267,13 +273,13 @@ impl<I: Io> Io for Checked<I> {
 }
 
 impl<I: Relay> Relay for Checked<I> {
-    fn relay(&mut self, from: Token, to: Token, most: u64) -> bool {
-        let relays = self.io.relay(from, to, most);
+    fn relay(&mut self, from: Token, to: Token, max: u64) -> bool {
+        let relays = self.io.relay(from, to, max);
         if relays {
-            assert!(self.live.contains_key(&to), "to nobody");
-            let life = self.live.get_mut(&from).expect("from nobody");
-            assert!(!life.ended, "what ended is relayed");
-            assert!(life.relays.replace((most, to)).is_none(), "it relays already");
+            assert!(self.open_sockets.contains_key(&to), "relay to a closed token");
+            let record = self.open_sockets.get_mut(&from).expect("relay from a closed token");
+            assert!(!record.ended, "relay after the end");
+            assert!(record.relays.replace((max, to)).is_none(), "a relay is active already");
         }
         relays
     }

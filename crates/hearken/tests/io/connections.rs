@@ -10,8 +10,8 @@ use hearken::io::Io;
 use crate::Case;
 use crate::net::{Kind, LONG, Net, between, both, pattern};
 
-/// Each side's address is the other's.
-pub(crate) fn both_addresses<I: Io>(case: &Case<'_, I>) {
+/// Checks that the local address of each side is the peer address of the other.
+pub(crate) fn local_and_peer_addresses_match<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     let near = net.io.local_addr(from).unwrap();
@@ -22,8 +22,8 @@ pub(crate) fn both_addresses<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.io.local_addr(to).unwrap(), net.addr);
 }
 
-/// Nobody listens.
-pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connect without a listener is reported as refused.
+pub(crate) fn refused_connect_is_reported<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.close(net.listener);
     match net.io.connect(&net.addr.into(), None) {
@@ -36,12 +36,12 @@ pub(crate) fn refused<I: Io>(case: &Case<'_, I>) {
             net.io.close(from);
         }
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.io.open(), 0);
 }
 
-/// From another of this host's addresses.
-pub(crate) fn from_a_source<I: Io>(case: &Case<'_, I>) {
+/// Checks connecting from another loopback address.
+pub(crate) fn connects_from_a_source_address<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let source = SocketAddr::from(([127, 0, 0, 2], 0));
     let from = net.io.connect(&net.addr.into(), Some(source)).unwrap();
@@ -51,8 +51,8 @@ pub(crate) fn from_a_source<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.io.local_addr(from).unwrap(), peer);
 }
 
-/// From an address that no host has (RFC 5737).
-pub(crate) fn from_a_bad_source<I: Io>(case: &Case<'_, I>) {
+/// Checks that a source address that no host uses (RFC 5737) is refused.
+pub(crate) fn refuses_a_source_address_of_another_host<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let source = SocketAddr::from(([192, 0, 2, 1], 0));
     let error = net.io.connect(&net.addr.into(), Some(source)).unwrap_err();
@@ -60,8 +60,9 @@ pub(crate) fn from_a_bad_source<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.io.open(), 1);
 }
 
-/// Started before it is connected, a connection hears a peer who speaks first and at once.
-pub(crate) fn started_before_connected<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connection that is started before it is established receives bytes that the peer
+/// sends first.
+pub(crate) fn receives_immediately_if_started_before_connected<I: Io>(case: &Case<'_, I>) {
     let (mut a, mut b) = (Net::new(case), Net::new(case));
     for ended in [false, true] {
         let from = a.io.connect(&b.addr.into(), None).unwrap();
@@ -70,24 +71,24 @@ pub(crate) fn started_before_connected<I: Io>(case: &Case<'_, I>) {
         b.run("it is accepted", |b| !b.accepted.is_empty());
         let to = b.accepted[0];
         b.send(to, b"welcome");
-        b.sends(to, 1);
+        b.expect_sent(to, 1);
         if ended {
             b.io.shutdown(to);
         }
-        // By now it is connected, and there are data, in one event.
-        a.receives(from, b"welcome");
+        // One event reports that it is established and has data.
+        a.expect_received(from, b"welcome");
         if ended {
-            a.ends(from, b"welcome");
+            a.expect_end(from, b"welcome");
         }
     }
 }
 
-/// An operation on a token that is no more does nothing.
-pub(crate) fn dead_tokens<I: Io>(case: &Case<'_, I>) {
+/// Checks that operations on closed tokens do nothing.
+pub(crate) fn operations_on_closed_tokens_do_nothing<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     net.io.close(to);
-    // Its number may come back meanwhile, and its new owner is not to be touched.
+    // The operations must not affect a new connection with the same descriptor number.
     let (other, _) = net.started_pair();
     for dead in [to, to] {
         net.io.start(dead);
@@ -105,19 +106,19 @@ pub(crate) fn dead_tokens<I: Io>(case: &Case<'_, I>) {
         assert_eq!(error.kind(), ErrorKind::NotConnected);
         assert_eq!(net.io.open(), 4);
     }
-    net.ends(from, b"");
-    net.settle();
+    net.expect_end(from, b"");
+    net.run_until_idle();
     assert_eq!(net.io.pool().lent(), 0);
     let accepted = *net.accepted.last().unwrap();
     net.send(accepted, b"still here");
-    net.receives(other, b"still here");
+    net.expect_received(other, b"still here");
     net.send(other, b"so am I");
-    net.receives(accepted, b"so am I");
+    net.expect_received(accepted, b"so am I");
 }
 
-/// Closed by whom it was just given, whatever that was, it has no other completion, though many
-/// were under way.
-pub(crate) fn closed_while_handled<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connection that is closed in the handler of a completion has no further ones,
+/// although many are pending.
+pub(crate) fn no_completion_follows_a_close_in_its_handler<I: Io>(case: &Case<'_, I>) {
     let is: [fn(Kind) -> bool; 4] = [
         |kind| matches!(kind, Kind::Received(_)),
         |kind| kind == Kind::Sent,
@@ -129,9 +130,9 @@ pub(crate) fn closed_while_handled<I: Io>(case: &Case<'_, I>) {
             let mut net = Net::new(case);
             let (from, to) = net.pair();
             net.send(from, &pattern(1, 40_000));
-            net.sends(from, 1);
+            net.expect_sent(from, 1);
             net.io.shutdown(from);
-            net.settle();
+            net.run_until_idle();
             net.io.start(from);
             net.io.start(to);
             net.io.set_deadline(to, Some(net.io.now()));
@@ -139,36 +140,37 @@ pub(crate) fn closed_while_handled<I: Io>(case: &Case<'_, I>) {
                 net.send(to, b"answer");
             }
             net.send_body(to, Bytes::from(pattern(2, 100_000)));
-            net.drive("the first completion", |net, on, kind| {
-                let first = on == to && is(kind);
+            net.drive("the first completion", |net, token, kind| {
+                let first = token == to && is(kind);
                 if first && abort {
-                    net.io.abort(on);
+                    net.io.abort(token);
                 } else if first {
-                    net.io.close(on);
+                    net.io.close(token);
                 }
                 first
             });
-            net.run("the other side is told", |net| {
+            net.run("the other side is notified", |net| {
                 net.seen(from).ended || net.seen(from).failed.is_some()
             });
-            net.settle(); // Checked finds what comes after.
+            net.run_until_idle(); // `Checked` detects later completions.
             assert_eq!(net.io.open(), 2);
         }
     }
 }
 
-/// As above, closed while another is handled.
-pub(crate) fn closed_by_another<I: Io>(case: &Case<'_, I>) {
+/// Checks the same for connections that are closed in the handler of another connection's
+/// completion.
+pub(crate) fn no_completion_follows_a_close_in_another_handler<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let pairs: Vec<_> = (0..6).map(|_| net.pair()).collect();
     for &(from, to) in &pairs {
         net.send(from, &pattern(3, 1000));
-        net.sends(from, 1);
+        net.expect_sent(from, 1);
         net.io.shutdown(from);
         net.io.start(from);
         net.io.start(to);
     }
-    net.settle();
+    net.run_until_idle();
     let (from, to) = net.pair();
     for &(_, to) in &pairs {
         net.io.set_deadline(to, Some(net.io.now()));
@@ -182,34 +184,34 @@ pub(crate) fn closed_by_another<I: Io>(case: &Case<'_, I>) {
         }
         true
     });
-    net.receives(to, b"data");
+    net.expect_received(to, b"data");
     for &(from, _) in &pairs {
-        net.run("the other sides are told", |net| {
+        net.run("the other sides are notified", |net| {
             net.seen(from).ended || net.seen(from).failed.is_some()
         });
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.io.open(), 1 + 6 + 2);
 }
 
-/// What was under way for a closed connection is not taken for the next one's, which may have its
-/// slot, and its descriptor's number.
-pub(crate) fn slots_return<I: Io>(case: &Case<'_, I>) {
+/// Checks that pending operations of a closed connection do not affect the next one, which may
+/// reuse its slot and its descriptor number.
+pub(crate) fn reused_slots_receive_no_stale_completions<I: Io>(case: &Case<'_, I>) {
     let (mut a, mut b) = (Net::new(case), Net::new(case));
     let (mut from, mut to) = between(&mut a, &mut b);
     for round in 0..30 {
         let bytes = pattern(round, 200);
         a.io.start(from);
         a.send(from, &bytes);
-        a.sends(from, 1);
+        a.expect_sent(from, 1);
         b.io.start(to);
         b.send(to, b"to nobody");
         let mut made = None;
-        b.drive("something is received", |b, on, kind| {
-            let received = on == to && matches!(kind, Kind::Received(_));
+        b.drive("something is received", |b, token, kind| {
+            let received = token == to && matches!(kind, Kind::Received(_));
             if received {
-                assert!(bytes.starts_with(&b.seen(on).received));
-                b.io.close(on);
+                assert!(bytes.starts_with(&b.seen(token).received));
+                b.io.close(token);
                 made = Some(b.io.connect(&a.addr.into(), None).unwrap());
                 b.io.start(made.unwrap());
                 b.send(made.unwrap(), &bytes);
@@ -222,7 +224,7 @@ pub(crate) fn slots_return<I: Io>(case: &Case<'_, I>) {
         both(&mut a, &mut b, "the next is accepted", |a, _| a.accepted.len() > before);
         let taken = a.accepted[before];
         a.io.start(taken);
-        both(&mut a, &mut b, "the next is heard", |a, _| {
+        both(&mut a, &mut b, "the next one receives", |a, _| {
             a.seen(taken).received.len() >= bytes.len()
         });
         assert_eq!(a.seen(taken).received, bytes);
@@ -233,17 +235,17 @@ pub(crate) fn slots_return<I: Io>(case: &Case<'_, I>) {
     }
 }
 
-/// To abort resets the connection, though there be something to send.
-pub(crate) fn aborted<I: Io>(case: &Case<'_, I>) {
+/// Checks that abort resets the connection, also with pending sends.
+pub(crate) fn abort_resets_the_connection<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for queued in [false, true] {
         let (from, to) = net.started_pair();
-        net.settle();
+        net.run_until_idle();
         if queued {
             net.io.stop(from);
-            net.settle();
+            net.run_until_idle();
             net.send_body(to, Bytes::from(pattern(4, LONG)));
-            net.settle();
+            net.run_until_idle();
         }
         net.io.abort(to);
         net.io.start(from);
@@ -251,21 +253,21 @@ pub(crate) fn aborted<I: Io>(case: &Case<'_, I>) {
         let failed = net.seen(from).failed;
         assert_eq!(failed, Some(ErrorKind::ConnectionReset));
     }
-    // One that is not yet made.
+    // A connection that is not yet established.
     let from = net.io.connect(&net.addr.into(), None).unwrap();
     net.io.abort(from);
     net.io.abort(net.listener);
-    net.settle();
+    net.run_until_idle();
 }
 
-/// `open()` counts listeners and connections, until they are closed.
-pub(crate) fn counted<I: Io>(case: &Case<'_, I>) {
+/// Checks that `open()` counts listeners and connections until they are closed.
+pub(crate) fn open_counts_listeners_and_connections<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     assert_eq!(net.io.open(), 1);
     let (from, to) = net.started_pair();
     assert_eq!(net.io.open(), 3);
     net.io.shutdown(from);
-    net.ends(to, b"");
+    net.expect_end(to, b"");
     assert_eq!(net.io.open(), 3);
     net.io.close(to);
     assert_eq!(net.io.open(), 2);

@@ -1,4 +1,4 @@
-//! A relay between two connections: one instance has both ends, and another what is between.
+//! A relay between two connections: one instance has the outer ends, and another one relays.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,20 +7,25 @@ use hearken::Token;
 use hearken::io::{Io, ListenOptions, Relay};
 
 use crate::Case;
-use crate::net::{Net, Relayed, between};
+use crate::net::{Net, PATIENCE, Relayed, between};
 
-/// Two connections, of which the one sends what the other is to receive.
+/// Two connections: the relay receives from the first and sends to the second.
 pub(crate) struct Hop<I: Relay> {
+    /// The instance with the outer ends.
     pub(crate) outer: Net<I>,
+    /// The instance that relays.
     pub(crate) net: Net<I>,
-    /// Of the outer one.
+    /// The outer end that sends.
     pub(crate) source: Token,
+    /// The outer end that receives.
     pub(crate) sink: Token,
-    /// Of that between.
+    /// The connection that the relay receives from.
     pub(crate) from: Token,
+    /// The connection that the relay sends to.
     pub(crate) to: Token,
-    /// What is still to be relayed, if it is, and what was before it began.
+    /// Number of bytes that the relay still has to move; `None` without a relay.
     left: Option<u64>,
+    /// Number of bytes that were received before the relay started, and sent without it.
     pub(crate) before: u64,
 }
 
@@ -32,7 +37,7 @@ impl<I: Relay> Hop<I> {
         Hop { outer, net, source, sink, from, to, left: None, before: 0 }
     }
 
-    /// Over Unix sockets, or into one.
+    /// Creates a hop whose target, and optionally source, is a Unix socket.
     pub(crate) fn over_unix(case: &Case<'_, I>, both_are: bool) -> Hop<I> {
         let mut hop = Hop::new(case);
         let dir = tempfile::tempdir().unwrap();
@@ -42,9 +47,9 @@ impl<I: Relay> Hop<I> {
         hop.outer.io.start(listener);
         let pair = |hop: &mut Hop<I>, path: &Path| {
             let count = hop.outer.accepted.len();
-            let on = hop.net.io.connect(&path.into(), None).unwrap();
+            let token = hop.net.io.connect(&path.into(), None).unwrap();
             hop.run("it is made", |hop| hop.outer.accepted.len() > count);
-            (on, hop.outer.accepted[count])
+            (token, hop.outer.accepted[count])
         };
         (hop.to, hop.sink) = pair(&mut hop, &path);
         if both_are {
@@ -53,23 +58,23 @@ impl<I: Relay> Hop<I> {
         hop
     }
 
-    /// Asks for a relay.
-    pub(crate) fn relay(&mut self, most: u64) {
-        assert!(self.net.io.relay(self.from, self.to, most), "it is not done");
-        self.left = Some(most);
+    /// Starts a relay of `max` bytes.
+    pub(crate) fn relay(&mut self, max: u64) {
+        assert!(self.net.io.relay(self.from, self.to, max), "the relay is refused");
+        self.left = Some(max);
         self.before = 0;
     }
 
-    /// Of a relay that was given up.
-    pub(crate) fn forget(&mut self) {
+    /// Records that the relay was cancelled.
+    pub(crate) fn cancel(&mut self) {
         self.left = None;
     }
 
-    /// Turns of both, until `done`.
+    /// Runs turns of both instances until `done` returns true.
     pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Hop<I>) -> bool) {
         let began = Instant::now();
         while !done(self) {
-            assert!(began.elapsed() < Duration::from_secs(15), "waited in vain: {what}");
+            assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
             let outer = self.outer.turn(Duration::ZERO);
             if outer + self.turn(Duration::ZERO) == 0 {
                 self.turn(Duration::from_millis(1));
@@ -77,7 +82,7 @@ impl<I: Relay> Hop<I> {
         }
     }
 
-    /// A turn, after which what came before the relay is sent, and the relay asked for again.
+    /// Runs a turn. Sends bytes that were received before the relay, and restarts the relay.
     pub(crate) fn turn(&mut self, at_most: Duration) -> u64 {
         let completions = self.net.turn(at_most);
         let came = std::mem::take(&mut self.net.seen(self.from).received);
@@ -90,7 +95,7 @@ impl<I: Relay> Hop<I> {
             self.left = Some(left);
             let seen = self.net.seen(self.from);
             if !seen.ended && seen.failed.is_none() {
-                assert!(self.net.io.relay(self.from, self.to, left), "not again");
+                assert!(self.net.io.relay(self.from, self.to, left), "the relay is refused");
             }
         } else {
             self.net.seen(self.from).received = came;
@@ -98,15 +103,16 @@ impl<I: Relay> Hop<I> {
         completions
     }
 
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         for _ in 0..3 {
-            self.outer.settle();
-            self.net.settle();
+            self.outer.run_until_idle();
+            self.net.run_until_idle();
         }
     }
 
-    /// Until the relay has ended: how much it has moved, with what came before it, and how it ended.
-    pub(crate) fn end(&mut self) -> (u64, Relayed) {
+    /// Runs turns until the relay has ended. Returns the number of bytes that it moved, including
+    /// those before it, and the reason for its end.
+    pub(crate) fn wait_for_end(&mut self) -> (u64, Relayed) {
         self.run("the relay ends", |hop| {
             let seen = hop.net.seen(hop.from);
             !seen.relayed.is_empty() || seen.ended || seen.failed.is_some()
@@ -114,19 +120,21 @@ impl<I: Relay> Hop<I> {
         self.left = None;
         let seen = self.net.seen(self.from);
         match seen.relayed.pop() {
-            Some((moved, how)) => (moved + self.before, how),
+            Some((moved, reason)) => (moved + self.before, reason),
             None if seen.ended => (self.before, Relayed::End),
             None => (self.before, Relayed::ReceiveFailed(seen.failed.unwrap())),
         }
     }
 
-    /// Until the sink has received just these.
-    pub(crate) fn arrives(&mut self, bytes: &[u8]) {
-        self.run("it arrives", |hop| hop.outer.seen(hop.sink).received.len() >= bytes.len());
+    /// Runs turns until the sink has received as many bytes as `bytes`, and checks them.
+    pub(crate) fn expect_at_sink(&mut self, bytes: &[u8]) {
+        self.run("the sink receives all bytes", |hop| {
+            hop.outer.seen(hop.sink).received.len() >= bytes.len()
+        });
         let received = &self.outer.seen(self.sink).received;
-        assert!(received == bytes, "something else arrives: {} B", received.len());
+        assert!(received == bytes, "{} different bytes arrive", received.len());
     }
 }
 
-/// More than there is.
+/// Maximum number of bytes of a relay without a limit.
 pub(crate) const ALL: u64 = u64::MAX;

@@ -15,8 +15,8 @@ fn listen_options(change: impl FnOnce(&mut ListenOptions)) -> ListenOptions {
     options
 }
 
-/// Port 0 is any that is free, and `local_addr` tells which.
-pub(crate) fn a_free_port<I: Io>(case: &Case<'_, I>) {
+/// Checks that port 0 selects a free port, which `local_addr` returns.
+pub(crate) fn port_zero_selects_a_free_port<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let other = net.io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
     let addr = net.io.local_addr(other).unwrap();
@@ -26,8 +26,8 @@ pub(crate) fn a_free_port<I: Io>(case: &Case<'_, I>) {
     assert!(net.io.peer_addr(other).is_err());
 }
 
-/// An address is in use, unless all who listen on it share it.
-pub(crate) fn an_address_in_use<I: Io>(case: &Case<'_, I>) {
+/// Checks that an address is refused while another listener uses it, unless both share it.
+pub(crate) fn refuses_an_address_in_use_unless_shared<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let refused = net.io.listen(&net.addr.into(), &ListenOptions::default());
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::AddrInUse);
@@ -38,13 +38,13 @@ pub(crate) fn an_address_in_use<I: Io>(case: &Case<'_, I>) {
     let second = net.io.listen(&addr.into(), &shared).unwrap();
     assert_eq!(net.io.local_addr(second).unwrap(), addr);
 
-    // A closed listener leaves its address.
+    // Closing a listener frees its address.
     net.io.close(net.listener);
     net.io.listen(&net.addr.into(), &ListenOptions::default()).unwrap();
 }
 
-/// A connection that says nothing is kept back, and accepted with its first bytes.
-pub(crate) fn deferred<I: Io>(case: &Case<'_, I>) {
+/// Checks that a deferred connection is withheld until its first bytes arrive.
+pub(crate) fn deferred_connections_are_accepted_with_their_first_bytes<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let options = listen_options(|options| options.defer = Duration::from_secs(100));
     let listener = net.io.listen(&loopback().into(), &options).unwrap();
@@ -52,56 +52,59 @@ pub(crate) fn deferred<I: Io>(case: &Case<'_, I>) {
     net.io.start(listener);
     let from = net.io.connect(&addr.into(), None).unwrap();
     net.run("it is connected", |net| net.seen(from).connected.is_some());
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.accepted, []);
     net.send(from, b"first");
     net.run("it is accepted", |net| !net.accepted.is_empty());
     let to = net.accepted[0];
     net.io.start(to);
-    net.receives(to, b"first");
+    net.expect_received(to, b"first");
 }
 
-/// Of many connections, more than a batch or an accept limit has, each is accepted once.
-pub(crate) fn each_connection_once<I: Io>(case: &Case<'_, I>) {
+/// Checks that each of many connections, more than a batch or an accept limit allows, is accepted
+/// once.
+pub(crate) fn accepts_each_connection_once<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let from: Vec<_> = (0..40).map(|_| net.io.connect(&net.addr.into(), None).unwrap()).collect();
     net.run("all are accepted and connected", |net| {
-        net.accepted.len() >= from.len() && from.iter().all(|&on| net.seen(on).connected.is_some())
+        net.accepted.len() >= from.len()
+            && from.iter().all(|&token| net.seen(token).connected.is_some())
     });
-    net.settle();
+    net.run_until_idle();
     let mut ours = HashSet::new();
-    for &on in &from {
-        assert_eq!(net.io.peer_addr(on).unwrap(), net.addr);
-        ours.insert(net.io.local_addr(on).unwrap());
+    for &token in &from {
+        assert_eq!(net.io.peer_addr(token).unwrap(), net.addr);
+        ours.insert(net.io.local_addr(token).unwrap());
     }
     let mut theirs = HashSet::new();
-    for &on in &net.accepted {
-        assert_eq!(net.io.local_addr(on).unwrap(), net.addr);
-        theirs.insert(net.io.peer_addr(on).unwrap());
+    for &token in &net.accepted {
+        assert_eq!(net.io.local_addr(token).unwrap(), net.addr);
+        theirs.insert(net.io.peer_addr(token).unwrap());
     }
     assert_eq!(net.accepted.len(), from.len());
     assert_eq!(ours, theirs);
 }
 
-/// A limit on how many are accepted in a turn is kept, and leaves none out.
-pub(crate) fn in_turns<I: Io>(case: &Case<'_, I>) {
+/// Checks that a turn accepts no more connections than the limit, and that all are accepted.
+pub(crate) fn accepts_no_more_than_the_limit_per_turn<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.stop(net.listener);
     for _ in 0..5 {
         net.io.connect(&net.addr.into(), None).unwrap();
     }
-    net.settle();
+    net.run_until_idle();
     net.io.start(net.listener);
     while net.accepted.len() < 5 {
         let before = net.accepted.len();
         net.turn(Duration::from_secs(10));
         let accepted = (net.accepted.len() - before) as u32;
-        assert!(accepted <= case.accepts.unwrap_or(5));
+        assert!(accepted <= case.accept_limit.unwrap_or(5));
     }
 }
 
-/// Nothing is accepted while a listener is stopped, and what came then is accepted after.
-pub(crate) fn nothing_while_stopped<I: Io>(case: &Case<'_, I>) {
+/// Checks that a stopped listener accepts nothing, and accepts the waiting connections after a
+/// restart.
+pub(crate) fn accepts_nothing_while_stopped<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.stop(net.listener);
     for round in 1..4 {
@@ -109,39 +112,39 @@ pub(crate) fn nothing_while_stopped<I: Io>(case: &Case<'_, I>) {
         for _ in 0..3 {
             net.io.connect(&net.addr.into(), None).unwrap();
         }
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.accepted.len(), before, "in round {round}");
-        net.sleeps(case);
+        net.assert_sleeps(case);
         net.io.start(net.listener);
-        net.run("those that waited are accepted", |net| net.accepted.len() == before + 3);
-        // Started, it accepts what comes, too.
+        net.run("the waiting connections are accepted", |net| net.accepted.len() == before + 3);
+        // It also accepts new connections then.
         net.pair();
         net.io.stop(net.listener);
     }
 }
 
-/// A listener that is stopped by whom it has just given a connection gives no more, and loses
-/// none.
-pub(crate) fn stopped_amid_accepting<I: Io>(case: &Case<'_, I>) {
+/// Checks that a listener that is stopped after each accepted connection accepts no other, and
+/// loses none.
+pub(crate) fn stopping_while_accepting_loses_no_connection<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.stop(net.listener);
     for _ in 0..6 {
         net.io.connect(&net.addr.into(), None).unwrap();
     }
-    net.settle();
+    net.run_until_idle();
     for count in 1..=6 {
         net.io.start(net.listener);
         net.drive("another is accepted", |net, _, kind| {
             net.io.stop(net.listener);
             matches!(kind, Kind::Accepted(_))
         });
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.accepted.len(), count);
     }
 }
 
-/// To close a listener resets what it has not accepted, and refuses what comes.
-pub(crate) fn closed_with_connections_waiting<I: Io>(case: &Case<'_, I>) {
+/// Checks that closing a listener resets the connections that it has not accepted.
+pub(crate) fn closing_resets_connections_in_the_backlog<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.stop(net.listener);
     let waiting = net.io.connect(&net.addr.into(), None).unwrap();
@@ -153,8 +156,8 @@ pub(crate) fn closed_with_connections_waiting<I: Io>(case: &Case<'_, I>) {
     assert!(net.accepted.is_empty());
 }
 
-/// Who connects is told with each connection, of a listener that was asked to.
-pub(crate) fn who_connects<I: Io>(case: &Case<'_, I>) {
+/// Checks that a listener with the option reports the address of each peer.
+pub(crate) fn reports_the_peer_address_on_request<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let options = listen_options(|options| options.peers = true);
     let asked = net.io.listen(&loopback().into(), &options).unwrap();
@@ -164,14 +167,14 @@ pub(crate) fn who_connects<I: Io>(case: &Case<'_, I>) {
         let (one, other) =
             (net.io.connect(&addr.into(), None), net.io.connect(&net.addr.into(), None));
         one.and(other).unwrap();
-        let mut told = 0;
-        net.drive("both are accepted", |net, on, kind| {
+        let mut reported = 0;
+        net.drive("both are accepted", |net, token, kind| {
             if let Kind::Accepted(connection) = kind {
-                let peer = net.io.peer_addr(connection).ok().filter(|_| on == asked);
+                let peer = net.io.peer_addr(connection).ok().filter(|_| token == asked);
                 assert_eq!(net.last_peer, peer, "in round {round}");
-                told += 1;
+                reported += 1;
             }
-            told == 2
+            reported == 2
         });
     }
 }

@@ -1,11 +1,9 @@
-//! What needs this machine: threads, other people's sockets, the table of descriptors.
+//! Clauses that use threads, sockets of the standard library, and the descriptor table.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,9 +14,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::Case;
 use crate::hop::Hop;
 use crate::net::{Kind, LONG, Net, Random, Relayed, between, file, part, pattern};
+use crate::suite::in_child_process;
 
-/// Wake-ups before a wait end it, and are one.
-pub(crate) fn woken_before_the_wait<I: Relay>(case: &Case<'_, I>) {
+/// Checks that many wake-ups before a wait end it, and are reported once.
+pub(crate) fn wake_ups_before_a_wait_end_it<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let waker = net.io.waker();
     let other = waker.clone();
@@ -34,18 +33,18 @@ pub(crate) fn woken_before_the_wait<I: Relay>(case: &Case<'_, I>) {
         net.io.wait(None).unwrap();
         while net.next().is_some() {}
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.woken, 1);
-    net.sleeps(case);
+    net.assert_sleeps(case);
     waker.wake();
     net.run("it is woken again", |net| net.woken == 2);
-    // Whose owner is gone it does not hurt.
+    // A waker may outlive its instance.
     drop(net);
     waker.wake();
 }
 
-/// Another thread ends a wait.
-pub(crate) fn woken_in_the_wait<I: Relay>(case: &Case<'_, I>) {
+/// Checks that another thread ends a wait.
+pub(crate) fn another_thread_ends_a_wait<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for round in 1..4 {
         let waker = net.io.waker();
@@ -61,68 +60,68 @@ pub(crate) fn woken_in_the_wait<I: Relay>(case: &Case<'_, I>) {
     }
 }
 
-/// What a wake-up's completion is "on" is nothing that could be closed.
-pub(crate) fn woken_completion_names_nothing<I: Relay>(case: &Case<'_, I>) {
+/// Checks that the token of a wake-up belongs to no socket.
+pub(crate) fn woken_completions_have_no_connection<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let waker = net.io.waker();
     for round in 1..4 {
         waker.wake();
-        net.drive("it is woken", |net, on, kind| {
-            net.io.start(on);
-            net.io.stop(on);
-            net.io.set_deadline(on, Some(net.io.now()));
-            net.io.shutdown(on);
-            net.io.close(on);
+        net.drive("it is woken", |net, token, kind| {
+            net.io.start(token);
+            net.io.stop(token);
+            net.io.set_deadline(token, Some(net.io.now()));
+            net.io.shutdown(token);
+            net.io.close(token);
             assert_eq!(net.io.open(), 1);
             kind == Kind::Woken
         });
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.woken, round);
     }
     let (from, to) = net.started_pair();
     net.send(from, b"data");
-    net.receives(to, b"data");
+    net.expect_received(to, b"data");
 }
 
-/// Of connections that were started while there was no buffer, one that is spoken to is heard once there
-/// is one, whatever the others do.
-pub(crate) fn heard_after_a_famine<I: Relay>(case: &Case<'_, I>) {
+/// Checks that a connection that was started while the pool was exhausted receives as soon as a
+/// buffer is released, although other connections wait too.
+pub(crate) fn receives_from_an_active_peer_after_exhaustion<I: Relay>(case: &Case<'_, I>) {
     const LONG: Duration = Duration::from_secs(10);
     let mut net = Net::new(case);
     let connect = |net: &mut Net<I>| {
         let stream = TcpStream::connect(net.addr).unwrap();
         let count = net.accepted.len() + 1;
         net.run("it is accepted", |net| net.accepted.len() == count);
-        let on = net.accepted[count - 1];
-        net.io.start(on);
-        (stream, on)
+        let token = net.accepted[count - 1];
+        net.io.start(token);
+        (stream, token)
     };
-    let (mut eater, on) = connect(&mut net);
-    net.hold = true;
-    // Where there are many buffers, some are left.
+    let (mut consumer, token) = connect(&mut net);
+    net.holds_buffers = true;
+    // A large pool is not exhausted by this.
     for round in 1..50 {
         if net.io.pool().is_exhausted() {
             break;
         }
-        eater.write_all(b"request").unwrap();
-        net.run("it is held", |net| net.seen(on).pieces == round);
+        consumer.write_all(b"request").unwrap();
+        net.run("it is held", |net| net.seen(token).pieces == round);
     }
     let mut clients: Vec<_> = (0..9).map(|_| connect(&mut net)).collect();
-    net.settle();
-    net.hold = false;
-    net.held.clear();
-    let (last, on) = clients.last_mut().unwrap();
+    net.run_until_idle();
+    net.holds_buffers = false;
+    net.held_buffers.clear();
+    let (last, token) = clients.last_mut().unwrap();
     last.write_all(b"request").unwrap();
     let began = Instant::now();
-    while net.seen(*on).received != b"request" {
+    while net.seen(*token).received != b"request" {
         net.wait(LONG);
         while net.next().is_some() {}
     }
-    assert!(began.elapsed() < LONG / 2, "it was heard by chance");
+    assert!(began.elapsed() < LONG / 2, "the request was received only after a timeout");
 }
 
-/// Clients that are not our own: echoed, ended, reset.
-pub(crate) fn peers_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
+/// Checks clients of the standard library: echo, end of stream, reset.
+pub(crate) fn serves_clients_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let addr = net.addr;
     let echoed = |seed: u64| {
@@ -149,24 +148,24 @@ pub(crate) fn peers_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
     let peers: Vec<_> = (0..3).map(echoed).collect();
     let mut closed = 0;
     let mut unsent = std::collections::HashMap::new();
-    net.drive("all are echoed", |net, on, kind| {
+    net.drive("all are echoed", |net, token, kind| {
         match kind {
             Kind::Accepted(connection) => net.io.start(connection),
             Kind::Received(_) => {
-                net.io.stop(on);
-                let bytes = std::mem::take(&mut net.seen(on).received);
-                net.send(on, &bytes);
-                *unsent.entry(on).or_insert(0) += 1;
+                net.io.stop(token);
+                let bytes = std::mem::take(&mut net.seen(token).received);
+                net.send(token, &bytes);
+                *unsent.entry(token).or_insert(0) += 1;
             }
             Kind::Sent => {
-                *unsent.get_mut(&on).unwrap() -= 1;
-                net.io.start(on);
+                *unsent.get_mut(&token).unwrap() -= 1;
+                net.io.start(token);
             }
             _ => {}
         }
-        // What was under way when it was stopped, the end too, may have come before the answer was sent.
-        if net.seen(on).ended && unsent[&on] == 0 {
-            net.io.close(on);
+        // The receive in progress, even the end, may complete before the response is sent.
+        if net.seen(token).ended && unsent[&token] == 0 {
+            net.io.close(token);
             closed += 1;
         }
         closed == peers.len()
@@ -175,20 +174,20 @@ pub(crate) fn peers_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
         peer.join().unwrap();
     }
 
-    // An end, after which we still hear.
+    // The end of the sending side, after which the connection still receives.
     let mut stream = TcpStream::connect(addr).unwrap();
     net.accepted.clear();
     net.run("it is accepted", |net| !net.accepted.is_empty());
-    let on = net.accepted[0];
-    net.io.start(on);
-    net.send(on, b"bye");
-    net.sends(on, 1);
-    net.io.shutdown(on);
+    let token = net.accepted[0];
+    net.io.start(token);
+    net.send(token, b"bye");
+    net.expect_sent(token, 1);
+    net.io.shutdown(token);
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"bye");
     stream.write_all(b"so long").unwrap();
-    net.receives(on, b"so long");
+    net.expect_received(token, b"so long");
 
     // A reset.
     let mut stream = TcpStream::connect(addr).unwrap();
@@ -199,37 +198,14 @@ pub(crate) fn peers_of_the_standard_library<I: Relay>(case: &Case<'_, I>) {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// Says to this program that it is the child.
-const CHILD: &str = "HEARKEN_IO_CHILD";
-
-/// Does `work` in a process of its own, since what it changes is the whole process's: this test,
-/// run again, is the child.
-fn alone(work: impl FnOnce()) {
-    if env::var_os(CHILD).is_some() {
-        return work();
-    }
-    let name = crate::suite::current();
-    let output = Command::new(env::current_exe().unwrap())
-        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let (stdout, stderr) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(
-        output.status.success() && stdout.contains("1 passed"),
-        "{name}, alone:\n{stdout}\n{stderr}"
-    );
-}
-
-/// The numbers of the descriptors that are open.
+/// Returns the numbers of the open descriptors.
 fn descriptors() -> Vec<u64> {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let mut open: Vec<u64> = entries
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
     open.sort_unstable();
-    // That of the directory itself is closed by now.
+    // The descriptor of the directory is closed by now.
     open.retain(|descriptor| fs::read_link(format!("/proc/self/fd/{descriptor}")).is_ok());
     open
 }
@@ -244,16 +220,18 @@ fn limit_descriptors(limit: u64) {
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
-/// Out of descriptors a listener says so, once, and stops; started when there are some, it goes on
-/// where it was.
-pub(crate) fn descriptors_run_out<I: Relay>(case: &Case<'_, I>) {
-    alone(|| {
+/// Checks that a listener without free descriptors reports one failure and stops, and that it
+/// accepts the waiting connections when it is restarted with free descriptors.
+pub(crate) fn listener_stops_without_free_descriptors<I: Relay>(case: &Case<'_, I>) {
+    in_child_process(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
         let mut net = Net::new(case);
         net.io.stop(net.listener);
         let from: Vec<_> =
             (0..10).map(|_| net.io.connect(&net.addr.into(), None).unwrap()).collect();
-        net.run("all are connected", |net| from.iter().all(|&on| net.seen(on).connected.is_some()));
+        net.run("all are connected", |net| {
+            from.iter().all(|&token| net.seen(token).connected.is_some())
+        });
         limit_descriptors(lowest_free_descriptor() + 3);
         for round in 1..3 {
             net.io.start(net.listener);
@@ -261,17 +239,17 @@ pub(crate) fn descriptors_run_out<I: Relay>(case: &Case<'_, I>) {
             let error = net.accept_failures.last().unwrap();
             assert_eq!(error.raw_os_error(), Some(24), "EMFILE, not {error}");
             assert!(net.accepted.len() < from.len());
-            net.settle();
+            net.run_until_idle();
             assert_eq!(net.accept_failures.len(), round);
-            net.sleeps(case);
+            net.assert_sleeps(case);
         }
         assert!(net.io.connect(&net.addr.into(), None).is_err());
         assert!(net.io.listen(&net.addr.into(), &Default::default()).is_err());
-        // Those that there are go on.
+        // Existing connections continue.
         let (to, from) = (net.accepted[0], from[0]);
         net.io.start(to);
         net.send(from, b"data");
-        net.receives(to, b"data");
+        net.expect_received(to, b"data");
 
         limit_descriptors(before);
         net.io.start(net.listener);
@@ -281,9 +259,9 @@ pub(crate) fn descriptors_run_out<I: Relay>(case: &Case<'_, I>) {
     });
 }
 
-/// Whatever became of connections, their descriptors are closed with them, and all with the `Io`.
+/// Checks that connections close their descriptors in every state, and that the `Io` closes all.
 pub(crate) fn descriptors_do_not_leak<I: Relay>(case: &Case<'_, I>) {
-    alone(|| {
+    in_child_process(|| {
         let at_first = descriptors();
         let mut net = Net::new(case);
         let with_net = descriptors();
@@ -296,12 +274,12 @@ pub(crate) fn descriptors_do_not_leak<I: Relay>(case: &Case<'_, I>) {
             match round {
                 0 => net.io.close(to),
                 1 => net.io.abort(to),
-                2 => net.receives(to, b"data"),
+                2 => net.expect_received(to, b"data"),
                 3 => net.io.shutdown(from),
-                4 => net.settle(),
+                4 => net.run_until_idle(),
                 5 => {
                     net.send_last(from, b"last");
-                    net.settle();
+                    net.run_until_idle();
                 }
                 6 => {
                     net.send_last(from, b"last");
@@ -312,19 +290,19 @@ pub(crate) fn descriptors_do_not_leak<I: Relay>(case: &Case<'_, I>) {
                 }
                 _ => {}
             }
-            for on in [from, to] {
-                net.io.close(on);
+            for token in [from, to] {
+                net.io.close(token);
             }
-            // One that is refused, and one that is closed before it is made.
+            // A refused connection, and one that is closed before it is established.
             let from = net.io.connect(&net.addr.into(), None).unwrap();
             net.io.close(from);
             let source = Some(([192, 0, 2, 1], 0).into());
             net.io.connect(&net.addr.into(), source).unwrap_err();
             net.io.listen(&net.addr.into(), &Default::default()).unwrap_err();
-            net.settle();
+            net.run_until_idle();
             net.run("all are closed", |net| {
-                for on in std::mem::take(&mut net.accepted) {
-                    net.io.close(on);
+                for token in std::mem::take(&mut net.accepted) {
+                    net.io.close(token);
                 }
                 net.io.open() == 1
             });
@@ -337,28 +315,28 @@ pub(crate) fn descriptors_do_not_leak<I: Relay>(case: &Case<'_, I>) {
     });
 }
 
-/// A descriptor whose number is beyond `FD_SETSIZE` is as good as another.
-pub(crate) fn descriptors_of_any_number<I: Relay>(case: &Case<'_, I>) {
-    alone(|| {
+/// Checks descriptors with numbers above `FD_SETSIZE`.
+pub(crate) fn descriptor_numbers_may_exceed_fd_setsize<I: Relay>(case: &Case<'_, I>) {
+    in_child_process(|| {
         let filler: Vec<_> = (0..1100).map(|_| File::open("/dev/null").unwrap()).collect();
         let mut net = Net::new(case);
         let (from, to) = net.started_pair();
         let bytes = pattern(2, 20_000);
         net.send(from, &bytes);
-        net.receives(to, &bytes);
+        net.expect_received(to, &bytes);
         drop(filler);
         let (from, to) = net.started_pair();
         net.send(from, &bytes);
-        net.receives(to, &bytes);
+        net.expect_received(to, &bytes);
         net.io.shutdown(from);
-        net.ends(to, &bytes);
+        net.expect_end(to, &bytes);
     });
 }
 
-/// A relay needs no descriptor: a pipe only makes it cheaper. Where it took some they are closed, or
-/// kept for the next, however it ended, and all closed with the `Io`.
-pub(crate) fn descriptors_of_relays<I: Relay>(case: &Case<'_, I>) {
-    alone(|| {
+/// Checks that a relay works without free descriptors, since a pipe only makes it cheaper; and that
+/// its pipes are closed or reused after any end, and closed with the `Io`.
+pub(crate) fn relays_need_and_leak_no_descriptors<I: Relay>(case: &Case<'_, I>) {
+    in_child_process(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
         let at_first = descriptors();
         let bytes = pattern(3, LONG);
@@ -370,15 +348,15 @@ pub(crate) fn descriptors_of_relays<I: Relay>(case: &Case<'_, I>) {
             hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
             hop.relay(bytes.len() as u64);
             hop.outer.io.start(hop.sink);
-            assert_eq!(hop.end(), (bytes.len() as u64, Relayed::Most));
-            hop.arrives(&bytes);
+            assert_eq!(hop.wait_for_end(), (bytes.len() as u64, Relayed::Most));
+            hop.expect_at_sink(&bytes);
             limit_descriptors(before);
-            // A listener that looked meanwhile for another connection has stopped.
+            // A listener that found no free descriptor meanwhile has stopped.
             for net in [&mut hop.outer, &mut hop.net] {
                 net.io.start(net.listener);
             }
-            // Closed while the pipe is full: it is not the next one's.
-            let mut most = 0;
+            // A pipe that is full when its relay ends must not be reused.
+            let mut max = 0;
             for round in 0..30 {
                 hop.outer.io.stop(hop.sink);
                 for _ in 0..3 {
@@ -391,9 +369,9 @@ pub(crate) fn descriptors_of_relays<I: Relay>(case: &Case<'_, I>) {
                 }
                 let closed = [hop.from, hop.to][round % 2];
                 hop.net.io.close(closed);
-                for on in [hop.source, hop.sink, hop.from, hop.to] {
-                    hop.outer.io.close(on);
-                    hop.net.io.close(on);
+                for token in [hop.source, hop.sink, hop.from, hop.to] {
+                    hop.outer.io.close(token);
+                    hop.net.io.close(token);
                 }
                 let Hop { outer, net, .. } = &mut hop;
                 let (source, from) = between(outer, net);
@@ -401,15 +379,15 @@ pub(crate) fn descriptors_of_relays<I: Relay>(case: &Case<'_, I>) {
                 (hop.source, hop.from, hop.to, hop.sink) = (source, from, to, sink);
                 hop.outer.io.start(sink);
                 hop.outer.send(source, &bytes[..100_000]);
-                hop.forget();
+                hop.cancel();
                 hop.relay(100_000);
-                assert_eq!(hop.end(), (100_000, Relayed::Most));
-                hop.arrives(&bytes[..100_000]);
+                assert_eq!(hop.wait_for_end(), (100_000, Relayed::Most));
+                hop.expect_at_sink(&bytes[..100_000]);
                 if round < 3 {
-                    most = most.max(descriptors().len());
+                    max = max.max(descriptors().len());
                 }
             }
-            assert!(descriptors().len() <= most + 4, "they leak");
+            assert!(descriptors().len() <= max + 4, "descriptors leak");
             drop(hop);
             assert_eq!(descriptors(), at_first);
         }

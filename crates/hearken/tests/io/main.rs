@@ -1,16 +1,22 @@
-//! The contract of `Io`, clause by clause, for every mechanism under every policy, and for io_uring.
+//! Operations of `Io`: its contract over every mechanism and policy, and over io_uring; and the buffer pool.
+//! All tests: `cargo test -p hearken --test io`; of one mechanism: `... -- epoll-edge`; of io_uring: `... -- uring`.
+//! One case: `cargo test -p hearken --test io -- --exact poll::tiny::sending::sends_complete_in_order`.
+//! By default, cases are chosen pairwise from the product of mechanisms, policies and clauses.
+//! All cases: `cargo test -p hearken --test io -- --include-ignored` (minutes).
 //!
-//! The clauses speak operations and completions only: each is a function over [`Case`], which makes
-//! a fresh `impl Io`, so that any other implementation is put through them by one more function below.
-//! [`checked::Checked`] asserts, at every completion of every test, what must hold always;
-//! [`net::Net`] drives it. Those in [`machine`] need this machine as well: threads, sockets of
-//! the standard library, a descriptor table.
+//! The clauses use operations and completions only. Each clause is a function over [`Case`], which
+//! creates a new `impl Io`, so another implementation needs only one more function like
+//! [`over_readiness`]. [`checked::Checked`] asserts at every completion of every test what must
+//! always hold, and [`net::Net`] drives it. The clauses in [`machine`] also use threads, sockets of
+//! the standard library, and the descriptor table.
 
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 use hearken::io::Relay;
 use hearken::io::readiness::{InterestPolicy, Order, Policy, ReadinessIo};
 use hearken::mechanism::Trigger;
+use libtest_mimic::Trial;
 
 mod checked;
 mod connections;
@@ -20,6 +26,7 @@ mod listeners;
 mod machine;
 mod model;
 mod net;
+mod pool;
 mod receiving;
 mod relay_ends;
 mod relaying;
@@ -28,28 +35,34 @@ mod sending;
 mod suite;
 mod turns;
 mod unix;
-mod uring;
+mod uring_only;
+mod uring_settings;
 
-/// What is put through the clauses.
+use suite::{AnyMechanism, MechanismTarget, Subject};
+
+/// An implementation of `Io` under test, and the properties of its settings that clauses depend on.
 struct Case<'a, I> {
-    /// Makes one.
+    /// Creates an instance.
     io: &'a dyn Fn() -> I,
-    /// True if it is known, and documented, that waits return although there is nothing to do.
-    spins: bool,
-    /// How many bytes a connection may receive or send before it is another's turn, if that is few.
-    share: Option<usize>,
-    /// The same, if the time that a turn has for large transfers is up after one of them.
-    hurry: Option<usize>,
-    /// How many connections a listener accepts in a turn, if that is limited.
-    accepts: Option<u32>,
-    /// True if an exchange on a connection that has seen one changes no interest.
-    steady: bool,
+    /// Whether waits are documented to return although there is nothing to do.
+    wakes_when_idle: bool,
+    /// Maximum number of bytes that a connection transfers per turn, if it is small.
+    turn_bytes: Option<usize>,
+    /// Maximum number of bytes of large transfers per turn, if the time for them ends after one
+    /// transfer.
+    bulk_bytes: Option<usize>,
+    /// Maximum number of connections that a listener accepts per turn, if it is limited.
+    accept_limit: Option<u32>,
+    /// Maximum number of waits until the mechanism reports an event of an inactive connection.
+    max_waits: u32,
+    /// Whether an exchange on a connection that completed one before changes no interest.
+    keeps_interest: bool,
 }
 
-/// One of the clauses.
+/// A function that tests one clause of the contract.
 type Clause<I> = fn(&Case<'_, I>);
 
-/// The clauses, each with its name, for any implementation.
+/// Lists the clauses with their names, for any implementation.
 macro_rules! clauses {
     ($($group:ident: $($clause:ident)*;)*) => {
         fn clauses<I: Relay>() -> Vec<(&'static str, Clause<I>)> {
@@ -62,161 +75,200 @@ macro_rules! clauses {
 
 clauses! {
     listeners:
-        a_free_port
-        an_address_in_use
-        deferred
-        each_connection_once
-        in_turns
-        nothing_while_stopped
-        stopped_amid_accepting
-        who_connects
-        closed_with_connections_waiting;
+        port_zero_selects_a_free_port
+        refuses_an_address_in_use_unless_shared
+        deferred_connections_are_accepted_with_their_first_bytes
+        accepts_each_connection_once
+        accepts_no_more_than_the_limit_per_turn
+        accepts_nothing_while_stopped
+        stopping_while_accepting_loses_no_connection
+        reports_the_peer_address_on_request
+        closing_resets_connections_in_the_backlog;
     receiving:
-        one_byte
-        one_kibibyte
-        one_mebibyte
-        nothing_before_start
-        pool_exhausted
-        pool_exhausted_while_sending
-        buffers_go_round
-        idle_owns_nothing
-        stopped
-        stopped_at_each_piece
-        end_with_the_data
-        end_later
-        end_while_stopped
-        end_only
-        end_is_final
-        half_closed_is_served
-        reset
-        reset_while_stopped;
+        one_byte_both_ways
+        one_kibibyte_both_ways
+        one_mebibyte_both_ways
+        receives_nothing_before_start
+        resumes_when_a_buffer_returns_to_an_exhausted_pool
+        sends_while_the_pool_is_exhausted
+        waiting_connections_receive_buffers_in_turn
+        idle_connections_hold_no_buffer
+        receives_nothing_while_stopped
+        stopping_at_each_piece_loses_nothing
+        end_follows_the_data_it_arrived_with
+        end_arrives_after_the_data_was_received
+        end_is_reported_after_restart
+        end_without_data_is_reported
+        end_is_reported_once
+        half_closed_peer_receives_a_long_response
+        reset_is_reported_once
+        reset_is_reported_after_restart;
     sending:
-        in_order
-        now_or_later
-        before_the_end
-        bodies
-        large_file
-        truncated_file
-        to_a_reset_peer
-        queued_to_a_reset_peer
-        before_connected
-        delivered
-        shutdown_is_heard
-        after_shutdown
-        lends_back
-        last
-        last_given_up;
+        sends_complete_in_order
+        nothing_overtakes_a_pending_send
+        final_send_arrives_before_the_end
+        sends_heads_and_bodies_of_every_kind
+        sends_a_file_larger_than_socket_buffers
+        truncated_file_fails_its_send
+        send_to_a_reset_peer_fails_once
+        reset_fails_the_pending_send_only_once
+        sends_before_the_connection_is_established
+        delivered_bytes_grow_to_all_bytes
+        receives_after_its_own_shutdown
+        send_after_shutdown_fails
+        head_buffer_returns_while_the_body_is_pending
+        final_send_is_delivered_and_closes
+        final_send_can_be_abandoned_and_can_fail;
     connections:
-        both_addresses
-        refused
-        from_a_source
-        from_a_bad_source
-        started_before_connected
-        dead_tokens
-        closed_while_handled
-        closed_by_another
-        slots_return
-        aborted
-        counted;
+        local_and_peer_addresses_match
+        refused_connect_is_reported
+        connects_from_a_source_address
+        refuses_a_source_address_of_another_host
+        receives_immediately_if_started_before_connected
+        operations_on_closed_tokens_do_nothing
+        no_completion_follows_a_close_in_its_handler
+        no_completion_follows_a_close_in_another_handler
+        reused_slots_receive_no_stale_completions
+        abort_resets_the_connection
+        open_counts_listeners_and_connections;
     unix:
-        streams
-        streams_of_the_standard_library
-        half_closed
-        nothing_there
-        bad_paths
-        full_backlog
-        used_before_it_is_told
-        aborted;
+        transfers_both_ways
+        accepts_clients_of_the_standard_library
+        half_close_keeps_the_other_direction
+        connect_fails_immediately_without_a_listener
+        refuses_invalid_paths
+        full_backlog_is_reported
+        is_usable_before_connected_is_reported
+        abort_closes_the_connection;
     relaying:
-        most
-        slow_sink
-        messages
-        tunnel
-        behind_sends
-        fair
-        after_receiving
-        one_at_a_time;
+        relays_exactly_the_requested_bytes
+        slow_sink_pauses_the_relay
+        each_small_message_arrives
+        relays_both_ways_at_once
+        relays_behind_pending_sends
+        relay_does_not_starve_other_connections
+        relays_after_received_bytes
+        loses_nothing_with_one_completion_per_turn;
     relay_ends:
-        end
-        reset
-        closed
-        refused
-        deadlines
-        urgent;
+        end_is_reported_after_all_bytes
+        reset_of_either_side_ends_the_relay
+        closing_either_side_ends_the_relay
+        impossible_relays_are_refused
+        deadlines_continue_during_a_relay
+        urgent_data_is_discarded;
     deadlines:
-        never_early
-        moved
-        cancelled
-        gone_with_its_owner
-        past
-        amid_traffic
-        amid_traffic_one_at_a_time
-        until
-        sleeps;
+        deadlines_expire_once_and_never_early
+        moved_deadlines_expire_at_their_new_time
+        cancelled_deadlines_do_not_expire
+        closing_cancels_the_deadline
+        past_deadlines_expire_immediately
+        expires_during_constant_traffic
+        expires_during_traffic_with_one_completion_per_turn
+        waits_end_at_the_given_time
+        idle_instances_sleep;
     turns:
-        flood_received
-        flood_that_ends
-        flood_answered
-        flood_sent
-        flood_of_a_file
-        requests_before_downloads
+        received_flood_does_not_starve_others
+        ended_flood_does_not_starve_others
+        answered_flood_does_not_starve_others
+        sent_flood_does_not_starve_others
+        file_transfer_does_not_starve_others
+        requests_precede_downloads
         downloads_take_turns
-        one_completion_at_a_time
-        one_at_a_time_amid_a_flood
+        loses_nothing_with_one_completion_per_turn
+        one_completion_per_turn_serves_others_during_a_flood
         counters_grow
-        steady;
+        steady_exchanges_change_no_interest;
     model:
-        any_script;
+        any_script_preserves_the_stream;
     machine:
-        woken_before_the_wait
-        woken_in_the_wait
-        woken_completion_names_nothing
-        peers_of_the_standard_library
-        heard_after_a_famine
-        descriptors_run_out
+        wake_ups_before_a_wait_end_it
+        another_thread_ends_a_wait
+        woken_completions_have_no_connection
+        serves_clients_of_the_standard_library
+        receives_from_an_active_peer_after_exhaustion
+        listener_stops_without_free_descriptors
         descriptors_do_not_leak
-        descriptors_of_relays
-        descriptors_of_any_number;
+        relays_need_and_leak_no_descriptors
+        descriptor_numbers_may_exceed_fd_setsize;
+}
+
+/// Clauses that only test something under one policy or setting, with its name.
+const POLICY_OF_CLAUSE: &[(&str, &str)] = &[
+    ("listeners::accepts_no_more_than_the_limit_per_turn", "accept_one"),
+    ("turns::ended_flood_does_not_starve_others", "tiny"),
+    ("turns::requests_precede_downloads", "hurried"),
+    ("turns::downloads_take_turns", "hurried"),
+];
+
+/// Returns the policy or setting without which a clause tests nothing.
+fn policy_of_clause(clause: &str) -> Option<&'static str> {
+    POLICY_OF_CLAUSE.iter().find(|(name, _)| *name == clause).map(|(_, policy)| *policy)
 }
 
 fn main() -> ExitCode {
-    let by_readiness = |spec: &suite::Subject| {
-        let wanted = |policy: &str| match spec.plain() {
-            Some(name) if !EVERY_POLICY.contains(&name) => {
-                MOST_TELLING.contains(&policy) || IN_FULL.contains(&policy)
-            }
-            Some(_) => true,
-            None => policy == "default",
-        };
-        let has_every_policy = spec.plain().is_some_and(|name| EVERY_POLICY.contains(&name));
-        let policies = policy::ALL.iter().filter(|(name, _)| wanted(name));
-        policies
-            .flat_map(|(policy, make)| {
-                clauses().into_iter().map(move |(name, clause)| {
-                    let name = format!("{policy}::{name}");
-                    suite::trial(spec, &name, move |spec| over(spec, make(), clause))
-                        .with_ignored_flag(!has_every_policy && IN_FULL.contains(policy))
-                })
-            })
-            .collect()
-    };
-    let by_uring = |setting: &uring::Setting| {
-        let clauses = clauses().into_iter();
-        clauses
-            .map(|(name, clause)| suite::trial(setting, name, move |of| uring::over(of, clause)))
-            .collect()
-    };
-    let mut trials = suite::adapted_trials(by_readiness);
-    trials.extend(suite::trials_over(uring::ALL.iter().copied(), by_uring));
-    suite::run_all(trials)
+    let _programs = suite::load_kernel_programs();
+    let mut trials = readiness_trials();
+    trials.extend(suite::trials_over("", uring_settings::ALL.iter().copied(), uring_trials));
+    trials.extend(suite::plain_trials("uring_only", uring_only::tests()));
+    trials.extend(suite::plain_trials("pool", pool::tests()));
+    suite::run(trials)
 }
 
-/// A level-triggered and an edge-triggered mechanism are tested with every policy; the others with
-/// those that have found most bugs; variants by an option or an adapter with the default.
-const EVERY_POLICY: &[&str] = &["poll", "epoll-edge"];
-const MOST_TELLING: &[&str] = &["default", "tiny"];
-/// Policies that the other mechanisms are tested with under `--ignored`.
-const IN_FULL: &[&str] = &["hurried", "wait_first_every_state"];
+/// Returns the trials of `Io` over mechanisms. Each mechanism runs each clause under one policy by
+/// default.
+fn readiness_trials() -> Vec<Trial> {
+    let ranks = ranks();
+    suite::trials_over("", suite::subjects(), |subject| {
+        let rank = ranks[&subject.to_string()];
+        let mut trials = Vec::new();
+        for (clause_index, (clause, test)) in clauses().into_iter().enumerate() {
+            let index = suite::pairwise(rank, clause_index, policy::ALL.len());
+            let selected = policy_of_clause(clause).unwrap_or(policy::ALL[index].0);
+            for (policy, make) in policy::ALL {
+                trials.extend(suite::product_trial(*policy == selected, || {
+                    let name = format!("{policy}::{clause}");
+                    suite::trial("", subject, &name, move |subject| {
+                        over_readiness(subject, make(), test)
+                    })
+                }));
+            }
+        }
+        trials
+    })
+}
+
+/// Returns the rank of each available mechanism among those with the same trigger.
+///
+/// Selecting by rank lets the mechanisms of each trigger together run every clause under nearly
+/// every policy.
+fn ranks() -> HashMap<String, usize> {
+    let mut counts: [usize; 3] = [0; 3];
+    let mut ranks = HashMap::new();
+    for subject in suite::subjects() {
+        let Ok(mechanism) = subject.try_open() else { continue };
+        let count = match mechanism.semantics().trigger {
+            Trigger::Level => &mut counts[0],
+            Trigger::Edge => &mut counts[1],
+            Trigger::OneShot => &mut counts[2],
+        };
+        ranks.insert(subject.to_string(), *count);
+        *count += 1;
+    }
+    ranks
+}
+
+/// Returns the trials of `Io` over io_uring under one setting.
+fn uring_trials(setting: &uring_settings::Setting) -> Vec<Trial> {
+    let trial = |(index, (clause, test)): (usize, (&'static str, Clause<_>))| {
+        let selected = uring_settings::is_selected(setting, index, policy_of_clause(clause));
+        suite::product_trial(selected, || {
+            suite::trial("", setting, clause, move |setting| {
+                uring_settings::over_uring(setting, test)
+            })
+        })
+    };
+    clauses().into_iter().enumerate().filter_map(trial).collect()
+}
 
 /// The policies.
 mod policy {
@@ -260,18 +312,20 @@ mod policy {
     }
 }
 
-/// Hands `clause` a case of readiness over what `spec` says.
-fn over(spec: &suite::Subject, policy: Policy, clause: Clause<ReadinessIo<suite::Any>>) {
-    let mechanism = suite::open(spec);
+/// Runs `clause` over a mechanism under `policy`.
+fn over_readiness(subject: &Subject, policy: Policy, clause: Clause<ReadinessIo<AnyMechanism>>) {
+    let mechanism = suite::open(subject);
     let semantics = mechanism.semantics();
-    let edge = semantics.trigger == Trigger::Edge;
+    let is_edge = semantics.trigger == Trigger::Edge;
     clause(&Case {
-        io: &|| ReadinessIo::new(suite::open(spec), policy).unwrap(),
-        spins: semantics.registers_both || (policy.interest == InterestPolicy::Once && !edge),
-        share: (policy.turn_bytes < 10_000).then_some(policy.turn_bytes),
-        hurry: (policy.turn_time.as_nanos() == 1).then_some(policy.turn_bytes),
-        accepts: policy.accept_limit.map(std::num::NonZeroU32::get),
-        steady: policy.order == Order::TryFirst
+        io: &|| ReadinessIo::new(suite::open(subject), policy).unwrap(),
+        wakes_when_idle: semantics.registers_both
+            || (policy.interest == InterestPolicy::Once && !is_edge),
+        turn_bytes: (policy.turn_bytes < 10_000).then_some(policy.turn_bytes),
+        bulk_bytes: (policy.turn_time.as_nanos() == 1).then_some(policy.turn_bytes),
+        max_waits: mechanism.within(),
+        accept_limit: policy.accept_limit.map(std::num::NonZeroU32::get),
+        keeps_interest: policy.order == Order::TryFirst
             && policy.interest != InterestPolicy::EveryState
             && semantics.trigger != Trigger::OneShot,
     });

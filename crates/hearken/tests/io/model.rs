@@ -1,4 +1,4 @@
-//! Two instances and a random script between them: a stream stays a stream.
+//! Random scripts between two instances: streams are preserved.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::Case;
-use crate::net::{Net, between, file, part, pattern};
+use crate::net::{Net, PATIENCE, between, file, part, pattern};
+use crate::suite;
 
-/// One step of one side.
+/// A step of one side.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A head, and a body of bytes or of a file.
+    /// Sends a head, and a body of bytes or of a file.
     Send {
         head: usize,
         body: usize,
@@ -23,9 +24,9 @@ enum Step {
     },
     Stop,
     Start,
-    /// Once all is sent.
+    /// Shuts down after all sends have completed.
     HalfClose,
-    /// A whole turn, or some completions of it.
+    /// Runs a turn, or takes some of its completions.
     Turn(Option<usize>),
 }
 
@@ -44,17 +45,18 @@ fn step() -> impl Strategy<Value = Step> {
 /// One side of the connection.
 struct Side<I: Io> {
     net: Net<I>,
-    on: Token,
-    /// What was sent, and in how many sends.
+    token: Token,
+    /// All sent bytes.
     bytes: Vec<u8>,
+    /// Number of sends.
     sends: usize,
     closing: bool,
     closed: bool,
 }
 
 impl<I: Io> Side<I> {
-    fn new(net: Net<I>, on: Token) -> Side<I> {
-        Side { net, on, bytes: Vec::new(), sends: 0, closing: false, closed: false }
+    fn new(net: Net<I>, token: Token) -> Side<I> {
+        Side { net, token, bytes: Vec::new(), sends: 0, closing: false, closed: false }
     }
 
     fn take(&mut self, step: Step) {
@@ -68,15 +70,15 @@ impl<I: Io> Side<I> {
                     Body::Bytes(Bytes::copy_from_slice(&bytes[head..]))
                 };
                 if body_len == 0 && !from_file {
-                    self.net.send_now(self.on, &bytes);
+                    self.net.send_now(self.token, &bytes);
                 } else {
-                    self.net.send_with(self.on, &bytes[..head], body);
+                    self.net.send_with(self.token, &bytes[..head], body);
                 }
                 self.bytes.extend_from_slice(&bytes);
                 self.sends += 1;
             }
-            Step::Stop => self.net.io.stop(self.on),
-            Step::Start => self.net.io.start(self.on),
+            Step::Stop => self.net.io.stop(self.token),
+            Step::Start => self.net.io.start(self.token),
             Step::HalfClose => self.closing = true,
             Step::Turn(None) => {
                 self.net.turn(Duration::ZERO);
@@ -88,23 +90,18 @@ impl<I: Io> Side<I> {
                 }
             }
         }
-        let sent = self.net.seen(self.on).sent.len();
+        let sent = self.net.seen(self.token).sent.len();
         if self.closing && !self.closed && sent == self.sends {
-            self.net.io.shutdown(self.on);
+            self.net.io.shutdown(self.token);
             self.closed = true;
         }
     }
 }
 
-/// Whatever is sent, stopped, started, half-closed and left half taken: all that was sent is
-/// received, in its order, and then the end.
-pub(crate) fn any_script<I: Io>(case: &Case<'_, I>) {
-    let config = Config {
-        cases: 12,
-        failure_persistence: None,
-        max_shrink_time: 20_000,
-        ..Config::default()
-    };
+/// Checks that all bytes are received in order, followed by the end, for any sequence of sends,
+/// stops, starts, half-closes and abandoned turns.
+pub(crate) fn any_script_preserves_the_stream<I: Io>(case: &Case<'_, I>) {
+    let config = Config { max_shrink_time: 20_000, ..suite::property(12) };
     let script = vec((any::<bool>(), step()), 1..40);
     let tested = TestRunner::new(config).run(&script, |script| {
         let (mut a, mut b) = (Net::new(case), Net::new(case));
@@ -118,17 +115,17 @@ pub(crate) fn any_script<I: Io>(case: &Case<'_, I>) {
             side.take(Step::Start);
             side.take(Step::HalfClose);
         }
-        while !sides.iter_mut().all(|side| side.net.seen(side.on).ended) {
+        while !sides.iter_mut().all(|side| side.net.seen(side.token).ended) {
             for side in &mut sides {
                 side.take(Step::Turn(None));
             }
-            prop_assert!(began.elapsed() < Duration::from_secs(5), "never ends");
+            prop_assert!(began.elapsed() < PATIENCE, "the streams do not end");
         }
         for index in 0..2 {
             let [from, to] = sides.each_mut();
             let (from, to) = if index == 0 { (from, to) } else { (to, from) };
-            prop_assert!(to.net.seen(to.on).received == from.bytes, "not what was sent");
-            prop_assert_eq!(&from.net.seen(from.on).sent, &vec![Ok(()); from.sends]);
+            prop_assert!(to.net.seen(to.token).received == from.bytes, "the received bytes differ");
+            prop_assert_eq!(&from.net.seen(from.token).sent, &vec![Ok(()); from.sends]);
             prop_assert_eq!(from.net.io.pool().lent(), 0);
         }
         Ok(())

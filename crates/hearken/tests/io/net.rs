@@ -1,4 +1,4 @@
-//! Drives an `Io` and keeps what it completes.
+//! A driver of an `Io`, which records its completions.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Write};
@@ -16,31 +16,32 @@ use hearken::io::{SendOutcome, Then};
 use crate::Case;
 use crate::checked::Checked;
 
-/// When a test that does not come to its end is given up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time to wait for an expected event, which no successful test reaches.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// For how long nothing happens before nothing more is expected.
+/// Time without completions after which none is expected.
 const QUIET: Duration = Duration::from_millis(2);
 
-/// An `Io` with a started listener, and all that has come of it.
+/// An `Io` with a started listener, and a record of its completions.
 pub(crate) struct Net<I: Io> {
     pub(crate) io: Checked<I>,
     pub(crate) listener: Token,
     pub(crate) addr: SocketAddr,
-    /// In the order in which they came.
+    /// Accepted connections, in order.
     pub(crate) accepted: Vec<Token>,
-    /// The peer of the last of them, as it was reported.
+    /// Address of the last accepted connection's peer, if it was reported.
     pub(crate) last_peer: Option<SocketAddr>,
     pub(crate) accept_failures: Vec<std::io::Error>,
     pub(crate) woken: usize,
-    /// Whether received buffers are kept, and those that were.
-    pub(crate) hold: bool,
-    pub(crate) held: Vec<Buffer>,
+    /// Whether received buffers are held.
+    pub(crate) holds_buffers: bool,
+    /// Received buffers that are held.
+    pub(crate) held_buffers: Vec<Buffer>,
     seen: HashMap<Token, Seen>,
     completions: u64,
 }
 
-/// What has come of a connection.
+/// The completions of a connection.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) received: Vec<u8>,
@@ -50,11 +51,11 @@ pub(crate) struct Seen {
     pub(crate) sent: Vec<Result<(), ErrorKind>>,
     pub(crate) connected: Option<Result<(), ErrorKind>>,
     pub(crate) deadlines: usize,
-    /// How much each relay has moved, and how it ended.
+    /// Number of bytes that each relay moved, and the reason for its end.
     pub(crate) relayed: Vec<(u64, Relayed)>,
 }
 
-/// How a relay has ended.
+/// The reason for the end of a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Relayed {
     Most,
@@ -63,7 +64,7 @@ pub(crate) enum Relayed {
     SendFailed(ErrorKind),
 }
 
-/// A completion without what it owns.
+/// A completion without its resources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Accepted(Token),
@@ -92,24 +93,24 @@ impl<I: Io> Net<I> {
             last_peer: None,
             accept_failures: Vec::new(),
             woken: 0,
-            hold: false,
-            held: Vec::new(),
+            holds_buffers: false,
+            held_buffers: Vec::new(),
             seen: HashMap::new(),
             completions: 0,
         }
     }
 
-    /// What has come of `on`.
-    pub(crate) fn seen(&mut self, on: Token) -> &mut Seen {
-        self.seen.entry(on).or_default()
+    /// Returns the completions of `token`.
+    pub(crate) fn seen(&mut self, token: Token) -> &mut Seen {
+        self.seen.entry(token).or_default()
     }
 
-    /// The next completion of the turn, kept.
+    /// Takes and records the next completion of the turn.
     pub(crate) fn next(&mut self) -> Option<(Token, Kind)> {
         let completion = self.io.next()?;
         self.completions += 1;
-        let on = completion.token;
-        let seen = self.seen.entry(on).or_default();
+        let token = completion.token;
+        let seen = self.seen.entry(token).or_default();
         let kind = match completion.kind {
             CompletionKind::Accepted { token, peer } => {
                 self.accepted.push(token);
@@ -128,8 +129,8 @@ impl<I: Io> Net<I> {
                 seen.received.extend_from_slice(&buffer);
                 seen.pieces += 1;
                 let length = buffer.len();
-                if self.hold {
-                    self.held.push(buffer);
+                if self.holds_buffers {
+                    self.held_buffers.push(buffer);
                 }
                 Kind::Received(length)
             }
@@ -146,13 +147,13 @@ impl<I: Io> Net<I> {
                 Kind::Sent
             }
             CompletionKind::Relayed { moved, ended } => {
-                let how = match ended {
+                let reason = match ended {
                     RelayEnd::Most => Relayed::Most,
                     RelayEnd::End => Relayed::End,
                     RelayEnd::ReceiveFailed(error) => Relayed::ReceiveFailed(error.kind()),
                     RelayEnd::SendFailed(error) => Relayed::SendFailed(error.kind()),
                 };
-                seen.relayed.push((moved, how));
+                seen.relayed.push((moved, reason));
                 Kind::Relayed(moved)
             }
             CompletionKind::Deadline => {
@@ -165,10 +166,10 @@ impl<I: Io> Net<I> {
             }
             other => panic!("unknown completion {other:?}"),
         };
-        Some((on, kind))
+        Some((token, kind))
     }
 
-    /// A whole turn that waits for `at_most`; how many completions it had.
+    /// Runs a turn that waits for up to `at_most`. Returns the number of completions.
     pub(crate) fn turn(&mut self, at_most: Duration) -> u64 {
         let before = self.completions;
         self.wait(at_most);
@@ -176,14 +177,14 @@ impl<I: Io> Net<I> {
         self.completions - before
     }
 
-    /// Begins a turn, having waited for `at_most`.
+    /// Starts a turn, after a wait for up to `at_most`.
     pub(crate) fn wait(&mut self, at_most: Duration) {
-        // A clock that stands still between turns.
+        // This clock advances only between turns.
         let until = self.io.now() + at_most;
         self.io.wait(Some(until)).unwrap();
     }
 
-    /// Takes completions until `done` says so of one: the turn is left where it is.
+    /// Takes completions until `done` returns true for one. The turn remains unfinished.
     pub(crate) fn drive(
         &mut self,
         what: &str,
@@ -191,27 +192,27 @@ impl<I: Io> Net<I> {
     ) {
         let began = Instant::now();
         loop {
-            while let Some((on, kind)) = self.next() {
-                if done(self, on, kind) {
+            while let Some((token, kind)) = self.next() {
+                if done(self, token, kind) {
                     return;
                 }
             }
-            assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-            self.wait(PATIENCE); // Nothing else may be needed to end it.
+            assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            self.wait(PATIENCE); // No other event is needed to end the wait.
         }
     }
 
-    /// Turns, until `done`.
+    /// Runs turns until `done` returns true.
     pub(crate) fn run(&mut self, what: &str, mut done: impl FnMut(&mut Net<I>) -> bool) {
         let began = Instant::now();
         while !done(self) {
-            assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
-            self.turn(PATIENCE); // Nothing else may be needed to end it.
+            assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+            self.turn(PATIENCE); // No other event is needed to end the wait.
         }
     }
 
-    /// Turns, until nothing has happened for a while.
-    pub(crate) fn settle(&mut self) {
+    /// Runs turns until no completion arrives for [`QUIET`].
+    pub(crate) fn run_until_idle(&mut self) {
         let mut quiet_since = self.io.now();
         let mut quiet_turns = 0;
         while quiet_turns < 4 || self.io.now() - quiet_since < QUIET {
@@ -224,25 +225,28 @@ impl<I: Io> Net<I> {
         }
     }
 
-    /// Turns, until `on` has received `bytes`, which are what it was sent.
-    pub(crate) fn receives(&mut self, on: Token, bytes: &[u8]) {
-        self.run("all that was sent is received", |net| net.seen(on).received.len() >= bytes.len());
-        assert!(self.seen(on).received == bytes, "received something else");
+    /// Runs turns until `token` has received as many bytes as `bytes`, and checks them.
+    pub(crate) fn expect_received(&mut self, token: Token, bytes: &[u8]) {
+        self.run("all that was sent is received", |net| {
+            net.seen(token).received.len() >= bytes.len()
+        });
+        assert!(self.seen(token).received == bytes, "the received bytes differ");
     }
 
-    /// Turns, until `count` sends on `on` are completed, none of which has failed.
-    pub(crate) fn sends(&mut self, on: Token, count: usize) {
-        self.run("all is sent", |net| net.seen(on).sent.len() >= count);
-        assert_eq!(self.seen(on).sent, vec![Ok(()); count]);
+    /// Runs turns until `count` sends on `token` have completed, and checks that none failed.
+    pub(crate) fn expect_sent(&mut self, token: Token, count: usize) {
+        self.run("all is sent", |net| net.seen(token).sent.len() >= count);
+        assert_eq!(self.seen(token).sent, vec![Ok(()); count]);
     }
 
-    /// Turns, until `on` has met the end, after `bytes`.
-    pub(crate) fn ends(&mut self, on: Token, bytes: &[u8]) {
-        self.run("the end is met", |net| net.seen(on).ended);
-        assert!(self.seen(on).received == bytes, "received something else");
+    /// Runs turns until the stream of `token` ends, and checks that it contained `bytes`.
+    pub(crate) fn expect_end(&mut self, token: Token, bytes: &[u8]) {
+        self.run("the end is met", |net| net.seen(token).ended);
+        assert!(self.seen(token).received == bytes, "the received bytes differ");
     }
 
-    /// A connection to itself: the side that connected, and the side that accepted, neither started.
+    /// Connects to its own listener. Returns the connecting and the accepting side, neither of them
+    /// started.
     pub(crate) fn pair(&mut self) -> (Token, Token) {
         let from = self.io.connect(&self.addr.into(), None).unwrap();
         self.run("a connection is made", |net| {
@@ -252,7 +256,7 @@ impl<I: Io> Net<I> {
         (from, self.peer(from).unwrap())
     }
 
-    /// As [`pair`](Net::pair), both started.
+    /// Connects like [`pair`](Net::pair), and starts both sides.
     pub(crate) fn started_pair(&mut self) -> (Token, Token) {
         let (from, to) = self.pair();
         self.io.start(from);
@@ -260,51 +264,52 @@ impl<I: Io> Net<I> {
         (from, to)
     }
 
-    /// The accepted side of the connection of which `from` is the other.
+    /// Returns the accepting side of the connection whose connecting side is `from`.
     fn peer(&self, from: Token) -> Option<Token> {
         let addr = self.io.local_addr(from).ok()?;
         let mut accepted = self.accepted.iter().copied();
-        accepted.find(|&on| self.io.peer_addr(on).is_ok_and(|peer| peer == addr))
+        accepted.find(|&token| self.io.peer_addr(token).is_ok_and(|peer| peer == addr))
     }
 
     /// Sends `bytes` as a head.
-    pub(crate) fn send(&mut self, on: Token, bytes: &[u8]) {
-        self.send_with(on, bytes, Body::None);
+    pub(crate) fn send(&mut self, token: Token, bytes: &[u8]) {
+        self.send_with(token, bytes, Body::None);
     }
 
     /// Sends `head` and `body`.
-    pub(crate) fn send_with(&mut self, on: Token, bytes: &[u8], body: Body) {
+    pub(crate) fn send_with(&mut self, token: Token, bytes: &[u8], body: Body) {
         let mut head = self.io.pool().lend_beyond();
         head.as_vec().extend_from_slice(bytes);
-        self.io.send(on, Outgoing { head, body });
+        self.io.send(token, Outgoing { head, body });
     }
 
-    /// Sends `bytes`, at once where that can be.
-    pub(crate) fn send_now(&mut self, on: Token, bytes: &[u8]) {
-        if self.io.send_now(on, bytes) {
-            self.seen(on).sent.push(Ok(()));
+    /// Sends `bytes`, immediately if possible.
+    pub(crate) fn send_now(&mut self, token: Token, bytes: &[u8]) {
+        if self.io.send_now(token, bytes) {
+            self.seen(token).sent.push(Ok(()));
         }
     }
 
-    /// Sends `bytes` as the last, and says whether it will be closed behind.
-    pub(crate) fn send_last(&mut self, on: Token, bytes: &[u8]) -> bool {
-        let last = self.io.send_last(on, bytes, Then::Close);
+    /// Sends `bytes` as the last ones. Returns whether the implementation closes the connection
+    /// afterwards.
+    pub(crate) fn send_last(&mut self, token: Token, bytes: &[u8]) -> bool {
+        let last = self.io.send_last(token, bytes, Then::Close);
         if last == SendOutcome::Complete {
-            self.seen(on).sent.push(Ok(()));
+            self.seen(token).sent.push(Ok(()));
         }
         last == SendOutcome::PendingClose
     }
 
     /// Sends `bytes` as a body.
-    pub(crate) fn send_body(&mut self, on: Token, bytes: Bytes) {
-        self.send_with(on, &[], Body::Bytes(bytes));
+    pub(crate) fn send_body(&mut self, token: Token, bytes: Bytes) {
+        self.send_with(token, &[], Body::Bytes(bytes));
     }
 
-    /// That it comes to rest, and sleeps when there is nothing to do.
-    pub(crate) fn sleeps(&mut self, case: &Case<'_, I>) {
+    /// Checks that it becomes idle, and that waits then sleep.
+    pub(crate) fn assert_sleeps(&mut self, case: &Case<'_, I>) {
         let began = Instant::now();
         loop {
-            self.settle();
+            self.run_until_idle();
             let (waits, completions) = (self.io.counters().waits, self.completions);
             let until = self.io.now() + 2 * QUIET;
             while self.io.now() < until {
@@ -312,16 +317,16 @@ impl<I: Io> Net<I> {
                 while self.next().is_some() {}
             }
             let waits = self.io.counters().waits - waits;
-            if self.completions == completions && (waits < 40 || case.spins) {
+            if self.completions == completions && (waits < 40 || case.wakes_when_idle) {
                 return;
             }
-            // What takes long may still have been under way.
-            assert!(began.elapsed() < Duration::from_secs(5), "{waits} waits with nothing to do");
+            // A slow operation may still have been in progress.
+            assert!(began.elapsed() < PATIENCE, "{waits} waits while idle");
         }
     }
 }
 
-/// Turns of both, until `done`.
+/// Runs turns of both until `done` returns true.
 pub(crate) fn both<I: Io>(
     a: &mut Net<I>,
     b: &mut Net<I>,
@@ -330,14 +335,14 @@ pub(crate) fn both<I: Io>(
 ) {
     let began = Instant::now();
     while !done(a, b) {
-        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         if a.turn(Duration::ZERO) + b.turn(Duration::ZERO) == 0 {
             a.turn(Duration::from_millis(1));
         }
     }
 }
 
-/// A connection of `a` to `b`: the token of each.
+/// Connects `a` to `b`. Returns the token of each side.
 pub(crate) fn between<I: Io>(a: &mut Net<I>, b: &mut Net<I>) -> (Token, Token) {
     let from = a.io.connect(&b.addr.into(), None).unwrap();
     let before = b.accepted.len();
@@ -347,16 +352,16 @@ pub(crate) fn between<I: Io>(a: &mut Net<I>, b: &mut Net<I>) -> (Token, Token) {
     (from, b.accepted[before])
 }
 
-/// Any free port.
+/// Returns the loopback address with port 0, which selects a free port.
 pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// More than the sockets take for a peer who does not read (`tcp_wmem` has 4 MiB), and than any
-/// turn's share.
+/// Number of bytes that exceeds the capacity of the sockets to a peer that does not read
+/// (`tcp_wmem` allows 4 MiB), and every limit per turn.
 pub(crate) const LONG: usize = 5 << 20;
 
-/// `length` bytes of which no part is like another.
+/// Returns `length` pseudo-random bytes.
 pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     static STOCK: LazyLock<Vec<u8>> = LazyLock::new(|| random(0, LONG + 1000));
     if length < 1 << 17 {
@@ -388,20 +393,20 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 1 to `most`.
-    pub(crate) fn up_to(&mut self, most: usize) -> usize {
-        1 + (self.next() % most as u64) as usize
+    /// Returns a number from 1 to `max`.
+    pub(crate) fn up_to(&mut self, max: usize) -> usize {
+        1 + (self.next() % max as u64) as usize
     }
 }
 
-/// A file of `bytes`, which has no name.
+/// Creates an unnamed file that contains `bytes`.
 pub(crate) fn file(bytes: &[u8]) -> Rc<OwnedFd> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
     Rc::new(file.into())
 }
 
-/// A part of a file as a body.
+/// Creates a body from a file range.
 pub(crate) fn part(file: &Rc<OwnedFd>, offset: u64, length: u64) -> Body {
     Body::File(FilePart { file: Rc::clone(file), offset, length })
 }

@@ -1,4 +1,4 @@
-//! Relaying: how it ends, and what it meets on the way.
+//! Relaying: the end of relays, deadlines, and urgent data.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -12,49 +12,56 @@ use crate::Case;
 use crate::hop::{ALL, Hop};
 use crate::net::{Kind, LONG, Relayed, between, both, loopback, pattern};
 
-/// An end, with the last bytes or later, is told when all before it is moved, and is the last.
-pub(crate) fn end<I: Relay>(case: &Case<'_, I>) {
-    for length in [0, 1, 70_000, LONG] {
+/// Checks that an end, which arrives with the last bytes or later, is reported after all bytes were
+/// moved, and that the connection receives nothing afterwards.
+pub(crate) fn end_is_reported_after_all_bytes<I: Relay>(case: &Case<'_, I>) {
+    // A small limit per turn makes long relays slow.
+    let count = if case.turn_bytes.is_some() { 3 } else { 4 };
+    for length in [0, 1, 70_000, LONG].into_iter().take(count) {
         for (later, begun) in [(true, true), (false, true), (false, false)] {
             let mut hop = Hop::new(case);
             hop.outer.io.start(hop.sink);
             let bytes = pattern(4, length);
             if begun {
                 hop.relay(ALL);
-                hop.settle();
+                hop.run_until_idle();
             }
             hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
             if length < LONG || begun {
                 hop.run("it is sent", |hop| !hop.outer.seen(hop.source).sent.is_empty());
                 if later {
-                    hop.arrives(&bytes);
-                    hop.settle();
-                    hop.net.sleeps(case);
+                    hop.expect_at_sink(&bytes);
+                    hop.run_until_idle();
+                    hop.net.assert_sleeps(case);
                 }
                 hop.outer.io.shutdown(hop.source);
             }
             if !begun {
                 hop.relay(if length < LONG { ALL } else { length as u64 });
                 hop.run("it is sent", |hop| !hop.outer.seen(hop.source).sent.is_empty());
-                let how = if length < LONG { Relayed::End } else { Relayed::Most };
-                assert_eq!(hop.end(), (length as u64, how));
+                let reason = if length < LONG { Relayed::End } else { Relayed::Most };
+                assert_eq!(hop.wait_for_end(), (length as u64, reason));
                 continue;
             }
-            assert_eq!(hop.end(), (length as u64, Relayed::End));
-            assert!(!hop.net.io.relay(hop.from, hop.to, ALL), "nothing more is received");
+            assert_eq!(hop.wait_for_end(), (length as u64, Relayed::End));
+            assert!(
+                !hop.net.io.relay(hop.from, hop.to, ALL),
+                "a relay after the end is not refused"
+            );
             hop.net.io.start(hop.from);
-            hop.settle();
-            hop.net.sleeps(case);
+            hop.run_until_idle();
+            hop.net.assert_sleeps(case);
             hop.net.send(hop.to, b"tail");
-            hop.net.sends(hop.to, 1);
+            hop.net.expect_sent(hop.to, 1);
             hop.net.io.shutdown(hop.to);
-            hop.run("the end is met", |hop| hop.outer.seen(hop.sink).ended);
-            hop.arrives(&[&bytes[..], b"tail"].concat());
+            hop.run("the end is reported", |hop| hop.outer.seen(hop.sink).ended);
+            hop.expect_at_sink(&[&bytes[..], b"tail"].concat());
         }
     }
 }
 
-/// A relay that was asked for just now; that waits; that has moved something; whose sink does not read.
+/// Creates a relay in one of four stages: 0, just started; 1, waiting; 2, after it has moved bytes;
+/// 3, blocked by a sink that does not read.
 fn at_stage<I: Relay>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
     let mut hop = Hop::new(case);
     if stage < 3 {
@@ -63,24 +70,24 @@ fn at_stage<I: Relay>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
     hop.relay(ALL);
     match stage {
         0 => {}
-        1 => hop.settle(),
+        1 => hop.run_until_idle(),
         2 => {
             hop.outer.send(hop.source, b"first");
-            hop.arrives(b"first");
-            hop.settle();
+            hop.expect_at_sink(b"first");
+            hop.run_until_idle();
         }
         _ => {
-            for seed in 0..3 {
+            for seed in 0..2 {
                 hop.outer.send_body(hop.source, Bytes::from(pattern(seed, LONG)));
             }
-            hop.settle();
+            hop.run_until_idle();
         }
     }
     hop
 }
 
-/// A reset of either side ends it, at any point.
-pub(crate) fn reset<I: Relay>(case: &Case<'_, I>) {
+/// Checks that a reset of either side ends the relay in any stage.
+pub(crate) fn reset_of_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for of_the_source in [true, false] {
             let mut hop = at_stage(case, stage);
@@ -89,73 +96,76 @@ pub(crate) fn reset<I: Relay>(case: &Case<'_, I>) {
                 if stage == 3 {
                     hop.outer.io.start(hop.sink);
                 }
-                let (_, how) = hop.end();
-                assert_eq!(how, Relayed::ReceiveFailed(ErrorKind::ConnectionReset));
+                let (_, reason) = hop.wait_for_end();
+                assert_eq!(reason, Relayed::ReceiveFailed(ErrorKind::ConnectionReset));
                 assert!(!hop.net.io.relay(hop.from, hop.to, 1));
                 let before = hop.outer.seen(hop.sink).received.len();
                 hop.net.send(hop.to, b"still there");
-                hop.run("it is", |hop| {
+                hop.run("the bytes are received", |hop| {
                     hop.outer.seen(hop.sink).received.len() >= before + b"still there".len()
                 });
             } else {
                 hop.outer.io.abort(hop.sink);
-                hop.settle();
+                hop.run_until_idle();
                 if stage < 3 {
                     hop.outer.send(hop.source, b"to nobody");
                 }
-                let (_, how) = hop.end();
-                let gone = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
-                assert!(gone.map(Relayed::SendFailed).contains(&how), "{how:?} at stage {stage}");
+                let (_, reason) = hop.wait_for_end();
+                let disconnected = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+                assert!(
+                    disconnected.map(Relayed::SendFailed).contains(&reason),
+                    "{reason:?} at stage {stage}"
+                );
             }
             hop.net.io.close(hop.from);
             hop.net.io.close(hop.to);
-            hop.settle();
-            hop.net.sleeps(case);
+            hop.run_until_idle();
+            hop.net.assert_sleeps(case);
         }
     }
 }
 
-/// Closing either side ends it: without a word, or as a failed send; and the other one is as good as
-/// before.
-pub(crate) fn closed<I: Relay>(case: &Case<'_, I>) {
+/// Checks that closing the source ends the relay silently, that closing the target ends it as a
+/// failed send, and that the other connection remains usable.
+pub(crate) fn closing_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for (the_source, abort) in [(true, false), (true, true), (false, false), (false, true)] {
             let mut hop = at_stage(case, stage);
-            let on = if the_source { hop.from } else { hop.to };
+            let token = if the_source { hop.from } else { hop.to };
             if abort {
-                hop.net.io.abort(on);
+                hop.net.io.abort(token);
             } else {
-                hop.net.io.close(on);
+                hop.net.io.close(token);
             }
             assert_eq!(hop.net.io.relayed(hop.from), 0);
-            // Its number may come back meanwhile.
+            // The descriptor number may be reused meanwhile.
             let (other, another) = between(&mut hop.outer, &mut hop.net);
             hop.net.io.start(another);
             hop.outer.send(other, b"other");
-            both(&mut hop.outer, &mut hop.net, "the other is heard", |_, net| {
+            both(&mut hop.outer, &mut hop.net, "the other connection receives", |_, net| {
                 net.seen(another).received == b"other"
             });
             if the_source {
                 hop.outer.io.start(hop.sink);
-                let told = hop.outer.seen(hop.sink).received.len();
+                let reported = hop.outer.seen(hop.sink).received.len();
                 hop.net.send(hop.to, b"still there");
-                hop.run("it is", |hop| {
+                hop.run("the bytes are received", |hop| {
                     let received = &hop.outer.seen(hop.sink).received;
-                    received.len() > told && received.ends_with(b"still there")
+                    received.len() > reported && received.ends_with(b"still there")
                 });
                 assert!(hop.net.seen(hop.from).relayed.is_empty());
-                // And can be relayed to.
+                // It can be the target of another relay.
                 hop.source = other;
                 hop.from = another;
                 hop.net.seen(another).received.clear();
                 hop.outer.seen(hop.sink).received.clear();
                 hop.relay(5);
                 hop.outer.send(other, b"again");
-                assert_eq!(hop.end(), (5, Relayed::Most));
-                hop.arrives(b"again");
+                assert_eq!(hop.wait_for_end(), (5, Relayed::Most));
+                hop.expect_at_sink(b"again");
             } else {
-                let (_, how) = hop.end();
-                assert_eq!(how, Relayed::SendFailed(ErrorKind::NotConnected));
+                let (_, reason) = hop.wait_for_end();
+                assert_eq!(reason, Relayed::SendFailed(ErrorKind::NotConnected));
                 hop.net.seen(hop.from).received.clear();
                 hop.net.io.start(hop.from);
                 hop.outer.send(hop.source, b"the rest");
@@ -163,21 +173,21 @@ pub(crate) fn closed<I: Relay>(case: &Case<'_, I>) {
                     hop.net.seen(hop.from).received.ends_with(b"the rest")
                 });
                 assert!(hop.net.seen(hop.from).relayed.is_empty());
-                // And can be relayed from.
+                // It can be the source of another relay.
                 hop.net.seen(hop.from).received.clear();
                 (hop.to, hop.sink) = (another, other);
                 hop.outer.io.start(other);
                 hop.relay(5);
                 hop.outer.send(hop.source, b"again");
-                assert_eq!(hop.end(), (5, Relayed::Most));
-                hop.arrives(b"again");
+                assert_eq!(hop.wait_for_end(), (5, Relayed::Most));
+                hop.expect_at_sink(b"again");
             }
         }
     }
 }
 
-/// Where there can be no relay it says so, and nothing has changed.
-pub(crate) fn refused<I: Relay>(case: &Case<'_, I>) {
+/// Checks that impossible relays are refused and change nothing.
+pub(crate) fn impossible_relays_are_refused<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     let (from, to) = (hop.from, hop.to);
     let connecting = hop.net.io.connect(&hop.outer.addr.into(), None).unwrap();
@@ -196,15 +206,16 @@ pub(crate) fn refused<I: Relay>(case: &Case<'_, I>) {
     hop.net.seen(from).received.clear();
     hop.relay(ALL);
     hop.run("it is connected", |hop| hop.net.seen(connecting).connected.is_some());
-    assert!(!hop.net.io.relay(connecting, to, 10), "two of them");
-    assert!(!hop.net.io.relay(from, connecting, 10), "two of them");
+    assert!(!hop.net.io.relay(connecting, to, 10), "a second relay is not refused");
+    assert!(!hop.net.io.relay(from, connecting, 10), "a second relay is not refused");
     hop.outer.io.start(hop.sink);
     hop.outer.send(hop.source, b"data");
-    hop.arrives(b"data");
+    hop.expect_at_sink(b"data");
 }
 
-/// Deadlines of both go on, and tell whether anything was moved meanwhile.
-pub(crate) fn deadlines<I: Relay>(case: &Case<'_, I>) {
+/// Checks that deadlines of both connections expire during a relay, and that the number of moved
+/// bytes is available then.
+pub(crate) fn deadlines_continue_during_a_relay<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     hop.relay(ALL);
@@ -218,35 +229,35 @@ pub(crate) fn deadlines<I: Relay>(case: &Case<'_, I>) {
         if round % 2 == 0 {
             hop.outer.send(hop.source, &pattern(round, 20_000));
             sent.extend_from_slice(&pattern(round, 20_000));
-            hop.arrives(&sent);
+            hop.expect_at_sink(&sent);
         }
-        hop.run("they come", |hop| {
-            let come = |hop: &mut Hop<I>, on| hop.net.seen(on).deadlines as u64 == round;
+        hop.run("both deadlines expire", |hop| {
+            let come = |hop: &mut Hop<I>, token| hop.net.seen(token).deadlines as u64 == round;
             come(hop, from) && come(hop, to)
         });
         assert_eq!(hop.net.io.relayed(from) - before, 20_000 * u64::from(round % 2 == 0));
     }
-    // In a flood.
+    // During a flood.
     let bytes = pattern(6, LONG);
     hop.outer.send_body(hop.source, Bytes::from(bytes.clone()));
     hop.net.io.set_deadline(from, Some(hop.net.io.now()));
     sent.extend_from_slice(&bytes);
-    hop.arrives(&sent);
+    hop.expect_at_sink(&sent);
     assert_eq!(hop.net.seen(from).deadlines, 5);
-    // It ends a relay that rests.
+    // Closing the source at a deadline ends an idle relay.
     hop.net.io.set_deadline(from, Some(hop.net.io.now()));
-    hop.net.drive("it comes", |net, on, kind| {
+    hop.net.drive("the deadline expires", |net, token, kind| {
         if kind == Kind::Deadline {
-            net.io.close(on);
+            net.io.close(token);
         }
         kind == Kind::Deadline
     });
-    hop.settle();
-    hop.net.sleeps(case);
+    hop.run_until_idle();
+    hop.net.assert_sleeps(case);
 }
 
-/// Urgent data, which splice(2) does not come past, is left out, as it is of what is received.
-pub(crate) fn urgent<I: Relay>(case: &Case<'_, I>) {
+/// Checks that urgent data, at which splice(2) stops, are discarded, as they are when receiving.
+pub(crate) fn urgent_data_is_discarded<I: Relay>(case: &Case<'_, I>) {
     let mut hop = Hop::new(case);
     hop.outer.io.start(hop.sink);
     let listener = hop.net.io.listen(&loopback().into(), &ListenOptions::default()).unwrap();
@@ -263,11 +274,11 @@ pub(crate) fn urgent<I: Relay>(case: &Case<'_, I>) {
             client.write_all(&bytes).unwrap();
             send(&client, b"!", SendFlags::OOB).unwrap();
             sent.extend_from_slice(&bytes);
-            hop.arrives(&sent);
-            hop.net.sleeps(case);
+            hop.expect_at_sink(&sent);
+            hop.net.assert_sleeps(case);
         }
     }
     client.write_all(b"tail").unwrap();
     sent.extend_from_slice(b"tail");
-    hop.arrives(&sent);
+    hop.expect_at_sink(&sent);
 }

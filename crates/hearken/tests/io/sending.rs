@@ -10,8 +10,8 @@ use hearken::io::{Body, Io, SendOutcome, Then};
 use crate::Case;
 use crate::net::{LONG, Net, file, part, pattern};
 
-/// Each send is completed, in the order of the sends, none before it was all given away.
-pub(crate) fn in_order<I: Io>(case: &Case<'_, I>) {
+/// Checks that sends complete in order, each only after the transport took all its bytes.
+pub(crate) fn sends_complete_in_order<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     let long = pattern(1, LONG);
@@ -20,16 +20,17 @@ pub(crate) fn in_order<I: Io>(case: &Case<'_, I>) {
     net.send_body(to, Bytes::from_static(b"third"));
     net.send(to, b"");
     net.send_body(to, Bytes::from_static(b"fifth"));
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, [Ok(())]);
-    net.sleeps(case);
+    net.assert_sleeps(case);
     net.io.start(from);
-    net.receives(from, &[b"firstsecond", &long[..], b"thirdfifth"].concat());
-    net.sends(to, 5);
+    net.expect_received(from, &[b"firstsecond", &long[..], b"thirdfifth"].concat());
+    net.expect_sent(to, 5);
 }
 
-/// What is said to be done at once is; what is not completes, and nothing overtakes it.
-pub(crate) fn now_or_later<I: Io>(case: &Case<'_, I>) {
+/// Checks that immediate sends are delivered, that others complete later, and that nothing
+/// overtakes them.
+pub(crate) fn nothing_overtakes_a_pending_send<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     net.io.reserve(10);
     let (from, to) = net.pair();
@@ -37,36 +38,36 @@ pub(crate) fn now_or_later<I: Io>(case: &Case<'_, I>) {
     let parts = [&b"first"[..], b"", &long, b"third", b""];
     let now = parts.map(|bytes| net.io.send_now(to, bytes));
     assert!(!now[2], "more than the sockets hold");
-    assert!(!now[3], "it overtook");
-    net.settle();
-    net.sleeps(case);
+    assert!(!now[3], "it overtook the pending send");
+    net.run_until_idle();
+    net.assert_sleeps(case);
     net.io.start(from);
-    net.receives(from, &parts.concat());
-    net.sends(to, now.iter().filter(|done| !**done).count());
+    net.expect_received(from, &parts.concat());
+    net.expect_sent(to, now.iter().filter(|done| !**done).count());
     net.io.close(to);
     assert!(!net.io.send_now(to, b"never"));
 }
 
-/// What is sent last arrives whole, and the end behind it.
-pub(crate) fn before_the_end<I: Io>(case: &Case<'_, I>) {
+/// Checks that a final send arrives completely, followed by the end.
+pub(crate) fn final_send_arrives_before_the_end<I: Io>(case: &Case<'_, I>) {
     for (length, closes) in [(5, true), (5, false), (LONG, false), (0, true)] {
         let mut net = Net::new(case);
         let (from, to) = net.started_pair();
         let bytes = pattern(12, length);
         if net.io.send_last(to, &bytes, Then::Shutdown) != SendOutcome::Complete {
-            net.sends(to, 1);
+            net.expect_sent(to, 1);
         }
         if closes {
             net.io.close(to);
         } else {
             net.io.shutdown(to);
         }
-        net.ends(from, &bytes);
+        net.expect_end(from, &bytes);
     }
 }
 
-/// Heads and bodies of every kind and length.
-pub(crate) fn bodies<I: Io>(case: &Case<'_, I>) {
+/// Checks sends with heads and bodies of every kind and of several lengths.
+pub(crate) fn sends_heads_and_bodies_of_every_kind<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     let content = pattern(2, 10_000);
@@ -93,103 +94,105 @@ pub(crate) fn bodies<I: Io>(case: &Case<'_, I>) {
             count += 1;
         }
     }
-    net.receives(from, &all);
-    net.sends(to, count);
-    net.settle();
+    net.expect_received(from, &all);
+    net.expect_sent(to, count);
+    net.run_until_idle();
     assert_eq!(net.seen(from).received.len(), all.len());
 }
 
-/// A file longer than the sockets hold, to a peer who begins to read late.
-pub(crate) fn large_file<I: Io>(case: &Case<'_, I>) {
+/// Checks that a file that exceeds the capacity of the sockets is sent to a peer that starts to
+/// read late.
+pub(crate) fn sends_a_file_larger_than_socket_buffers<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     let content = pattern(5, LONG);
     let on_disk = file(&content);
     net.send_with(to, b"head", part(&on_disk, 1, LONG as u64 - 1));
     net.send_with(to, b"again", part(&on_disk, 2, 1000));
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, []);
-    net.sleeps(case);
+    net.assert_sleeps(case);
     net.io.start(from);
     let all = [b"head", &content[1..], b"again", &content[2..1002]].concat();
-    net.receives(from, &all);
-    net.sends(to, 2);
+    net.expect_received(from, &all);
+    net.expect_sent(to, 2);
 }
 
-/// A file that has fewer bytes than were promised fails its send, and with it all later ones.
-pub(crate) fn truncated_file<I: Io>(case: &Case<'_, I>) {
+/// Checks that a file that is shorter than its range fails its send and all later ones.
+pub(crate) fn truncated_file_fails_its_send<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     let content = pattern(6, 5000);
     let on_disk = file(&content);
     net.send_with(to, b"head", part(&on_disk, 0, 5001));
     net.send(to, b"never");
-    net.receives(from, &[b"head", &content[..]].concat());
+    net.expect_received(from, &[b"head", &content[..]].concat());
     net.send(to, b"never");
     net.run("the send fails", |net| !net.seen(to).sent.is_empty());
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, [Err(ErrorKind::UnexpectedEof)]);
     assert_eq!(net.seen(from).received.len(), 5004);
 
-    // While it is sent.
+    // Now the file is truncated during the send.
     let (from, to) = net.pair();
     let on_disk = file(&pattern(7, LONG));
     net.send_with(to, b"head", part(&on_disk, 0, LONG as u64));
     net.send(to, b"never");
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, []);
     File::from(on_disk.try_clone().unwrap()).set_len(1).unwrap();
     net.io.start(from);
     net.run("the send fails", |net| !net.seen(to).sent.is_empty());
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, [Err(ErrorKind::UnexpectedEof)]);
-    net.sleeps(case);
+    net.assert_sleeps(case);
 }
 
-/// What the kernel says of a peer that is gone.
-fn is_gone(result: Option<&Result<(), ErrorKind>>) -> bool {
+/// Returns whether a send failed because the peer has disconnected.
+fn is_disconnected(result: Option<&Result<(), ErrorKind>>) -> bool {
     matches!(result, Some(Err(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)))
 }
 
-/// To a peer that has reset, a send fails, and later ones complete no more.
-pub(crate) fn to_a_reset_peer<I: Io>(case: &Case<'_, I>) {
+/// Checks that a send to a peer that reset the connection fails, and that later sends have no
+/// completions.
+pub(crate) fn send_to_a_reset_peer_fails_once<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     net.io.abort(from);
-    net.settle();
+    net.run_until_idle();
     net.run("a send fails", |net| {
         net.send(to, b"to nobody");
-        is_gone(net.seen(to).sent.last())
+        is_disconnected(net.seen(to).sent.last())
     });
-    net.settle();
+    net.run_until_idle();
     let sent = net.seen(to).sent.len();
     net.send(to, b"to nobody");
     net.send_body(to, Bytes::from_static(b"to nobody"));
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent.len(), sent);
-    net.sleeps(case);
+    net.assert_sleeps(case);
 }
 
-/// A reset fails the send that is under way, and those behind it complete no more.
-pub(crate) fn queued_to_a_reset_peer<I: Io>(case: &Case<'_, I>) {
+/// Checks that a reset fails the first pending send, and that the others have no completions.
+pub(crate) fn reset_fails_the_pending_send_only_once<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     let long = Bytes::from(pattern(8, LONG));
     for _ in 0..3 {
         net.send_body(to, long.clone());
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent, []);
     net.io.abort(from);
     net.run("the send fails", |net| !net.seen(to).sent.is_empty());
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(to).sent.len(), 1);
-    assert!(is_gone(net.seen(to).sent.last()));
-    net.sleeps(case);
+    assert!(is_disconnected(net.seen(to).sent.last()));
+    net.assert_sleeps(case);
 }
 
-/// What is sent before the connection is made is sent when it is.
-pub(crate) fn before_connected<I: Io>(case: &Case<'_, I>) {
+/// Checks that bytes sent before the connection is established are delivered afterwards.
+pub(crate) fn sends_before_the_connection_is_established<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let from = net.io.connect(&net.addr.into(), None).unwrap();
     net.send(from, b"one");
@@ -197,13 +200,13 @@ pub(crate) fn before_connected<I: Io>(case: &Case<'_, I>) {
     net.run("it is accepted", |net| !net.accepted.is_empty());
     let to = net.accepted[0];
     net.io.start(to);
-    net.receives(to, b"onetwothree");
-    net.sends(from, 2);
+    net.expect_received(to, b"onetwothree");
+    net.expect_sent(from, 2);
     assert_eq!(net.seen(from).connected, Some(Ok(())));
 }
 
-/// What the peer's host has acknowledged grows to all that was sent.
-pub(crate) fn delivered<I: Io>(case: &Case<'_, I>) {
+/// Checks that the number of delivered bytes grows until all bytes are delivered.
+pub(crate) fn delivered_bytes_grow_to_all_bytes<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     assert_eq!(net.io.delivered(to), 0);
@@ -211,76 +214,78 @@ pub(crate) fn delivered<I: Io>(case: &Case<'_, I>) {
     let on_disk = file(&bytes[1_000_000..]);
     net.send_with(to, &bytes[..1000], Body::Bytes(Bytes::copy_from_slice(&bytes[1000..1_000_000])));
     net.send_with(to, b"", part(&on_disk, 0, LONG as u64 - 1_000_000));
-    net.settle();
-    // Its host takes a window full (`tcp_rmem` has 128 KiB); the rest waits in ours.
+    net.run_until_idle();
+    // The peer's host takes one window (`tcp_rmem` allows 128 KiB). The rest waits in the sending
+    // host.
     assert!(net.io.delivered(to) < LONG as u64 / 4);
     assert!(net.io.undelivered(to) > 0);
     assert_eq!(net.io.undelivered(from), 0);
     net.io.start(from);
     let mut last = 0;
     while last < LONG as u64 {
-        net.turn(Duration::from_millis(1)); // An acknowledgement completes nothing.
+        net.turn(Duration::from_millis(1)); // An acknowledgement is no completion.
         let now = net.io.delivered(to);
         assert!(now >= last && now <= LONG as u64);
         last = now;
     }
-    net.receives(from, &bytes);
+    net.expect_received(from, &bytes);
     assert_eq!(net.io.undelivered(to), 0);
     net.io.close(to);
     assert_eq!(net.io.delivered(to), 0);
     assert_eq!(net.io.undelivered(to), 0);
 }
 
-/// Having ended our side we still receive, and the peer has read all and met the end.
-pub(crate) fn shutdown_is_heard<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connection still receives after its own shutdown, and that the peer reads all
+/// bytes and the end.
+pub(crate) fn receives_after_its_own_shutdown<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     net.send(from, b"last words");
-    net.sends(from, 1);
+    net.expect_sent(from, 1);
     net.io.shutdown(from);
-    net.ends(to, b"last words");
+    net.expect_end(to, b"last words");
     let bytes = pattern(10, 100_000);
     net.send(to, &bytes);
-    net.receives(from, &bytes);
-    net.sends(to, 1);
+    net.expect_received(from, &bytes);
+    net.expect_sent(to, 1);
     net.io.shutdown(to);
-    net.ends(from, &bytes);
-    net.settle();
+    net.expect_end(from, &bytes);
+    net.run_until_idle();
     net.io.close(from);
     net.io.close(to);
 }
 
-/// Who has ended its side sends no more.
-pub(crate) fn after_shutdown<I: Io>(case: &Case<'_, I>) {
+/// Checks that a send after shutdown fails.
+pub(crate) fn send_after_shutdown_fails<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     net.io.shutdown(from);
     net.send(from, b"too late");
     net.send(from, b"too late");
-    net.ends(to, b"");
+    net.expect_end(to, b"");
     net.run("the send fails", |net| !net.seen(from).sent.is_empty());
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.seen(from).sent, [Err(ErrorKind::BrokenPipe)]);
 }
 
-/// A head goes back to the pool when it is sent, though the body takes long.
-pub(crate) fn lends_back<I: Io>(case: &Case<'_, I>) {
+/// Checks that the buffer of a sent head returns to the pool while the body is pending.
+pub(crate) fn head_buffer_returns_while_the_body_is_pending<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.pair();
     let long = Bytes::from(pattern(11, LONG));
     net.send_with(to, b"head", Body::Bytes(long.clone()));
     net.send(to, b"second");
-    net.settle();
-    assert_eq!(net.io.pool().lent(), 0, "a peer that does not read keeps buffers from others");
+    net.run_until_idle();
+    assert_eq!(net.io.pool().lent(), 0, "a peer that does not read occupies buffers");
     net.io.start(from);
-    net.receives(from, &[b"head", &long[..], b"second"].concat());
-    net.sends(to, 2);
+    net.expect_received(from, &[b"head", &long[..], b"second"].concat());
+    net.expect_sent(to, 2);
     assert_eq!(net.io.pool().lent(), 0);
 }
 
-/// The last send is delivered whole, and then the end, whether it closes or its caller does; also
-/// where the receiver waits for more, and behind others.
-pub(crate) fn last<I: Io>(case: &Case<'_, I>) {
+/// Checks that the final send is delivered, followed by the end, whether the implementation or the
+/// caller closes the connection; also if the receiver is started, and after other sends.
+pub(crate) fn final_send_is_delivered_and_closes<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for (round, length) in [1, 500, 8192, 9000, 100_000].into_iter().enumerate() {
         for (receives, behind) in [(false, false), (true, false), (true, true)] {
@@ -288,12 +293,12 @@ pub(crate) fn last<I: Io>(case: &Case<'_, I>) {
             let mut all = Vec::new();
             if receives {
                 net.send(from, b"request");
-                net.receives(to, b"request");
+                net.expect_received(to, b"request");
             } else {
                 net.io.stop(to);
             }
             if behind {
-                all.extend(pattern(20, if case.share.is_some() { 20_000 } else { 300_000 }));
+                all.extend(pattern(20, if case.turn_bytes.is_some() { 20_000 } else { 300_000 }));
                 net.send(to, &all.clone());
             }
             let deadline = net.io.now() + Duration::from_secs(3600);
@@ -308,24 +313,25 @@ pub(crate) fn last<I: Io>(case: &Case<'_, I>) {
                 net.io.close(to);
             }
             assert_eq!(net.io.open(), open - 1);
-            net.ends(from, &all);
+            net.expect_end(from, &all);
             net.io.close(from);
         }
     }
-    net.sleeps(case);
+    net.assert_sleeps(case);
 }
 
-/// The last send can be given up, and it can fail; the connection is then its caller's to close.
-pub(crate) fn last_given_up<I: Io>(case: &Case<'_, I>) {
+/// Checks that a final send can be abandoned and can fail, and that the caller then closes the
+/// connection.
+pub(crate) fn final_send_can_be_abandoned_and_can_fail<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for abort in [false, true] {
         for stage in 0..3 {
             let (from, to) = net.started_pair();
-            net.settle();
+            net.run_until_idle();
             if stage == 2 {
                 net.io.stop(from);
                 net.send_body(to, Bytes::from(pattern(21, LONG)));
-                net.settle();
+                net.run_until_idle();
             }
             net.send_last(to, b"last");
             if stage == 1 {
@@ -336,24 +342,24 @@ pub(crate) fn last_given_up<I: Io>(case: &Case<'_, I>) {
             } else {
                 net.io.close(to);
             }
-            // The next may have its descriptor's number, which nobody is to close.
+            // The next connection may reuse the descriptor number, which must not be closed.
             let (other, another) = net.started_pair();
             net.io.start(from);
-            net.run("the other side is told", |net| {
+            net.run("the other side is notified", |net| {
                 net.seen(from).ended || net.seen(from).failed.is_some()
             });
             net.send(other, b"data");
-            net.receives(another, b"data");
+            net.expect_received(another, b"data");
         }
     }
     let (from, to) = net.started_pair();
     net.io.abort(from);
-    net.settle();
+    net.run_until_idle();
     let open = net.io.open();
     net.send_last(to, b"last");
     net.run("it fails", |net| !net.seen(to).sent.is_empty());
-    assert!(is_gone(net.seen(to).sent.last()));
+    assert!(is_disconnected(net.seen(to).sent.last()));
     assert_eq!(net.io.open(), open);
     net.io.close(to);
-    net.sleeps(case);
+    net.assert_sleeps(case);
 }

@@ -1,4 +1,4 @@
-//! Fairness, and turns that are not taken to their end.
+//! Fairness, and turns that are abandoned.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +7,9 @@ use hearken::Token;
 use hearken::io::Io;
 
 use crate::Case;
-use crate::net::{Kind, LONG, Net, between, both, file, part, pattern};
+use crate::net::{Kind, LONG, Net, PATIENCE, between, both, file, part, pattern};
 
-/// Who floods, and the other, each with the side that connected first.
+/// A connection that floods and another one, each with its connecting side first.
 struct Flood<I: Io> {
     client: Net<I>,
     server: Net<I>,
@@ -29,13 +29,13 @@ impl<I: Io> Flood<I> {
         Flood { client, server, flood, other }
     }
 
-    /// Has `serve` handle the flood's completions in the server, while the client keeps up with it.
-    /// The other asks in the middle of the first turn, and must be heard while `goes_on` holds of
-    /// the server.
+    /// Handles the server's completions with `serve`, while the client receives everything. The
+    /// other connection sends a request in the first turn. The server must receive it while
+    /// `continues` returns true.
     fn run(
         mut self,
         mut serve: impl FnMut(&mut Net<I>, Token, Kind),
-        goes_on: impl Fn(&mut Net<I>, Token) -> bool,
+        continues: impl Fn(&mut Net<I>, Token) -> bool,
     ) {
         let began = Instant::now();
         let mut asked = false;
@@ -45,102 +45,103 @@ impl<I: Io> Flood<I> {
             while more {
                 let completion = self.server.next();
                 more = completion.is_some();
-                if let Some((on, kind)) = completion {
-                    if on == self.other.1 && matches!(kind, Kind::Received(_)) {
+                if let Some((token, kind)) = completion {
+                    if token == self.other.1 && matches!(kind, Kind::Received(_)) {
                         return;
                     }
-                    serve(&mut self.server, on, kind);
+                    serve(&mut self.server, token, kind);
                 }
                 if !std::mem::replace(&mut asked, true) {
                     self.client.send(self.other.0, b"request");
                 }
                 self.client.turn(Duration::ZERO);
                 assert!(
-                    goes_on(&mut self.server, self.flood.1),
+                    continues(&mut self.server, self.flood.1),
                     "the other was not served before the flood's end"
                 );
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+            assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}");
         }
     }
 }
 
-/// Of a connection that sends without end.
-pub(crate) fn flood_received<I: Io>(case: &Case<'_, I>) {
+/// Checks fairness towards a connection that sends continuously.
+pub(crate) fn received_flood_does_not_starve_others<I: Io>(case: &Case<'_, I>) {
     let mut flood = Flood::new(case);
     let from = flood.flood.0;
     flood.client.send_body(from, Bytes::from(pattern(1, LONG)));
     flood.client.turn(Duration::ZERO);
-    flood.run(|_, _, _| {}, |server, on| server.seen(on).received.len() < LONG);
+    flood.run(|_, _, _| {}, |server, token| server.seen(token).received.len() < LONG);
 }
 
-/// Where a turn's share is small: of a connection for which all is there already, the end included.
-pub(crate) fn flood_that_ends<I: Io>(case: &Case<'_, I>) {
-    let Some(share) = case.share else {
+/// Checks fairness with a small limit per turn, if all bytes of the flood, and its end, have
+/// arrived before.
+pub(crate) fn ended_flood_does_not_starve_others<I: Io>(case: &Case<'_, I>) {
+    let Some(share) = case.turn_bytes else {
         return;
     };
     let mut flood = Flood::new(case);
     let (from, to) = flood.flood;
     flood.server.io.stop(to);
     flood.client.send(from, &pattern(8, 50 * share));
-    flood.client.sends(from, 1);
+    flood.client.expect_sent(from, 1);
     flood.client.io.shutdown(from);
-    flood.server.settle();
+    flood.server.run_until_idle();
     flood.server.io.start(to);
-    flood.run(|_, _, _| {}, |server, on| server.seen(on).received.len() < 10 * share);
+    flood.run(|_, _, _| {}, |server, token| server.seen(token).received.len() < 10 * share);
 }
 
-/// As above, each piece being answered before another is received, as servers do that bound their
-/// memory.
-pub(crate) fn flood_answered<I: Io>(case: &Case<'_, I>) {
+/// Checks fairness if each piece is answered before the next one is received, as in servers that
+/// limit their memory.
+pub(crate) fn answered_flood_does_not_starve_others<I: Io>(case: &Case<'_, I>) {
     let mut flood = Flood::new(case);
     let from = flood.flood.0;
     flood.client.send_body(from, Bytes::from(pattern(2, LONG)));
     flood.client.turn(Duration::ZERO);
     flood.run(
-        |server, on, kind| match kind {
+        |server, token, kind| match kind {
             Kind::Received(_) => {
-                server.io.stop(on);
-                server.send(on, b"answer");
+                server.io.stop(token);
+                server.send(token, b"answer");
             }
-            Kind::Sent => server.io.start(on),
+            Kind::Sent => server.io.start(token),
             _ => {}
         },
-        |server, on| server.seen(on).received.len() < LONG,
+        |server, token| server.seen(token).received.len() < LONG,
     );
 }
 
-/// Of a connection that is sent the next piece whenever one is sent, without end.
-pub(crate) fn flood_sent<I: Io>(case: &Case<'_, I>) {
+/// Checks fairness if the server continuously sends the next piece after each one.
+pub(crate) fn sent_flood_does_not_starve_others<I: Io>(case: &Case<'_, I>) {
     let piece = Bytes::from(pattern(3, 1 << 14));
     let mut flood = Flood::new(case);
     let to = flood.flood.1;
     flood.server.send_body(to, piece.clone());
     flood.run(
-        |server, on, kind| {
+        |server, token, kind| {
             if kind == Kind::Sent {
-                server.send_body(on, piece.clone());
+                server.send_body(token, piece.clone());
             }
         },
-        |server, on| server.seen(on).sent.len() < LONG >> 14,
+        |server, token| server.seen(token).sent.len() < LONG >> 14,
     );
 }
 
-/// Of a connection that is sent a long file, as fast as it reads.
-pub(crate) fn flood_of_a_file<I: Io>(case: &Case<'_, I>) {
+/// Checks fairness while a long file is sent to a fast reader.
+pub(crate) fn file_transfer_does_not_starve_others<I: Io>(case: &Case<'_, I>) {
     let mut flood = Flood::new(case);
     let on_disk = file(&pattern(4, LONG));
     let to = flood.flood.1;
     let body = part(&on_disk, 0, LONG as u64);
     flood.server.send_with(to, b"head", body);
-    flood.run(|_, _, _| {}, |server, on| server.seen(on).sent.is_empty());
+    flood.run(|_, _, _| {}, |server, token| server.seen(token).sent.is_empty());
 }
 
-/// Clients that download one file, and another that sends requests.
+/// Connections that download a file, and another one that sends requests.
 struct Downloads<I: Io> {
     client: Net<I>,
     server: Net<I>,
-    /// Each with the side of the client first.
+    /// Both sides of each download, the client's first.
     downloads: Vec<(Token, Token)>,
     other: (Token, Token),
 }
@@ -156,8 +157,8 @@ impl<I: Io> Downloads<I> {
         let downloads = pairs.collect();
         client.io.start(other.0);
         server.io.start(other.1);
-        client.settle();
-        server.settle();
+        client.run_until_idle();
+        server.run_until_idle();
         Downloads { client, server, downloads, other }
     }
 
@@ -170,19 +171,20 @@ impl<I: Io> Downloads<I> {
     }
 
     /// Returns the number of bytes that were sent on a connection.
-    fn sent_on(&self, on: Token) -> u64 {
-        self.server.io.delivered(on) + self.server.io.undelivered(on)
+    fn sent_on(&self, token: Token) -> u64 {
+        self.server.io.delivered(token) + self.server.io.undelivered(token)
     }
 
+    /// Returns the number of bytes that were sent on all downloads.
     fn sent(&self) -> u64 {
         self.downloads.iter().map(|&(_, to)| self.sent_on(to)).sum()
     }
 }
 
-/// A request that arrives amid many downloads waits for one turn's large transfers, not for a share of each
-/// download; neither does it wait for the start of all.
-pub(crate) fn requests_before_downloads<I: Io>(case: &Case<'_, I>) {
-    let Some(share) = case.hurry else {
+/// Checks that a request that arrives during many downloads waits for the large transfers of one
+/// turn only, and not for all downloads to start.
+pub(crate) fn requests_precede_downloads<I: Io>(case: &Case<'_, I>) {
+    let Some(share) = case.bulk_bytes else {
         return;
     };
     let mut all = Downloads::new(case);
@@ -191,25 +193,26 @@ pub(crate) fn requests_before_downloads<I: Io>(case: &Case<'_, I>) {
     assert!(began <= 3 * share as u64, "{began} bytes were sent at once");
     for round in 0..5 {
         let before = all.sent();
-        // The turn begins without the request.
+        // The turn starts without the request.
         all.server.wait(Duration::ZERO);
         all.client.send(all.other.0, b"request");
         all.client.turn(Duration::ZERO);
         let mut served = false;
         while !served {
             match all.server.next() {
-                Some((on, kind)) => served = on == all.other.1 && kind == Kind::Received(7),
+                Some((token, kind)) => served = token == all.other.1 && kind == Kind::Received(7),
                 None => all.server.wait(Duration::ZERO),
             }
         }
         let sent = all.sent() - before;
-        assert!(sent <= 3 * share as u64, "{sent} bytes were sent first, in round {round}");
+        let limit = 3 * share as u64 * u64::from(case.max_waits);
+        assert!(sent <= limit, "{sent} bytes were sent first, in round {round}");
     }
 }
 
-/// Downloads that have no time in a turn continue in a later one, in turn.
+/// Checks that downloads that exceed the time of a turn continue in later turns, in order.
 pub(crate) fn downloads_take_turns<I: Io>(case: &Case<'_, I>) {
-    if case.hurry.is_none() {
+    if case.bulk_bytes.is_none() {
         return;
     }
     let mut all = Downloads::new(case);
@@ -233,15 +236,15 @@ pub(crate) fn downloads_take_turns<I: Io>(case: &Case<'_, I>) {
     });
 }
 
-/// Nothing is lost where each turn is left after one completion.
-pub(crate) fn one_completion_at_a_time<I: Io>(case: &Case<'_, I>) {
+/// Checks that nothing is lost if each turn is abandoned after one completion.
+pub(crate) fn loses_nothing_with_one_completion_per_turn<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let pairs: Vec<_> = (0..6).map(|_| net.pair()).collect();
     let bytes = pattern(5, 40_000);
     let answer = pattern(6, 20_000);
     for &(from, to) in &pairs {
         net.send(from, &bytes);
-        net.sends(from, 1);
+        net.expect_sent(from, 1);
         net.io.shutdown(from);
         net.io.start(from);
         net.io.start(to);
@@ -253,7 +256,7 @@ pub(crate) fn one_completion_at_a_time<I: Io>(case: &Case<'_, I>) {
             && !net.seen(to).sent.is_empty()
             && net.seen(from).received.len() == answer.len()
     }) {
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}");
         net.wait(Duration::from_millis(100));
         net.next();
     }
@@ -261,26 +264,26 @@ pub(crate) fn one_completion_at_a_time<I: Io>(case: &Case<'_, I>) {
         assert!(net.seen(to).received == bytes);
         assert!(net.seen(from).received == answer);
     }
-    // Nor are connections.
+    // No connection is lost either.
     net.accepted.clear();
     for _ in 0..6 {
         net.io.connect(&net.addr.into(), None).unwrap();
     }
     while net.accepted.len() < 6 {
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain");
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}");
         net.wait(Duration::from_millis(100));
         net.next();
     }
 }
 
-/// As above, while another's events come at every wait.
-pub(crate) fn one_at_a_time_amid_a_flood<I: Io>(case: &Case<'_, I>) {
+/// Checks the same while every wait reports events of another connection.
+pub(crate) fn one_completion_per_turn_serves_others_during_a_flood<I: Io>(case: &Case<'_, I>) {
     let mut flood = Flood::new(case);
     let bytes = pattern(7, 60_000);
     let (from, to) = flood.other;
     flood.server.io.stop(to);
     flood.client.send(from, &bytes);
-    flood.client.sends(from, 1);
+    flood.client.expect_sent(from, 1);
     flood.client.io.shutdown(from);
     flood.server.io.start(to);
     let mut completions = 0;
@@ -294,15 +297,17 @@ pub(crate) fn one_at_a_time_amid_a_flood<I: Io>(case: &Case<'_, I>) {
     assert!(flood.server.seen(to).received == bytes);
 }
 
-/// Counters only grow, and count waits and what they bring.
+/// Checks that counters only grow, and that they count waits and events.
 pub(crate) fn counters_grow<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     let mut last = net.io.counters();
     for _ in 0..5 {
-        net.settle();
+        net.run_until_idle();
         net.send(from, b"data");
-        net.drive("it is received", |_, on, kind| on == to && matches!(kind, Kind::Received(_)));
+        net.drive("it is received", |_, token, kind| {
+            token == to && matches!(kind, Kind::Received(_))
+        });
         net.turn(Duration::ZERO);
         let now = net.io.counters();
         assert!(now.waits > last.waits, "{now:?} after {last:?}");
@@ -314,26 +319,29 @@ pub(crate) fn counters_grow<I: Io>(case: &Case<'_, I>) {
     }
 }
 
-/// One exchange after another on a connection needs no change of interest, where the policy is to
-/// change it seldom; not even after one that had to wait for room.
-pub(crate) fn steady<I: Io>(case: &Case<'_, I>) {
+/// Checks that consecutive exchanges on a connection change no interest if the policy avoids
+/// changes, even after a send that waited for space.
+pub(crate) fn steady_exchanges_change_no_interest<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (from, to) = net.started_pair();
     let long = Bytes::from(pattern(9, LONG));
     net.send_body(to, long.clone());
-    net.receives(from, &long);
-    net.settle();
+    net.expect_received(from, &long);
+    net.run_until_idle();
     for round in 0..10 {
         let before = net.io.counters().changes;
         net.seen(from).received.clear();
         net.seen(to).received.clear();
         net.send(from, b"request");
-        net.receives(to, b"request");
+        net.expect_received(to, b"request");
         net.send(to, b"response");
-        net.receives(from, b"response");
-        net.settle();
+        net.expect_received(from, b"response");
+        net.run_until_idle();
         let changes = net.io.counters().changes - before;
-        // The first may find out what the others then know.
-        assert!(!case.steady || round == 0 || changes == 0, "{changes} changes in round {round}");
+        // The first exchange may add missing interest.
+        assert!(
+            !case.keeps_interest || round == 0 || changes == 0,
+            "{changes} changes in round {round}"
+        );
     }
 }

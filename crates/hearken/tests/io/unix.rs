@@ -18,7 +18,7 @@ fn unix(path: &Path) -> Address {
     path.into()
 }
 
-/// A directory with a started listener at a path in it.
+/// Starts a listener at a path in a new directory.
 fn listening<I: Io>(net: &mut Net<I>) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
@@ -27,7 +27,8 @@ fn listening<I: Io>(net: &mut Net<I>) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// A connection: the side that connected, and the side that accepted, neither started.
+/// Connects to `path`. Returns the connecting and the accepting side, both not
+/// started.
 fn pair<I: Io>(net: &mut Net<I>, path: &Path) -> (Token, Token) {
     let count = net.accepted.len();
     let from = net.io.connect(&unix(path), None).unwrap();
@@ -38,39 +39,39 @@ fn pair<I: Io>(net: &mut Net<I>, path: &Path) -> (Token, Token) {
     (from, net.accepted[count])
 }
 
-/// Bytes of any number go both ways, and addresses of IP are none.
-pub(crate) fn streams<I: Io>(case: &Case<'_, I>) {
+/// Checks transfers of any length both ways, and that there are no IP addresses.
+pub(crate) fn transfers_both_ways<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     for round in 0..3 {
         let (from, to) = pair(&mut net, &path);
         assert_eq!(net.last_peer, None);
-        for on in [from, to] {
-            assert_eq!(net.io.local_addr(on).unwrap_err().kind(), ErrorKind::Unsupported);
-            assert_eq!(net.io.peer_addr(on).unwrap_err().kind(), ErrorKind::Unsupported);
+        for token in [from, to] {
+            assert_eq!(net.io.local_addr(token).unwrap_err().kind(), ErrorKind::Unsupported);
+            assert_eq!(net.io.peer_addr(token).unwrap_err().kind(), ErrorKind::Unsupported);
         }
         let (long, short) = (pattern(round, LONG), pattern(round + 10, 10_000));
         net.send_body(from, Bytes::from(long.clone()));
         net.send(to, &short);
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.seen(from).sent, [], "more than the sockets hold");
         assert!(net.io.delivered(from) < LONG as u64);
-        net.sleeps(case);
+        net.assert_sleeps(case);
         net.io.start(to);
         net.io.start(from);
-        net.receives(to, &long);
-        net.receives(from, &short);
-        net.sends(from, 1);
+        net.expect_received(to, &long);
+        net.expect_received(from, &short);
+        net.expect_sent(from, 1);
         assert_eq!(net.io.delivered(from), LONG as u64);
         net.io.close(from);
-        net.ends(to, &long);
+        net.expect_end(to, &long);
         net.io.close(to);
     }
-    net.sleeps(case);
+    net.assert_sleeps(case);
 }
 
-/// A client that is not our own.
-pub(crate) fn streams_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
+/// Checks a client of the standard library.
+pub(crate) fn accepts_clients_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     let client = thread::spawn(move || {
@@ -81,38 +82,38 @@ pub(crate) fn streams_of_the_standard_library<I: Io>(case: &Case<'_, I>) {
         answer
     });
     net.run("it is accepted", |net| !net.accepted.is_empty());
-    let on = net.accepted[0];
-    net.io.start(on);
-    net.receives(on, b"request");
+    let token = net.accepted[0];
+    net.io.start(token);
+    net.expect_received(token, b"request");
     let answer = pattern(1, 1_000_000);
-    net.send(on, &answer);
-    net.sends(on, 1);
-    net.io.close(on);
-    net.turn(Duration::ZERO); // Some close in the next wait.
+    net.send(token, &answer);
+    net.expect_sent(token, 1);
+    net.io.close(token);
+    net.turn(Duration::ZERO); // Some implementations close in the next wait.
     assert!(client.join().unwrap() == answer);
 }
 
-/// An end of one side leaves the other.
-pub(crate) fn half_closed<I: Io>(case: &Case<'_, I>) {
+/// Checks that the end of one direction does not affect the other.
+pub(crate) fn half_close_keeps_the_other_direction<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     let (from, to) = pair(&mut net, &path);
     net.io.start(from);
     net.io.start(to);
     net.send(from, b"last words");
-    net.sends(from, 1);
+    net.expect_sent(from, 1);
     net.io.shutdown(from);
-    net.ends(to, b"last words");
-    net.sleeps(case);
+    net.expect_end(to, b"last words");
+    net.assert_sleeps(case);
     let bytes = pattern(2, 300_000);
     net.send(to, &bytes);
-    net.receives(from, &bytes);
+    net.expect_received(from, &bytes);
     net.io.close(to);
-    net.ends(from, &bytes);
+    net.expect_end(from, &bytes);
 }
 
-/// Where nobody listens, or nothing is, connecting fails at once.
-pub(crate) fn nothing_there<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connect fails immediately if there is no listener or no such path.
+pub(crate) fn connect_fails_immediately_without_a_listener<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (dir, path) = listening(&mut net);
     let absent = net.io.connect(&unix(&dir.path().join("absent")), None);
@@ -128,8 +129,8 @@ pub(crate) fn nothing_there<I: Io>(case: &Case<'_, I>) {
     assert_eq!(net.io.open(), 2);
 }
 
-/// Paths that no Unix socket has.
-pub(crate) fn bad_paths<I: Io>(case: &Case<'_, I>) {
+/// Checks that paths that are invalid for Unix sockets are refused.
+pub(crate) fn refuses_invalid_paths<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let long = "x".repeat(109);
     for path in ["", "a\0b", &long] {
@@ -144,8 +145,8 @@ pub(crate) fn bad_paths<I: Io>(case: &Case<'_, I>) {
     assert_eq!(from_ip.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// When too many wait to be accepted the next is told so, and none of them is lost.
-pub(crate) fn full_backlog<I: Io>(case: &Case<'_, I>) {
+/// Checks that a full backlog is reported, and that no waiting connection is lost.
+pub(crate) fn full_backlog_is_reported<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
@@ -155,10 +156,10 @@ pub(crate) fn full_backlog<I: Io>(case: &Case<'_, I>) {
     let mut made = Vec::new();
     let error = loop {
         match net.io.connect(&unix(&path), None) {
-            Ok(on) => made.push(on),
+            Ok(token) => made.push(token),
             Err(error) => break error,
         }
-        assert!(made.len() < 10, "no end of them");
+        assert!(made.len() < 10, "the backlog is not limited");
     };
     assert_eq!(error.kind(), ErrorKind::WouldBlock);
     assert!(error.to_string().contains("backlog"), "{error}");
@@ -167,8 +168,8 @@ pub(crate) fn full_backlog<I: Io>(case: &Case<'_, I>) {
     pair(&mut net, &path);
 }
 
-/// It can be used before [`What::Connected`](hearken::io::What::Connected) has been taken.
-pub(crate) fn used_before_it_is_told<I: Io>(case: &Case<'_, I>) {
+/// Checks that a connection is usable before `CompletionKind::Connected` is reported.
+pub(crate) fn is_usable_before_connected_is_reported<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     let from = net.io.connect(&unix(&path), None).unwrap();
@@ -179,28 +180,28 @@ pub(crate) fn used_before_it_is_told<I: Io>(case: &Case<'_, I>) {
     net.run("it is accepted", |net| !net.accepted.is_empty());
     let to = net.accepted[0];
     net.io.start(to);
-    net.receives(to, b"onetwothree");
+    net.expect_received(to, b"onetwothree");
     net.send(to, b"answer");
-    net.receives(from, b"answer");
-    net.sends(from, 3);
+    net.expect_received(from, b"answer");
+    net.expect_sent(from, 3);
 }
 
-/// To abort is to close.
-pub(crate) fn aborted<I: Io>(case: &Case<'_, I>) {
+/// Checks that abort closes the connection.
+pub(crate) fn abort_closes_the_connection<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     let (from, to) = pair(&mut net, &path);
     net.io.start(from);
     net.io.abort(to);
-    net.ends(from, b"");
+    net.expect_end(from, b"");
     net.run("a send fails", |net| {
         net.send(from, b"to nobody");
         net.turn(Duration::ZERO);
         net.seen(from).sent.contains(&Err(ErrorKind::BrokenPipe))
     });
-    // One whose connection was not told yet.
+    // A connection that was not reported yet.
     let from = net.io.connect(&unix(&path), None).unwrap();
     net.io.abort(from);
-    net.settle();
-    net.sleeps(case);
+    net.run_until_idle();
+    net.assert_sleeps(case);
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hearken::Interest;
 
-use super::{Any, Counts, Ear, Load, Random, Stop, Tally, most, pair};
+use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, Tally, most, pair};
 
 struct Line {
     peer: OwnedFd,
@@ -24,7 +24,7 @@ impl Line {
 }
 
 /// Nothing that was said goes unheard.
-pub(crate) fn flood(mechanism: Any, load: &Load) -> Result<Counts, String> {
+pub(crate) fn flood(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
     let mut ear = Ear::new(mechanism, load.max);
     let mut lines = Vec::new();
     let mut tokens = Vec::new();

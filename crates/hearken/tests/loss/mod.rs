@@ -27,10 +27,10 @@ pub(crate) use flood::flood;
 pub(crate) use reuse::reuse;
 pub(crate) use room::room;
 
-pub(crate) type Any = Box<dyn Mechanism>;
+pub(crate) type AnyMechanism = Box<dyn Mechanism>;
 
 /// A storm: its name, and what makes it.
-pub(crate) type Storm = (&'static str, fn(Any, &Load) -> Result<Counts, String>);
+pub(crate) type Storm = (&'static str, fn(AnyMechanism, &Load) -> Result<Counts, String>);
 
 /// Every one of them.
 pub(crate) const STORMS: [Storm; 3] = [("flood", flood), ("reuse", reuse), ("room", room)];
@@ -85,14 +85,14 @@ impl fmt::Display for Counts {
 
 /// The waiting side.
 struct Ear {
-    registry: Registry<Any, OwnedFd>,
+    registry: Registry<AnyMechanism, OwnedFd>,
     max: usize,
     counts: Counts,
     last: Instant,
 }
 
 impl Ear {
-    fn new(mechanism: Any, max: usize) -> Ear {
+    fn new(mechanism: AnyMechanism, max: usize) -> Ear {
         let registry = Registry::new(mechanism);
         Ear { registry, max, counts: Counts::default(), last: Instant::now() }
     }

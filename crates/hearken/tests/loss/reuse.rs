@@ -12,7 +12,7 @@ use hearken::{Interest, Token};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::SendFlags;
 
-use super::{Any, Counts, Ear, Load, Random, Stop, Tally, most, pair};
+use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, Tally, most, pair};
 
 /// Who is at the far end, for the threads that write.
 type Line = Mutex<Option<(OwnedFd, Arc<Tally>)>>;
@@ -26,7 +26,7 @@ struct Near {
 }
 
 /// Nothing that was said goes unheard, and who has said nothing is not heard of.
-pub(crate) fn reuse(mechanism: Any, load: &Load) -> Result<Counts, String> {
+pub(crate) fn reuse(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
     let mut ear = Ear::new(mechanism, load.max);
     let lines: Vec<Line> = (0..load.descriptors).map(|_| Line::default()).collect();
     let mut near = Vec::new();

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use hearken::{Interest, Token};
 use rustix::io::Errno;
 
-use super::{Any, Counts, Ear, Load, Random, Stop, pair};
+use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, pair};
 
 /// Whoever was told that there is no room is told when there is.
-pub(crate) fn room(mechanism: Any, load: &Load) -> Result<Counts, String> {
+pub(crate) fn room(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
     let mut ear = Ear::new(mechanism, load.max);
     let mut tokens = Vec::new();
     let mut peers = Vec::new();

@@ -5,20 +5,21 @@ use hearken::mechanism::rt_signal::RtSignal;
 use hearken::mechanism::trigger::AsLevel;
 use hearken::mechanism::{Open, Trigger, Unavailable};
 
-use super::Any;
+use super::AnyMechanism;
 
-/// What opens one.
-pub(crate) type Opens = fn() -> Result<Any, Unavailable>;
+/// Opens an instance.
+pub(crate) type OpenFn = fn() -> Result<AnyMechanism, Unavailable>;
 
-/// Each with its name. Level over epoll that is believed is `dev-poll`, which the table has.
-pub(crate) const ALL: &[(&str, Opens)] = &[
+/// The adapters with their names. The table contains `dev-poll`, which is an adapter over epoll
+/// that trusts hints.
+pub(crate) const ALL: &[(&str, OpenFn)] = &[
     ("level-over-edge", || Ok(Box::new(AsLevel::new(Epoll::<Edge>::open()?)))),
     ("level-over-signals", || Ok(Box::new(AsLevel::new(RtSignal::open()?)))),
     ("level-over-one-shot", || Ok(Box::new(AsLevel::new(one_shot()?)))),
     ("one-shot", || Ok(Box::new(one_shot()?))),
 ];
 
-/// epoll(7) with EPOLLONESHOT: what there is to be adapted, where nothing else is one-shot.
+/// epoll(7) with EPOLLONESHOT, for machines where no other one-shot mechanism is available.
 #[derive(Debug)]
 pub(crate) struct OneShot;
 

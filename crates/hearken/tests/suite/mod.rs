@@ -1,45 +1,57 @@
-//! What the suites share that run over every mechanism: which those are, with every option, and how
-//! one that cannot be had here is reported.
+//! Parts that the test executables share: the mechanisms under test, trials over them, and the
+//! selection of cases from large cross products.
 //!
-//! Filter by name as with any test: `cargo test -p hearken --test contract -- uring-poll`.
+//! A mechanism that is not available on this machine appears as one ignored trial whose name states
+//! the reason.
 
-// Each suite uses a part of it.
-#![allow(dead_code)]
+// Each executable uses only some of these functions.
+#![allow(dead_code, unused_macros, unused_imports)]
 
 pub(crate) mod adapted;
 
 use std::cell::RefCell;
 use std::fmt;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use hearken::Mechanism;
 use hearken::mechanism::{Entry, Spec, TABLE, Unavailable};
 use libtest_mimic::{Arguments, Failed, Trial};
+use proptest::test_runner::Config;
 
-/// Set where every mechanism that needs no privilege must be tested: one that is refused then fails.
+/// Name of the environment variable that makes unavailable mechanisms an error unless they need
+/// privileges.
 const REQUIRED: &str = "HEARKEN_REQUIRE_MECHANISMS";
 
-/// Any mechanism, as who chooses at run time has it.
-pub(crate) type Any = Box<dyn Mechanism>;
+/// Number of trials that run concurrently by default. Most trials wait more than they compute.
+const THREADS: usize = 8;
 
-/// Every mechanism with its defaults, and with every other word of every option.
+/// A mechanism that is selected at run time.
+pub(crate) type AnyMechanism = Box<dyn Mechanism>;
+
+/// Returns every mechanism with its default options, and with every other value of every option.
 pub(crate) fn variants() -> impl Iterator<Item = Spec> {
     TABLE.iter().flat_map(Entry::variants)
 }
 
-/// What a suite runs over.
-pub(crate) trait Variant: Clone + fmt::Display + Send + 'static {
-    fn try_open(&self) -> Result<Any, Unavailable>;
-    /// Whether it can be had here.
-    fn probe(&self) -> Result<(), Unavailable> {
-        self.try_open().map(drop)
-    }
+/// A target of trials, which may be unavailable on this machine.
+pub(crate) trait Target: Clone + fmt::Display + Send + 'static {
+    /// Checks whether the target is available.
+    fn probe(&self) -> Result<(), Unavailable>;
+
+    /// Returns whether the target needs privileges.
     fn is_privileged(&self) -> bool;
 }
 
-impl Variant for Spec {
-    fn try_open(&self) -> Result<Any, Unavailable> {
-        self.open()
+/// A target that is a mechanism.
+pub(crate) trait MechanismTarget: Target {
+    /// Opens an instance.
+    fn try_open(&self) -> Result<AnyMechanism, Unavailable>;
+}
+
+impl Target for Spec {
+    fn probe(&self) -> Result<(), Unavailable> {
+        self.open().map(drop)
     }
 
     fn is_privileged(&self) -> bool {
@@ -47,34 +59,37 @@ impl Variant for Spec {
     }
 }
 
-/// A mechanism of the table, or an adapter over one.
-#[derive(Clone)]
-pub(crate) enum Subject {
-    Listed(Spec),
-    /// Also a mechanism that only adapters are for.
-    Adapted(&'static str, adapted::Opens),
-}
-
-impl Subject {
-    /// The mechanism's name, if it is one of the table with its defaults.
-    pub(crate) fn plain(&self) -> Option<&'static str> {
-        match self {
-            Subject::Listed(spec) => is_default(spec).then_some(spec.entry.name),
-            Subject::Adapted(..) => None,
-        }
+impl MechanismTarget for Spec {
+    fn try_open(&self) -> Result<AnyMechanism, Unavailable> {
+        self.open()
     }
 }
 
-impl Variant for Subject {
-    fn try_open(&self) -> Result<Any, Unavailable> {
+/// A mechanism of the table, or an adapter over one.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    /// A mechanism of the table.
+    Listed(Spec),
+    /// An adapter, or a mechanism that exists only to test adapters, with its name.
+    Adapted(&'static str, adapted::OpenFn),
+}
+
+impl Target for Subject {
+    fn probe(&self) -> Result<(), Unavailable> {
+        self.try_open().map(drop)
+    }
+
+    fn is_privileged(&self) -> bool {
+        matches!(self, Subject::Listed(spec) if spec.needs_privileges())
+    }
+}
+
+impl MechanismTarget for Subject {
+    fn try_open(&self) -> Result<AnyMechanism, Unavailable> {
         match self {
             Subject::Listed(spec) => spec.open(),
             Subject::Adapted(_, open) => open(),
         }
-    }
-
-    fn is_privileged(&self) -> bool {
-        matches!(self, Subject::Listed(spec) if spec.is_privileged())
     }
 }
 
@@ -87,101 +102,201 @@ impl fmt::Display for Subject {
     }
 }
 
-/// True if it is with its defaults.
+/// Returns every mechanism of the table in every variant, and every adapter.
+pub(crate) fn subjects() -> impl Iterator<Item = Subject> {
+    let adapted = adapted::ALL.iter().map(|(name, open)| Subject::Adapted(name, *open));
+    variants().map(Subject::Listed).chain(adapted)
+}
+
+/// Returns whether all options of `spec` have their default values.
 pub(crate) fn is_default(spec: &Spec) -> bool {
     spec.to_string() == spec.entry.name
 }
 
-/// Opens what was found to be available.
-pub(crate) fn open(variant: &impl Variant) -> Any {
-    variant.try_open().unwrap_or_else(|reason| panic!("{variant}: {reason}"))
+/// Opens a mechanism that is known to be available.
+pub(crate) fn open(target: &impl MechanismTarget) -> AnyMechanism {
+    target.try_open().unwrap_or_else(|reason| panic!("{target}: {reason}"))
 }
 
 thread_local! {
     static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// The name of the test that this thread runs.
+/// Returns the name of the trial that this thread runs.
 pub(crate) fn current() -> String {
     CURRENT.with_borrow(String::clone)
 }
 
-/// A suite: for each variant that can be had, what `trials` makes for it; for each other, one that is
-/// skipped and says why.
-pub(crate) fn run(trials: impl Fn(&Spec) -> Vec<Trial>) -> ExitCode {
-    run_over(variants(), trials)
-}
+/// Arguments of the command line.
+static ARGUMENTS: LazyLock<Arguments> = LazyLock::new(Arguments::from_args);
 
-/// As [`run`], and over the adapters: for a suite that says what was used up.
-pub(crate) fn run_adapted(trials: impl Fn(&Subject) -> Vec<Trial>) -> ExitCode {
-    run_all(adapted_trials(trials))
-}
-
-/// The trials of such a suite.
-pub(crate) fn adapted_trials(trials: impl Fn(&Subject) -> Vec<Trial>) -> Vec<Trial> {
-    let adapted = adapted::ALL.iter().map(|(name, open)| Subject::Adapted(name, *open));
-    trials_over(variants().map(Subject::Listed).chain(adapted), trials)
-}
-
-fn run_over<V: Variant>(
-    variants: impl Iterator<Item = V>,
-    trials: impl Fn(&V) -> Vec<Trial>,
-) -> ExitCode {
-    run_all(trials_over(variants, trials))
-}
-
-/// Runs what was asked for of them.
-pub(crate) fn run_all(trials: Vec<Trial>) -> ExitCode {
-    // Loaded once, where they can be: they are found loaded by each instance then.
-    let _programs = hearken::mechanism::bpf::Programs::load();
-    let mut arguments = Arguments::from_args();
-    // Trials wait as much as they compute.
-    let threads = std::thread::available_parallelism().map_or(2, |cores| 2 * cores.get());
-    arguments.test_threads.get_or_insert(threads);
+/// Runs the trials that the command line selects.
+pub(crate) fn run(trials: Vec<Trial>) -> ExitCode {
+    let mut arguments = ARGUMENTS.clone();
+    arguments.test_threads.get_or_insert(THREADS);
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// What `trials` makes for each variant that can be had.
-pub(crate) fn trials_over<V: Variant>(
-    variants: impl Iterator<Item = V>,
-    trials: impl Fn(&V) -> Vec<Trial>,
+/// Loads the kernel programs, if this process may do so. Mechanisms that need them share the loaded
+/// programs.
+pub(crate) fn load_kernel_programs() -> impl Sized {
+    hearken::mechanism::bpf::Programs::load()
+}
+
+/// Makes trials for each target that is available, and one trial that reports the reason for each
+/// other target.
+pub(crate) fn trials_over<T: Target>(
+    module: &str,
+    targets: impl Iterator<Item = T>,
+    trials: impl Fn(&T) -> Vec<Trial>,
 ) -> Vec<Trial> {
-    // To find out what can be had.
-    let _programs = hearken::mechanism::bpf::Programs::load();
     let mut all = Vec::new();
-    for variant in variants {
-        match variant.probe() {
-            Ok(()) => all.extend(trials(&variant)),
-            Err(reason) => {
-                let required = std::env::var_os(REQUIRED).is_some();
-                let must = required && !variant.is_privileged();
-                let name = format!("{variant} cannot be had here: {reason}");
-                let fail = move || Err(Failed::from("it is required, and was skipped"));
-                all.push(Trial::test(name, fail).with_ignored_flag(!must));
-            }
+    for target in targets {
+        if !may_contain_selected(&format!("{}{target}", prefix(module))) {
+            continue;
+        }
+        match target.probe() {
+            Ok(()) => all.extend(trials(&target)),
+            Err(reason) => all.push(unavailable(module, &target, &reason)),
         }
     }
     all
 }
 
-/// A test of a variant.
-pub(crate) fn trial<V: Variant>(
-    variant: &V,
+/// Returns whether the command line may select trials whose names begin with `prefix`. Child
+/// processes select one trial, and save the time to probe and list all others.
+fn may_contain_selected(prefix: &str) -> bool {
+    let arguments = &*ARGUMENTS;
+    match &arguments.filter {
+        Some(filter) if arguments.exact => filter.starts_with(prefix),
+        _ => true,
+    }
+}
+
+/// Makes the trial of an unavailable target. It fails if the environment requires the target, and
+/// is ignored otherwise.
+fn unavailable<T: Target>(module: &str, target: &T, reason: &Unavailable) -> Trial {
+    let required = std::env::var_os(REQUIRED).is_some() && !target.is_privileged();
+    let name = format!("{}{target} is not available: {reason}", prefix(module));
+    let fail =
+        move || Err(Failed::from(format!("{REQUIRED} is set, and the mechanism is not available")));
+    Trial::test(name, fail).with_ignored_flag(!required)
+}
+
+/// Makes a trial of a target.
+pub(crate) fn trial<T: Target>(
+    module: &str,
+    target: &T,
     name: &str,
-    test: impl FnOnce(&V) + Send + 'static,
+    test: impl FnOnce(&T) + Send + 'static,
 ) -> Trial {
-    let owned = variant.clone();
-    let name = format!("{variant}::{name}");
+    let owned = target.clone();
+    plain_trial(format!("{}{target}::{name}", prefix(module)), move || test(&owned))
+}
+
+/// Returns the prefix of the names of a module's trials. An executable with a single suite needs
+/// none.
+fn prefix(module: &str) -> String {
+    if module.is_empty() { String::new() } else { format!("{module}::") }
+}
+
+/// Test functions with their names.
+pub(crate) type Tests = Vec<(&'static str, fn())>;
+
+/// Lists test functions with their names.
+macro_rules! tests {
+    ($($test:ident)*) => {
+        vec![$((stringify!($test), $test as _)),*]
+    };
+}
+pub(crate) use tests;
+
+/// Makes a trial for each test function of a module.
+pub(crate) fn plain_trials(module: &str, tests: Tests) -> Vec<Trial> {
+    tests.into_iter().map(|(name, test)| plain_trial(format!("{module}::{name}"), test)).collect()
+}
+
+fn plain_trial(name: String, test: impl FnOnce() + Send + 'static) -> Trial {
     Trial::test(name.clone(), move || {
-        // In a thread of its own: a ring that goes interrupts the thread that had it, somewhat later.
-        let alone = std::thread::spawn(move || {
+        // A thread for each trial: the kernel interrupts the thread that owned a ring some time
+        // after it is closed.
+        let runner = std::thread::spawn(move || {
+            let n2 = name.clone();
             CURRENT.set(name);
-            test(&owned);
+            let t0 = std::time::Instant::now();
+            test();
+            if std::env::var_os("LT_TIMES").is_some() {
+                let c = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                eprintln!(
+                    "LTT {} {} {}",
+                    t0.elapsed().as_micros(),
+                    c.tv_sec * 1_000_000 + c.tv_nsec / 1000,
+                    n2
+                );
+            }
         });
-        alone.join().map_err(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            Failed::from(text.or(said).unwrap_or_else(|| "it panicked".to_owned()))
+        runner.join().map_err(|panic| {
+            let owned = panic.downcast_ref::<String>().cloned();
+            let borrowed = panic.downcast_ref::<&str>().map(ToString::to_string);
+            Failed::from(owned.or(borrowed).unwrap_or_else(|| "the test panicked".to_owned()))
         })
     })
+}
+
+/// Name of the environment variable that is set in child processes.
+const CHILD: &str = "HEARKEN_TEST_CHILD";
+
+/// Runs `test` in a child process, since it changes the state of the process. The child is this
+/// executable, and runs the current trial only.
+pub(crate) fn in_child_process(test: impl FnOnce()) {
+    if std::env::var_os(CHILD).is_some() {
+        return test();
+    }
+    let name = current();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([&name, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && stdout.contains("1 passed"),
+        "{name} failed in a child process:\n{stdout}\n{stderr}"
+    );
+}
+
+/// Waits until no other test of this executable has thousands of open descriptors.
+pub(crate) fn lock_many_descriptors() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the index of the value of a third factor, which has `count` values, for a pair of values
+/// of two other factors.
+///
+/// The cases form a Latin square: every pair of values of any two of the three factors occurs in
+/// some case, if the first two factors have at least `count` values each.
+pub(crate) fn pairwise(first: usize, second: usize, count: usize) -> usize {
+    (first + second) % count
+}
+
+/// Makes a trial of a cross product, which is ignored unless it is `selected` for the default set.
+///
+/// Returns `None` for unselected trials in a run without arguments, whose output would list
+/// thousands of them.
+pub(crate) fn product_trial(selected: bool, make: impl FnOnce() -> Trial) -> Option<Trial> {
+    let arguments = &*ARGUMENTS;
+    let lists_all = arguments.ignored || arguments.include_ignored || arguments.filter.is_some();
+    (selected || lists_all).then(|| make().with_ignored_flag(!selected))
+}
+
+/// Returns the settings of a property test that runs `cases` cases, or as many as `PROPTEST_CASES`
+/// states.
+pub(crate) fn property(cases: u32) -> Config {
+    let cases = match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => Config::default().cases,
+        None => cases,
+    };
+    Config { cases, failure_persistence: None, ..Config::default() }
 }

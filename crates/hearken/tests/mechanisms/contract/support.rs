@@ -1,4 +1,4 @@
-//! What the clauses are written with.
+//! Functions that the clauses share.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,25 +15,25 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::suite::Any;
+use crate::suite::AnyMechanism;
 
 pub(crate) const READ: Interest = Interest::READ;
 pub(crate) const WRITE: Interest = Interest::WRITE;
 pub(crate) const BOTH: Interest = Interest::all();
 pub(crate) const NEITHER: Interest = Interest::empty();
 
-/// How long a wait may last that is expected to end by an event. No test runs into it that passes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time to wait for an event, which no successful test reaches.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A registry, and a source that several may hold, so that a test can register one number twice.
-pub(crate) struct Watch(pub(crate) Registry<Any, Rc<OwnedFd>>);
+/// A registry of shared sources, so that a test can register one number twice.
+pub(crate) struct Watch(pub(crate) Registry<AnyMechanism, Rc<OwnedFd>>);
 
 impl Watch {
     pub(crate) fn trigger(&self) -> Trigger {
         self.0.semantics().trigger
     }
 
-    /// Whether the mechanism can tell `flag`.
+    /// Returns whether the mechanism reports `flag`.
     pub(crate) fn reports(&self, flag: Readiness) -> bool {
         self.0.semantics().reports.contains(flag)
     }
@@ -55,7 +55,7 @@ impl Watch {
         self.0.declare(token, interest).expect("change");
     }
 
-    /// As after an event has been dealt with: one-shot mechanisms are armed again.
+    /// Declares the same interest again, which arms a one-shot mechanism.
     pub(crate) fn arm(&mut self, token: Token) {
         let interest = self.0.interest(token);
         self.change(token, interest);
@@ -65,24 +65,27 @@ impl Watch {
         self.0.get(token).expect("a registered source")
     }
 
-    /// One wait and its batch, of which everything is checked that holds for every batch.
+    /// Waits once. Returns the batch, after checking everything that holds for every batch.
     pub(crate) fn wait(&mut self, max: usize, timeout: Duration) -> Vec<Event> {
         let got = self.0.wait(max, Some(timeout)).expect("wait");
         assert!(got <= max, "{got} events where {max} were allowed");
         let events: Vec<Event> = (0..got).filter_map(|index| self.0.event(index)).collect();
         for (at, event) in events.iter().enumerate() {
-            let (who, readiness) = (event.who, event.readiness);
-            let asked = self.0.interest(who);
-            assert!(self.0.get(who).is_some(), "{who:?} is not registered");
-            assert_eq!(readiness.answering(asked), readiness, "not asked for by {asked:?}");
-            let told = self.0.semantics().reports;
-            assert!(told.contains(readiness), "{readiness:?}, but it reports {told:?}");
-            assert!(events[..at].iter().all(|other| other.who != who), "{who:?} twice in a batch");
+            let (token, readiness) = (event.who, event.readiness);
+            let requested = self.0.interest(token);
+            assert!(self.0.get(token).is_some(), "{token:?} is not registered");
+            assert_eq!(readiness.answering(requested), readiness, "not requested by {requested:?}");
+            let reported = self.0.semantics().reports;
+            assert!(reported.contains(readiness), "{readiness:?} is not among {reported:?}");
+            assert!(
+                events[..at].iter().all(|other| other.who != token),
+                "{token:?} is twice in a batch"
+            );
         }
         events
     }
 
-    /// The first batch that holds an event.
+    /// Waits for the first batch that contains an event.
     pub(crate) fn next_batch(&mut self, max: usize) -> Vec<Event> {
         let start = Instant::now();
         loop {
@@ -94,7 +97,7 @@ impl Watch {
         }
     }
 
-    /// What is said of `token`, in a batch where there is nothing else to be said.
+    /// Waits for an event of `token`, which must be the only one. Returns its readiness.
     pub(crate) fn next(&mut self, token: Token) -> Readiness {
         let events = self.next_batch(64);
         assert_eq!(events.len(), 1, "{events:?}");
@@ -102,7 +105,8 @@ impl Watch {
         events[0].readiness
     }
 
-    /// Looks until `token` is said to be `wanted`, as a peer's doings may arrive one by one.
+    /// Waits until an event of `token` contains `wanted`, since actions of a peer may arrive
+    /// separately.
     pub(crate) fn until(&mut self, token: Token, wanted: Readiness) -> Readiness {
         let mut seen = Readiness::empty();
         let start = Instant::now();
@@ -119,7 +123,7 @@ impl Watch {
         seen
     }
 
-    /// Nothing is said: at once, and in a while.
+    /// Checks that there is no event, immediately and after a short wait.
     pub(crate) fn quiet(&mut self) {
         for millis in [0, 0, 15] {
             let events = self.wait(64, Duration::from_millis(millis));
@@ -127,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// How many of `waits` short waits are woken, asked for or not.
+    /// Returns how many of `waits` short waits end with events, wanted or not.
     pub(crate) fn wakes(&mut self, waits: usize) -> usize {
         (0..waits)
             .filter(|_| self.0.wait(64, Some(Duration::from_millis(3))).expect("wait") > 0)
@@ -175,10 +179,11 @@ pub(crate) fn write(to: impl AsFd, bytes: &[u8]) {
     assert_eq!(rustix::io::write(to, bytes), Ok(bytes.len()));
 }
 
-/// Writes until there is no room. On TCP there may be more in a while, as what is on its way arrives.
+/// Writes until the socket is full. On TCP there may be space later, when bytes in flight have
+/// arrived.
 pub(crate) fn fill(to: impl AsFd) {
     let bytes = [7; 4096];
-    // A stream may take less than a page where it does not take a page.
+    // A stream may take less than a page when it does not take a page.
     for chunk in [4096, 1] {
         loop {
             match rustix::io::write(&to, &bytes[..chunk]) {
@@ -190,7 +195,7 @@ pub(crate) fn fill(to: impl AsFd) {
     }
 }
 
-/// Reads until there is nothing, and says how much there was, and whether the stream has ended.
+/// Reads until the stream would block or ends. Returns the number of bytes, and whether it ended.
 pub(crate) fn drain(from: impl AsFd) -> (usize, bool) {
     let mut bytes = [0; 65536];
     let mut sum = 0;
@@ -204,12 +209,12 @@ pub(crate) fn drain(from: impl AsFd) -> (usize, bool) {
     }
 }
 
-/// How many descriptors may be open, the limit having been raised as far as that goes.
+/// Raises the limit of descriptors as far as possible, and returns it.
 pub(crate) fn limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum;
     let raised = Rlimit { current: maximum, maximum };
-    // Nobody needs more, and tables grow with it.
+    // No test needs more, and tables grow with the limit.
     let most = |limit: Option<u64>| limit.unwrap_or(u64::MAX).min(32768) as usize;
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => most(maximum),
@@ -217,8 +222,8 @@ pub(crate) fn limit() -> usize {
     }
 }
 
-/// A number that no other test takes: above those that the kernel gives out, lowest first.
-/// None if the limit of open files leaves no such.
+/// Returns a descriptor number that no other test uses: higher than those that the kernel assigns,
+/// lowest first. `None` if the limit of descriptors is too low.
 pub(crate) fn number_of_my_own(among: RangeInclusive<usize>) -> Option<RawFd> {
     static NEXT: AtomicI32 = AtomicI32::new(0);
     let top = limit().min(*among.end());
@@ -226,10 +231,10 @@ pub(crate) fn number_of_my_own(among: RangeInclusive<usize>) -> Option<RawFd> {
     (number as usize >= *among.start()).then_some(number)
 }
 
-/// The source under another number, and under that only.
+/// Moves the source to another descriptor number.
 pub(crate) fn renumber(source: OwnedFd, number: RawFd) -> OwnedFd {
     let moved = rustix::io::fcntl_dupfd_cloexec(&source, number).expect("dup");
     drop(source);
-    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&moved), number, "someone took the number");
+    assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&moved), number, "the number is in use");
     moved
 }

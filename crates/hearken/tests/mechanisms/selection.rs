@@ -4,6 +4,19 @@ use hearken::mechanism::{
     self, AUTO, Open, SelectError, TABLE, Values, Visitor, WaitCost, Watches, auto, find, visit,
 };
 
+use crate::suite::{Tests, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing
+        auto_says_of_every_mechanism_why
+        a_spec_says_what_differs_from_the_defaults
+        options_are_checked_by_the_table
+        what_is_unknown_is_refused_with_what_is_known
+    }
+}
+
 /// Says which mechanism it was handed.
 struct Name;
 
@@ -15,7 +28,6 @@ impl Visitor for Name {
     }
 }
 
-#[test]
 fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
     let spec = find(AUTO).unwrap();
     let semantics = spec.entry.semantics;
@@ -26,7 +38,6 @@ fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
     spec.open().unwrap();
 }
 
-#[test]
 fn auto_says_of_every_mechanism_why() {
     let ranking = auto::choose();
     let mut ranked: Vec<_> = ranking.rows.iter().map(|(spec, _)| spec.entry.name).collect();
@@ -47,7 +58,6 @@ fn auto_says_of_every_mechanism_why() {
     assert!(measured[0] <= best + best / 10, "what is first is as good as the best: {measured:?}");
 }
 
-#[test]
 fn a_spec_says_what_differs_from_the_defaults() {
     for entry in TABLE {
         assert_eq!(entry.spec().to_string(), entry.name);
@@ -58,7 +68,6 @@ fn a_spec_says_what_differs_from_the_defaults() {
     }
 }
 
-#[test]
 fn options_are_checked_by_the_table() {
     for entry in TABLE {
         let unknown = find(&format!("{}:colour=blue", entry.name)).unwrap_err();
@@ -90,7 +99,6 @@ fn options_are_checked_by_the_table() {
     }
 }
 
-#[test]
 fn what_is_unknown_is_refused_with_what_is_known() {
     for name in ["kqueue", "", "auto:x=y", "EPOLL-EDGE", " poll"] {
         let error = find(name).unwrap_err();

@@ -1,11 +1,12 @@
-//! "A descriptor is registered from declare until revoke or closing, at most once at a time."
+//! Registration: a descriptor is registered from declare until revoke or closing, at most once at a
+//! time.
 
 use std::rc::Rc;
 
 use hearken::Readiness;
 use rustix::io::Errno;
 
-use crate::support::*;
+use super::support::*;
 
 fn errno<T>(result: std::io::Result<T>) -> Option<Errno> {
     result.err().and_then(|error| Errno::from_io_error(&error))
@@ -20,7 +21,7 @@ pub(crate) fn at_most_once_at_a_time(mut watch: Watch) {
         watch.0.declare(first, interest).unwrap();
         assert_eq!(errno(watch.0.declare(second, READ)), Some(Errno::EXIST));
         watch.0.remove(first).unwrap();
-        // Once the first has gone, the number is free.
+        // Once the first has removed, the number is free.
         watch.0.declare(second, READ).unwrap();
         write(&peer, b"x");
         assert_eq!(watch.next(second), Readiness::READABLE);
@@ -28,7 +29,7 @@ pub(crate) fn at_most_once_at_a_time(mut watch: Watch) {
     }
 }
 
-pub(crate) fn a_refused_call_leaves_all_as_it_was(mut watch: Watch) {
+pub(crate) fn a_refused_call_changes_nothing(mut watch: Watch) {
     let (source, peer) = unix();
     let source = Rc::new(source);
     let first = watch.0.insert(source.clone());
@@ -38,11 +39,11 @@ pub(crate) fn a_refused_call_leaves_all_as_it_was(mut watch: Watch) {
     assert_eq!(errno(watch.0.declare(second, BOTH)), Some(Errno::EXIST));
     assert_eq!(watch.0.counters().changes, changes);
 
-    // Neither the interest nor the token is the refused one's.
+    // The interest and the token of the first registration are unchanged.
     watch.quiet();
     write(&peer, b"x");
     assert_eq!(watch.next(first), Readiness::READABLE);
-    // Nor is it the refused one's to revoke.
+    // Removing the refused registration does not revoke the first one.
     watch.0.remove(second).unwrap();
     drain(watch.fd(first));
     watch.arm(first);
@@ -50,8 +51,8 @@ pub(crate) fn a_refused_call_leaves_all_as_it_was(mut watch: Watch) {
     assert_eq!(watch.next(first), Readiness::READABLE);
 }
 
-/// A regular file is always ready. Whoever cannot say so refuses it, and nothing has happened.
-pub(crate) fn what_cannot_be_waited_for_is_refused(mut watch: Watch) {
+/// Checks that a regular file is reported as ready, or refused without effect.
+pub(crate) fn refuses_descriptors_that_it_cannot_watch(mut watch: Watch) {
     let file = Rc::new(tempfile::tempfile().unwrap().into());
     let token = watch.0.insert(file);
     match watch.0.declare(token, BOTH) {
@@ -93,19 +94,19 @@ pub(crate) fn ready_before_declare_is_reported(mut watch: Watch) {
     assert!(watch.next(token).is_readable());
 }
 
-pub(crate) fn a_token_that_is_gone_is_refused(mut watch: Watch) {
+pub(crate) fn a_removed_token_is_refused(mut watch: Watch) {
     let (source, _peer) = unix();
     let (other, other_peer) = unix();
-    let gone = watch.add(source, READ);
-    watch.0.remove(gone).unwrap();
+    let removed = watch.add(source, READ);
+    watch.0.remove(removed).unwrap();
     let present = watch.add(other, READ);
-    assert_eq!(gone.slot(), present.slot(), "slots are dense");
+    assert_eq!(removed.slot(), present.slot(), "slots are dense");
 
-    assert_eq!(errno(watch.0.declare(gone, BOTH)), Some(Errno::NOENT));
-    assert!(watch.0.get(gone).is_none());
-    assert!(watch.0.interest(gone).is_empty());
-    assert!(watch.0.remove(gone).is_none());
-    assert!(!watch.0.close(gone));
+    assert_eq!(errno(watch.0.declare(removed, BOTH)), Some(Errno::NOENT));
+    assert!(watch.0.get(removed).is_none());
+    assert!(watch.0.interest(removed).is_empty());
+    assert!(watch.0.remove(removed).is_none());
+    assert!(!watch.0.close(removed));
 
     watch.quiet();
     write(&other_peer, b"x");

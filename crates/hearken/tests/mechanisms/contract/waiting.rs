@@ -1,5 +1,5 @@
-//! "Wait returns when at least one event is there, when the timeout has passed (never sooner) ...
-//! at most max events ... no descriptor is passed over for ever in favour of others."
+//! Waiting: a wait returns when there is an event or when the timeout has passed, never sooner. It
+//! returns at most `max` events. No descriptor is passed over indefinitely in favour of others.
 
 use std::collections::HashSet;
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hearken::mechanism::Trigger;
 use hearken::{Readiness, Token};
 
-use crate::support::*;
+use super::support::*;
 
 pub(crate) fn a_timeout_is_never_early(mut watch: Watch) {
     let (source, _peer) = pipe();
@@ -23,7 +23,7 @@ pub(crate) fn a_timeout_is_never_early(mut watch: Watch) {
 
 pub(crate) fn with_nothing_registered_it_sleeps(mut watch: Watch) {
     let timeout = Duration::from_millis(4);
-    // Also after there was something.
+    // Also after a descriptor was registered.
     for _ in 0..2 {
         let start = Instant::now();
         assert!(watch.wait(8, timeout).is_empty());
@@ -53,7 +53,7 @@ pub(crate) fn without_a_timeout_it_waits_for_an_event(mut watch: Watch) {
     writer.join().unwrap();
 }
 
-pub(crate) fn a_timeout_beyond_the_clock_is_for_ever(mut watch: Watch) {
+pub(crate) fn a_timeout_beyond_the_clock_waits_indefinitely(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
     for timeout in [Duration::MAX, Duration::from_secs(1 << 40)] {
@@ -73,7 +73,7 @@ pub(crate) fn a_timeout_beyond_the_clock_is_for_ever(mut watch: Watch) {
     }
 }
 
-/// `count` sources with something to read.
+/// Registers `count` readable sources. Returns their tokens and peers.
 fn ready(watch: &mut Watch, count: usize) -> Vec<(Token, std::os::fd::OwnedFd)> {
     let pairs = (0..count).map(|_| {
         let (source, peer) = pipe();
@@ -86,7 +86,8 @@ fn ready(watch: &mut Watch, count: usize) -> Vec<(Token, std::os::fd::OwnedFd)> 
 pub(crate) fn at_most_max(mut watch: Watch) {
     let sources = ready(&mut watch, 10);
     for max in [1, 3, 9] {
-        // That there are no more is checked of every batch; here, that there are as many.
+        // `wait` checks that there are at most `max` events. A level-triggered mechanism returns
+        // exactly `max`.
         let events = watch.next_batch(max);
         if watch.trigger() == Trigger::Level {
             assert_eq!(events.len(), max);
@@ -95,7 +96,7 @@ pub(crate) fn at_most_max(mut watch: Watch) {
     drop(sources);
 }
 
-pub(crate) fn any_max_will_do(mut watch: Watch) {
+pub(crate) fn any_max_is_accepted(mut watch: Watch) {
     let sources = ready(&mut watch, 3);
     let got = watch.0.wait(0, Some(Duration::ZERO)).unwrap();
     assert!(got <= 1, "0 counts as 1");
@@ -108,7 +109,7 @@ pub(crate) fn any_max_will_do(mut watch: Watch) {
     assert_eq!(seen.len(), sources.len());
 }
 
-pub(crate) fn none_is_passed_over(mut watch: Watch) {
+pub(crate) fn none_starves(mut watch: Watch) {
     for max in [1, 7] {
         let sources = ready(&mut watch, 60);
         let mut seen = HashSet::new();
@@ -122,9 +123,9 @@ pub(crate) fn none_is_passed_over(mut watch: Watch) {
     }
 }
 
-pub(crate) fn none_is_passed_over_while_others_come_and_go(mut watch: Watch) {
+pub(crate) fn none_starves_while_others_are_added_and_removed(mut watch: Watch) {
     let mut sources = ready(&mut watch, 20);
-    let patient: HashSet<Token> = sources[..10].iter().map(|(token, _)| *token).collect();
+    let unread: HashSet<Token> = sources[..10].iter().map(|(token, _)| *token).collect();
     let mut seen = HashSet::new();
     for round in 0..100 {
         seen.extend(watch.next_batch(2).iter().map(|event| event.who));
@@ -132,16 +133,16 @@ pub(crate) fn none_is_passed_over_while_others_come_and_go(mut watch: Watch) {
         watch.0.remove(token).unwrap();
         sources.extend(ready(&mut watch, 1));
     }
-    assert!(patient.is_subset(&seen));
+    assert!(unread.is_subset(&seen));
 }
 
-pub(crate) fn each_appears_once_in_a_batch(mut watch: Watch) {
+pub(crate) fn a_batch_contains_each_descriptor_once(mut watch: Watch) {
     let both = Readiness::READABLE | Readiness::WRITABLE;
     let pairs: Vec<_> = (0..20)
         .map(|_| {
             let (source, peer) = unix();
             let token = watch.add(source, BOTH);
-            // Several arrivals, and room besides.
+            // Several arrivals, and space to write.
             write(&peer, b"x");
             write(&peer, b"y");
             (token, peer)
@@ -149,15 +150,15 @@ pub(crate) fn each_appears_once_in_a_batch(mut watch: Watch) {
         .collect();
     let mut seen = HashSet::new();
     while seen.len() < pairs.len() {
-        // That none is there twice is checked of every batch.
+        // `wait` checks that no descriptor occurs twice.
         for event in watch.next_batch(64) {
-            assert_eq!(event.readiness, both, "one event says all");
+            assert_eq!(event.readiness, both, "one event reports both directions");
             seen.insert(event.who);
         }
     }
 }
 
-pub(crate) fn the_batch_stands_until_the_next_wait(mut watch: Watch) {
+pub(crate) fn a_batch_is_valid_until_the_next_wait(mut watch: Watch) {
     let sources = ready(&mut watch, 2);
     let events = watch.next_batch(64);
     let late = ready(&mut watch, 1);

@@ -3,7 +3,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -12,11 +11,11 @@ use std::time::Duration;
 use hearken::mechanism::{Spec, Trigger};
 use hearken::queue::{Shared, Wake};
 use hearken::{EventQueue, Interest, Registration};
+use libtest_mimic::Trial;
 
-#[path = "suite/mod.rs"]
-mod suite;
+use crate::suite::{self, AnyMechanism};
 
-type Queue = EventQueue<u64, suite::Any>;
+type Queue = EventQueue<u64, AnyMechanism>;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 const READ: Interest = Interest::READ;
@@ -24,7 +23,8 @@ const READ: Interest = Interest::READ;
 /// A test with its name.
 type Test = (&'static str, fn(&Spec));
 
-fn main() -> ExitCode {
+/// Returns the trials of this module.
+pub(crate) fn trials() -> Vec<Trial> {
     let tests: [Test; 7] = [
         ("all_are_told", all_are_told),
         ("one_is_told_and_nothing_is_lost", one_is_told_and_nothing_is_lost),
@@ -34,8 +34,11 @@ fn main() -> ExitCode {
         ("threads_share_a_listener", threads_share_a_listener),
         ("the_last_to_leave_closes", the_last_to_leave_closes),
     ];
-    suite::run(|spec| {
-        tests.into_iter().map(|(name, test)| suite::trial(spec, name, test)).collect()
+    suite::trials_over("processwide", suite::variants(), |spec| {
+        tests
+            .into_iter()
+            .map(|(name, test)| suite::trial("processwide", spec, name, test))
+            .collect()
     })
 }
 

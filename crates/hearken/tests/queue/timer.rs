@@ -7,6 +7,22 @@ use std::time::Duration;
 use hearken::timer::{Time, Wheel};
 use proptest::prelude::*;
 
+use crate::suite::{Tests, property, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        fires_at_the_first_tick_after_its_deadline_and_once
+        a_slot_with_timers_due_and_not_due_gives_those_due
+        a_deadline_beyond_the_span_waits
+        the_end_of_time_is_armed_and_never_comes
+        a_past_deadline_fires_at_the_next_look
+        following_next_reaches_a_far_deadline_in_few_looks
+        cancelling_tells_whether_it_was_armed
+        does_what_a_map_does
+    }
+}
+
 const TICK: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;
@@ -26,7 +42,6 @@ fn all_expired(wheel: &mut Wheel, now: u64) -> BTreeSet<u32> {
     fired
 }
 
-#[test]
 fn fires_at_the_first_tick_after_its_deadline_and_once() {
     let start = 5 * SECOND + 1;
     for deadline in [start, start + 1, start + 3 * TICK, start + YEAR] {
@@ -42,7 +57,6 @@ fn fires_at_the_first_tick_after_its_deadline_and_once() {
 
 /// Two timers that waited in one slot of a higher level: the one that is due is not hidden by the
 /// one that is not.
-#[test]
 fn a_slot_with_timers_due_and_not_due_gives_those_due() {
     for level in 1..6 {
         let slot = TICK << (6 * level);
@@ -64,7 +78,6 @@ fn a_slot_with_timers_due_and_not_due_gives_those_due() {
 
 /// A deadline further off than the wheel spans must not come to lie in the present's slot, which
 /// would be looked at without end.
-#[test]
 fn a_deadline_beyond_the_span_waits() {
     for start in [0, 1, TICK, 77 * SECOND, TURN - 1, TURN + 5 * SECOND] {
         for deadline in [start + TURN - TICK, start + TURN, start + 30 * YEAR] {
@@ -80,7 +93,6 @@ fn a_deadline_beyond_the_span_waits() {
     }
 }
 
-#[test]
 fn the_end_of_time_is_armed_and_never_comes() {
     let mut wheel = Wheel::new(at(SECOND));
     wheel.arm(0, at(SECOND) + Duration::MAX);
@@ -92,7 +104,6 @@ fn the_end_of_time_is_armed_and_never_comes() {
     assert_eq!(wheel.expired(at(u64::MAX)), Some(0));
 }
 
-#[test]
 fn a_past_deadline_fires_at_the_next_look() {
     let mut wheel = Wheel::new(at(YEAR));
     wheel.arm(1, at(0));
@@ -101,7 +112,6 @@ fn a_past_deadline_fires_at_the_next_look() {
 }
 
 /// Whoever sleeps until `next` gets to the deadline in a few looks, however far it is.
-#[test]
 fn following_next_reaches_a_far_deadline_in_few_looks() {
     let (start, deadline) = (123 * SECOND, 9 * YEAR);
     let mut wheel = Wheel::new(at(start));
@@ -119,7 +129,6 @@ fn following_next_reaches_a_far_deadline_in_few_looks() {
     assert!(now >= deadline);
 }
 
-#[test]
 fn cancelling_tells_whether_it_was_armed() {
     let mut wheel = Wheel::new(at(0));
     assert!(!wheel.cancel(9));
@@ -188,13 +197,8 @@ fn start() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 1000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(property(400))]
 
-    #[test]
     fn does_what_a_map_does(start in start(), steps in prop::collection::vec(step(), 1..60)) {
         let mut now = start;
         let mut wheel = Wheel::new(at(now));

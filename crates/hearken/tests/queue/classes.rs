@@ -3,15 +3,14 @@
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use hearken::mechanism::Trigger;
 use hearken::queue::Class;
 use hearken::{EventQueue, Interest, Registration};
+use libtest_mimic::Trial;
 
-#[path = "suite/mod.rs"]
-mod suite;
+use crate::suite::{self, AnyMechanism};
 
 const ALL: [Class; 4] = [Class::CONTROL, Class::PREFERRED, Class::NORMAL, Class::BULK];
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
@@ -21,7 +20,8 @@ const BOUND: usize = 16 + 3;
 /// A test with its name.
 type Test = (&'static str, fn(&World));
 
-fn main() -> ExitCode {
+/// Returns the trials of this module.
+pub(crate) fn trials() -> Vec<Trial> {
     let tests: [Test; 6] = [
         ("earlier_classes_come_first", earlier_classes_come_first),
         ("in_order_within_a_class", in_order_within_a_class),
@@ -30,9 +30,9 @@ fn main() -> ExitCode {
         ("what_is_left_keeps_its_class", what_is_left_keeps_its_class),
         ("a_class_may_be_changed", a_class_may_be_changed),
     ];
-    suite::run(|spec| {
+    suite::trials_over("classes", suite::variants(), |spec| {
         let make = |(name, test): Test| {
-            suite::trial(spec, name, move |spec| {
+            suite::trial("classes", spec, name, move |spec| {
                 let queue = EventQueue::over(suite::open(spec)).unwrap();
                 test(&World { queue, watched: RefCell::default() });
             })
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 /// A queue, and what is registered with it, by payload.
 struct World {
-    queue: EventQueue<usize, suite::Any>,
+    queue: EventQueue<usize, AnyMechanism>,
     watched: RefCell<Vec<(Registration<UnixStream>, UnixStream)>>,
 }
 

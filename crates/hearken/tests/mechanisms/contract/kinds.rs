@@ -1,24 +1,23 @@
-//! What can be waited for, and how much of it.
+//! Kinds and numbers of descriptors.
 
 use std::collections::HashSet;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::sync::Mutex;
 
 use hearken::Readiness;
 use hearken::mechanism::Trigger;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::support::*;
+use super::support::*;
 
-/// Twice to and fro, with silence where there is nothing.
-fn converse(mut watch: Watch, (source, peer): (OwnedFd, OwnedFd)) {
+/// Sends twice, and checks that there are no events in between.
+fn send_twice(mut watch: Watch, (source, peer): (OwnedFd, OwnedFd)) {
     let token = watch.add(source, READ);
     for _ in 0..2 {
         watch.quiet();
-        write(&peer, b"hark");
+        write(&peer, b"data");
         assert_eq!(watch.next(token), Readiness::READABLE);
         assert_eq!(rustix::io::read(watch.fd(token), &mut [0; 8]), Ok(4));
         watch.arm(token);
@@ -27,21 +26,21 @@ fn converse(mut watch: Watch, (source, peer): (OwnedFd, OwnedFd)) {
 }
 
 pub(crate) fn pipes(watch: Watch) {
-    converse(watch, pipe());
+    send_twice(watch, pipe());
 }
 
 pub(crate) fn unix_streams(watch: Watch) {
-    converse(watch, unix());
+    send_twice(watch, unix());
 }
 
 pub(crate) fn unix_datagrams(watch: Watch) {
     let (here, there) = UnixDatagram::pair().unwrap();
     here.set_nonblocking(true).unwrap();
-    converse(watch, (here.into(), there.into()));
+    send_twice(watch, (here.into(), there.into()));
 }
 
 pub(crate) fn tcp(watch: Watch) {
-    converse(watch, crate::support::tcp());
+    send_twice(watch, super::support::tcp());
 }
 
 pub(crate) fn udp(watch: Watch) {
@@ -50,10 +49,10 @@ pub(crate) fn udp(watch: Watch) {
     here.set_nonblocking(true).unwrap();
     here.connect(there.local_addr().unwrap()).unwrap();
     there.connect(here.local_addr().unwrap()).unwrap();
-    converse(watch, (here.into(), there.into()));
+    send_twice(watch, (here.into(), there.into()));
 }
 
-/// Not every mechanism can: an eventfd raises no signal.
+/// Checks that an eventfd is watched, or refused: it raises no signal.
 pub(crate) fn eventfds(mut watch: Watch) {
     let counter = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap();
     let writer = counter.try_clone().unwrap();
@@ -67,7 +66,7 @@ pub(crate) fn eventfds(mut watch: Watch) {
     }
 }
 
-pub(crate) fn numbers_above_1024(mut watch: Watch) {
+pub(crate) fn numbers_above_fd_setsize(mut watch: Watch) {
     let Some(number) = number_of_my_own(1500..=16384) else {
         return;
     };
@@ -78,24 +77,21 @@ pub(crate) fn numbers_above_1024(mut watch: Watch) {
     assert_eq!(watch.next(high), Readiness::WRITABLE);
     watch.arm(high);
     if watch.trigger() == Trigger::OneShot {
-        // It is armed, so it says so again.
+        // It is armed, so it reports again.
         assert_eq!(watch.next(high), Readiness::WRITABLE);
         watch.arm(high);
     }
     write(&high_peer, b"x");
-    // An edge may tell of the arrival only.
-    let told = watch.next(high) | Readiness::WRITABLE;
-    assert_eq!(told, Readiness::READABLE | Readiness::WRITABLE);
+    // An edge may report only the new arrival.
+    let reported = watch.next(high) | Readiness::WRITABLE;
+    assert_eq!(reported, Readiness::READABLE | Readiness::WRITABLE);
     watch.0.close(high);
     write(&low_peer, b"x");
     assert_eq!(watch.next(low), Readiness::READABLE);
 }
 
-/// One test at a time opens many.
-static MANY: Mutex<()> = Mutex::new(());
-
 pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
-    let _alone = MANY.lock();
+    let _lock = crate::suite::lock_many_descriptors();
     let pairs = 1000.min(limit() / 4);
     let mut ends = Vec::new();
     for _ in 0..pairs {
@@ -103,7 +99,7 @@ pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
         ends.push(watch.add(here, READ));
         ends.push(watch.add(there, READ));
     }
-    // Every seventh has something; each end's peer is its neighbour.
+    // Every seventh descriptor has data. The peer of each end is its neighbour.
     let peer = |at: usize| at ^ 1;
     for expected in [7, 1] {
         let ready: HashSet<_> = (0..ends.len()).step_by(expected).collect();
@@ -129,8 +125,8 @@ pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
     watch.quiet();
 }
 
-/// Slots and numbers are used over and over, and what is open is always heard.
-pub(crate) fn coming_and_going(mut watch: Watch) {
+/// Checks that all open descriptors are reported while slots and numbers are reused.
+pub(crate) fn adding_and_removing(mut watch: Watch) {
     let mut open = Vec::new();
     for round in 0..300_usize {
         let (source, peer) = unix();

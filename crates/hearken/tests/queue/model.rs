@@ -5,16 +5,15 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use hearken::mechanism::{Registry, Trigger};
 use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Token};
+use libtest_mimic::Trial;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-#[path = "suite/mod.rs"]
-mod suite;
+use crate::suite;
 
 const SOCKETS: usize = 5;
 
@@ -352,11 +351,7 @@ impl Watched {
 type Declared = HashMap<usize, (Registration<UnixStream>, Peer, Interest)>;
 
 fn runner() -> TestRunner {
-    TestRunner::new(ProptestConfig {
-        cases: 250,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })
+    TestRunner::new(suite::property(60))
 }
 
 fn registry_against_the_model(spec: &suite::Subject) {
@@ -474,11 +469,12 @@ fn queue_against_the_model(spec: &suite::Subject) {
     runner().run(&steps(), run).unwrap_or_else(|failed| panic!("{failed}"));
 }
 
-fn main() -> ExitCode {
-    suite::run_adapted(|spec| {
+/// Returns the trials of this module.
+pub(crate) fn trials() -> Vec<Trial> {
+    suite::trials_over("model", suite::subjects(), |spec| {
         vec![
-            suite::trial(spec, "registry_against_the_model", registry_against_the_model),
-            suite::trial(spec, "queue_against_the_model", queue_against_the_model),
+            suite::trial("model", spec, "registry_against_the_model", registry_against_the_model),
+            suite::trial("model", spec, "queue_against_the_model", queue_against_the_model),
         ]
     })
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::Once;
 use std::thread;
 use std::time::Duration;
 
@@ -17,13 +17,31 @@ use hearken::{EventQueue, Interest, Mechanism, Token};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+use crate::suite::{Tests, lock_many_descriptors, property, tests};
 
-/// Some tests open many descriptors: one test at a time does.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        demoted_after_so_many_quiet_calls
+        an_event_begins_the_count_anew
+        promoted_by_events_in_two_calls_in_a_row
+        one_event_is_enough_for_the_adaptive
+        a_changed_interest_makes_active
+        listeners_and_what_is_locked_stay_active
+        the_wake_up_of_a_queue_stays_active
+        what_is_idle_is_found_within_the_bound
+        a_wait_without_end_hears_the_idle
+        none_is_passed_over_for_the_active
+        one_active_of_many_costs_what_one_does
+        n_grows_until_it_holds_who_is_active
+        everyone_active_costs_one_look_each
+        bursts_that_move_leave_nobody_behind
+        the_fixed_tuning_is_the_papers
+        the_adaptive_tuning_keeps_its_bound
+    }
 }
+
+const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
 fn raise_the_limit() {
     static RAISED: Once = Once::new();
@@ -138,7 +156,6 @@ impl World {
     }
 }
 
-#[test]
 fn demoted_after_so_many_quiet_calls() {
     for n in [2, 3, 5, 10] {
         let mut world = fixed(n).with(1);
@@ -153,7 +170,6 @@ fn demoted_after_so_many_quiet_calls() {
     }
 }
 
-#[test]
 fn an_event_begins_the_count_anew() {
     let mut world = fixed(4).with(1);
     for _ in 0..5 {
@@ -165,7 +181,6 @@ fn an_event_begins_the_count_anew() {
     assert_eq!(world.sets(), (0, 1, 0));
 }
 
-#[test]
 fn promoted_by_events_in_two_calls_in_a_row() {
     const N: u32 = 3;
     for (quiet, home) in [(N - 1, (0, 1, 0)), (N * N - 1, (0, 0, 1))] {
@@ -189,7 +204,6 @@ fn promoted_by_events_in_two_calls_in_a_row() {
     }
 }
 
-#[test]
 fn one_event_is_enough_for_the_adaptive() {
     let mut world = adaptive().with(40);
     while world.sets().0 > 0 {
@@ -200,7 +214,6 @@ fn one_event_is_enough_for_the_adaptive() {
     assert_eq!(world.sets().0, 1);
 }
 
-#[test]
 fn a_changed_interest_makes_active() {
     let mut world = fixed(3).with(1);
     world.quiet(8);
@@ -215,7 +228,6 @@ fn a_changed_interest_makes_active() {
     assert_eq!(world.sets(), (1, 0, 0));
 }
 
-#[test]
 fn listeners_and_what_is_locked_stay_active() {
     for mut world in [fixed(3), adaptive()] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -240,7 +252,6 @@ fn listeners_and_what_is_locked_stay_active() {
     }
 }
 
-#[test]
 fn the_wake_up_of_a_queue_stays_active() {
     let mechanism = open(&[("tuning", "fixed"), ("n", "64"), ("sleep-us", "100000")]);
     let queue = EventQueue::<u64, _>::over(mechanism).unwrap();
@@ -255,9 +266,8 @@ fn the_wake_up_of_a_queue_stays_active() {
     }
 }
 
-#[test]
 fn what_is_idle_is_found_within_the_bound() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     // So many that the adaptive one's looks at all are not due, by the clock, for some waits.
     let adaptive = World::over(open(&[("sleep-us", "100000")]));
     let worlds = [(fixed(2), 200), (fixed(3), 200), (fixed(7), 200), (adaptive, 6000)];
@@ -289,9 +299,8 @@ fn what_is_idle_is_found_within_the_bound() {
     }
 }
 
-#[test]
 fn a_wait_without_end_hears_the_idle() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     for world in [fixed(3), fixed(64), adaptive()] {
         let mut world = world.with(300);
         for round in 0..3 {
@@ -316,9 +325,8 @@ fn a_wait_without_end_hears_the_idle() {
     }
 }
 
-#[test]
 fn none_is_passed_over_for_the_active() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     for world in [fixed(3), adaptive()] {
         let mut world = world.with(260);
         let within = world.registry.mechanism().within();
@@ -372,9 +380,8 @@ fn asked_by(world: &mut World, at: usize) -> Vec<u64> {
     }
 }
 
-#[test]
 fn one_active_of_many_costs_what_one_does() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1200);
     for _ in 0..500 {
         world.event(600);
@@ -387,9 +394,8 @@ fn one_active_of_many_costs_what_one_does() {
     assert_eq!(active, 1);
 }
 
-#[test]
 fn n_grows_until_it_holds_who_is_active() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1200);
     let mut chosen = 7_usize;
     // Forty, in no order: each has an event in every fortieth call or so.
@@ -407,9 +413,8 @@ fn n_grows_until_it_holds_who_is_active() {
     assert!((30 * 100..=300 * 100).contains(&together), "{} on average", together / 100);
 }
 
-#[test]
 fn everyone_active_costs_one_look_each() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     let mut world = adaptive().with(500);
     (0..500).for_each(|at| world.write(at));
     let before = world.asked();
@@ -420,9 +425,8 @@ fn everyone_active_costs_one_look_each() {
     assert_eq!(world.sets(), (500, 0, 0));
 }
 
-#[test]
 fn bursts_that_move_leave_nobody_behind() {
-    let _alone = alone();
+    let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1000);
     for burst in 0..20 {
         for _ in 0..40 {
@@ -513,11 +517,8 @@ fn call(all: &mut [Descriptor], n: u32, since: &mut [u32; 2]) -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 150, failure_persistence: None, ..ProptestConfig::default()
-    })]
+    #![proptest_config(property(150))]
 
-    #[test]
     fn the_fixed_tuning_is_the_papers(n in 2_u32..5, steps in steps(6)) {
         let mut world = fixed(n).with(6);
         let mut model = [NEW; 6];
@@ -559,15 +560,12 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 30, failure_persistence: None, ..ProptestConfig::default()
-    })]
+    #![proptest_config(property(30))]
 
     /// A hundred descriptors come and go, are ready and quiet; who is ready is found in time, and
     /// nobody else.
-    #[test]
     fn the_adaptive_tuning_keeps_its_bound(steps in steps(100)) {
-        let _alone = alone();
+        let _lock = lock_many_descriptors();
         let mut world = adaptive().with(100);
         let within = world.registry.mechanism().within();
         let mut ready = [None; 100];

@@ -7,16 +7,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hearken::mechanism::{Trigger, WaitCost};
 use hearken::{Event, EventQueue, Interest, Readiness, Registration};
+use libtest_mimic::Trial;
 
-#[path = "suite/mod.rs"]
-mod suite;
+use crate::suite::{self, AnyMechanism};
 
 const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest::WRITE;
@@ -31,7 +30,8 @@ macro_rules! tests {
     };
 }
 
-fn main() -> ExitCode {
+/// Returns the trials of this module.
+pub(crate) fn trials() -> Vec<Trial> {
     let tests = tests! {
         declaring_answers_what_is_ready_now
         what_came_before_is_an_event_too
@@ -72,9 +72,9 @@ fn main() -> ExitCode {
         a_source_may_use_the_queue_as_it_is_dropped
         counters_count
     };
-    suite::run(|spec| {
+    suite::trials_over("events", suite::variants(), |spec| {
         let test = |(name, test): (&str, fn(Queue))| {
-            suite::trial(spec, name, move |spec| {
+            suite::trial("events", spec, name, move |spec| {
                 test(EventQueue::over(suite::open(spec)).expect("a queue"));
             })
         };
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
     })
 }
 
-type Queue = EventQueue<u64, suite::Any>;
+type Queue = EventQueue<u64, AnyMechanism>;
 type Stream = Registration<UnixStream>;
 
 fn pair() -> (UnixStream, UnixStream) {

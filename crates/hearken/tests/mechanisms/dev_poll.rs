@@ -13,6 +13,33 @@ use std::time::{Duration, Instant};
 use hearken::mechanism::dev_poll::{DevPoll, POLLREMOVE, PollFd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::contract::support::{number_of_my_own, renumber};
+use crate::suite::{Tests, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        what_is_written_is_polled_for_as_long_as_it_is_ready
+        what_was_ready_before_it_was_written_is_told
+        writing_again_adds_to_the_events
+        what_is_removed_is_silent_and_can_be_written_anew
+        remove_among_other_events_does_not_remove
+        negative_numbers_are_passed_over
+        is_polled_tells_the_events_polled_for
+        a_timeout_is_kept
+        without_a_timeout_it_waits_for_an_event
+        more_may_be_ready_than_fit
+        results_are_shared_where_room_was_made
+        one_closed_while_ready_is_answered_until_it_is_removed
+        a_number_written_again_is_its_new_holder_s
+        a_regular_file_is_always_ready
+        hang_up_is_told_unasked
+        all_of_polls_events_can_be_asked_for
+        it_says_what_poll_says
+        a_signal_ends_it
+    }
+}
+
 const IN: i16 = libc::POLLIN;
 const OUT: i16 = libc::POLLOUT;
 const NOW: Option<Duration> = Some(Duration::ZERO);
@@ -48,7 +75,6 @@ fn ready(device: &mut DevPoll) -> Vec<(RawFd, i16, i16)> {
     found
 }
 
-#[test]
 fn what_is_written_is_polled_for_as_long_as_it_is_ready() {
     let mut device = DevPoll::open().unwrap();
     let (mut here, mut there) = pair();
@@ -67,7 +93,6 @@ fn what_is_written_is_polled_for_as_long_as_it_is_ready() {
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
 }
 
-#[test]
 fn what_was_ready_before_it_was_written_is_told() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
@@ -76,7 +101,6 @@ fn what_was_ready_before_it_was_written_is_told() {
     assert_eq!(ready(&mut device), [(here.as_raw_fd(), IN | OUT, IN | OUT)]);
 }
 
-#[test]
 fn writing_again_adds_to_the_events() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
@@ -91,7 +115,6 @@ fn writing_again_adds_to_the_events() {
     assert_eq!(ready(&mut device), [(other.as_raw_fd(), IN | OUT, OUT)]);
 }
 
-#[test]
 fn what_is_removed_is_silent_and_can_be_written_anew() {
     for remove in [POLLREMOVE, 0x1000] {
         let mut device = DevPoll::open().unwrap();
@@ -114,7 +137,6 @@ fn what_is_removed_is_silent_and_can_be_written_anew() {
     }
 }
 
-#[test]
 fn remove_among_other_events_does_not_remove() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
@@ -125,7 +147,6 @@ fn remove_among_other_events_does_not_remove() {
     assert_eq!(ready[0].2, OUT);
 }
 
-#[test]
 fn negative_numbers_are_passed_over() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
@@ -135,7 +156,6 @@ fn negative_numbers_are_passed_over() {
     assert!(!device.is_polled(&mut nobody.clone()));
 }
 
-#[test]
 fn is_polled_tells_the_events_polled_for() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
@@ -159,7 +179,6 @@ fn is_polled_tells_the_events_polled_for() {
     }
 }
 
-#[test]
 fn a_timeout_is_kept() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
@@ -180,7 +199,6 @@ fn a_timeout_is_kept() {
     }
 }
 
-#[test]
 fn without_a_timeout_it_waits_for_an_event() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
@@ -201,7 +219,6 @@ fn without_a_timeout_it_waits_for_an_event() {
 }
 
 /// Those that do not fit come first the next time: n are told in n / room polls, again and again.
-#[test]
 fn more_may_be_ready_than_fit() {
     for (count, room) in [(10, 3), (150, 1), (100, 64)] {
         let mut device = DevPoll::open().unwrap();
@@ -220,7 +237,6 @@ fn more_may_be_ready_than_fit() {
     }
 }
 
-#[test]
 fn results_are_shared_where_room_was_made() {
     let mut device = DevPoll::open().unwrap();
     assert_eq!(device.dp_poll_shared(NOW).unwrap_err().kind(), ErrorKind::InvalidInput);
@@ -260,12 +276,12 @@ fn results_are_shared_where_room_was_made() {
 }
 
 /// poll(7D): "Failure to do so may result in a POLLNVAL being returned for the closed descriptor."
-#[test]
 fn one_closed_while_ready_is_answered_until_it_is_removed() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
-    // A number that nobody else takes.
-    let here = rustix::io::fcntl_dupfd_cloexec(here, 900).unwrap();
+    // The kernel does not assign this number to another test, which opens a descriptor meanwhile.
+    let Some(number) = number_of_my_own(1500..=16384) else { return };
+    let here = renumber(here.into(), number);
     let fd = here.as_raw_fd();
     write(&mut device, &[asked(&here, IN)]);
     there.write_all(b"x").unwrap();
@@ -281,11 +297,11 @@ fn one_closed_while_ready_is_answered_until_it_is_removed() {
     assert_eq!(ready(&mut device), [(fd, IN, libc::POLLNVAL)]);
 }
 
-#[test]
 fn a_number_written_again_is_its_new_holder_s() {
     let mut device = DevPoll::open().unwrap();
     let (old, mut old_peer) = pair();
-    let old = rustix::io::fcntl_dupfd_cloexec(old, 950).unwrap();
+    let Some(number) = number_of_my_own(1500..=16384) else { return };
+    let old = renumber(old.into(), number);
     let fd = old.as_raw_fd();
     write(&mut device, &[asked(&old, IN)]);
     // A duplicate keeps the old file, and what is heard of it is not told of the number.
@@ -309,7 +325,6 @@ fn a_number_written_again_is_its_new_holder_s() {
 }
 
 /// What hints cannot be had of is looked at all the same.
-#[test]
 fn a_regular_file_is_always_ready() {
     let mut device = DevPoll::open().unwrap();
     let file: File = tempfile::tempfile().unwrap();
@@ -327,7 +342,6 @@ fn a_regular_file_is_always_ready() {
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
 }
 
-#[test]
 fn hang_up_is_told_unasked() {
     let mut device = DevPoll::open().unwrap();
     let (reader, writer) = pipe();
@@ -339,7 +353,6 @@ fn hang_up_is_told_unasked() {
     }
 }
 
-#[test]
 fn all_of_polls_events_can_be_asked_for() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
@@ -366,7 +379,6 @@ fn all_of_polls_events_can_be_asked_for() {
 }
 
 /// The cache and its hints against poll(2) itself, at every step of a random history.
-#[test]
 fn it_says_what_poll_says() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
@@ -423,7 +435,6 @@ fn it_says_what_poll_says() {
 }
 
 /// The original answers `EINTR`, so that a program's signal handlers are heard.
-#[test]
 fn a_signal_ends_it() {
     extern "C" fn hear(_: libc::c_int) {}
     let hear: extern "C" fn(libc::c_int) = hear;

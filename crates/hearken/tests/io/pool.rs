@@ -1,9 +1,21 @@
-//! The pool and its buffers.
+//! The buffer pool.
 
 use hearken::io::Pool;
 
-#[test]
-fn lends_up_to_its_limit() {
+use crate::suite::{Tests, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        limits_the_buffers_in_use
+        a_buffer_is_released_once
+        a_buffer_is_consumed_from_its_front
+        a_grown_buffer_is_not_reused
+        a_detached_buffer_is_not_in_use
+    }
+}
+
+fn limits_the_buffers_in_use() {
     let pool = Pool::new(2, 100);
     let (first, second) = (pool.lend().unwrap(), pool.lend().unwrap());
     assert!(pool.is_exhausted() && pool.lend().is_none());
@@ -16,8 +28,7 @@ fn lends_up_to_its_limit() {
     assert!(!pool.is_exhausted());
 }
 
-#[test]
-fn a_buffer_gives_back_once() {
+fn a_buffer_is_released_once() {
     let pool = Pool::new(1, 100);
     let mut buffer = pool.lend().unwrap();
     buffer.as_vec().extend_from_slice(b"bytes");
@@ -26,11 +37,10 @@ fn a_buffer_gives_back_once() {
     let other = pool.lend().unwrap();
     buffer.release();
     drop(buffer);
-    assert_eq!(pool.lent(), 1, "the other's");
-    assert!(other.is_empty(), "it holds what an earlier borrower left");
+    assert_eq!(pool.lent(), 1, "the other buffer is in use");
+    assert!(other.is_empty(), "it contains bytes of an earlier use");
 }
 
-#[test]
 fn a_buffer_is_consumed_from_its_front() {
     let pool = Pool::new(1, 100);
     let mut buffer = pool.lend().unwrap();
@@ -45,8 +55,7 @@ fn a_buffer_is_consumed_from_its_front() {
     assert_eq!(&*buffer, b"");
 }
 
-#[test]
-fn a_grown_buffer_is_not_kept() {
+fn a_grown_buffer_is_not_reused() {
     let pool = Pool::new(1, 100);
     let mut buffer = pool.lend().unwrap();
     buffer.as_vec().resize(10_000, 1);
@@ -54,8 +63,7 @@ fn a_grown_buffer_is_not_kept() {
     assert_eq!(pool.lend().unwrap().room(), 100);
 }
 
-#[test]
-fn a_buffer_that_is_kept_leaves_its_place() {
+fn a_detached_buffer_is_not_in_use() {
     let pool = Pool::new(1, 100);
     let mut kept = pool.lend().unwrap();
     kept.as_vec().extend_from_slice(b"bytes");
@@ -65,7 +73,7 @@ fn a_buffer_that_is_kept_leaves_its_place() {
     assert_eq!((pool.lent(), &*kept), (0, &b"bytes"[..]));
     let other = pool.lend().unwrap();
     drop(kept);
-    assert_eq!(pool.lent(), 1, "the other's");
+    assert_eq!(pool.lent(), 1, "the other buffer is in use");
     drop(other);
     assert_eq!(pool.lent(), 0);
 }

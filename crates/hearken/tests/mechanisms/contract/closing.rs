@@ -1,15 +1,15 @@
-//! "A number that returns is a new registration with a new token. No wait after revoke or closing
-//! reports the old token. A batch taken before may still hold it."
+//! Closing and revoking: a reused number is a new registration with a new token. No wait after
+//! revoking or closing reports the old token. An earlier batch may still contain it.
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use hearken::Readiness;
 
-use crate::support::*;
+use super::support::*;
 
-/// Registers under one number, ends that by `end`, and has the number return.
-fn returns(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
+/// Registers a number, ends the registration by `end`, and registers the number again.
+fn reuse_number(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
     let Some(number) = number_of_my_own(1500..=16384) else {
         return;
     };
@@ -25,7 +25,7 @@ fn returns(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
         let new = watch.add(renumber(second, number), READ);
         assert_ne!(old, new);
         watch.quiet();
-        // The old one's peer is heard of no more, and the new one's is.
+        // The peer of the old socket causes no events, and that of the new one does.
         drop(first_peer);
         watch.quiet();
         write(&second_peer, b"for the new");
@@ -34,42 +34,42 @@ fn returns(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
     }
 }
 
-pub(crate) fn a_closed_number_that_returns_is_new(watch: Watch) {
-    returns(watch, |watch, old| assert!(watch.0.close(old)));
+pub(crate) fn a_number_reused_after_closing_is_new(watch: Watch) {
+    reuse_number(watch, |watch, old| assert!(watch.0.close(old)));
 }
 
-pub(crate) fn a_revoked_number_that_returns_is_new(watch: Watch) {
-    returns(watch, |watch, old| drop(watch.0.remove(old).unwrap()));
+pub(crate) fn a_number_reused_after_revoking_is_new(watch: Watch) {
+    reuse_number(watch, |watch, old| drop(watch.0.remove(old).unwrap()));
 }
 
-pub(crate) fn revoked_means_silent_though_a_duplicate_is_open(mut watch: Watch) {
+pub(crate) fn a_revoked_descriptor_is_silent_while_a_duplicate_is_open(mut watch: Watch) {
     let (source, peer) = unix();
     let duplicate = source.try_clone().unwrap();
     let token = watch.add(source, BOTH);
     write(&peer, b"x");
     watch.until(token, Readiness::READABLE);
     let source = watch.0.remove(token).unwrap();
-    assert_eq!(watch.wakes(3), 0, "still open under its number");
+    assert_eq!(watch.wakes(3), 0, "it is open under its number");
     write(&peer, b"y");
     drop(source);
-    assert_eq!(watch.wakes(3), 0, "open under another");
+    assert_eq!(watch.wakes(3), 0, "it is open under another number");
     drop(peer);
-    assert_eq!(watch.wakes(3), 0, "hung up");
+    assert_eq!(watch.wakes(3), 0, "the peer hung up");
     assert_eq!(drain(&duplicate), (2, true));
 }
 
-pub(crate) fn closing_one_leaves_the_others(mut watch: Watch) {
+pub(crate) fn closing_one_does_not_affect_others(mut watch: Watch) {
     let mut pairs: Vec<_> = (0..9)
         .map(|_| {
             let (source, peer) = unix();
             (watch.add(source, READ), peer)
         })
         .collect();
-    // First, last, middle: a list that is packed has its troubles at either end.
+    // First, last and middle: removal from a packed list is most error-prone at its ends.
     for at in [0, 7, 3, 0, 4] {
         let (token, peer) = pairs.remove(at);
         assert!(watch.0.close(token));
-        assert_eq!(drain(&peer), (0, true), "closed is closed");
+        assert_eq!(drain(&peer), (0, true), "it is closed");
         for (token, peer) in &pairs {
             write(peer, b"x");
             assert_eq!(watch.next(*token), Readiness::READABLE);
@@ -80,7 +80,7 @@ pub(crate) fn closing_one_leaves_the_others(mut watch: Watch) {
     assert_eq!(watch.0.len(), 4);
 }
 
-pub(crate) fn a_batch_taken_before_is_told_by_generation(mut watch: Watch) {
+pub(crate) fn a_batch_drops_events_of_removed_tokens(mut watch: Watch) {
     let (source, peer) = pipe();
     let token = watch.add(source, READ);
     write(&peer, b"x");
@@ -89,7 +89,7 @@ pub(crate) fn a_batch_taken_before_is_told_by_generation(mut watch: Watch) {
     assert_eq!(watch.0.event(0), None);
 }
 
-pub(crate) fn a_slot_used_again_within_a_batch_is_not_confused(mut watch: Watch) {
+pub(crate) fn a_batch_drops_events_of_reused_slots(mut watch: Watch) {
     let (first, first_peer) = pipe();
     let old = watch.add(first, READ);
     write(&first_peer, b"x");
@@ -102,7 +102,7 @@ pub(crate) fn a_slot_used_again_within_a_batch_is_not_confused(mut watch: Watch)
     watch.quiet();
 }
 
-pub(crate) fn dropping_the_registry_closes_what_it_owns(mut watch: Watch) {
+pub(crate) fn dropping_the_registry_closes_its_sources(mut watch: Watch) {
     let (source, peer) = unix();
     let (silent, silent_peer) = unix();
     let number = source.as_raw_fd();

@@ -1,22 +1,35 @@
-//! What only the mechanisms over io_uring have: queues that run full, requests that hold a file, a
-//! ring that is bound to a thread, and refusal.
+//! Behaviour specific to the mechanisms over io_uring and to batched epoll: queues that run full,
+//! requests that hold a file, and a ring that is bound to a thread.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use bytes::Bytes;
-use hearken::io::uring::{Settings, UringIo};
-use hearken::io::{Address, Body, Completion, CompletionKind, Io, ListenOptions, Outgoing};
-use hearken::mechanism::{Registry, Trigger, Unavailable, find};
+use hearken::mechanism::{Registry, Trigger, find};
 use hearken::{Interest, Mechanism, Readiness, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::suite::{Tests, lock_many_descriptors, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        thousands_at_once
+        an_overflow_is_counted
+        changes_go_together
+        numbers_come_and_go
+        what_cannot_be_deleted_is_left_behind
+        what_is_always_ready
+        a_thread_that_does_not_wait_misses_nothing
+        an_exclusive_watch_takes_turns
+        many_instances_come_and_go
+    }
+}
 
 const READ: Interest = Interest::READ;
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
@@ -40,8 +53,7 @@ type Watched = Registry<Box<dyn Mechanism>, Rc<OwnedFd>>;
 /// Holds each of `specs` that can be had to `test`, in a thread of its own and one at a time, as
 /// many descriptors are opened.
 fn over(specs: &[&str], test: fn(&mut Watched)) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock();
+    let _lock = lock_many_descriptors();
     raise_limit();
     for spec in specs {
         let spec = spec.to_string();
@@ -112,7 +124,6 @@ fn everybody(registry: &mut Watched, expected: &HashSet<Token>) {
 }
 
 /// More are declared between two waits, and more is ready at once, than either queue has room for.
-#[test]
 fn thousands_at_once() {
     all(|registry| {
         let mut pairs = Vec::new();
@@ -144,7 +155,6 @@ fn thousands_at_once() {
 }
 
 /// A queue of completions that runs full is recovered, and says so.
-#[test]
 fn an_overflow_is_counted() {
     // With deferred work the kernel makes no more completions than are taken.
     over(&POLLS[1..2], |registry| {
@@ -165,7 +175,6 @@ fn an_overflow_is_counted() {
 }
 
 /// All that was changed between two waits costs one call, or one each.
-#[test]
 fn changes_go_together() {
     let counted = |spec: &str| {
         let spec = spec.to_owned();
@@ -210,7 +219,6 @@ fn changes_go_together() {
 }
 
 /// Numbers come and go between waits as fast as can be, with events on the way.
-#[test]
 fn numbers_come_and_go() {
     all(|registry| {
         let (here, mut steady_peer) = pair();
@@ -254,7 +262,6 @@ fn numbers_come_and_go() {
 }
 
 /// A number is closed after it was revoked and before that was told, while a duplicate is open.
-#[test]
 fn what_cannot_be_deleted_is_left_behind() {
     all(|registry| {
         let (steady, mut steady_peer) = pair();
@@ -282,7 +289,6 @@ fn what_cannot_be_deleted_is_left_behind() {
 }
 
 /// A file that is always ready is said to be, and does not keep the others from being heard.
-#[test]
 fn what_is_always_ready() {
     all(|registry| {
         let file = registry.insert(Rc::new(tempfile::tempfile().unwrap().into()));
@@ -312,7 +318,6 @@ fn what_is_always_ready() {
 }
 
 /// What happens while the thread does something else is there when it waits again.
-#[test]
 fn a_thread_that_does_not_wait_misses_nothing() {
     all(|registry| {
         let mut pairs: Vec<_> = (0..50)
@@ -336,7 +341,6 @@ fn a_thread_that_does_not_wait_misses_nothing() {
 }
 
 /// Of several that watch a listener one is told of each connection, and each is in its turn.
-#[test]
 fn an_exclusive_watch_takes_turns() {
     over(&POLLS, |first| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -375,7 +379,6 @@ fn an_exclusive_watch_takes_turns() {
 }
 
 /// The kernel closes a ring when it finds the time; the sources are closed when they are dropped.
-#[test]
 fn many_instances_come_and_go() {
     raise_limit();
     let many = POLLS.iter().chain(&BATCHED).cycle().take(140);
@@ -401,225 +404,4 @@ fn many_instances_come_and_go() {
             }
         });
     });
-}
-
-/// Without a free descriptor there is no ring, and the error names the limit: however many
-/// descriptors the process inherited.
-#[test]
-fn refused_for_want_of_descriptors() {
-    let null = std::fs::File::open("/dev/null").unwrap();
-    // dup(2) does not set FD_CLOEXEC, so the children inherit these.
-    let _inherited: Vec<OwnedFd> = (0..20).map(|_| rustix::io::dup(&null).unwrap()).collect();
-    in_a_child("refused_for_want_of_descriptors", || {
-        let maximum = getrlimit(Resource::Nofile).maximum;
-        // All descriptors below this one are open.
-        let free = u64::try_from(rustix::io::dup(&null).unwrap().as_raw_fd()).unwrap();
-        setrlimit(Resource::Nofile, Rlimit { current: Some(free), maximum }).unwrap();
-        for spec in POLLS.iter().chain(&BATCHED) {
-            let Unavailable { call, error, remedy } = find(spec).unwrap().open().unwrap_err();
-            assert!(["io_uring_setup", "epoll_create1"].contains(&call));
-            assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-            assert!(remedy.contains("limit of open files"), "{remedy}");
-        }
-        let refused = UringIo::new(Settings::default()).unwrap_err();
-        assert_eq!(refused.call, "io_uring_setup");
-        // A ring, and no pair of sockets for wake-ups.
-        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), maximum }).unwrap();
-        let refused = UringIo::new(Settings::default()).unwrap_err();
-        assert_eq!(
-            (refused.call, refused.error.raw_os_error()),
-            ("socketpair", Some(libc::EMFILE))
-        );
-    });
-}
-
-/// Where a sandbox refuses io_uring, polls are refused with the reason, and changes are told one by
-/// one.
-#[test]
-fn refused_by_a_sandbox() {
-    in_a_child("refused_by_a_sandbox", || {
-        refuse(libc::SYS_io_uring_setup);
-        for spec in POLLS.iter().chain(&["epoll-batched:wait=ring"]) {
-            let Unavailable { call, error, remedy } = find(spec).unwrap().open().unwrap_err();
-            assert_eq!((call, error.raw_os_error()), ("io_uring_setup", Some(libc::EPERM)));
-            assert!(remedy.contains("kernel.io_uring_disabled"), "{remedy}");
-        }
-        let Unavailable { call, error, remedy } = UringIo::new(Settings::default()).unwrap_err();
-        assert_eq!((call, error.raw_os_error()), ("io_uring_setup", Some(libc::EPERM)));
-        assert!(remedy.contains("kernel.io_uring_disabled"), "{remedy}");
-        let mut registry = Watched::new(find("epoll-batched").unwrap().open().unwrap());
-        let mut pairs: Vec<_> = (0..10)
-            .map(|_| {
-                let (here, there) = pair();
-                (add(&mut registry, here, READ), there)
-            })
-            .collect();
-        let before = registry.counters().calls;
-        assert_eq!(named(&mut registry, 64, AT_ONCE), []);
-        assert_eq!(registry.counters().calls - before, 11);
-        for (token, there) in &mut pairs {
-            there.write_all(b"x").unwrap();
-            assert_eq!(named(&mut registry, 64, PATIENCE), [*token]);
-        }
-    });
-}
-
-/// A connection to `io`, and its other side.
-fn accepted(io: &mut UringIo) -> (Token, TcpStream) {
-    let listener =
-        io.listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default()).unwrap();
-    io.start(listener);
-    let peer = TcpStream::connect(io.local_addr(listener).unwrap()).unwrap();
-    peer.set_read_timeout(PATIENCE).unwrap();
-    let CompletionKind::Accepted { token: on, .. } = completion(io).kind else {
-        panic!("not accepted")
-    };
-    io.close(listener);
-    (on, peer)
-}
-
-/// The next completion, of whatever turn.
-fn completion(io: &mut UringIo) -> Completion {
-    loop {
-        if let Some(completion) = io.next() {
-            return completion;
-        }
-        io.wait(None).unwrap();
-    }
-}
-
-/// Received bytes are their holder's, though what received them is gone; and its peers are told.
-#[test]
-fn what_was_received_outlives_the_ring() {
-    let receiving = thread::spawn(|| {
-        let mut io = UringIo::new(Settings::default()).ok()?;
-        let (on, mut peer) = accepted(&mut io);
-        io.start(on);
-        peer.write_all(b"kept").unwrap();
-        let CompletionKind::Received(mut bytes) = completion(&mut io).kind else {
-            panic!("not received")
-        };
-        let pool = io.pool().clone();
-        drop(io);
-        assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "its end is not told");
-        assert_eq!((&*bytes, pool.lent()), (&b"kept"[..], 1));
-        bytes.consume(1);
-        bytes.as_vec().extend_from_slice(b" on");
-        assert_eq!(&*bytes, b"ept on");
-        drop(bytes);
-        assert_eq!(pool.lent(), 0);
-        Some(())
-    });
-    receiving.join().unwrap();
-}
-
-/// What is being sent when it is dropped is not sent on, and not leaked.
-#[test]
-fn dropped_amid_everything() {
-    let sending = thread::spawn(|| {
-        for round in 0..20 {
-            let mut io = UringIo::new(Settings::default()).ok()?;
-            let (on, mut peer) = accepted(&mut io);
-            io.start(on);
-            let body = Bytes::from(vec![7; 8 << 20]);
-            let shared = body.clone();
-            for _ in 0..2 {
-                let head = io.pool().lend_beyond();
-                io.send(on, Outgoing { head, body: Body::Bytes(body.clone()) });
-            }
-            drop(body);
-            if round % 2 == 0 {
-                io.wait(Some(io.now())).unwrap();
-                while io.next().is_some() {}
-            }
-            drop(io);
-            assert!(shared.is_unique(), "it is still held");
-            let mut all = Vec::new();
-            let _ = peer.read_to_end(&mut all);
-            assert!(all.len() < shared.len() && all.iter().all(|byte| *byte == 7));
-        }
-        Some(())
-    });
-    sending.join().unwrap();
-}
-
-/// How many connections wait to be accepted on a port, by /proc/net/tcp.
-fn listen_queue(port: u16) -> u32 {
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let local = format!("0100007F:{port:04X}");
-    let listens =
-        |line: &&str| line.split_whitespace().nth(1) == Some(&local) && line.contains(" 0A ");
-    let line = table.lines().find(listens).unwrap();
-    let queues = line.split_whitespace().nth(4).unwrap();
-    u32::from_str_radix(queues.split_once(':').unwrap().1, 16).unwrap()
-}
-
-/// Of what waits, no more is accepted than was reserved, by a listener that is told to stop in time.
-#[test]
-fn accepts_no_more_than_was_reserved() {
-    let accepting = thread::spawn(|| {
-        let mut io = UringIo::new(Settings::default()).ok()?;
-        io.reserve(5);
-        let listener = io
-            .listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default())
-            .unwrap();
-        let addr = io.local_addr(listener).unwrap();
-        let peers: Vec<_> = (0..20).map(|_| TcpStream::connect(addr).unwrap()).collect();
-        io.start(listener);
-        for _ in 0..5 {
-            let accepted = completion(&mut io);
-            assert!(matches!(accepted.kind, CompletionKind::Accepted { .. }), "{accepted:?}");
-        }
-        io.stop(listener);
-        for _ in 0..5 {
-            io.wait(Some(io.now())).unwrap();
-            assert!(io.next().is_none());
-        }
-        // Those that nobody has accepted are not heard of by what the peers see; the kernel tells.
-        let waiting = listen_queue(addr.port());
-        assert_eq!(waiting, 15, "some were accepted ahead");
-        assert_eq!(io.open(), 6);
-        io.start(listener);
-        for _ in 5..20 {
-            assert!(matches!(completion(&mut io).kind, CompletionKind::Accepted { .. }));
-        }
-        drop(peers);
-        Some(())
-    });
-    accepting.join().unwrap();
-}
-
-/// Runs `test` in a process of its own: this one again, with that test only.
-fn in_a_child(name: &str, test: impl FnOnce()) {
-    const CHILD: &str = "HEARKEN_TEST_CHILD";
-    if std::env::var_os(CHILD).is_some() {
-        return test();
-    }
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--test-threads", "1"])
-        .env(CHILD, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && said.contains("1 passed"), "{said}");
-}
-
-/// Has the system call refused with EPERM from here on.
-fn refuse(call: libc::c_long) {
-    let step = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = [
-        // The number of the call comes first in what a filter sees.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, call as u32, 0, 1),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    #[allow(unsafe_code)]
-    // SAFETY: the program outlives the calls, which only take privileges away.
-    let refused = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
-    };
-    assert!(refused, "{}", std::io::Error::last_os_error());
 }

@@ -1,14 +1,14 @@
-//! What the registry counts of a mechanism.
+//! The counters of the registry.
 
 use std::time::Duration;
 
 use hearken::Readiness;
 use hearken::mechanism::Counters;
 
-use crate::support::*;
+use super::support::*;
 
-/// All that does not depend on the mechanism.
-fn but_calls(watch: &Watch) -> Counters {
+/// Returns the counters that do not depend on the mechanism.
+fn without_calls(watch: &Watch) -> Counters {
     Counters { calls: 0, ..watch.0.counters() }
 }
 
@@ -19,33 +19,33 @@ pub(crate) fn counters_are_exact(mut watch: Watch) {
     watch.change(token, NEITHER);
     watch.change(token, READ);
     let mut expected = Counters { changes: 3, ..Counters::default() };
-    assert_eq!(but_calls(&watch), expected);
+    assert_eq!(without_calls(&watch), expected);
     if watch.0.declare(token, READ).is_ok() {
-        // The same interest costs nothing, but where it arms again.
+        // Declaring the same interest costs nothing, unless it arms a one-shot mechanism again.
         let rearms = watch.trigger() == hearken::mechanism::Trigger::OneShot;
         expected.changes += u64::from(rearms);
     }
-    assert_eq!(but_calls(&watch), expected);
+    assert_eq!(without_calls(&watch), expected);
 
     assert!(watch.wait(8, Duration::ZERO).is_empty());
     expected.waits += 1;
     expected.empty_waits += 1;
-    assert_eq!(but_calls(&watch), expected);
+    assert_eq!(without_calls(&watch), expected);
 
     write(&peer, b"x");
     assert_eq!(watch.wait(8, Duration::from_secs(20)).len(), 1);
     expected.waits += 1;
     expected.events += 1;
-    assert_eq!(but_calls(&watch), expected);
+    assert_eq!(without_calls(&watch), expected);
 
     watch.0.remove(token).unwrap();
     expected.changes += 1;
-    assert_eq!(but_calls(&watch), expected);
+    assert_eq!(without_calls(&watch), expected);
     let calls = watch.0.counters().calls - open;
     assert!((1..30).contains(&calls), "{calls} calls for two waits and four changes");
 }
 
-pub(crate) fn what_was_dropped_is_counted(mut watch: Watch) {
+pub(crate) fn dropped_events_are_counted(mut watch: Watch) {
     let (kept, kept_peer) = pipe();
     let (revoked, revoked_peer) = pipe();
     let kept = watch.add(kept, READ);
@@ -61,10 +61,10 @@ pub(crate) fn what_was_dropped_is_counted(mut watch: Watch) {
     assert_eq!((counters.events, counters.spurious), (1, 1));
 }
 
-pub(crate) fn overflows_only_where_it_can(mut watch: Watch) {
+pub(crate) fn overflows_only_if_documented(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
-    // More arrivals than a queue of signals has room for by default, in one go.
+    // More arrivals at once than a queue of signals holds by default.
     for _ in 0..200 {
         write(&peer, b"x");
     }

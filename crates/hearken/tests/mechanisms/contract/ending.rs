@@ -1,6 +1,6 @@
-//! "A peer's half-close makes a descriptor readable, and does not touch writability. Hang-up and
-//! error make it ready for whatever its interest asks for. A refused or completed connect is
-//! writable."
+//! The end of connections: a peer's half-close makes a descriptor readable and does not affect
+//! writability. Hang-up and error make it ready for all requested directions. A refused or
+//! completed connect is writable.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -10,10 +10,10 @@ use hearken::{Interest, Readiness};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, socket_with};
 
-use crate::support::*;
+use super::support::*;
 
-/// What is set where the mechanism can tell it.
-fn told(watch: &Watch, flags: Readiness) -> Readiness {
+/// Returns those of `flags` that the mechanism reports.
+fn reported(watch: &Watch, flags: Readiness) -> Readiness {
     flags & watch.0.semantics().reports
 }
 
@@ -23,9 +23,9 @@ pub(crate) fn half_close_is_readable(mut watch: Watch) {
         let token = watch.add(source, READ);
         watch.quiet();
         rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
-        let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        let expected = Readiness::READABLE | reported(&watch, Readiness::READ_CLOSED);
         let readiness = watch.next(token);
-        // An end that comes alone need not be told from data.
+        // An end without data need not be distinguished from data.
         let alone = readiness == Readiness::READABLE && !watch.0.semantics().tells_state();
         assert!(readiness == expected || alone, "{readiness:?}");
         assert_eq!(drain(watch.fd(token)), (0, true));
@@ -33,8 +33,9 @@ pub(crate) fn half_close_is_readable(mut watch: Watch) {
     }
 }
 
-/// With `READ_CLOSED`, a read that came short is not the last; without it, it is until the next event.
-pub(crate) fn whoever_stops_at_a_short_read_meets_the_end(mut watch: Watch) {
+/// Checks that a reader that continues after a short read only if `READ_CLOSED` is reported reaches
+/// the end.
+pub(crate) fn a_reader_that_stops_at_a_short_read_reaches_the_end(mut watch: Watch) {
     if !watch.reports(Readiness::READ_CLOSED) {
         return;
     }
@@ -62,9 +63,9 @@ pub(crate) fn whoever_stops_at_a_short_read_meets_the_end(mut watch: Watch) {
     }
 }
 
-pub(crate) fn half_close_leaves_writability_alone(mut watch: Watch) {
-    let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
-    // With room, it is writable as before, and without room it is not.
+pub(crate) fn half_close_does_not_affect_writability(mut watch: Watch) {
+    let expected = Readiness::READABLE | reported(&watch, Readiness::READ_CLOSED);
+    // With space it is writable as before, and without space it is not.
     for make in [unix, tcp] {
         let (source, peer) = make();
         let token = watch.add(source, BOTH);
@@ -83,20 +84,20 @@ pub(crate) fn half_close_leaves_writability_alone(mut watch: Watch) {
     watch.quiet();
 }
 
-pub(crate) fn half_close_behind_data_comes_with_it(mut watch: Watch) {
+pub(crate) fn half_close_after_data_is_reported_with_them(mut watch: Watch) {
     for make in [unix, tcp] {
         let (source, peer) = make();
         write(&peer, b"last words");
         rustix::net::shutdown(&peer, Shutdown::Write).unwrap();
         let token = watch.add(source, READ);
-        let wanted = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        let wanted = Readiness::READABLE | reported(&watch, Readiness::READ_CLOSED);
         watch.until(token, wanted);
         assert_eq!(drain(watch.fd(token)), (10, true));
         watch.0.remove(token).unwrap();
     }
 }
 
-/// Closes so that the peer is reset.
+/// Closes a socket with a reset.
 fn reset(end: OwnedFd) {
     rustix::net::sockopt::set_socket_linger(&end, Some(Duration::ZERO)).unwrap();
     drop(end);
@@ -108,7 +109,7 @@ pub(crate) fn reset_is_readable(mut watch: Watch) {
     watch.quiet();
     reset(peer);
     let expected = Readiness::READABLE
-        | told(&watch, Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
+        | reported(&watch, Readiness::READ_CLOSED | Readiness::HANGUP | Readiness::ERROR);
     assert_eq!(watch.next(token), expected);
     let read = rustix::io::read(watch.fd(token), &mut [0; 8]);
     assert_eq!(read, Err(Errno::CONNRESET));
@@ -119,10 +120,10 @@ pub(crate) fn reset_is_writable(mut watch: Watch) {
     fill(&source);
     let token = watch.add(source, WRITE);
     reset(peer);
-    let error = told(&watch, Readiness::HANGUP | Readiness::ERROR);
+    let error = reported(&watch, Readiness::HANGUP | Readiness::ERROR);
     let readiness = watch.until(token, Readiness::WRITABLE | error);
     assert!(!readiness.is_readable(), "{readiness:?}");
-    // Room, at first, where an error cannot be told from it.
+    // The first event may report space, if the mechanism cannot distinguish it from an error.
     let written = std::iter::repeat_with(|| rustix::io::write(watch.fd(token), &[7; 4096]));
     let refused = written.filter(|written| *written != Err(Errno::AGAIN)).find_map(Result::err);
     assert_eq!(refused, Some(Errno::CONNRESET));
@@ -134,7 +135,7 @@ pub(crate) fn close_is_readable(mut watch: Watch) {
         let token = watch.add(source, READ);
         watch.quiet();
         drop(peer);
-        let expected = Readiness::READABLE | told(&watch, Readiness::READ_CLOSED);
+        let expected = Readiness::READABLE | reported(&watch, Readiness::READ_CLOSED);
         assert!(watch.next(token).contains(expected));
         assert_eq!(drain(watch.fd(token)), (0, true));
         watch.0.remove(token).unwrap();
@@ -152,9 +153,9 @@ pub(crate) fn close_is_writable(mut watch: Watch) {
     assert_eq!(write, Err(Errno::PIPE));
 }
 
-/// The peer has ended both directions and keeps what it has not read: there is no room, and no
-/// reason to wait for it. A mechanism that cannot tell a hang-up cannot tell this one.
-pub(crate) fn hang_up_is_writable_where_there_is_no_room(mut watch: Watch) {
+/// Checks that a full socket is writable after the peer has shut down both directions without
+/// reading, if the mechanism reports hang-ups.
+pub(crate) fn hang_up_is_writable_without_space(mut watch: Watch) {
     let (source, peer) = unix();
     fill(&source);
     let token = watch.add(source, WRITE);
@@ -180,7 +181,7 @@ fn connecting(to: SocketAddr) -> (OwnedFd, Result<(), Errno>) {
 
 pub(crate) fn a_refused_connect_is_writable(mut watch: Watch) {
     for interest in [WRITE, BOTH] {
-        // Bound, so that nobody takes the port, and not listening.
+        // The port is bound, so that no other socket takes it, and not listening.
         let flags = SocketFlags::CLOEXEC;
         let holder = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&holder, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
@@ -189,7 +190,7 @@ pub(crate) fn a_refused_connect_is_writable(mut watch: Watch) {
         let token = watch.add(socket, interest);
         let readiness = watch.until(token, Readiness::WRITABLE);
         if connected == Err(Errno::INPROGRESS) {
-            assert!(readiness.contains(told(&watch, Readiness::ERROR)));
+            assert!(readiness.contains(reported(&watch, Readiness::ERROR)));
             let error = rustix::net::sockopt::socket_error(watch.fd(token)).unwrap();
             assert_eq!(error, Err(Errno::CONNREFUSED));
         }
@@ -222,7 +223,7 @@ pub(crate) fn a_pipe_without_writers_is_readable(mut watch: Watch) {
     let (source, peer) = pipe();
     drop(peer);
     let readiness = pipe_end(&mut watch, source, READ);
-    let expected = told(&watch, Readiness::READ_CLOSED | Readiness::HANGUP);
+    let expected = reported(&watch, Readiness::READ_CLOSED | Readiness::HANGUP);
     assert_eq!(readiness, Readiness::READABLE | expected);
 }
 
@@ -234,7 +235,7 @@ pub(crate) fn a_pipe_without_readers_is_writable(mut watch: Watch) {
         }
         drop(peer);
         let readiness = pipe_end(&mut watch, source, WRITE);
-        let expected = told(&watch, Readiness::ERROR);
+        let expected = reported(&watch, Readiness::ERROR);
         assert_eq!(readiness, Readiness::WRITABLE | expected);
     }
 }

@@ -1,6 +1,6 @@
-//! "Level: in every batch for as long as it is so. Edge: once after each arrival, and after
-//! declare and change if it is ready then; held back until it was said that it would block, where that
-//! is needed. One-shot: as level, but once, until change."
+//! Triggers. Level: in every batch while the descriptor is ready. Edge: once after each arrival,
+//! and after declare and change if it is ready then; some mechanisms withhold the next edge until
+//! the caller reports that a call would block. One-shot: as level, but once, until the next change.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,9 +10,9 @@ use hearken::Readiness;
 use hearken::mechanism::Trigger;
 use rustix::io::Errno;
 
-use crate::support::*;
+use super::support::*;
 
-pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
+pub(crate) fn readable_events_repeat_according_to_the_trigger(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -27,7 +27,7 @@ pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
             }
             Trigger::Edge => {
                 watch.quiet();
-                // More, though what was there has not been read.
+                // More data arrive, although the first were not read.
                 write(&peer, b"y");
                 assert_eq!(watch.next(token), Readiness::READABLE);
                 watch.quiet();
@@ -43,7 +43,7 @@ pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
         }
         drain(watch.fd(token));
         watch.quiet();
-        // And again from the start.
+        // The first arrival after all data were read.
         watch.arm(token);
         write(&peer, b"z");
         assert_eq!(watch.next(token), Readiness::READABLE);
@@ -51,7 +51,7 @@ pub(crate) fn data_repeats_as_the_trigger_says(mut watch: Watch) {
     }
 }
 
-pub(crate) fn room_repeats_as_the_trigger_says(mut watch: Watch) {
+pub(crate) fn writable_events_repeat_according_to_the_trigger(mut watch: Watch) {
     let (source, _peer) = unix();
     let token = watch.add(source, WRITE);
     assert_eq!(watch.next(token), Readiness::WRITABLE);
@@ -70,7 +70,7 @@ pub(crate) fn room_repeats_as_the_trigger_says(mut watch: Watch) {
     }
 }
 
-pub(crate) fn the_end_of_the_stream_is_an_arrival(mut watch: Watch) {
+pub(crate) fn the_end_of_the_stream_is_an_event(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
         let token = watch.add(source, READ);
@@ -85,7 +85,7 @@ pub(crate) fn the_end_of_the_stream_is_an_arrival(mut watch: Watch) {
     }
 }
 
-pub(crate) fn room_made_again_is_reported(mut watch: Watch) {
+pub(crate) fn new_space_is_reported(mut watch: Watch) {
     let pipe_to_write = || {
         let (read, write) = pipe();
         (write, read)
@@ -105,8 +105,9 @@ pub(crate) fn room_made_again_is_reported(mut watch: Watch) {
     }
 }
 
-/// On TCP room comes bit by bit: whoever writes until `EAGAIN` and waits, gets all across.
-pub(crate) fn room_on_tcp_is_always_reported(mut watch: Watch) {
+/// Checks that a writer that waits after each `EAGAIN` sends all bytes over TCP, where space
+/// appears gradually.
+pub(crate) fn new_space_on_tcp_is_always_reported(mut watch: Watch) {
     const ALL: usize = 8 << 20;
     let (source, peer) = tcp();
     let token = watch.add(source, WRITE);
@@ -130,11 +131,11 @@ pub(crate) fn room_on_tcp_is_always_reported(mut watch: Watch) {
     assert_eq!(reader.join().unwrap(), written as u64);
 }
 
-pub(crate) fn change_answers_for_what_is_ready(mut watch: Watch) {
+pub(crate) fn a_change_reports_current_readiness(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, READ);
     write(&peer, b"x");
-    // Reported, and an edge has nothing more to say; a change has it say so again.
+    // An edge reports it once. A change makes it report again.
     assert_eq!(watch.next(token), Readiness::READABLE);
     watch.change(token, BOTH);
     let both = Readiness::READABLE | Readiness::WRITABLE;
@@ -149,7 +150,7 @@ pub(crate) fn change_answers_for_what_is_ready(mut watch: Watch) {
     assert_eq!(watch.next(token), Readiness::READABLE);
 }
 
-pub(crate) fn connections_waiting_to_be_accepted_arrive(mut watch: Watch) {
+pub(crate) fn pending_connections_are_events(mut watch: Watch) {
     let (listener, address) = listener();
     let token = watch.add(listener, READ);
     watch.quiet();

@@ -1,4 +1,5 @@
-//! The adapter from edge to level: it loses no event, and its cost. The suites check the contract over it.
+//! The adapter from edge to level: it loses no event, and its cost. The suites check the contract
+//! over it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,19 @@ use hearken::mechanism::epoll::{Edge, Epoll};
 use hearken::mechanism::trigger::AsLevel;
 use hearken::mechanism::{Open, Registry, Trigger};
 use hearken::{EventQueue, Interest, Mechanism, Readiness, Registration, Token};
+
+use crate::suite::{Tests, tests};
+
+/// Returns the tests of this module.
+pub(crate) fn tests() -> Tests {
+    tests! {
+        the_trigger_is_level
+        a_level_costs_a_look_at_what_was_reported
+        a_level_goes_on_with_the_other_direction
+        a_level_loses_nothing
+        wakers_work_again_and_again
+    }
+}
 
 const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest::WRITE;
@@ -44,7 +58,6 @@ fn wait<M: Mechanism>(watch: &mut Watch<M>, timeout: Option<Duration>) -> Vec<(T
     (0..got).filter_map(|at| watch.event(at)).map(|event| (event.who, event.readiness)).collect()
 }
 
-#[test]
 fn the_trigger_is_level() {
     let watch = Watch::new(AsLevel::new(Epoll::<Edge>::open().unwrap()));
     assert_eq!(watch.semantics().trigger, Trigger::Level);
@@ -53,9 +66,8 @@ fn the_trigger_is_level() {
     assert!(std::ptr::eq(one.semantics(), other.semantics()), "they are kept once");
 }
 
-/// A level costs a look at what was reported, which who says that it was used up is spared; the idle
-/// cost nothing.
-#[test]
+/// A level costs a look at what was reported, which who says that it was used up is spared; the
+/// idle cost nothing.
 fn a_level_costs_a_look_at_what_was_reported() {
     let mut watch = Watch::new(AsLevel::believing(Epoll::<Edge>::open().unwrap()));
     let idle: Vec<_> = (0..50).map(|_| pair()).collect();
@@ -84,7 +96,6 @@ fn a_level_costs_a_look_at_what_was_reported() {
 }
 
 /// One direction is used up, and the other still said.
-#[test]
 fn a_level_goes_on_with_the_other_direction() {
     for mechanism in [AsLevel::believing as fn(Epoll<Edge>) -> _, AsLevel::new] {
         let mut watch = Watch::new(mechanism(Epoll::open().unwrap()));
@@ -172,7 +183,6 @@ fn a_little_of_it(from: &Registration<UnixStream>) -> usize {
     (&**from).read(&mut [0; 7]).unwrap_or(0)
 }
 
-#[test]
 fn a_level_loses_nothing() {
     for read in [until_it_would_block, until_a_short_read, a_little_of_it] {
         nothing_is_lost(AsLevel::new(Epoll::<Edge>::open().unwrap()), read);
@@ -181,7 +191,6 @@ fn a_level_loses_nothing() {
 }
 
 /// The queue tells of its own wake-ups.
-#[test]
 fn wakers_work_again_and_again() {
     fn over<M: Mechanism + 'static>(mechanism: M) {
         let queue = EventQueue::<u64, M>::over(mechanism).unwrap();

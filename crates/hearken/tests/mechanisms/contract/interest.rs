@@ -1,11 +1,11 @@
-//! "READABLE only where READ was asked for, WRITABLE only where WRITE was, and nothing at all, a
-//! hang-up included, where nothing was; the descriptor stays registered."
+//! Interest: READABLE is reported only with READ, WRITABLE only with WRITE, and nothing, not even a
+//! hang-up, without interest. The descriptor stays registered.
 
 use hearken::Readiness;
 
-use crate::support::*;
+use super::support::*;
 
-pub(crate) fn only_what_was_asked_for(mut watch: Watch) {
+pub(crate) fn reports_only_requested_directions(mut watch: Watch) {
     for (interest, expected) in [
         (READ, Readiness::READABLE),
         (WRITE, Readiness::WRITABLE),
@@ -22,7 +22,7 @@ pub(crate) fn only_what_was_asked_for(mut watch: Watch) {
 pub(crate) fn an_empty_interest_is_silent(mut watch: Watch) {
     for make in [unix, tcp, pipe] {
         let (source, peer) = make();
-        // Declared so, and changed to it.
+        // An empty interest after a change, and from the start.
         let changed = watch.add(source, READ);
         watch.change(changed, NEITHER);
         write(&peer, b"x");
@@ -36,7 +36,7 @@ pub(crate) fn an_empty_interest_is_silent(mut watch: Watch) {
         drop(peer);
         watch.quiet();
 
-        // Still registered: it can be asked for again, and is owned.
+        // Both are still registered, and interest can be declared again.
         watch.change(changed, READ);
         assert!(watch.next(changed).is_readable());
         assert!(watch.0.remove(changed).is_some());
@@ -44,7 +44,7 @@ pub(crate) fn an_empty_interest_is_silent(mut watch: Watch) {
     }
 }
 
-pub(crate) fn what_was_not_asked_for_does_not_wake_every_wait(mut watch: Watch) {
+pub(crate) fn unrequested_readiness_does_not_end_every_wait(mut watch: Watch) {
     if watch.0.semantics().registers_both {
         return;
     }
@@ -54,12 +54,12 @@ pub(crate) fn what_was_not_asked_for_does_not_wake_every_wait(mut watch: Watch) 
     write(&reader, b"x");
     watch.add(writable, READ);
     watch.add(readable, WRITE);
-    // A mechanism may learn by waking once.
+    // A mechanism may remove its interest after the first unwanted event.
     watch.wakes(2);
     assert_eq!(watch.wakes(4), 0);
 }
 
-pub(crate) fn hang_up_does_not_wake_every_wait_of_an_empty_interest(mut watch: Watch) {
+pub(crate) fn hang_up_does_not_end_every_wait_without_interest(mut watch: Watch) {
     if watch.0.semantics().registers_both {
         return;
     }
@@ -74,7 +74,7 @@ pub(crate) fn hang_up_does_not_wake_every_wait_of_an_empty_interest(mut watch: W
     }
 }
 
-pub(crate) fn what_came_during_silence_is_reported_after(mut watch: Watch) {
+pub(crate) fn events_without_interest_are_reported_when_interest_returns(mut watch: Watch) {
     let (source, peer) = unix();
     let token = watch.add(source, NEITHER);
     watch.quiet();
@@ -86,7 +86,7 @@ pub(crate) fn what_came_during_silence_is_reported_after(mut watch: Watch) {
     assert_eq!(watch.next(token), Readiness::WRITABLE);
 }
 
-pub(crate) fn an_event_answers_the_interest_of_the_moment(mut watch: Watch) {
+pub(crate) fn an_event_is_filtered_by_the_current_interest(mut watch: Watch) {
     let (source, peer) = unix();
     write(&peer, b"x");
     let token = watch.add(source, BOTH);
