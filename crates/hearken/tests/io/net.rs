@@ -245,7 +245,7 @@ impl<I: Io> Net<I> {
         assert!(self.seen(token).received == bytes, "the received bytes differ");
     }
 
-    /// Connects to its own listener. Returns the connecting and the accepting side, neither of them
+    /// Connects to its own listener. Returns the connecting and the accepting side, both not
     /// started.
     pub(crate) fn pair(&mut self) -> (Token, Token) {
         let from = self.io.connect(&self.addr.into(), None).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes on thousands of descriptors, from several threads, faster than they are heard.
+//! Bytes on thousands of descriptors, which several threads send faster than they are received.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use hearken::Interest;
 
-use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, Tally, most, pair};
+use super::{AnyMechanism, Counts, Load, Random, Receiver, Stop, Tally, max_unread, pair};
 
 struct Line {
     peer: OwnedFd,
@@ -15,28 +15,28 @@ struct Line {
 }
 
 impl Line {
-    fn say(&self) {
-        // A full one says it later.
+    fn send(&self) {
+        // A full connection sends it later.
         if rustix::io::write(&self.peer, b"x") == Ok(1) {
-            self.tally.said.fetch_add(1, Ordering::Release);
+            self.tally.sent.fetch_add(1, Ordering::Release);
         }
     }
 }
 
-/// Nothing that was said goes unheard.
+/// Checks that all bytes are received.
 pub(crate) fn flood(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
-    let mut ear = Ear::new(mechanism, load.max);
+    let mut receiver = Receiver::new(mechanism, load.max);
     let mut lines = Vec::new();
     let mut tokens = Vec::new();
     for at in 0..load.descriptors {
         let (source, peer) = pair(at).map_err(|error| format!("pair: {error}"))?;
-        tokens.push(ear.add(source, Interest::READ)?);
+        tokens.push(receiver.add(source, Interest::READ)?);
         lines.push(Line { peer, tally: Tally::default() });
     }
-    // More than a small queue takes, before anybody listens.
+    // More events than a small queue holds, before the first wait.
     for line in &lines {
         for _ in 0..3 {
-            line.say();
+            line.send();
         }
     }
     let stop = AtomicBool::new(false);
@@ -50,8 +50,8 @@ pub(crate) fn flood(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Stri
                     let at =
                         random.below(lines.len().div_ceil(load.writers)) * load.writers + writer;
                     let Some(line) = lines.get(at) else { continue };
-                    if line.tally.missing() < most(at) {
-                        line.say();
+                    if line.tally.missing() < max_unread(at) {
+                        line.send();
                     }
                 }
             });
@@ -60,50 +60,54 @@ pub(crate) fn flood(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Stri
         let mut silenced = Vec::new();
         let start = Instant::now();
         while start.elapsed() < load.time {
-            hear(&mut ear, &lines, |ear, at| {
-                // Now and then one is silenced for a while.
+            receive(&mut receiver, &lines, |receiver, at| {
+                // Some connections lose their interest for a while.
                 if random.below(64) == 0 {
-                    ear.declare(tokens[at], Interest::empty())?;
+                    receiver.declare(tokens[at], Interest::empty())?;
                     silenced.push(tokens[at]);
                 }
                 Ok(())
             })?;
             if random.below(4) == 0 {
                 for token in silenced.drain(..) {
-                    ear.declare(token, Interest::READ)?;
+                    receiver.declare(token, Interest::READ)?;
                 }
             }
         }
         for token in silenced {
-            ear.declare(token, Interest::READ)?;
+            receiver.declare(token, Interest::READ)?;
         }
         drop(stops);
         Ok::<_, String>(())
     })?;
-    ear.last = Instant::now();
-    let deaf = || lines.iter().enumerate().filter(|(_, line)| line.tally.missing() > 0);
-    while deaf().next().is_some() {
-        hear(&mut ear, &lines, |_, _| Ok(()))?;
-        ear.is_patient(|| {
-            let first: Vec<_> = deaf().take(8).map(|(at, _)| at).collect();
-            format!("{} of {} lines are deaf, {first:?} first", deaf().count(), lines.len())
+    receiver.last = Instant::now();
+    let missing_lines = || lines.iter().enumerate().filter(|(_, line)| line.tally.missing() > 0);
+    while missing_lines().next().is_some() {
+        receive(&mut receiver, &lines, |_, _| Ok(()))?;
+        receiver.check_progress(|| {
+            let first: Vec<_> = missing_lines().take(8).map(|(at, _)| at).collect();
+            format!(
+                "{} of {} lines are missing_lines, {first:?} first",
+                missing_lines().count(),
+                lines.len()
+            )
         })?;
     }
-    Ok(ear.finish())
+    Ok(receiver.finish())
 }
 
-fn hear(
-    ear: &mut Ear,
+fn receive(
+    receiver: &mut Receiver,
     lines: &[Line],
-    mut then: impl FnMut(&mut Ear, usize) -> Result<(), String>,
+    mut then: impl FnMut(&mut Receiver, usize) -> Result<(), String>,
 ) -> Result<(), String> {
-    for index in 0..ear.wait()? {
-        let Some(token) = ear.event(index) else { continue };
+    for index in 0..receiver.wait()? {
+        let Some(token) = receiver.event(index) else { continue };
         let at = token.slot() as usize;
-        let heard = ear.read(token)?;
-        ear.dealt_with(token, Interest::READ)?;
-        lines[at].tally.heard.fetch_add(heard, Ordering::Release);
-        then(ear, at)?;
+        let received = receiver.read(token)?;
+        receiver.handled(token, Interest::READ)?;
+        lines[at].tally.received.fetch_add(received, Ordering::Release);
+        then(receiver, at)?;
     }
     Ok(())
 }

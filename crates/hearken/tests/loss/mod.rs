@@ -1,10 +1,11 @@
-//! Storms from several threads over a mechanism, after which it is known whether an event was lost
-//! or came for the wrong descriptor. Shared by `tests/signals.rs` and `examples/stress.rs`.
+//! Storms from several threads over a mechanism, which detect lost events and events for the wrong
+//! descriptor. Used by `tests/process` and `examples/stress.rs`.
 //!
-//! A lost event must show, and not be covered by the next: half of the peers say nothing more until
-//! they were heard, so that a connection of which one event is lost falls silent for good.
+//! A later event must not hide a lost one. Half of the peers therefore send nothing until the
+//! previous byte was received, so a connection falls silent permanently when one of its events is
+//! lost.
 
-// Each user has its own part.
+// Each user needs only some of these functions.
 #![allow(dead_code)]
 
 use std::fmt;
@@ -21,36 +22,35 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 mod flood;
 mod reuse;
-mod room;
+mod space;
 
 pub(crate) use flood::flood;
 pub(crate) use reuse::reuse;
-pub(crate) use room::room;
+pub(crate) use space::space;
 
 pub(crate) type AnyMechanism = Box<dyn Mechanism>;
 
-/// A storm: its name, and what makes it.
+/// A storm: its name, and the function that runs it.
 pub(crate) type Storm = (&'static str, fn(AnyMechanism, &Load) -> Result<Counts, String>);
 
-/// Every one of them.
-pub(crate) const STORMS: [Storm; 3] = [("flood", flood), ("reuse", reuse), ("room", room)];
+/// All storms.
+pub(crate) const STORMS: [Storm; 3] = [("flood", flood), ("reuse", reuse), ("space", space)];
 
-/// How long nothing may happen before what is missing counts as lost. No storm that passes waits so
-/// long.
+/// Maximum time without progress after which missing events count as lost.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How much of it.
+/// Parameters of a storm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) descriptors: usize,
     pub(crate) writers: usize,
-    /// In a batch.
+    /// Maximum number of events per batch.
     pub(crate) max: usize,
     pub(crate) time: Duration,
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// Totals of a storm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waits: u64,
@@ -83,18 +83,18 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The waiting side.
-struct Ear {
+/// The receiving side.
+struct Receiver {
     registry: Registry<AnyMechanism, OwnedFd>,
     max: usize,
     counts: Counts,
     last: Instant,
 }
 
-impl Ear {
-    fn new(mechanism: AnyMechanism, max: usize) -> Ear {
+impl Receiver {
+    fn new(mechanism: AnyMechanism, max: usize) -> Receiver {
         let registry = Registry::new(mechanism);
-        Ear { registry, max, counts: Counts::default(), last: Instant::now() }
+        Receiver { registry, max, counts: Counts::default(), last: Instant::now() }
     }
 
     fn add(&mut self, source: OwnedFd, interest: Interest) -> Result<Token, String> {
@@ -108,7 +108,7 @@ impl Ear {
         self.registry.declare(token, interest).map_err(|error| format!("change: {error}"))
     }
 
-    /// One wait; the batch is read by `event`.
+    /// Waits once. Returns the number of events, which `event` returns.
     fn wait(&mut self) -> Result<usize, String> {
         self.counts.waits += 1;
         let timeout = Some(Duration::from_millis(20));
@@ -121,8 +121,8 @@ impl Ear {
         Some(event.who)
     }
 
-    /// To be called when an event was dealt with until `EAGAIN`.
-    fn dealt_with(&mut self, token: Token, interest: Interest) -> Result<(), String> {
+    /// Reports that an event was handled until `EAGAIN`, and arms one-shot mechanisms.
+    fn handled(&mut self, token: Token, interest: Interest) -> Result<(), String> {
         self.registry.would_block(token, interest);
         if self.registry.semantics().trigger == Trigger::OneShot {
             self.declare(token, interest)?;
@@ -130,7 +130,7 @@ impl Ear {
         Ok(())
     }
 
-    /// Reads all that there is.
+    /// Reads until the source would block or ends. Returns the number of bytes.
     fn read(&mut self, token: Token) -> Result<u64, String> {
         let Some(source) = self.registry.get(token) else {
             return Ok(0);
@@ -151,8 +151,8 @@ impl Ear {
         Ok(sum)
     }
 
-    /// Fails if nothing has happened for too long.
-    fn is_patient(&self, missing: impl FnOnce() -> String) -> Result<(), String> {
+    /// Fails if there was no progress for [`PATIENCE`].
+    fn check_progress(&self, missing: impl FnOnce() -> String) -> Result<(), String> {
         if self.last.elapsed() < PATIENCE { Ok(()) } else { Err(missing()) }
     }
 
@@ -162,28 +162,28 @@ impl Ear {
     }
 }
 
-/// How much was said on a line, and how much of it was heard.
+/// Numbers of bytes that were sent and received on a connection.
 #[derive(Default)]
 struct Tally {
-    said: AtomicU64,
-    heard: AtomicU64,
+    sent: AtomicU64,
+    received: AtomicU64,
 }
 
 impl Tally {
     fn missing(&self) -> u64 {
-        // It may be heard before it is counted as said.
-        let heard = self.heard.load(Ordering::Acquire);
-        self.said.load(Ordering::Acquire).saturating_sub(heard)
+        // A byte may be received before it is counted as sent.
+        let received = self.received.load(Ordering::Acquire);
+        self.sent.load(Ordering::Acquire).saturating_sub(received)
     }
 }
 
-/// How much may be said on a line and not be heard. Half of them say the next thing when they were
-/// heard, and the others go on.
-fn most(at: usize) -> u64 {
+/// Returns the maximum number of unread bytes of a connection: 1 for half of the connections, and
+/// 64 for the others.
+fn max_unread(at: usize) -> u64 {
     if (at / 4).is_multiple_of(2) { 1 } else { 64 }
 }
 
-/// Ends the storm, however its function is left.
+/// A guard that ends the storm on drop.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -208,7 +208,7 @@ impl Random {
     }
 }
 
-/// What is watched, and its peer; the kinds take turns.
+/// Creates a source and its peer. The kind depends on the index.
 pub(crate) fn pair(at: usize) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let unix = |kind| rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None);
@@ -227,8 +227,8 @@ thread_local! {
     static LISTENER: io::Result<TcpListener> = TcpListener::bind("127.0.0.1:0");
 }
 
-/// With small buffers, since thousands of full ones are more than the system allows TCP; and reset
-/// when it is closed, since thousands in TIME_WAIT leave no ports.
+/// Creates a TCP connection with small buffers, since the system limits the memory of TCP. It is
+/// reset when it is closed, since thousands of connections in TIME_WAIT would use up the ports.
 fn tcp() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     let there = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;

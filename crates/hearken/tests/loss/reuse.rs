@@ -1,5 +1,5 @@
-//! Connections that close as they are heard of, and numbers that return at once, while their peers
-//! go on saying things.
+//! Connections that are closed when they are reported, and numbers that are reused at once, while
+//! peers continue to send.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use hearken::{Interest, Token};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::SendFlags;
 
-use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, Tally, most, pair};
+use super::{AnyMechanism, Counts, Load, Random, Receiver, Stop, Tally, max_unread, pair};
 
-/// Who is at the far end, for the threads that write.
+/// The peer of a connection, for the threads that write.
 type Line = Mutex<Option<(OwnedFd, Arc<Tally>)>>;
 
-/// The near end.
+/// The local end of a connection.
 struct Near {
     token: Token,
     tally: Arc<Tally>,
-    /// The far end, until the threads have it: nobody says anything before.
-    fresh: Option<OwnedFd>,
+    /// The peer, until the writing threads receive it. Nothing is sent before.
+    unpublished: Option<OwnedFd>,
 }
 
-/// Nothing that was said goes unheard, and who has said nothing is not heard of.
+/// Checks that all bytes are received, and that no event is reported for a connection without
+/// bytes.
 pub(crate) fn reuse(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
-    let mut ear = Ear::new(mechanism, load.max);
+    let mut receiver = Receiver::new(mechanism, load.max);
     let lines: Vec<Line> = (0..load.descriptors).map(|_| Line::default()).collect();
     let mut near = Vec::new();
     for at in 0..load.descriptors {
-        near.push(open(&mut ear, at, 0)?);
+        near.push(open(&mut receiver, at, 0)?);
         publish(&mut near[at], &lines[at]);
     }
-    // By slot: slots return with the numbers.
+    // Indices of connections by slot, since slots are reused too.
     let mut by_slot: Vec<usize> = (0..load.descriptors).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -47,91 +48,95 @@ pub(crate) fn reuse(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Stri
                     let at = random.below(lines.len());
                     let line = lines[at].lock().unwrap();
                     let Some((peer, tally)) = &*line else { continue };
-                    if tally.missing() < most(at) {
+                    if tally.missing() < max_unread(at) {
                         let sent = rustix::net::send(peer, b"x", SendFlags::NOSIGNAL);
-                        tally.said.fetch_add(u64::from(sent.is_ok()), Ordering::Release);
+                        tally.sent.fetch_add(u64::from(sent.is_ok()), Ordering::Release);
                     }
                 }
             });
         }
         let mut random = Random::new(load.seed);
-        let mut fresh = Vec::new();
+        let mut unpublished = Vec::new();
         let mut returned = 0;
         let start = Instant::now();
         while start.elapsed() < load.time || returned == 0 {
-            ear.is_patient(|| "no number has returned".to_owned())?;
-            // They have said nothing in the wait after they were opened.
-            let ripe = std::mem::take(&mut fresh);
-            for index in 0..ear.wait()? {
-                let Some(token) = ear.event(index) else { continue };
+            receiver.check_progress(|| "no number has returned".to_owned())?;
+            // No bytes were sent on these in the wait after they were opened.
+            let ready_to_publish = std::mem::take(&mut unpublished);
+            for index in 0..receiver.wait()? {
+                let Some(token) = receiver.event(index) else { continue };
                 let at = by_slot[token.slot() as usize];
-                hear(&mut ear, &near[at])?;
+                receive(&mut receiver, &near[at])?;
                 if random.below(3) > 0 {
                     continue;
                 }
-                let number = ear.registry.get(token).map(AsRawFd::as_raw_fd);
-                if !ear.registry.close(token) {
+                let number = receiver.registry.get(token).map(AsRawFd::as_raw_fd);
+                if !receiver.registry.close(token) {
                     return Err(format!("{token:?} was not registered"));
                 }
-                let next = open(&mut ear, at, number.unwrap_or(0))?;
-                let its = ear.registry.get(next.token).map(AsRawFd::as_raw_fd);
+                let next = open(&mut receiver, at, number.unwrap_or(0))?;
+                let its = receiver.registry.get(next.token).map(AsRawFd::as_raw_fd);
                 returned += u64::from(number == its);
                 by_slot.resize(by_slot.len().max(next.token.slot() as usize + 1), 0);
                 by_slot[next.token.slot() as usize] = at;
                 near[at] = next;
-                fresh.push(at);
+                unpublished.push(at);
             }
-            for at in ripe {
+            for at in ready_to_publish {
                 publish(&mut near[at], &lines[at]);
             }
         }
-        for at in fresh {
+        for at in unpublished {
             publish(&mut near[at], &lines[at]);
         }
         drop(stops);
         Ok::<_, String>(())
     })?;
-    ear.last = Instant::now();
-    let deaf = || near.iter().enumerate().filter(|(_, near)| near.tally.missing() > 0);
-    while deaf().next().is_some() {
-        for index in 0..ear.wait()? {
-            let Some(token) = ear.event(index) else { continue };
-            hear(&mut ear, &near[by_slot[token.slot() as usize]])?;
+    receiver.last = Instant::now();
+    let missing_lines = || near.iter().enumerate().filter(|(_, near)| near.tally.missing() > 0);
+    while missing_lines().next().is_some() {
+        for index in 0..receiver.wait()? {
+            let Some(token) = receiver.event(index) else { continue };
+            receive(&mut receiver, &near[by_slot[token.slot() as usize]])?;
         }
-        ear.is_patient(|| {
-            let first: Vec<_> = deaf().take(8).map(|(at, _)| at).collect();
-            format!("{} of {} lines are deaf, {first:?} first", deaf().count(), near.len())
+        receiver.check_progress(|| {
+            let first: Vec<_> = missing_lines().take(8).map(|(at, _)| at).collect();
+            format!(
+                "{} of {} lines are missing_lines, {first:?} first",
+                missing_lines().count(),
+                near.len()
+            )
         })?;
     }
-    Ok(ear.finish())
+    Ok(receiver.finish())
 }
 
-/// A new one; its number is `number` if that is free.
-fn open(ear: &mut Ear, at: usize, number: RawFd) -> Result<Near, String> {
-    // No pipes: who writes to one whose reader is gone is sent a signal.
+/// Opens a connection, with the descriptor number `number` if it is free.
+fn open(receiver: &mut Receiver, at: usize, number: RawFd) -> Result<Near, String> {
+    // No pipes: a write to a pipe without a reader raises a signal.
     let kind = [0, 2, 3][at % 3];
     let (source, peer) = pair(kind).map_err(|error| format!("pair: {error}"))?;
     let source = match source.as_raw_fd() == number {
         true => source,
         false => fcntl_dupfd_cloexec(source, number).map_err(|errno| format!("dup: {errno}"))?,
     };
-    let token = ear.add(source, Interest::READ)?;
-    Ok(Near { token, tally: Arc::default(), fresh: Some(peer) })
+    let token = receiver.add(source, Interest::READ)?;
+    Ok(Near { token, tally: Arc::default(), unpublished: Some(peer) })
 }
 
-/// Lets the threads have the far end.
+/// Passes the peer to the writing threads.
 fn publish(near: &mut Near, line: &Line) {
-    if let Some(peer) = near.fresh.take() {
+    if let Some(peer) = near.unpublished.take() {
         *line.lock().unwrap() = Some((peer, near.tally.clone()));
     }
 }
 
-fn hear(ear: &mut Ear, near: &Near) -> Result<(), String> {
-    if near.fresh.is_some() {
-        return Err(format!("stale: {:?} is new and has said nothing", near.token));
+fn receive(receiver: &mut Receiver, near: &Near) -> Result<(), String> {
+    if near.unpublished.is_some() {
+        return Err(format!("stale: {:?} is new and has sent nothing", near.token));
     }
-    let heard = ear.read(near.token)?;
-    ear.dealt_with(near.token, Interest::READ)?;
-    near.tally.heard.fetch_add(heard, Ordering::Release);
+    let received = receiver.read(near.token)?;
+    receiver.handled(near.token, Interest::READ)?;
+    near.tally.received.fetch_add(received, Ordering::Release);
     Ok(())
 }

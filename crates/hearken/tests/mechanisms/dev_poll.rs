@@ -1,6 +1,6 @@
-//! The calls of Solaris's /dev/poll, as poll(7D) and the paper of Provos and Lever have them.
+//! The calls of Solaris's /dev/poll, as described by poll(7D) and by Provos and Lever.
 
-// The object's `write` is told numbers of descriptors, as the original is.
+// `write` takes descriptor numbers, as the original does.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -19,31 +19,31 @@ use crate::suite::{Tests, tests};
 /// Returns the tests of this module.
 pub(crate) fn tests() -> Tests {
     tests! {
-        what_is_written_is_polled_for_as_long_as_it_is_ready
-        what_was_ready_before_it_was_written_is_told
+        written_descriptors_are_reported_while_ready
+        readiness_before_the_write_is_reported
         writing_again_adds_to_the_events
-        what_is_removed_is_silent_and_can_be_written_anew
-        remove_among_other_events_does_not_remove
-        negative_numbers_are_passed_over
-        is_polled_tells_the_events_polled_for
-        a_timeout_is_kept
+        removed_descriptors_are_silent_and_can_be_written_again
+        pollremove_with_other_events_does_not_remove
+        negative_numbers_are_ignored
+        is_polled_returns_the_polled_events
+        a_timeout_is_never_early
         without_a_timeout_it_waits_for_an_event
         more_may_be_ready_than_fit
-        results_are_shared_where_room_was_made
-        one_closed_while_ready_is_answered_until_it_is_removed
-        a_number_written_again_is_its_new_holder_s
+        dp_alloc_makes_shared_results_available
+        a_descriptor_closed_while_ready_reports_pollnval
+        a_rewritten_number_belongs_to_the_new_descriptor
         a_regular_file_is_always_ready
-        hang_up_is_told_unasked
-        all_of_polls_events_can_be_asked_for
-        it_says_what_poll_says
-        a_signal_ends_it
+        hang_up_is_reported_without_a_request
+        all_events_of_poll_can_be_requested
+        results_match_poll
+        a_signal_interrupts_a_poll
     }
 }
 
 const IN: i16 = libc::POLLIN;
 const OUT: i16 = libc::POLLOUT;
 const NOW: Option<Duration> = Some(Duration::ZERO);
-/// No test that passes waits so long.
+/// Maximum time to wait for an event, which no successful test reaches.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 fn pair() -> (UnixStream, UnixStream) {
@@ -56,16 +56,17 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap()
 }
 
-fn asked(source: impl AsFd, events: i16) -> PollFd {
+fn entry_for(source: impl AsFd, events: i16) -> PollFd {
     PollFd { fd: source.as_fd().as_raw_fd(), events, revents: 0 }
 }
 
 fn write(device: &mut DevPoll, changes: &[PollFd]) {
-    // SAFETY: the tests keep what they write open, or close it to see what is answered then.
+    // SAFETY: the tests keep the descriptors open, or close them to check the results.
     unsafe { device.write(changes) }.unwrap();
 }
 
-/// What is ready now, by number: what was asked and what was found.
+/// Returns the descriptors that are ready now, with the requested and the reported events, by
+/// number.
 fn ready(device: &mut DevPoll) -> Vec<(RawFd, i16, i16)> {
     let mut results = [PollFd::default(); 64];
     let found = device.dp_poll(&mut results, NOW).unwrap();
@@ -75,11 +76,11 @@ fn ready(device: &mut DevPoll) -> Vec<(RawFd, i16, i16)> {
     found
 }
 
-fn what_is_written_is_polled_for_as_long_as_it_is_ready() {
+fn written_descriptors_are_reported_while_ready() {
     let mut device = DevPoll::open().unwrap();
     let (mut here, mut there) = pair();
     let fd = here.as_raw_fd();
-    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[entry_for(&here, IN)]);
     assert_eq!(ready(&mut device), []);
     there.write_all(b"x").unwrap();
     for _ in 0..3 {
@@ -93,11 +94,11 @@ fn what_is_written_is_polled_for_as_long_as_it_is_ready() {
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
 }
 
-fn what_was_ready_before_it_was_written_is_told() {
+fn readiness_before_the_write_is_reported() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
     there.write_all(b"x").unwrap();
-    write(&mut device, &[asked(&here, IN | OUT)]);
+    write(&mut device, &[entry_for(&here, IN | OUT)]);
     assert_eq!(ready(&mut device), [(here.as_raw_fd(), IN | OUT, IN | OUT)]);
 }
 
@@ -105,58 +106,61 @@ fn writing_again_adds_to_the_events() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
     let fd = here.as_raw_fd();
-    write(&mut device, &[asked(&here, IN)]);
-    write(&mut device, &[asked(&here, OUT)]);
+    write(&mut device, &[entry_for(&here, IN)]);
+    write(&mut device, &[entry_for(&here, OUT)]);
     there.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, IN | OUT, IN | OUT)]);
-    // As two entries of one write do.
+    // Two entries of one write do the same.
     let (other, _peer) = pair();
-    write(&mut device, &[asked(&here, POLLREMOVE), asked(&other, IN), asked(&other, OUT)]);
+    write(
+        &mut device,
+        &[entry_for(&here, POLLREMOVE), entry_for(&other, IN), entry_for(&other, OUT)],
+    );
     assert_eq!(ready(&mut device), [(other.as_raw_fd(), IN | OUT, OUT)]);
 }
 
-fn what_is_removed_is_silent_and_can_be_written_anew() {
+fn removed_descriptors_are_silent_and_can_be_written_again() {
     for remove in [POLLREMOVE, 0x1000] {
         let mut device = DevPoll::open().unwrap();
         let (here, mut there) = pair();
         let fd = here.as_raw_fd();
-        write(&mut device, &[asked(&here, IN | OUT)]);
+        write(&mut device, &[entry_for(&here, IN | OUT)]);
         there.write_all(b"x").unwrap();
         assert_eq!(ready(&mut device).len(), 1);
-        write(&mut device, &[asked(&here, remove)]);
+        write(&mut device, &[entry_for(&here, remove)]);
         assert_eq!(ready(&mut device), []);
         there.write_all(b"y").unwrap();
         assert_eq!(ready(&mut device), []);
-        // Less is asked for by removing first, in one write.
-        write(&mut device, &[asked(&here, IN | OUT)]);
-        write(&mut device, &[asked(&here, remove), asked(&here, OUT)]);
+        // Removing first, in the same write, reduces the events.
+        write(&mut device, &[entry_for(&here, IN | OUT)]);
+        write(&mut device, &[entry_for(&here, remove), entry_for(&here, OUT)]);
         assert_eq!(ready(&mut device), [(fd, OUT, OUT)]);
-        // What is not there can be removed.
-        write(&mut device, &[asked(&here, remove), asked(&here, remove)]);
+        // Removing an absent descriptor has no effect.
+        write(&mut device, &[entry_for(&here, remove), entry_for(&here, remove)]);
         assert_eq!(ready(&mut device), []);
     }
 }
 
-fn remove_among_other_events_does_not_remove() {
+fn pollremove_with_other_events_does_not_remove() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
-    write(&mut device, &[asked(&here, OUT)]);
-    write(&mut device, &[asked(&here, POLLREMOVE | IN)]);
+    write(&mut device, &[entry_for(&here, OUT)]);
+    write(&mut device, &[entry_for(&here, POLLREMOVE | IN)]);
     let ready = ready(&mut device);
     assert_eq!(ready.len(), 1);
     assert_eq!(ready[0].2, OUT);
 }
 
-fn negative_numbers_are_passed_over() {
+fn negative_numbers_are_ignored() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
-    let nobody = PollFd { fd: -1, events: IN, revents: 0 };
-    write(&mut device, &[nobody, asked(&here, OUT), nobody]);
+    let ignored = PollFd { fd: -1, events: IN, revents: 0 };
+    write(&mut device, &[ignored, entry_for(&here, OUT), ignored]);
     assert_eq!(ready(&mut device).len(), 1);
-    assert!(!device.is_polled(&mut nobody.clone()));
+    assert!(!device.is_polled(&mut ignored.clone()));
 }
 
-fn is_polled_tells_the_events_polled_for() {
+fn is_polled_returns_the_polled_events() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
     let fd = here.as_raw_fd();
@@ -164,13 +168,13 @@ fn is_polled_tells_the_events_polled_for() {
     let mut question = untouched;
     assert!(!device.is_polled(&mut question));
     assert_eq!(question, untouched);
-    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[entry_for(&here, IN)]);
     assert!(device.is_polled(&mut question));
     assert_eq!(question, PollFd { fd, events: 0, revents: IN });
-    write(&mut device, &[asked(&here, OUT)]);
+    write(&mut device, &[entry_for(&here, OUT)]);
     assert!(device.is_polled(&mut question));
     assert_eq!(question.revents, IN | OUT);
-    write(&mut device, &[asked(&here, POLLREMOVE)]);
+    write(&mut device, &[entry_for(&here, POLLREMOVE)]);
     question = untouched;
     assert!(!device.is_polled(&mut question));
     assert_eq!(question, untouched);
@@ -179,10 +183,10 @@ fn is_polled_tells_the_events_polled_for() {
     }
 }
 
-fn a_timeout_is_kept() {
+fn a_timeout_is_never_early() {
     let mut device = DevPoll::open().unwrap();
     let (here, _there) = pair();
-    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[entry_for(&here, IN)]);
     let untouched = PollFd { fd: 9, events: 77, revents: 88 };
     let mut results = [untouched; 4];
     for timeout in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)] {
@@ -190,19 +194,19 @@ fn a_timeout_is_kept() {
         assert_eq!(device.dp_poll(&mut results, Some(timeout)).unwrap(), 0);
         assert!(start.elapsed() >= timeout);
         assert_eq!(results, [untouched; 4], "they are not modified");
-        // With no room it sleeps, whatever is ready.
-        write(&mut device, &[asked(&here, OUT)]);
+        // Without space for results it sleeps, even if descriptors are ready.
+        write(&mut device, &[entry_for(&here, OUT)]);
         let start = Instant::now();
         assert_eq!(device.dp_poll(&mut [], Some(timeout)).unwrap(), 0);
         assert!(start.elapsed() >= timeout);
-        write(&mut device, &[asked(&here, POLLREMOVE), asked(&here, IN)]);
+        write(&mut device, &[entry_for(&here, POLLREMOVE), entry_for(&here, IN)]);
     }
 }
 
 fn without_a_timeout_it_waits_for_an_event() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
-    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[entry_for(&here, IN)]);
     for timeout in [None, PATIENCE, Some(Duration::MAX)] {
         let mut peer = there.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
@@ -218,12 +222,13 @@ fn without_a_timeout_it_waits_for_an_event() {
     there.flush().unwrap();
 }
 
-/// Those that do not fit come first the next time: n are told in n / room polls, again and again.
+/// Checks that descriptors that do not fit come first in the next poll, so n descriptors take n /
+/// room polls.
 fn more_may_be_ready_than_fit() {
     for (count, room) in [(10, 3), (150, 1), (100, 64)] {
         let mut device = DevPoll::open().unwrap();
         let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
-        let all: Vec<_> = pairs.iter().map(|(here, _)| asked(here, OUT)).collect();
+        let all: Vec<_> = pairs.iter().map(|(here, _)| entry_for(here, OUT)).collect();
         write(&mut device, &all);
         for _ in 0..2 {
             let mut seen = std::collections::HashSet::new();
@@ -237,12 +242,12 @@ fn more_may_be_ready_than_fit() {
     }
 }
 
-fn results_are_shared_where_room_was_made() {
+fn dp_alloc_makes_shared_results_available() {
     let mut device = DevPoll::open().unwrap();
     assert_eq!(device.dp_poll_shared(NOW).unwrap_err().kind(), ErrorKind::InvalidInput);
     let mut pairs: Vec<_> = (0..5).map(|_| pair()).collect();
     for (here, _) in &pairs {
-        write(&mut device, &[asked(here, IN)]);
+        write(&mut device, &[entry_for(here, IN)]);
     }
     device.dp_alloc(3);
     assert_eq!(device.dp_poll_shared(NOW).unwrap(), []);
@@ -259,8 +264,8 @@ fn results_are_shared_where_room_was_made() {
     assert_eq!(seen.len(), 5);
     device.dp_alloc(64);
     assert_eq!(device.dp_poll_shared(PATIENCE).unwrap().len(), 5);
-    // What is done between does not disturb the next.
-    write(&mut device, &[asked(&pairs[1].0, POLLREMOVE), asked(&pairs[4].0, OUT)]);
+    // Changes between polls do not affect the next result.
+    write(&mut device, &[entry_for(&pairs[1].0, POLLREMOVE), entry_for(&pairs[4].0, OUT)]);
     (&pairs[0].0).read_exact(&mut [0]).unwrap();
     let mut found: Vec<_> = device
         .dp_poll_shared(PATIENCE)
@@ -275,15 +280,16 @@ fn results_are_shared_where_room_was_made() {
     assert_eq!(found, expected);
 }
 
-/// poll(7D): "Failure to do so may result in a POLLNVAL being returned for the closed descriptor."
-fn one_closed_while_ready_is_answered_until_it_is_removed() {
+/// Checks what poll(7D) documents: "Failure to do so may result in a POLLNVAL being returned for
+/// the closed descriptor."
+fn a_descriptor_closed_while_ready_reports_pollnval() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
     // The kernel does not assign this number to another test, which opens a descriptor meanwhile.
     let Some(number) = number_of_my_own(1500..=16384) else { return };
     let here = renumber(here.into(), number);
     let fd = here.as_raw_fd();
-    write(&mut device, &[asked(&here, IN)]);
+    write(&mut device, &[entry_for(&here, IN)]);
     there.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
     drop(here);
@@ -292,26 +298,26 @@ fn one_closed_while_ready_is_answered_until_it_is_removed() {
     }
     write(&mut device, &[PollFd { fd, events: POLLREMOVE, revents: 0 }]);
     assert_eq!(ready(&mut device), []);
-    // One that never was open is told too, and not refused.
+    // A number that was never open is reported too, and not refused.
     write(&mut device, &[PollFd { fd, events: IN, revents: 0 }]);
     assert_eq!(ready(&mut device), [(fd, IN, libc::POLLNVAL)]);
 }
 
-fn a_number_written_again_is_its_new_holder_s() {
+fn a_rewritten_number_belongs_to_the_new_descriptor() {
     let mut device = DevPoll::open().unwrap();
     let (old, mut old_peer) = pair();
     let Some(number) = number_of_my_own(1500..=16384) else { return };
     let old = renumber(old.into(), number);
     let fd = old.as_raw_fd();
-    write(&mut device, &[asked(&old, IN)]);
-    // A duplicate keeps the old file, and what is heard of it is not told of the number.
+    write(&mut device, &[entry_for(&old, IN)]);
+    // A duplicate keeps the old file open. Its events must not be reported for the number.
     let duplicate = old.try_clone().unwrap();
     for removed in [true, false] {
         let (new, mut new_peer) = pair();
         if removed {
             write(&mut device, &[PollFd { fd, events: POLLREMOVE, revents: 0 }]);
         }
-        // SAFETY: the number is ours, and `old` is not used again before it is forgotten.
+        // SAFETY: this test owns the number, and does not use `old` as a socket again.
         assert_eq!(unsafe { libc::dup2(new.as_raw_fd(), fd) }, fd);
         write(&mut device, &[PollFd { fd, events: IN, revents: 0 }]);
         old_peer.write_all(b"x").unwrap();
@@ -324,12 +330,12 @@ fn a_number_written_again_is_its_new_holder_s() {
     drop(duplicate);
 }
 
-/// What hints cannot be had of is looked at all the same.
+/// Checks a file, for which epoll(7) gives no hints.
 fn a_regular_file_is_always_ready() {
     let mut device = DevPoll::open().unwrap();
     let file: File = tempfile::tempfile().unwrap();
     let (here, mut there) = pair();
-    write(&mut device, &[asked(&file, IN), asked(&here, IN)]);
+    write(&mut device, &[entry_for(&file, IN), entry_for(&here, IN)]);
     let (file_fd, fd) = (file.as_raw_fd(), here.as_raw_fd());
     for _ in 0..3 {
         assert_eq!(ready(&mut device), [(file_fd, IN, IN)]);
@@ -338,14 +344,14 @@ fn a_regular_file_is_always_ready() {
     let mut expected = [(file_fd, IN, IN), (fd, IN, IN)];
     expected.sort_unstable();
     assert_eq!(ready(&mut device), expected);
-    write(&mut device, &[asked(&file, POLLREMOVE)]);
+    write(&mut device, &[entry_for(&file, POLLREMOVE)]);
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
 }
 
-fn hang_up_is_told_unasked() {
+fn hang_up_is_reported_without_a_request() {
     let mut device = DevPoll::open().unwrap();
     let (reader, writer) = pipe();
-    write(&mut device, &[asked(&reader, 0)]);
+    write(&mut device, &[entry_for(&reader, 0)]);
     assert_eq!(ready(&mut device), []);
     drop(writer);
     for _ in 0..2 {
@@ -353,24 +359,24 @@ fn hang_up_is_told_unasked() {
     }
 }
 
-fn all_of_polls_events_can_be_asked_for() {
+fn all_events_of_poll_can_be_requested() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
     let fd = here.as_raw_fd();
     let all = libc::POLLRDNORM | libc::POLLWRNORM | libc::POLLRDHUP;
-    write(&mut device, &[asked(&here, all)]);
+    write(&mut device, &[entry_for(&here, all)]);
     assert_eq!(ready(&mut device), [(fd, all, libc::POLLWRNORM)]);
     there.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, all, libc::POLLRDNORM | libc::POLLWRNORM)]);
     there.shutdown(Shutdown::Write).unwrap();
     assert_eq!(ready(&mut device), [(fd, all, all)]);
 
-    // Urgent data is an event of its own.
+    // Urgent data are a separate event.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let sender = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (receiver, _) = listener.accept().unwrap();
     let mut device = DevPoll::open().unwrap();
-    write(&mut device, &[asked(&receiver, libc::POLLPRI)]);
+    write(&mut device, &[entry_for(&receiver, libc::POLLPRI)]);
     assert_eq!(ready(&mut device), []);
     rustix::net::send(&sender, b"!", rustix::net::SendFlags::OOB).unwrap();
     let mut results = [PollFd::default(); 4];
@@ -378,8 +384,8 @@ fn all_of_polls_events_can_be_asked_for() {
     assert_eq!(results[0].revents, libc::POLLPRI);
 }
 
-/// The cache and its hints against poll(2) itself, at every step of a random history.
-fn it_says_what_poll_says() {
+/// Compares the cache and its hints with poll(2) at every step of a random history.
+fn results_match_poll() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -396,11 +402,11 @@ fn it_says_what_poll_says() {
         match random(8) {
             0 | 1 => {
                 let more = [IN, OUT, IN | OUT, 0][random(4)];
-                write(&mut device, &[asked(&*here, more)]);
+                write(&mut device, &[entry_for(&*here, more)]);
                 *events[at].get_or_insert(0) |= more;
             }
             2 => {
-                write(&mut device, &[asked(&*here, POLLREMOVE)]);
+                write(&mut device, &[entry_for(&*here, POLLREMOVE)]);
                 events[at] = None;
             }
             3 | 4 => there.write_all(b"x").unwrap(),
@@ -410,7 +416,7 @@ fn it_says_what_poll_says() {
                 there.set_nonblocking(true).unwrap();
                 while there.read(&mut [0; 65536]).is_ok_and(|got| got > 0) {}
                 if random(4) == 0 {
-                    write(&mut device, &[asked(&*here, POLLREMOVE)]);
+                    write(&mut device, &[entry_for(&*here, POLLREMOVE)]);
                     events[at] = None;
                     pairs[at] = pair();
                 }
@@ -434,22 +440,22 @@ fn it_says_what_poll_says() {
     }
 }
 
-/// The original answers `EINTR`, so that a program's signal handlers are heard.
-fn a_signal_ends_it() {
-    extern "C" fn hear(_: libc::c_int) {}
-    let hear: extern "C" fn(libc::c_int) = hear;
-    // SAFETY: the handler does nothing, and nobody else here uses the signal.
-    unsafe { libc::signal(libc::SIGUSR2, hear as libc::sighandler_t) };
+/// Checks that a signal ends a poll with `EINTR`, as in the original.
+fn a_signal_interrupts_a_poll() {
+    extern "C" fn on_signal(_: libc::c_int) {}
+    let on_signal: extern "C" fn(libc::c_int) = on_signal;
+    // SAFETY: the handler does nothing, and no other test uses the signal.
+    unsafe { libc::signal(libc::SIGUSR2, on_signal as libc::sighandler_t) };
     let mut device = DevPoll::open().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     let poller = std::thread::spawn(move || {
-        // SAFETY: it asks for the thread's own name.
+        // SAFETY: the call only returns the identifier of the calling thread.
         sender.send(unsafe { libc::pthread_self() }).unwrap();
         device.dp_poll(&mut [PollFd::default()], PATIENCE).map_err(|error| error.kind())
     });
     let thread = receiver.recv().unwrap();
     while !poller.is_finished() {
-        // SAFETY: the thread is not joined yet, so its name stands.
+        // SAFETY: the thread is not joined yet, so its identifier is valid.
         unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
         std::thread::sleep(Duration::from_millis(1));
     }

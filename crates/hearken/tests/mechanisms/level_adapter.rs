@@ -1,5 +1,5 @@
-//! The adapter from edge to level: it loses no event, and its cost. The suites check the contract
-//! over it.
+//! The adapter from edge to level triggers: no event is lost, and its cost. `contract` runs over
+//! the adapter as well.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,10 +17,10 @@ use crate::suite::{Tests, tests};
 pub(crate) fn tests() -> Tests {
     tests! {
         the_trigger_is_level
-        a_level_costs_a_look_at_what_was_reported
-        a_level_goes_on_with_the_other_direction
-        a_level_loses_nothing
-        wakers_work_again_and_again
+        a_level_costs_a_poll_of_reported_descriptors
+        the_other_direction_is_still_reported
+        no_event_is_lost
+        wakers_work_repeatedly
     }
 }
 
@@ -28,7 +28,7 @@ const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest::WRITE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 const SHORT: Option<Duration> = Some(Duration::from_millis(3));
-/// No test that passes waits so long.
+/// Maximum time to wait for an event, which no successful test reaches.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 fn pair() -> (UnixStream, UnixStream) {
@@ -37,12 +37,12 @@ fn pair() -> (UnixStream, UnixStream) {
     (here, there)
 }
 
-/// Reads until that would block, and says how much there was.
+/// Reads until the stream would block. Returns the number of bytes.
 fn drain(mut from: &UnixStream) -> usize {
     let mut sum = 0;
     loop {
         match from.read(&mut [0; 512]) {
-            Ok(0) => panic!("the peer has gone"),
+            Ok(0) => panic!("the peer has disconnected"),
             Ok(got) => sum += got,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return sum,
             Err(error) => panic!("{error}"),
@@ -52,7 +52,7 @@ fn drain(mut from: &UnixStream) -> usize {
 
 type Watch<M> = Registry<M, UnixStream>;
 
-/// What one wait brings.
+/// Waits once. Returns the events.
 fn wait<M: Mechanism>(watch: &mut Watch<M>, timeout: Option<Duration>) -> Vec<(Token, Readiness)> {
     let got = watch.wait(64, timeout).unwrap();
     (0..got).filter_map(|at| watch.event(at)).map(|event| (event.who, event.readiness)).collect()
@@ -63,12 +63,12 @@ fn the_trigger_is_level() {
     assert_eq!(watch.semantics().trigger, Trigger::Level);
     let [one, other] = [(); 2].map(|()| AsLevel::believing(Epoll::<Edge>::open().unwrap()));
     assert_eq!(one.semantics().reports, <Epoll<Edge> as Open>::SEMANTICS.reports);
-    assert!(std::ptr::eq(one.semantics(), other.semantics()), "they are kept once");
+    assert!(std::ptr::eq(one.semantics(), other.semantics()), "equal semantics are stored once");
 }
 
-/// A level costs a look at what was reported, which who says that it was used up is spared; the
-/// idle cost nothing.
-fn a_level_costs_a_look_at_what_was_reported() {
+/// Checks that each reported descriptor costs one poll, except after the caller reports that a call
+/// would block, and that inactive descriptors cost nothing.
+fn a_level_costs_a_poll_of_reported_descriptors() {
     let mut watch = Watch::new(AsLevel::believing(Epoll::<Edge>::open().unwrap()));
     let idle: Vec<_> = (0..50).map(|_| pair()).collect();
     let (idle, _peers): (Vec<_>, Vec<_>) = idle.into_iter().unzip();
@@ -79,14 +79,14 @@ fn a_level_costs_a_look_at_what_was_reported() {
     let (here, mut there) = pair();
     let token = watch.insert(here);
     watch.declare(token, READ).unwrap();
-    for (tells, calls) in [(false, 2), (true, 1)] {
+    for (reports, calls) in [(false, 2), (true, 1)] {
         assert_eq!(wait(&mut watch, NOW), []);
         for _ in 0..5 {
             let before = watch.counters().calls;
             there.write_all(b"x").unwrap();
             assert_eq!(wait(&mut watch, PATIENCE), [(token, Readiness::READABLE)]);
             drain(watch.get(token).unwrap());
-            if tells {
+            if reports {
                 watch.would_block(token, READ);
             }
             assert_eq!(wait(&mut watch, NOW), []);
@@ -95,8 +95,8 @@ fn a_level_costs_a_look_at_what_was_reported() {
     }
 }
 
-/// One direction is used up, and the other still said.
-fn a_level_goes_on_with_the_other_direction() {
+/// Checks that a direction is still reported after the other one would block.
+fn the_other_direction_is_still_reported() {
     for mechanism in [AsLevel::believing as fn(Epoll<Edge>) -> _, AsLevel::new] {
         let mut watch = Watch::new(mechanism(Epoll::open().unwrap()));
         let (here, mut there) = pair();
@@ -117,9 +117,9 @@ fn a_level_goes_on_with_the_other_direction() {
 
 const MESSAGES: usize = 4000;
 
-/// Writers as fast as they can, and a reader who relies on the next event after what `read` does:
-/// were one lost, it would wait for ever.
-fn nothing_is_lost<M: Mechanism + 'static>(
+/// Checks that every byte of fast writers is read. The reader relies on the next event after each
+/// `read`, so a lost event makes it time out.
+fn check_that_no_event_is_lost<M: Mechanism + 'static>(
     mechanism: M,
     read: fn(&Registration<UnixStream>) -> usize,
 ) {
@@ -146,7 +146,7 @@ fn nothing_is_lost<M: Mechanism + 'static>(
             events += 1;
             left -= read(&registrations[event.who]);
         }
-        assert!(events > 0, "{left} bytes were not told of");
+        assert!(events > 0, "{left} bytes were not reported");
     }
     for writer in writers {
         drop(writer.join().unwrap());
@@ -159,7 +159,7 @@ fn until_it_would_block(from: &Registration<UnixStream>) -> usize {
     sum
 }
 
-/// A short read tells that there is no more, too.
+/// Reads until a short read, which also shows that the stream would block.
 fn until_a_short_read(from: &Registration<UnixStream>) -> usize {
     let mut sum = 0;
     loop {
@@ -178,20 +178,20 @@ fn until_a_short_read(from: &Registration<UnixStream>) -> usize {
     }
 }
 
-/// As a level allows.
-fn a_little_of_it(from: &Registration<UnixStream>) -> usize {
+/// Reads a few bytes, which is sufficient with level triggers.
+fn a_few_bytes(from: &Registration<UnixStream>) -> usize {
     (&**from).read(&mut [0; 7]).unwrap_or(0)
 }
 
-fn a_level_loses_nothing() {
-    for read in [until_it_would_block, until_a_short_read, a_little_of_it] {
-        nothing_is_lost(AsLevel::new(Epoll::<Edge>::open().unwrap()), read);
-        nothing_is_lost(AsLevel::believing(Epoll::<Edge>::open().unwrap()), read);
+fn no_event_is_lost() {
+    for read in [until_it_would_block, until_a_short_read, a_few_bytes] {
+        check_that_no_event_is_lost(AsLevel::new(Epoll::<Edge>::open().unwrap()), read);
+        check_that_no_event_is_lost(AsLevel::believing(Epoll::<Edge>::open().unwrap()), read);
     }
 }
 
-/// The queue tells of its own wake-ups.
-fn wakers_work_again_and_again() {
+/// Checks the wake-ups of a queue over the adapter.
+fn wakers_work_repeatedly() {
     fn over<M: Mechanism + 'static>(mechanism: M) {
         let queue = EventQueue::<u64, M>::over(mechanism).unwrap();
         for _ in 0..3 {

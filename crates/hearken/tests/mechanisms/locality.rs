@@ -1,7 +1,8 @@
-//! What only `locality` has: its sets, who is in which, and by when it comes to whom.
+//! Behaviour specific to `locality`: its sets, their members, and the number of waits until an
+//! event is found.
 //!
-//! All is counted in waits and in descriptors. Where the adaptive tuning reads the clock, a slower
-//! machine looks at all more often, and nothing here is wrong then.
+//! The tests count waits and descriptors. The adaptive tuning also reads the clock: on a slower
+//! machine it checks all descriptors more often, which no test treats as an error.
 
 use std::collections::HashSet;
 use std::net::TcpListener;
@@ -22,28 +23,28 @@ use crate::suite::{Tests, lock_many_descriptors, property, tests};
 /// Returns the tests of this module.
 pub(crate) fn tests() -> Tests {
     tests! {
-        demoted_after_so_many_quiet_calls
-        an_event_begins_the_count_anew
-        promoted_by_events_in_two_calls_in_a_row
-        one_event_is_enough_for_the_adaptive
-        a_changed_interest_makes_active
-        listeners_and_what_is_locked_stay_active
+        descriptors_are_demoted_after_calls_without_events
+        an_event_restarts_the_count
+        events_in_two_consecutive_calls_promote
+        one_event_promotes_with_adaptive_tuning
+        a_changed_interest_promotes
+        listeners_and_locked_descriptors_stay_active
         the_wake_up_of_a_queue_stays_active
-        what_is_idle_is_found_within_the_bound
-        a_wait_without_end_hears_the_idle
-        none_is_passed_over_for_the_active
-        one_active_of_many_costs_what_one_does
-        n_grows_until_it_holds_who_is_active
-        everyone_active_costs_one_look_each
-        bursts_that_move_leave_nobody_behind
-        the_fixed_tuning_is_the_papers
-        the_adaptive_tuning_keeps_its_bound
+        idle_descriptors_are_found_within_the_bound
+        a_wait_without_timeout_finds_idle_descriptors
+        active_descriptors_do_not_starve_others
+        one_active_descriptor_among_many_costs_like_one
+        n_grows_until_the_active_set_is_complete
+        active_descriptors_cost_one_check_each
+        moving_bursts_leave_no_descriptor_behind
+        fixed_tuning_matches_the_paper
+        adaptive_tuning_respects_its_bound
     }
 }
 
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
-fn raise_the_limit() {
+fn raise_limit() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {
         let maximum = getrlimit(Resource::Nofile).maximum;
@@ -67,7 +68,7 @@ fn adaptive() -> World {
     World::over(open(&[]))
 }
 
-/// Sockets that are registered, by their indices, and their peers.
+/// Registered sockets and their peers, by index.
 struct World {
     registry: Registry<Locality, OwnedFd>,
     sockets: Vec<(Token, UnixStream)>,
@@ -79,7 +80,7 @@ impl World {
     }
 
     fn add(&mut self) -> usize {
-        raise_the_limit();
+        raise_limit();
         let (here, there) = UnixStream::pair().unwrap();
         here.set_nonblocking(true).unwrap();
         let token = self.registry.insert(here.into());
@@ -99,7 +100,7 @@ impl World {
         self.registry.mechanism().sets()
     }
 
-    fn asked(&self) -> u64 {
+    fn checked(&self) -> u64 {
         self.registry.mechanism().asked()
     }
 
@@ -112,23 +113,23 @@ impl World {
         assert_ne!(rustix::io::read(source, &mut [0; 64]), Ok(0));
     }
 
-    /// One wait, and whom it has reported.
+    /// Waits once. Returns the indices of the reported sockets.
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> Vec<usize> {
         let got = self.registry.wait(max, timeout).unwrap();
-        let whose = (0..got).filter_map(|index| self.registry.event(index)).map(|event| {
+        let indices = (0..got).filter_map(|index| self.registry.event(index)).map(|event| {
             self.sockets.iter().position(|(token, _)| *token == event.who).expect("registered")
         });
-        whose.collect::<Vec<_>>()
+        indices.collect::<Vec<_>>()
     }
 
-    fn quiet(&mut self, waits: u32) {
+    fn wait_without_events(&mut self, waits: u32) {
         for _ in 0..waits {
             assert_eq!(self.wait(8, AT_ONCE), []);
         }
     }
 
-    /// Duplicates of one that stays quiet: a descriptor each, which is all that a list asks for.
-    fn with_a_crowd(mut self, count: usize) -> World {
+    /// Adds duplicates of an inactive socket, which have a descriptor each.
+    fn with_duplicates(mut self, count: usize) -> World {
         let at = self.add();
         let room = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) as usize / 2;
         for _ in 0..count.min(room) {
@@ -139,84 +140,84 @@ impl World {
         self
     }
 
-    /// Writes to one, and looks until it is reported; then what was written is read.
+    /// Writes to a socket, waits until it is reported, and reads.
     fn event(&mut self, at: usize) {
-        self.hear(at, AT_ONCE);
+        self.write_and_wait(at, AT_ONCE);
     }
 
-    fn hear(&mut self, at: usize, timeout: Option<Duration>) {
+    fn write_and_wait(&mut self, at: usize, timeout: Option<Duration>) {
         self.write(at);
         while !self.wait(64, timeout).contains(&at) {}
         self.read(at);
     }
 
-    /// In how many waits, at the most, something of `at` is reported.
+    /// Returns the number of waits until `at` is reported.
     fn found_within(&mut self, at: usize) -> u32 {
         (1..).find(|_| self.wait(64, AT_ONCE).contains(&at)).unwrap()
     }
 }
 
-fn demoted_after_so_many_quiet_calls() {
+fn descriptors_are_demoted_after_calls_without_events() {
     for n in [2, 3, 5, 10] {
         let mut world = fixed(n).with(1);
-        world.quiet(n - 2);
+        world.wait_without_events(n - 2);
         assert_eq!(world.sets(), (1, 0, 0), "with {n}");
-        world.quiet(1);
-        assert_eq!(world.sets(), (0, 1, 0), "after N-1");
-        world.quiet(n * n - n - 1);
+        world.wait_without_events(1);
+        assert_eq!(world.sets(), (0, 1, 0), "after N-1 calls");
+        world.wait_without_events(n * n - n - 1);
         assert_eq!(world.sets(), (0, 1, 0), "with {n}");
-        world.quiet(1);
+        world.wait_without_events(1);
         assert_eq!(world.sets(), (0, 0, 1), "after N*N-N more");
     }
 }
 
-fn an_event_begins_the_count_anew() {
+fn an_event_restarts_the_count() {
     let mut world = fixed(4).with(1);
     for _ in 0..5 {
-        world.quiet(2);
+        world.wait_without_events(2);
         world.event(0);
         assert_eq!(world.sets(), (1, 0, 0));
     }
-    world.quiet(3);
+    world.wait_without_events(3);
     assert_eq!(world.sets(), (0, 1, 0));
 }
 
-fn promoted_by_events_in_two_calls_in_a_row() {
+fn events_in_two_consecutive_calls_promote() {
     const N: u32 = 3;
-    for (quiet, home) in [(N - 1, (0, 1, 0)), (N * N - 1, (0, 0, 1))] {
+    for (quiet, set) in [(N - 1, (0, 1, 0)), (N * N - 1, (0, 0, 1))] {
         let mut world = fixed(N).with(1);
-        world.quiet(quiet);
-        assert_eq!(world.sets(), home);
-        // One is not enough.
+        world.wait_without_events(quiet);
+        assert_eq!(world.sets(), set);
+        // One event is not sufficient.
         world.event(0);
         assert_eq!(world.sets(), (1, 0, 0), "it is asked about in the next call");
-        world.quiet(1);
-        assert_eq!(world.sets(), home);
-        // Two are.
+        world.wait_without_events(1);
+        assert_eq!(world.sets(), set);
+        // Two events are.
         world.event(0);
         world.write(0);
         assert_eq!(world.wait(8, AT_ONCE), [0]);
         world.read(0);
-        world.quiet(N - 2);
+        world.wait_without_events(N - 2);
         assert_eq!(world.sets(), (1, 0, 0));
-        world.quiet(1);
+        world.wait_without_events(1);
         assert_eq!(world.sets(), (0, 1, 0));
     }
 }
 
-fn one_event_is_enough_for_the_adaptive() {
+fn one_event_promotes_with_adaptive_tuning() {
     let mut world = adaptive().with(40);
     while world.sets().0 > 0 {
-        world.quiet(1);
+        world.wait_without_events(1);
     }
     world.event(7);
-    world.quiet(1);
+    world.wait_without_events(1);
     assert_eq!(world.sets().0, 1);
 }
 
-fn a_changed_interest_makes_active() {
+fn a_changed_interest_promotes() {
     let mut world = fixed(3).with(1);
-    world.quiet(8);
+    world.wait_without_events(8);
     assert_eq!(world.sets(), (0, 0, 1));
     let token = world.sockets[0].0;
     world.registry.declare(token, Interest::all()).unwrap();
@@ -228,7 +229,7 @@ fn a_changed_interest_makes_active() {
     assert_eq!(world.sets(), (1, 0, 0));
 }
 
-fn listeners_and_what_is_locked_stay_active() {
+fn listeners_and_locked_descriptors_stay_active() {
     for mut world in [fixed(3), adaptive()] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -237,13 +238,13 @@ fn listeners_and_what_is_locked_stay_active() {
         let mut world = world.with(2);
         let locked = world.sockets[1].0;
         world.registry.keep_active(locked);
-        world.quiet(40);
+        world.wait_without_events(40);
         let (active, doze, idle) = world.sets();
         assert_eq!((active, doze + idle), (2, 1));
-        // Also once it was idle.
+        // A descriptor that was idle can be locked too.
         let other = world.sockets[0].0;
         world.registry.keep_active(other);
-        world.quiet(40);
+        world.wait_without_events(40);
         assert_eq!(world.sets(), (3, 0, 0));
         for token in [token, locked, other] {
             world.registry.remove(token).unwrap();
@@ -266,14 +267,15 @@ fn the_wake_up_of_a_queue_stays_active() {
     }
 }
 
-fn what_is_idle_is_found_within_the_bound() {
+fn idle_descriptors_are_found_within_the_bound() {
     let _lock = lock_many_descriptors();
-    // So many that the adaptive one's looks at all are not due, by the clock, for some waits.
+    // With so many descriptors, some waits of the adaptive tuning do not check all, which depends
+    // on the clock.
     let adaptive = World::over(open(&[("sleep-us", "100000")]));
     let worlds = [(fixed(2), 200), (fixed(3), 200), (fixed(7), 200), (adaptive, 6000)];
-    for mut world in worlds.map(|(world, crowd)| world.with(100).with_a_crowd(crowd)) {
+    for mut world in worlds.map(|(world, duplicates)| world.with(100).with_duplicates(duplicates)) {
         let within = world.registry.mechanism().within();
-        // The first is always ready: the active set is busy, and no wait has a reason to look far.
+        // The first socket is always ready, so no wait has a reason to check the other sets.
         world.write(0);
         for _ in 0..2 * within {
             assert_eq!(world.wait(64, AT_ONCE), [0]);
@@ -284,7 +286,7 @@ fn what_is_idle_is_found_within_the_bound() {
             let waits = world.found_within(at);
             assert!(waits <= within, "{waits} waits, of {within}");
             latest = latest.max(waits);
-            // From then on it is in every batch.
+            // It is in every batch afterwards.
             for _ in 0..3 {
                 assert_eq!(world.wait(64, AT_ONCE).len(), 2);
             }
@@ -294,12 +296,12 @@ fn what_is_idle_is_found_within_the_bound() {
             }
         }
         if within < 1024 {
-            assert!(latest > 1, "none was looked for in vain: they were not idle");
+            assert!(latest > 1, "no wait failed to find one: they were not idle");
         }
     }
 }
 
-fn a_wait_without_end_hears_the_idle() {
+fn a_wait_without_timeout_finds_idle_descriptors() {
     let _lock = lock_many_descriptors();
     for world in [fixed(3), fixed(64), adaptive()] {
         let mut world = world.with(300);
@@ -325,7 +327,7 @@ fn a_wait_without_end_hears_the_idle() {
     }
 }
 
-fn none_is_passed_over_for_the_active() {
+fn active_descriptors_do_not_starve_others() {
     let _lock = lock_many_descriptors();
     for world in [fixed(3), adaptive()] {
         let mut world = world.with(260);
@@ -333,7 +335,7 @@ fn none_is_passed_over_for_the_active() {
         for _ in 0..100 {
             world.wait(1, AT_ONCE);
         }
-        // Ready all the time, and one at a time is taken.
+        // Always ready, and one event is taken at a time.
         (0..20).for_each(|at| world.write(at));
         while world.sets().0 < 20 {
             world.wait(1, AT_ONCE);
@@ -344,7 +346,7 @@ fn none_is_passed_over_for_the_active() {
             seen.extend(world.wait(1, AT_ONCE));
         }
         assert_eq!(seen, (0..60).collect());
-        // The turns go round, though some leave in between.
+        // All sockets take turns, although some become inactive.
         let mut leaving = 0..20;
         let mut turns = vec![0; 60];
         for round in 0..400 {
@@ -355,23 +357,23 @@ fn none_is_passed_over_for_the_active() {
                 leaving.next().into_iter().for_each(|at| world.read(at));
             }
         }
-        let patient = &turns[20..];
-        let (least, most) = (patient.iter().min().unwrap(), patient.iter().max().unwrap());
-        // One in each full round, and perhaps one in those cut short at either end.
-        assert!(most - least <= 2, "{patient:?}");
+        let waiting = &turns[20..];
+        let (least, most) = (waiting.iter().min().unwrap(), waiting.iter().max().unwrap());
+        // One event in each full round, and possibly one in the incomplete first and last rounds.
+        assert!(most - least <= 2, "{waiting:?}");
     }
 }
 
-/// How many descriptors were asked about in each of the waits that an event took, those apart that
-/// asked about all.
-fn asked_by(world: &mut World, at: usize) -> Vec<u64> {
+/// Returns the number of descriptors that each wait checked until an event was found, except waits
+/// that checked all.
+fn checks_per_wait(world: &mut World, at: usize) -> Vec<u64> {
     let all = world.sockets.len() as u64;
     world.write(at);
     let mut asked = Vec::new();
     loop {
-        let before = world.asked();
+        let before = world.checked();
         let found = world.wait(64, AT_ONCE).contains(&at);
-        asked.push(world.asked() - before);
+        asked.push(world.checked() - before);
         if found {
             world.read(at);
             asked.retain(|asked| *asked < all);
@@ -380,28 +382,28 @@ fn asked_by(world: &mut World, at: usize) -> Vec<u64> {
     }
 }
 
-fn one_active_of_many_costs_what_one_does() {
+fn one_active_descriptor_among_many_costs_like_one() {
     let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1200);
     for _ in 0..500 {
         world.event(600);
     }
     for _ in 0..1000 {
-        // And what has had an event by chance; here, none.
-        assert!(asked_by(&mut world, 600).iter().all(|asked| *asked <= 17));
+        // Plus descriptors with recent events, of which there are none.
+        assert!(checks_per_wait(&mut world, 600).iter().all(|asked| *asked <= 17));
     }
     let (active, ..) = world.sets();
     assert_eq!(active, 1);
 }
 
-fn n_grows_until_it_holds_who_is_active() {
+fn n_grows_until_the_active_set_is_complete() {
     let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1200);
     let mut chosen = 7_usize;
-    // Forty, in no order: each has an event in every fortieth call or so.
+    // Forty sockets in random order: each has an event in about every fortieth call.
     let mut step = |world: &mut World| {
         chosen = (chosen * 1103 + 12345) % 1_000_003;
-        world.hear(chosen % 40, None);
+        world.write_and_wait(chosen % 40, None);
     };
     (0..6000).for_each(|_| step(&mut world));
     assert!(world.registry.mechanism().n() > 40, "{}", world.registry.mechanism().n());
@@ -413,24 +415,24 @@ fn n_grows_until_it_holds_who_is_active() {
     assert!((30 * 100..=300 * 100).contains(&together), "{} on average", together / 100);
 }
 
-fn everyone_active_costs_one_look_each() {
+fn active_descriptors_cost_one_check_each() {
     let _lock = lock_many_descriptors();
     let mut world = adaptive().with(500);
     (0..500).for_each(|at| world.write(at));
-    let before = world.asked();
+    let before = world.checked();
     for _ in 0..50 {
         assert_eq!(world.wait(1000, AT_ONCE).len(), 500);
     }
-    assert_eq!(world.asked() - before, 50 * 500);
+    assert_eq!(world.checked() - before, 50 * 500);
     assert_eq!(world.sets(), (500, 0, 0));
 }
 
-fn bursts_that_move_leave_nobody_behind() {
+fn moving_bursts_leave_no_descriptor_behind() {
     let _lock = lock_many_descriptors();
     let mut world = adaptive().with(1000);
     for burst in 0..20 {
         for _ in 0..40 {
-            (burst * 50..burst * 50 + 5).for_each(|at| world.hear(at, None));
+            (burst * 50..burst * 50 + 5).for_each(|at| world.write_and_wait(at, None));
         }
         if burst > 0 {
             let (active, ..) = world.sets();
@@ -443,7 +445,7 @@ fn bursts_that_move_leave_nobody_behind() {
 enum Step {
     Write(usize),
     Read(usize),
-    /// To another interest than READ, and back.
+    /// Changes the interest, and changes it back.
     Change(usize),
     Close(usize),
     Wait,
@@ -468,7 +470,7 @@ enum Set {
     Idle,
 }
 
-/// A descriptor as the paper has it.
+/// A descriptor in the paper's model.
 #[derive(Clone, Copy)]
 struct Descriptor {
     set: Set,
@@ -480,7 +482,7 @@ struct Descriptor {
 
 const NEW: Descriptor = Descriptor { set: Set::Active, quiet: 0, ready: false, tried: None };
 
-/// The paper's rules, one descriptor after the other.
+/// Applies the paper's rules to each descriptor in turn. Returns the reported ones.
 fn call(all: &mut [Descriptor], n: u32, since: &mut [u32; 2]) -> Vec<usize> {
     since.iter_mut().for_each(|since| *since += 1);
     let alone = all.iter().all(|one| one.set == Set::Active);
@@ -506,7 +508,7 @@ fn call(all: &mut [Descriptor], n: u32, since: &mut [u32; 2]) -> Vec<usize> {
         }
         one.quiet += 1;
         let next = match (one.set, one.tried.take()) {
-            (Set::Active, Some(home)) => home,
+            (Set::Active, Some(set)) => set,
             (Set::Active, None) if one.quiet >= n - 1 => Set::Doze,
             (Set::Doze, _) if depth >= Set::Doze && one.quiet >= n * n - n => Set::Idle,
             _ => continue,
@@ -519,7 +521,7 @@ fn call(all: &mut [Descriptor], n: u32, since: &mut [u32; 2]) -> Vec<usize> {
 proptest! {
     #![proptest_config(property(150))]
 
-    fn the_fixed_tuning_is_the_papers(n in 2_u32..5, steps in steps(6)) {
+    fn fixed_tuning_matches_the_paper(n in 2_u32..5, steps in steps(6)) {
         let mut world = fixed(n).with(6);
         let mut model = [NEW; 6];
         let mut since = [0; 2];
@@ -562,9 +564,9 @@ proptest! {
 proptest! {
     #![proptest_config(property(30))]
 
-    /// A hundred descriptors come and go, are ready and quiet; who is ready is found in time, and
-    /// nobody else.
-    fn the_adaptive_tuning_keeps_its_bound(steps in steps(100)) {
+    /// Checks that ready descriptors among a hundred are found within the bound, and that no others
+    /// are reported, while descriptors are added, removed and change readiness.
+    fn adaptive_tuning_respects_its_bound(steps in steps(100)) {
         let _lock = lock_many_descriptors();
         let mut world = adaptive().with(100);
         let within = world.registry.mechanism().within();

@@ -1,4 +1,4 @@
-//! `auto`, and how mechanisms and their options are said.
+//! `auto`, and the parsing of mechanisms and their options.
 
 use hearken::mechanism::{
     self, AUTO, Open, SelectError, TABLE, Values, Visitor, WaitCost, Watches, auto, find, visit,
@@ -9,15 +9,15 @@ use crate::suite::{Tests, tests};
 /// Returns the tests of this module.
 pub(crate) fn tests() -> Tests {
     tests! {
-        auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing
-        auto_says_of_every_mechanism_why
-        a_spec_says_what_differs_from_the_defaults
-        options_are_checked_by_the_table
-        what_is_unknown_is_refused_with_what_is_known
+        auto_scales_with_ready_descriptors_and_needs_no_privileges
+        auto_ranks_every_mechanism_with_a_reason
+        a_spec_displays_only_changed_options
+        invalid_options_are_refused
+        unknown_names_are_refused_with_the_known_names
     }
 }
 
-/// Says which mechanism it was handed.
+/// A visitor that returns the name of the mechanism.
 struct Name;
 
 impl Visitor for Name {
@@ -28,7 +28,7 @@ impl Visitor for Name {
     }
 }
 
-fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
+fn auto_scales_with_ready_descriptors_and_needs_no_privileges() {
     let spec = find(AUTO).unwrap();
     let semantics = spec.entry.semantics;
     assert_eq!(semantics.wait, WaitCost::Ready);
@@ -38,7 +38,7 @@ fn auto_is_one_that_costs_by_what_is_ready_and_asks_for_nothing() {
     spec.open().unwrap();
 }
 
-fn auto_says_of_every_mechanism_why() {
+fn auto_ranks_every_mechanism_with_a_reason() {
     let ranking = auto::choose();
     let mut ranked: Vec<_> = ranking.rows.iter().map(|(spec, _)| spec.entry.name).collect();
     let mut all: Vec<_> = TABLE.iter().map(|entry| entry.name).collect();
@@ -55,10 +55,10 @@ fn auto_says_of_every_mechanism_why() {
         .collect();
     assert!(measured.len() >= 2, "{ranking:?}");
     let best = *measured.iter().min().unwrap();
-    assert!(measured[0] <= best + best / 10, "what is first is as good as the best: {measured:?}");
+    assert!(measured[0] <= best + best / 10, "the first one is not among the best: {measured:?}");
 }
 
-fn a_spec_says_what_differs_from_the_defaults() {
+fn a_spec_displays_only_changed_options() {
     for entry in TABLE {
         assert_eq!(entry.spec().to_string(), entry.name);
         for spec in entry.variants() {
@@ -68,38 +68,38 @@ fn a_spec_says_what_differs_from_the_defaults() {
     }
 }
 
-fn options_are_checked_by_the_table() {
+fn invalid_options_are_refused() {
     for entry in TABLE {
         let unknown = find(&format!("{}:colour=blue", entry.name)).unwrap_err();
         assert!(matches!(unknown, SelectError::Option { name, .. } if name == entry.name));
         assert!(unknown.to_string().contains("colour"), "{unknown}");
         assert!(find(&format!("{}:", entry.name)).is_err());
         for choice in entry.options {
-            let say = |value: &str| find(&format!("{}:{}={value}", entry.name, choice.name));
-            let refused = say("nonsense").unwrap_err().to_string();
+            let parse = |value: &str| find(&format!("{}:{}={value}", entry.name, choice.name));
+            let refused = parse("nonsense").unwrap_err().to_string();
             assert!(refused.contains(choice.name) && refused.contains(entry.name), "{refused}");
             match choice.values {
                 Values::OneOf(words) => {
                     assert!(words.len() > 1 && refused.contains(words[1]), "{refused}");
                     for word in words {
-                        assert_eq!(say(word).unwrap().options.get(choice.name), *word);
+                        assert_eq!(parse(word).unwrap().options.get(choice.name), *word);
                     }
                 }
                 Values::Number { default, least, most } => {
                     assert!((least..=most).contains(&default));
                     for number in [least, most, default] {
-                        let said = say(&number.to_string()).unwrap();
-                        assert_eq!(said.options.number(choice.name), number);
+                        let parsed = parse(&number.to_string()).unwrap();
+                        assert_eq!(parsed.options.number(choice.name), number);
                     }
-                    assert!(say(&(u128::from(most) + 1).to_string()).is_err());
-                    assert!(say("-1").is_err());
+                    assert!(parse(&(u128::from(most) + 1).to_string()).is_err());
+                    assert!(parse("-1").is_err());
                 }
             }
         }
     }
 }
 
-fn what_is_unknown_is_refused_with_what_is_known() {
+fn unknown_names_are_refused_with_the_known_names() {
     for name in ["kqueue", "", "auto:x=y", "EPOLL-EDGE", " poll"] {
         let error = find(name).unwrap_err();
         assert!(matches!(error, SelectError::Unknown { .. }), "{name}: {error}");

@@ -156,8 +156,8 @@ fn every_byte_of_a_flood_is_reported(spec: &Spec) {
     assert!(world.read.iter().sum::<u64>() == 2 * count as u64);
 }
 
-/// All descriptors become ready at once, repeatedly: more than a batch holds. Each reports exactly
-/// the bytes that it was sent.
+/// Checks that each descriptor reports exactly the bytes that it was sent, when more than a batch
+/// holds become ready at once.
 fn thousands_of_descriptors_are_ready_at_once(spec: &Spec) {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(8192) as usize;
     let count = if spec.entry.name == "select" { 200 } else { 2000.min(limit / 4) };

@@ -37,7 +37,7 @@ const BATCHED: [&str; 4] = [
     "epoll-batched:via=calls",
 ];
 
-/// Checks that the error names the limit, however many descriptors the process inherited.
+/// Checks that the error names the limit, regardless of how many descriptors the process inherited.
 fn names_the_limit_without_free_descriptors() {
     let null = std::fs::File::open("/dev/null").unwrap();
     // dup(2) does not set FD_CLOEXEC, so the child inherits these.

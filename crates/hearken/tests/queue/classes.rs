@@ -1,4 +1,4 @@
-//! Classes of registrations, over every mechanism.
+//! Priority classes of registrations, over every mechanism.
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
@@ -14,21 +14,22 @@ use crate::suite::{self, AnyMechanism};
 
 const ALL: [Class; 4] = [Class::CONTROL, Class::PREFERRED, Class::NORMAL, Class::BULK];
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
-/// What is promised: so many of earlier classes before one of a later, and one of each other class.
+/// Maximum number of events of earlier classes before one of a later class, and one event of each
+/// other class.
 const BOUND: usize = 16 + 3;
 
-/// A test with its name.
+/// A test function with its name.
 type Test = (&'static str, fn(&World));
 
 /// Returns the trials of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     let tests: [Test; 6] = [
         ("earlier_classes_come_first", earlier_classes_come_first),
-        ("in_order_within_a_class", in_order_within_a_class),
-        ("the_first_of_all_that_is_ready", the_first_of_all_that_is_ready),
-        ("none_is_starved", none_is_starved),
-        ("what_is_left_keeps_its_class", what_is_left_keeps_its_class),
-        ("a_class_may_be_changed", a_class_may_be_changed),
+        ("events_of_a_class_keep_their_order", events_of_a_class_keep_their_order),
+        ("the_first_class_precedes_all_ready_events", the_first_class_precedes_all_ready_events),
+        ("no_class_is_starved", no_class_is_starved),
+        ("remaining_events_keep_their_class", remaining_events_keep_their_class),
+        ("a_class_can_be_changed", a_class_can_be_changed),
     ];
     suite::trials_over("classes", suite::variants(), |spec| {
         let make = |(name, test): Test| {
@@ -41,26 +42,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     })
 }
 
-/// A queue, and what is registered with it, by payload.
+/// A queue, and its registrations and their peers, by payload.
 struct World {
     queue: EventQueue<usize, AnyMechanism>,
     watched: RefCell<Vec<(Registration<UnixStream>, UnixStream)>>,
 }
 
 impl World {
-    /// Registers so many of a class that have something to read, and says what they are called.
+    /// Registers `count` readable sources of a class. Returns their payloads.
     fn ready(&self, class: Class, count: usize) -> Vec<usize> {
         let mut watched = self.watched.borrow_mut();
         let make = |_| {
-            let who = watched.len();
+            let payload = watched.len();
             let (here, mut there) = UnixStream::pair().unwrap();
             here.set_nonblocking(true).unwrap();
-            let declared = self.queue.declare_interest(here, Interest::READ, who);
+            let declared = self.queue.declare_interest(here, Interest::READ, payload);
             let (registration, _) = declared.unwrap();
             registration.set_class(class);
             there.write_all(b"x").unwrap();
             watched.push((registration, there));
-            who
+            payload
         };
         (0..count).map(make).collect()
     }
@@ -69,7 +70,8 @@ impl World {
         self.watched.borrow_mut()[to].1.write_all(b"x").unwrap();
     }
 
-    /// Takes at most so many of a batch, reading what there is to be read of each.
+    /// Takes up to `taken` events of a batch of up to `max`, and reads from each source. Returns
+    /// the payloads.
     fn take(&self, max: usize, taken: usize) -> Vec<usize> {
         let mut seen = Vec::new();
         for event in self.queue.next_events(max, PATIENCE).unwrap().take(taken) {
@@ -83,9 +85,8 @@ impl World {
         seen
     }
 
-    /// The first batch of which all are ready by then, a wait having been given to each mechanism
-    /// that does not come to all of them in one.
-    fn settle(&self) {
+    /// Waits until the queue knows all ready sources, which takes two waits with some mechanisms.
+    fn wait_until_ready(&self) {
         for _ in 0..2 {
             let _ = self.queue.next_events(1024, PATIENCE).unwrap();
         }
@@ -94,7 +95,7 @@ impl World {
 
 fn earlier_classes_come_first(world: &World) {
     let groups: Vec<_> = ALL.iter().rev().map(|class| world.ready(*class, 3)).collect();
-    world.settle();
+    world.wait_until_ready();
     let seen = world.take(64, 64);
     assert_eq!(seen.len(), 12);
     for (nth, group) in groups.iter().rev().enumerate() {
@@ -104,30 +105,30 @@ fn earlier_classes_come_first(world: &World) {
     }
 }
 
-fn in_order_within_a_class(world: &World) {
+fn events_of_a_class_keep_their_order(world: &World) {
     let bulk = world.ready(Class::BULK, 5);
-    world.settle();
+    world.wait_until_ready();
     let normal = world.ready(Class::NORMAL, 1);
     let first = world.take(1, 1);
     assert_eq!(first, normal);
-    // What was left of the first batch comes in the order in which it came, whatever was between.
+    // The remaining events of the first batch keep their order.
     let seen = world.take(64, 64);
     assert_eq!(seen.len(), bulk.len());
 }
 
-fn the_first_of_all_that_is_ready(world: &World) {
+fn the_first_class_precedes_all_ready_events(world: &World) {
     world.ready(Class::BULK, 50);
     world.ready(Class::NORMAL, 50);
     let control = world.ready(Class::CONTROL, 1);
-    world.settle();
-    assert_eq!(world.take(1, 1), control, "though 100 were ready before it, and one was asked for");
+    world.wait_until_ready();
+    assert_eq!(world.take(1, 1), control, "it comes first, although 100 others were ready before");
 }
 
-fn none_is_starved(world: &World) {
+fn no_class_is_starved(world: &World) {
     let busy = world.ready(Class::CONTROL, 8);
     let preferred = world.ready(Class::PREFERRED, 8);
     let bulk = world.ready(Class::BULK, 1)[0];
-    world.settle();
+    world.wait_until_ready();
     let mut before = 0;
     for _ in 0..10 * BOUND {
         let seen = world.take(1, 1)[0];
@@ -136,35 +137,35 @@ fn none_is_starved(world: &World) {
         }
         before += 1;
         assert!(busy.contains(&seen) || preferred.contains(&seen));
-        // It is ready again at once.
+        // It is ready again immediately.
         world.write(seen);
     }
-    assert!((8..=BOUND).contains(&before), "{before} before it");
+    assert!((8..=BOUND).contains(&before), "{before} events came before it");
 }
 
-fn what_is_left_keeps_its_class(world: &World) {
+fn remaining_events_keep_their_class(world: &World) {
     let bulk = world.ready(Class::BULK, 1)[0];
     let normal = world.ready(Class::NORMAL, 3);
-    world.settle();
+    world.wait_until_ready();
     let first = world.take(64, 1)[0];
     assert!(normal.contains(&first));
     let control = world.ready(Class::CONTROL, 1)[0];
-    world.settle();
+    world.wait_until_ready();
     let seen = world.take(64, 64);
     assert_eq!((seen[0], seen[3], seen.len()), (control, bulk, 4), "{seen:?}");
 }
 
-fn a_class_may_be_changed(world: &World) {
+fn a_class_can_be_changed(world: &World) {
     let two = world.ready(Class::NORMAL, 2);
-    world.settle();
+    world.wait_until_ready();
     assert_eq!(world.take(64, 64).len(), 2);
     for (raised, other) in [(two[0], two[1]), (two[1], two[0])] {
-        let set = |who: usize, class| world.watched.borrow()[who].0.set_class(class);
+        let set = |payload: usize, class| world.watched.borrow()[payload].0.set_class(class);
         set(raised, Class::CONTROL);
         set(other, Class::BULK);
         world.write(other);
         world.write(raised);
-        world.settle();
+        world.wait_until_ready();
         assert_eq!(world.take(64, 64), [raised, other]);
     }
 }

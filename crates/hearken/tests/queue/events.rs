@@ -1,4 +1,4 @@
-//! `EventQueue`, over every mechanism in the table.
+//! Events, idle deadlines and wake-ups of `EventQueue`, over every mechanism of the table.
 
 // Each test owns its queue, as some drop it.
 #![allow(clippy::needless_pass_by_value)]
@@ -19,11 +19,11 @@ use crate::suite::{self, AnyMechanism};
 
 const READ: Interest = Interest::READ;
 const WRITE: Interest = Interest::WRITE;
-/// How long a wait may last that is expected to end by an event. No test that passes runs into it.
+/// Maximum time to wait for an event, which no successful test reaches.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
 
-/// The tests, each with its name.
+/// Lists the tests with their names.
 macro_rules! tests {
     ($($test:ident)*) => {
         [$((stringify!($test), $test as fn(Queue)),)*]
@@ -33,44 +33,44 @@ macro_rules! tests {
 /// Returns the trials of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     let tests = tests! {
-        declaring_answers_what_is_ready_now
-        what_came_before_is_an_event_too
-        an_event_says_whose_it_is_and_what
+        declaring_returns_current_readiness
+        readiness_before_declaring_is_an_event
+        an_event_contains_payload_and_readiness
         events_come_in_order_of_arrival
-        one_event_however_much_happened
-        dropped_while_it_waits_in_the_batch
-        a_slot_used_again_within_a_batch
-        what_is_left_comes_first
-        what_was_dealt_with_is_not_said
+        several_arrivals_are_one_event
+        a_batch_omits_dropped_registrations
+        a_batch_omits_events_of_reused_slots
+        remaining_events_come_first
+        handled_readiness_is_not_reported
         at_most_max
-        any_max_will_do
+        any_max_is_accepted
         a_timeout_is_never_early
         batches_may_be_nested
-        an_idle_deadline_is_never_early_and_comes_once
-        activity_puts_idleness_off
-        an_event_arms_idleness_again
-        idleness_taken_back
-        idleness_taken_back_after_it_came
-        idleness_put_off_after_it_came
-        idleness_that_ended_before_it_was_said
-        idleness_is_said_alone
-        idleness_goes_with_the_registration
-        a_slot_used_again_does_not_inherit_idleness
-        idleness_for_ever
+        an_idle_deadline_expires_once_and_never_early
+        activity_postpones_the_idle_deadline
+        an_event_restarts_the_idle_deadline
+        an_idle_deadline_can_be_cancelled
+        an_expired_idle_deadline_can_be_cancelled
+        an_expired_idle_deadline_can_be_postponed
+        activity_cancels_an_unreported_idle_event
+        an_idle_event_is_not_combined_with_readiness
+        dropping_a_registration_cancels_its_idle_deadline
+        a_reused_slot_has_no_idle_deadline
+        distant_idle_deadlines_are_accepted
         a_waker_ends_a_wait
-        a_waker_may_come_first
-        wakers_do_not_add_up
+        a_wake_up_before_a_wait_ends_it
+        many_wake_ups_are_reported_once
         a_waker_may_outlive_its_queue
         a_waker_does_not_hide_events
-        a_changed_interest_holds_at_once
-        a_changed_interest_asks_again
-        a_source_comes_back
-        a_forgotten_registration_stays
+        a_changed_interest_filters_the_batch
+        a_changed_interest_reports_current_readiness
+        a_source_can_be_taken_back_and_declared_again
+        a_forgotten_registration_stays_registered
         a_registration_may_outlive_its_queue
-        a_refused_source_is_given_back
-        dropping_everything_closes_everything
+        a_refused_source_is_returned
+        dropping_queue_and_registrations_closes_all
         a_source_may_use_the_queue_as_it_is_dropped
-        counters_count
+        counters_are_exact
     };
     suite::trials_over("events", suite::variants(), |spec| {
         let test = |(name, test): (&str, fn(Queue))| {
@@ -98,7 +98,7 @@ fn declared(queue: &Queue, interest: Interest, payload: u64) -> (Stream, UnixStr
     (registration, there)
 }
 
-/// Some that have something to read, called 0, 1, 2...
+/// Registers readable sources with the payloads 0, 1, 2...
 fn readable(queue: &Queue, count: u64) -> Vec<(Stream, UnixStream)> {
     (0..count)
         .map(|payload| {
@@ -118,19 +118,19 @@ fn take(queue: &Queue, timeout: Option<Duration>) -> Vec<Event<u64>> {
     events
 }
 
-/// Has a batch of which nobody takes anything.
-fn leave(queue: &Queue) {
+/// Waits for a batch, and takes none of its events.
+fn leave_batch(queue: &Queue) {
     let _ = queue.next_events(64, PATIENCE).unwrap();
 }
 
-/// As after an event has been dealt with: one-shot mechanisms are armed again.
+/// Arms a one-shot mechanism again after an event.
 fn arm(queue: &Queue, registration: &Stream) {
     if queue.semantics().trigger == Trigger::OneShot {
         registration.change_interest(READ).unwrap();
     }
 }
 
-fn said(who: u64, readiness: Readiness) -> Event<u64> {
+fn event(who: u64, readiness: Readiness) -> Event<u64> {
     Event { who, readiness }
 }
 
@@ -147,14 +147,14 @@ fn drain(mut stream: &UnixStream) -> usize {
     }
 }
 
-fn quiet(queue: &Queue) {
+fn assert_no_events(queue: &Queue) {
     for millis in [0, 10] {
         let events = take(queue, Some(Duration::from_millis(millis)));
         assert!(events.is_empty(), "{events:?}");
     }
 }
 
-/// The peer's end of what is closed.
+/// Returns whether the other end of `peer` is closed.
 fn is_closed(mut peer: &UnixStream) -> bool {
     match peer.read(&mut [0]) {
         Ok(0) => true,
@@ -164,10 +164,10 @@ fn is_closed(mut peer: &UnixStream) -> bool {
     }
 }
 
-fn declaring_answers_what_is_ready_now(queue: Queue) {
+fn declaring_returns_current_readiness(queue: Queue) {
     let (here, _there) = pair();
     let (_registration, ready) = queue.declare_interest(here, READ, 1).unwrap();
-    assert_eq!(ready, Readiness::WRITABLE, "of all it could be asked for");
+    assert_eq!(ready, Readiness::WRITABLE, "the state of both directions");
 
     let (here, mut there) = pair();
     there.write_all(b"x").unwrap();
@@ -180,63 +180,63 @@ fn declaring_answers_what_is_ready_now(queue: Queue) {
     assert!(ready.contains(Readiness::READABLE | Readiness::READ_CLOSED));
 }
 
-fn what_came_before_is_an_event_too(queue: Queue) {
+fn readiness_before_declaring_is_an_event(queue: Queue) {
     let (here, mut there) = pair();
     there.write_all(b"x").unwrap();
     let _registration = queue.declare_interest(here, READ, 5).unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(5, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(5, Readiness::READABLE)]);
 }
 
-fn an_event_says_whose_it_is_and_what(queue: Queue) {
+fn an_event_contains_payload_and_readiness(queue: Queue) {
     let (read, mut peer) = declared(&queue, READ, u64::MAX);
-    quiet(&queue);
+    assert_no_events(&queue);
     peer.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(u64::MAX, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(u64::MAX, Readiness::READABLE)]);
     drop(read);
     let (_write, mut peer) = declared(&queue, WRITE, 0);
     peer.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::WRITABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(0, Readiness::WRITABLE)]);
 }
 
 fn events_come_in_order_of_arrival(queue: Queue) {
     let mut pairs: Vec<_> = (0..8).map(|who| declared(&queue, READ, who)).collect();
-    // What rides on the next wait has no order before it.
-    quiet(&queue);
+    // Registrations that the mechanism submits in the next wait have no order before it.
+    assert_no_events(&queue);
     let order = [3, 1, 4, 7, 5, 0, 2, 6];
     for at in order {
         pairs[at].1.write_all(b"x").unwrap();
     }
-    let mut whose: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
-    // What scans a list has no other order than the list's.
+    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
+    // A mechanism that scans a list reports in the order of the list.
     if queue.semantics().wait == WaitCost::Ready {
-        assert_eq!(whose, order.map(|at| at as u64));
+        assert_eq!(payloads, order.map(|at| at as u64));
     } else {
-        whose.sort_unstable();
-        assert_eq!(whose, [0, 1, 2, 3, 4, 5, 6, 7]);
+        payloads.sort_unstable();
+        assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }
 
-fn one_event_however_much_happened(queue: Queue) {
+fn several_arrivals_are_one_event(queue: Queue) {
     let mut pairs = readable(&queue, 2);
     let first = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
-    // The other's event is left; more arrives for it.
+    // The event of the other remains in the batch, and more data arrive for it.
     let other = usize::from(first == 0);
     drain(&pairs[1 - other].0);
     pairs[other].1.write_all(b"y").unwrap();
     pairs[other].1.write_all(b"z").unwrap();
     let events = take(&queue, PATIENCE);
-    assert_eq!(events, [said(other as u64, Readiness::READABLE)]);
+    assert_eq!(events, [event(other as u64, Readiness::READABLE)]);
     assert_eq!(drain(&pairs[other].0), 3);
-    quiet(&queue);
+    assert_no_events(&queue);
 }
 
-fn dropped_while_it_waits_in_the_batch(queue: Queue) {
+fn a_batch_omits_dropped_registrations(queue: Queue) {
     let mut pairs: Vec<_> = readable(&queue, 6).into_iter().map(Some).collect();
     let mut events = queue.next_events(64, PATIENCE).unwrap();
     let mut seen = vec![events.next().unwrap().who];
-    for gone in [1, 2, 4] {
-        if !seen.contains(&gone) {
-            pairs[gone as usize] = None;
+    for dropped in [1, 2, 4] {
+        if !seen.contains(&dropped) {
+            pairs[dropped as usize] = None;
         }
     }
     let kept: Vec<_> = (0..6).filter(|&who| pairs[who as usize].is_some()).collect();
@@ -245,37 +245,37 @@ fn dropped_while_it_waits_in_the_batch(queue: Queue) {
     assert_eq!(seen, kept);
 }
 
-fn a_slot_used_again_within_a_batch(queue: Queue) {
+fn a_batch_omits_events_of_reused_slots(queue: Queue) {
     let mut pairs = readable(&queue, 3);
     let mut events = queue.next_events(64, PATIENCE).unwrap();
     let first = events.next().unwrap().who;
-    // The others go, and strangers get their slots and, as a rule, their descriptors' numbers.
+    // New registrations reuse the slots and, usually, the descriptor numbers.
     pairs.clear();
-    let mut strangers: Vec<_> = (10..13).map(|who| declared(&queue, READ, who)).collect();
+    let mut successors: Vec<_> = (10..13).map(|who| declared(&queue, READ, who)).collect();
     assert_eq!(events.next(), None, "after {first}");
-    quiet(&queue);
-    strangers[1].1.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(11, Readiness::READABLE)]);
+    assert_no_events(&queue);
+    successors[1].1.write_all(b"x").unwrap();
+    assert_eq!(take(&queue, PATIENCE), [event(11, Readiness::READABLE)]);
 }
 
-fn what_is_left_comes_first(queue: Queue) {
+fn remaining_events_come_first(queue: Queue) {
     let mut pairs = readable(&queue, 3);
     let taken = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
     drain(&pairs[taken as usize].0);
     arm(&queue, &pairs[taken as usize].0);
     pairs[taken as usize].1.write_all(b"new").unwrap();
-    let mut whose: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
-    assert_eq!(whose.pop(), Some(taken), "the later arrival is last");
-    assert_eq!(whose.len(), 2, "and what was left is still there");
+    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
+    assert_eq!(payloads.pop(), Some(taken), "the later arrival comes last");
+    assert_eq!(payloads.len(), 2, "the remaining events are still reported");
 }
 
-fn what_was_dealt_with_is_not_said(queue: Queue) {
+fn handled_readiness_is_not_reported(queue: Queue) {
     let pairs = readable(&queue, 3);
-    leave(&queue);
+    leave_batch(&queue);
     for at in [0, 2] {
         assert_eq!(drain(&pairs[at].0), 1);
     }
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
 }
 
 fn at_most_max(queue: Queue) {
@@ -290,7 +290,7 @@ fn at_most_max(queue: Queue) {
         }
     }
     assert_eq!(seen, [true; 10]);
-    // A batch that is over stays over, also when there is more.
+    // A finished batch stays finished, also when there are more events.
     let _more = readable(&queue, 3);
     let mut events = queue.next_events(1, PATIENCE).unwrap();
     assert!(events.next().is_some());
@@ -298,7 +298,7 @@ fn at_most_max(queue: Queue) {
     assert_eq!(events.next(), None);
 }
 
-fn any_max_will_do(queue: Queue) {
+fn any_max_is_accepted(queue: Queue) {
     let _pairs = readable(&queue, 2);
     assert_eq!(queue.next_events(0, PATIENCE).unwrap().count(), 1);
     assert!(queue.next_events(usize::MAX, PATIENCE).unwrap().count() >= 1);
@@ -333,19 +333,19 @@ fn batches_may_be_nested(queue: Queue) {
 
 const IDLE: Duration = Duration::from_millis(12);
 
-fn an_idle_deadline_is_never_early_and_comes_once(queue: Queue) {
+fn an_idle_deadline_expires_once_and_never_early(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 3);
     for idle in [Duration::ZERO, Duration::from_micros(700), IDLE] {
         let start = Instant::now();
         registration.set_idle_deadline(Some(idle));
-        assert_eq!(take(&queue, None), [said(3, Readiness::IDLE)]);
+        assert_eq!(take(&queue, None), [event(3, Readiness::IDLE)]);
         assert!(start.elapsed() >= idle);
         let longer = Some(idle * 2 + Duration::from_millis(5));
         assert_eq!(take(&queue, longer), []);
     }
 }
 
-fn activity_puts_idleness_off(queue: Queue) {
+fn activity_postpones_the_idle_deadline(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 3);
     let mut last = Instant::now();
     registration.set_idle_deadline(Some(IDLE));
@@ -366,31 +366,31 @@ fn activity_puts_idleness_off(queue: Queue) {
     }
 }
 
-fn an_event_arms_idleness_again(queue: Queue) {
+fn an_event_restarts_the_idle_deadline(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 3);
     registration.set_idle_deadline(Some(IDLE));
     for _ in 0..2 {
-        assert_eq!(take(&queue, PATIENCE), [said(3, Readiness::IDLE)]);
+        assert_eq!(take(&queue, PATIENCE), [event(3, Readiness::IDLE)]);
         let start = Instant::now();
         peer.write_all(b"x").unwrap();
-        assert_eq!(take(&queue, PATIENCE), [said(3, Readiness::READABLE)]);
+        assert_eq!(take(&queue, PATIENCE), [event(3, Readiness::READABLE)]);
         drain(&registration);
         arm(&queue, &registration);
-        assert_eq!(take(&queue, PATIENCE), [said(3, Readiness::IDLE)]);
+        assert_eq!(take(&queue, PATIENCE), [event(3, Readiness::IDLE)]);
         assert!(start.elapsed() >= IDLE);
         registration.set_idle_deadline(Some(IDLE));
     }
 }
 
-fn idleness_taken_back(queue: Queue) {
+fn an_idle_deadline_can_be_cancelled(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 3);
     registration.set_idle_deadline(Some(IDLE));
     registration.set_idle_deadline(None);
     assert_eq!(take(&queue, Some(IDLE * 3)), []);
 }
 
-/// Two are idle, and the first to be told takes the other's back.
-fn idleness_taken_back_after_it_came(queue: Queue) {
+/// Checks that the handler of one of two expired deadlines can cancel the other.
+fn an_expired_idle_deadline_can_be_cancelled(queue: Queue) {
     let (one, two) = (declared(&queue, READ, 1), declared(&queue, READ, 2));
     for (registration, _) in [&one, &two] {
         registration.set_idle_deadline(Some(Duration::ZERO));
@@ -405,41 +405,41 @@ fn idleness_taken_back_after_it_came(queue: Queue) {
     assert_eq!(take(&queue, Some(IDLE)), []);
 }
 
-fn idleness_put_off_after_it_came(queue: Queue) {
+fn an_expired_idle_deadline_can_be_postponed(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(Duration::ZERO));
-    leave(&queue);
+    leave_batch(&queue);
     let start = Instant::now();
     registration.set_idle_deadline(Some(IDLE));
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::IDLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::IDLE)]);
     assert!(start.elapsed() >= IDLE);
 }
 
-/// It was idle, but by the time it is told it no longer is.
-fn idleness_that_ended_before_it_was_said(queue: Queue) {
+/// Checks that data that arrive between the expiry of a deadline and its report cancel it.
+fn activity_cancels_an_unreported_idle_event(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(IDLE));
-    leave(&queue);
+    leave_batch(&queue);
     peer.write_all(b"x").unwrap();
     let start = Instant::now();
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
     drain(&registration);
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::IDLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::IDLE)]);
     assert!(start.elapsed() >= IDLE);
 }
 
-/// An event that was not taken waits longer than the deadline: it is no idleness.
-fn idleness_is_said_alone(queue: Queue) {
+/// Checks that a deadline is not reported together with an older event that was not taken.
+fn an_idle_event_is_not_combined_with_readiness(queue: Queue) {
     let pairs = readable(&queue, 1);
     pairs[0].0.set_idle_deadline(Some(Duration::from_millis(2)));
-    leave(&queue);
+    leave_batch(&queue);
     thread::sleep(Duration::from_millis(6));
-    assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(0, Readiness::READABLE)]);
     drain(&pairs[0].0);
-    assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::IDLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(0, Readiness::IDLE)]);
 }
 
-fn idleness_goes_with_the_registration(queue: Queue) {
+fn dropping_a_registration_cancels_its_idle_deadline(queue: Queue) {
     let (registration, _peer) = declared(&queue, READ, 1);
     registration.set_idle_deadline(Some(IDLE));
     let source = registration.into_source();
@@ -447,26 +447,26 @@ fn idleness_goes_with_the_registration(queue: Queue) {
     drop(source);
 }
 
-fn a_slot_used_again_does_not_inherit_idleness(queue: Queue) {
+fn a_reused_slot_has_no_idle_deadline(queue: Queue) {
     let (old, _old_peer) = declared(&queue, READ, 1);
     old.set_idle_deadline(Some(IDLE));
     drop(old);
     let (new, mut peer) = declared(&queue, READ, 2);
     assert_eq!(take(&queue, Some(IDLE * 2)), []);
-    // Nor does activity arm what was the former's.
+    // Activity does not restart the deadline of the former registration.
     peer.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(2, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(2, Readiness::READABLE)]);
     drain(&new);
     assert_eq!(take(&queue, Some(IDLE * 2)), []);
 }
 
-fn idleness_for_ever(queue: Queue) {
+fn distant_idle_deadlines_are_accepted(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 1);
     for idle in [Duration::MAX, Duration::from_secs(100 * 365 * 86400)] {
         registration.set_idle_deadline(Some(idle));
-        quiet(&queue);
+        assert_no_events(&queue);
         peer.write_all(b"x").unwrap();
-        assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::READABLE)]);
+        assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
         drain(&registration);
         arm(&queue, &registration);
     }
@@ -487,15 +487,15 @@ fn a_waker_ends_a_wait(queue: Queue) {
     }
 }
 
-fn a_waker_may_come_first(queue: Queue) {
+fn a_wake_up_before_a_wait_ends_it(queue: Queue) {
     queue.waker().wake();
     assert!(queue.next_events(1, None).unwrap().woken());
-    // By its descriptor, as a signal handler does.
+    // Written through the descriptor, as in a signal handler.
     rustix::io::write(queue.waker().as_fd(), &[0]).unwrap();
     assert!(queue.next_events(1, None).unwrap().woken());
 }
 
-fn wakers_do_not_add_up(queue: Queue) {
+fn many_wake_ups_are_reported_once(queue: Queue) {
     for wakes in [2, 64, 65, 128, 100_000] {
         let waker = queue.waker();
         thread::spawn(move || (0..wakes).for_each(|_| waker.wake())).join().unwrap();
@@ -519,62 +519,62 @@ fn a_waker_does_not_hide_events(queue: Queue) {
     let (mut woken, mut seen) = (0, 0);
     queue.waker().wake();
     while seen < 3 || woken < 1 {
-        // One at a time, so that the wake-up's own event takes its turn.
+        // One event at a time, so that the wake-up is reported in its turn.
         let events = queue.next_events(1, PATIENCE).unwrap();
         woken += u32::from(events.woken());
         for event in events {
             seen += drain(&pairs[event.who as usize].0);
         }
     }
-    quiet(&queue);
+    assert_no_events(&queue);
     assert_eq!((woken, seen), (1, 3));
 }
 
-fn a_changed_interest_holds_at_once(queue: Queue) {
+fn a_changed_interest_filters_the_batch(queue: Queue) {
     let pairs = readable(&queue, 3);
-    // They are in the batch as readable, and nobody wants to know any more.
+    // The batch contains them as readable when their interest is removed.
     let events = queue.next_events(64, PATIENCE).unwrap();
     for (registration, _) in &pairs {
         registration.change_interest(Interest::empty()).unwrap();
     }
     assert_eq!(events.count(), 0);
-    quiet(&queue);
+    assert_no_events(&queue);
     pairs[1].0.change_interest(WRITE).unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::WRITABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::WRITABLE)]);
 }
 
-fn a_changed_interest_asks_again(queue: Queue) {
+fn a_changed_interest_reports_current_readiness(queue: Queue) {
     let pairs = readable(&queue, 1);
     let registration = &pairs[0].0;
-    // The event that is in the batch is withdrawn with the interest, and returns with it.
-    leave(&queue);
+    // The event in the batch is removed with the interest, and returns with it.
+    leave_batch(&queue);
     registration.change_interest(Interest::empty()).unwrap();
     registration.change_interest(READ).unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(0, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(0, Readiness::READABLE)]);
     registration.change_interest(READ | WRITE).unwrap();
     let both = Readiness::READABLE | Readiness::WRITABLE;
-    assert_eq!(take(&queue, PATIENCE), [said(0, both)]);
+    assert_eq!(take(&queue, PATIENCE), [event(0, both)]);
 }
 
-fn a_source_comes_back(queue: Queue) {
+fn a_source_can_be_taken_back_and_declared_again(queue: Queue) {
     let mut pairs = readable(&queue, 1);
     let (registration, mut peer) = pairs.remove(0);
-    leave(&queue);
+    leave_batch(&queue);
     let source = registration.into_source();
     peer.write_all(b"y").unwrap();
-    quiet(&queue);
+    assert_no_events(&queue);
     assert_eq!(drain(&source), 2);
-    // And can be declared again.
+    // It can be declared again.
     let (_again, _) = queue.declare_interest(source, READ, 9).unwrap();
     peer.write_all(b"z").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(9, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(9, Readiness::READABLE)]);
 }
 
-fn a_forgotten_registration_stays(queue: Queue) {
+fn a_forgotten_registration_stays_registered(queue: Queue) {
     let (registration, mut peer) = declared(&queue, READ, 4);
     mem::forget(registration);
     peer.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(4, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(4, Readiness::READABLE)]);
     drop(queue);
     assert!(!is_closed(&peer));
 }
@@ -596,7 +596,7 @@ fn a_registration_may_outlive_its_queue(queue: Queue) {
     assert!(is_closed(&other_peer));
 }
 
-fn a_refused_source_is_given_back(queue: Queue) {
+fn a_refused_source_is_returned(queue: Queue) {
     let (here, mut there) = pair();
     let here = Rc::new(here);
     let (registration, _) = queue.declare_interest(here.clone(), READ, 1).unwrap();
@@ -604,41 +604,41 @@ fn a_refused_source_is_given_back(queue: Queue) {
     assert_eq!(refused.error.kind(), ErrorKind::AlreadyExists);
     assert!(refused.to_string().contains("declaring interest"));
     assert!(Rc::ptr_eq(&refused.source_given_back, &here));
-    assert_eq!(Rc::strong_count(&here), 3, "and nobody else holds it");
-    // The first knows nothing of it.
-    quiet(&queue);
+    assert_eq!(Rc::strong_count(&here), 3, "nothing else owns the source");
+    // The first registration is unaffected.
+    assert_no_events(&queue);
     there.write_all(b"x").unwrap();
-    assert_eq!(take(&queue, PATIENCE), [said(1, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
     drop(registration);
     let again = queue.declare_interest(refused.source_given_back, READ, 3);
-    assert_eq!(take(&queue, PATIENCE), [said(3, Readiness::READABLE)]);
+    assert_eq!(take(&queue, PATIENCE), [event(3, Readiness::READABLE)]);
     drop(again);
 }
 
-fn dropping_everything_closes_everything(queue: Queue) {
+fn dropping_queue_and_registrations_closes_all(queue: Queue) {
     let waker = queue.waker();
     let (registrations, peers): (Vec<_>, Vec<_>) = readable(&queue, 5).into_iter().unzip();
-    // With a batch in the queue, and idleness pending.
-    leave(&queue);
+    // With a batch in the queue, and a pending idle deadline.
+    leave_batch(&queue);
     registrations[0].set_idle_deadline(Some(Duration::ZERO));
     drop(registrations);
     assert!(peers.iter().all(is_closed));
     drop(queue);
-    // The pipe has no reader left, so the queue's core is gone with all that it held.
+    // The pipe of the wake-ups has no reader, so the queue has released everything.
     let write = rustix::io::write(waker.as_fd(), &[0]);
     assert_eq!(write, Err(rustix::io::Errno::PIPE));
 }
 
-/// A source that says farewell through the queue that watched it.
-struct Farewell(UnixStream, Rc<Queue>);
+/// A source that uses its queue when it is dropped.
+struct UsesQueueOnDrop(UnixStream, Rc<Queue>);
 
-impl AsFd for Farewell {
+impl AsFd for UsesQueueOnDrop {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for Farewell {
+impl Drop for UsesQueueOnDrop {
     fn drop(&mut self) {
         let (here, _there) = pair();
         let (registration, _) = self.1.declare_interest(here, READ, 99).unwrap();
@@ -652,8 +652,8 @@ fn a_source_may_use_the_queue_as_it_is_dropped(queue: Queue) {
     let queue = Rc::new(queue);
     let source = |payload| {
         let (here, there) = pair();
-        let farewell = Farewell(here, queue.clone());
-        let (registration, _) = queue.declare_interest(farewell, READ, payload).unwrap();
+        let source = UsesQueueOnDrop(here, queue.clone());
+        let (registration, _) = queue.declare_interest(source, READ, payload).unwrap();
         (registration, there)
     };
     let (dropped, _peer) = source(1);
@@ -662,11 +662,11 @@ fn a_source_may_use_the_queue_as_it_is_dropped(queue: Queue) {
     assert!(queue.next_events(1, PATIENCE).unwrap().woken());
     drop(returned.into_source());
     assert!(queue.next_events(1, PATIENCE).unwrap().woken());
-    quiet(&queue);
+    assert_no_events(&queue);
 }
 
-fn counters_count(queue: Queue) {
-    // The queue's own pipe.
+fn counters_are_exact(queue: Queue) {
+    // The pipe of the wake-ups.
     assert_eq!(queue.counters().changes, 1);
     let (registration, mut peer) = declared(&queue, READ, 0);
     assert_eq!(take(&queue, AT_ONCE), []);
@@ -684,7 +684,7 @@ fn counters_count(queue: Queue) {
     registration.change_interest(Interest::empty()).unwrap();
     drop(registration);
     let counters = queue.counters();
-    // The queue's own pipe is armed again, where that is needed.
+    // A one-shot mechanism arms the pipe of the wake-ups again.
     let rearmed = u64::from(queue.semantics().trigger == Trigger::OneShot);
     assert_eq!((counters.changes, counters.events), (4 + rearmed, 2));
 }

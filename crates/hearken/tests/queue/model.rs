@@ -1,5 +1,5 @@
-//! Random histories of a few sockets, over every mechanism, against a model of what each is ready
-//! for: no event is lost, none invented, none comes after its registration has gone.
+//! Random histories of a few sockets, over every mechanism, compared with a model of their
+//! readiness. No event is lost, none is false, and none comes after its registration was removed.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -19,10 +19,10 @@ const SOCKETS: usize = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Declares, or changes.
+    /// Declares or changes interest.
     Declare(usize, Interest),
     Revoke(usize),
-    /// Closes the socket and has a new one, as a rule under the same number.
+    /// Closes the socket and creates a new one, usually with the same number.
     Close(usize),
     PeerWrites(usize),
     PeerReads(usize),
@@ -30,7 +30,7 @@ enum Step {
     PeerCloses(usize),
     Reads(usize),
     Fills(usize),
-    /// Takes events, at most so many.
+    /// Takes up to a number of events.
     Take(usize),
 }
 
@@ -52,7 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..50)
 }
 
-/// The far end, and what is true of the near one.
+/// The peer of a socket, and the state of the socket.
 struct Peer {
     stream: Option<UnixStream>,
     unread: usize,
@@ -71,13 +71,13 @@ impl Peer {
 
     fn ready(&self) -> Readiness {
         let mut ready = Readiness::empty();
-        let gone = self.stream.is_none();
-        ready.set(Readiness::READABLE, self.unread > 0 || self.shut || gone);
-        ready.set(Readiness::WRITABLE, !self.full || gone);
+        let closed = self.stream.is_none();
+        ready.set(Readiness::READABLE, self.unread > 0 || self.shut || closed);
+        ready.set(Readiness::WRITABLE, !self.full || closed);
         ready
     }
 
-    /// What the peer does, and whether anything has arrived by it.
+    /// Performs an action of the peer. Returns whether anything arrived.
     fn act(&mut self, step: &Step) -> bool {
         let Some(stream) = &mut self.stream else {
             return false;
@@ -104,7 +104,7 @@ impl Peer {
         true
     }
 
-    /// Writes until there is no room, and says if it came to that.
+    /// Writes until the socket is full. Returns whether it became full.
     fn fill(&mut self, mut source: &UnixStream) -> bool {
         if self.stream.is_none() {
             return false;
@@ -116,7 +116,8 @@ impl Peer {
     }
 }
 
-/// Reads all that there is, and says how much that was, and if more may come.
+/// Reads until the stream would block or ends. Returns the number of bytes, and whether more may
+/// come.
 fn read_all(mut from: &UnixStream) -> (usize, bool) {
     let mut bytes = [0; 16384];
     let mut sum = 0;
@@ -124,7 +125,7 @@ fn read_all(mut from: &UnixStream) -> (usize, bool) {
         match from.read(&mut bytes) {
             Ok(0) => return (sum, false),
             Ok(got) => sum += got,
-            // What was unread as the peer closed comes as a reset, once.
+            // A reset is reported once if the peer closed with unread data.
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return (sum, true),
             Err(error) => panic!("{error}"),
@@ -136,18 +137,18 @@ fn directions(interest: Interest) -> Readiness {
     Readiness::from_bits_truncate(interest.bits())
 }
 
-/// One of the sockets, as the registry's model sees it.
+/// A socket in the model of the registry.
 struct Watched {
     token: Token,
     peer: Peer,
     declared: bool,
     interest: Interest,
-    /// Directions for which an event must come, unless it is dealt with before.
+    /// Directions for which an event must come, unless the caller handles them before.
     due: Readiness,
     /// Directions that were ready at some time since the last event.
     seen: Readiness,
-    /// Something has happened since the last event.
-    stirred: bool,
+    /// Whether anything has happened since the last event.
+    active: bool,
 }
 
 struct World<M: Mechanism> {
@@ -173,7 +174,7 @@ impl<M: Mechanism> World<M> {
                 let ready = socket.peer.ready() & directions(interest);
                 if !same || self.registry.semantics().trigger == Trigger::OneShot {
                     socket.due = ready;
-                    socket.stirred = true;
+                    socket.active = true;
                 }
             }
             Step::Revoke(at) => {
@@ -212,10 +213,10 @@ impl<M: Mechanism> World<M> {
                 let socket = &mut self.sockets[at];
                 let before = socket.peer.ready();
                 if socket.peer.act(step) {
-                    socket.stirred = true;
+                    socket.active = true;
                     let after = socket.peer.ready();
                     let mut arrived = after - before;
-                    // More of what was there already is an arrival too.
+                    // More data in a readable direction are an arrival too.
                     let reads = !matches!(step, Step::PeerReads(_));
                     arrived.set(Readiness::READABLE, reads && after.is_readable());
                     socket.due |= arrived & directions(socket.interest);
@@ -241,7 +242,7 @@ impl<M: Mechanism> World<M> {
                 self.sockets.iter().position(|socket| socket.declared && socket.token == event.who);
             prop_assert!(at.is_some(), "{:?} is not declared", event.who);
             let at = at.unwrap();
-            prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} twice");
+            prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} is twice in a batch");
             events.push((at, event.readiness & directions(Interest::all())));
         }
         Ok(events)
@@ -259,25 +260,25 @@ impl<M: Mechanism> World<M> {
                 Trigger::OneShot if semantics.tells_state() => prop_assert_eq!(readiness, now),
                 Trigger::OneShot => {
                     let seen = socket.seen & directions(socket.interest);
-                    prop_assert!(seen.contains(readiness), "{at} never was {readiness:?}");
+                    prop_assert!(seen.contains(readiness), "{at} was never {readiness:?}");
                 }
                 Trigger::Edge => {
                     let seen = socket.seen & directions(socket.interest);
                     if semantics.tells_state() {
-                        prop_assert!(socket.stirred, "nothing has happened to {at}");
+                        prop_assert!(socket.active, "nothing has happened to {at}");
                         prop_assert!(readiness.contains(socket.due));
                         prop_assert!(seen.contains(readiness));
                     } else {
-                        // One arrival at a time, and what is told again is still so.
+                        // An event reports one arrival. A repeated report must still be true.
                         still_due = socket.due - readiness;
-                        let true_by_now = if socket.stirred { seen | now } else { now };
+                        let true_by_now = if socket.active { seen | now } else { now };
                         prop_assert!(true_by_now.contains(readiness), "{at} is stale");
                     }
                 }
             }
             socket.due = still_due;
             socket.seen = Readiness::empty();
-            socket.stirred = false;
+            socket.active = false;
             if trigger == Trigger::OneShot {
                 self.registry.declare(socket.token, socket.interest).unwrap();
                 socket.due = now;
@@ -286,7 +287,7 @@ impl<M: Mechanism> World<M> {
         Ok(())
     }
 
-    /// In the end, all that must be said is said.
+    /// Checks that all pending events are reported at the end.
     fn finish(&mut self) -> Result<(), TestCaseError> {
         let trigger = self.registry.semantics().trigger;
         if trigger == Trigger::Level {
@@ -306,11 +307,11 @@ impl<M: Mechanism> World<M> {
             return Ok(());
         }
         if trigger == Trigger::OneShot {
-            let told = self.wait(64)?;
+            let reported = self.wait(64)?;
             for (at, socket) in self.sockets.iter().enumerate() {
                 let ready = socket.peer.ready() & directions(socket.interest);
-                let is_told = told.iter().any(|(told, _)| *told == at);
-                prop_assert!(is_told || ready.is_empty(), "{at} is {ready:?}");
+                let is_reported = reported.iter().any(|(other, _)| *other == at);
+                prop_assert!(is_reported || ready.is_empty(), "{at} is {ready:?}");
             }
             return Ok(());
         }
@@ -336,7 +337,7 @@ impl Watched {
             interest: Interest::empty(),
             due: Readiness::empty(),
             seen: Readiness::empty(),
-            stirred: false,
+            active: false,
         }
     }
 
@@ -347,14 +348,14 @@ impl Watched {
     }
 }
 
-/// By their payloads.
+/// The registrations, their peers and interests, by payload.
 type Declared = HashMap<usize, (Registration<UnixStream>, Peer, Interest)>;
 
 fn runner() -> TestRunner {
     TestRunner::new(suite::property(60))
 }
 
-fn registry_against_the_model(spec: &suite::Subject) {
+fn registry_matches_the_model(spec: &suite::Subject) {
     let run = |steps: Vec<Step>| {
         let mut world = World::new(suite::open(spec));
         for step in &steps {
@@ -365,7 +366,7 @@ fn registry_against_the_model(spec: &suite::Subject) {
     runner().run(&steps(), run).unwrap_or_else(|failed| panic!("{failed}"));
 }
 
-/// Reads all that there is, and tells that it did.
+/// Reads until the stream would block, and reports this to the queue.
 fn reads(registration: &Registration<UnixStream>, peer: &mut Peer) -> Result<(), TestCaseError> {
     let (got, more) = read_all(registration);
     prop_assert_eq!(got, peer.unread);
@@ -376,16 +377,16 @@ fn reads(registration: &Registration<UnixStream>, peer: &mut Peer) -> Result<(),
     Ok(())
 }
 
-/// Writes until there is no room, and tells that it did.
+/// Writes until the socket is full, and reports this to the queue.
 fn fills(registration: &Registration<UnixStream>, peer: &mut Peer) {
     if peer.fill(registration) {
         registration.would_block(Interest::WRITE);
     }
 }
 
-/// A caller of the queue who reads all that there is upon each event, and sometimes leaves a batch
-/// half taken: in the end nothing is unread, and no event was for nothing.
-fn queue_against_the_model(spec: &suite::Subject) {
+/// Checks a caller of the queue that reads everything upon each event, and sometimes abandons a
+/// batch. At the end, nothing is unread, and no event was false.
+fn queue_matches_the_model(spec: &suite::Subject) {
     let run = |steps: Vec<Step>| {
         let queue = EventQueue::<usize, _>::over(suite::open(spec)).unwrap();
         let mut sockets: Vec<_> = (0..SOCKETS).map(|_| Peer::pair()).collect();
@@ -395,7 +396,7 @@ fn queue_against_the_model(spec: &suite::Subject) {
             for event in queue.next_events(max, Some(Duration::ZERO)).unwrap().take(taken) {
                 seen += 1;
                 let Some((registration, peer, interest)) = watched.get_mut(&event.who) else {
-                    return Err(TestCaseError::fail(format!("{} is gone", event.who)));
+                    return Err(TestCaseError::fail(format!("{} was removed", event.who)));
                 };
                 let ready = event.readiness & directions(Interest::all());
                 let now = peer.ready() & directions(*interest);
@@ -454,15 +455,15 @@ fn queue_against_the_model(spec: &suite::Subject) {
                 Step::Take(max) => take(&mut watched, max, max.div_ceil(2))?,
             }
         }
-        // Ended streams stay ready where events are level-triggered, so it is not until silence.
+        // Ended streams stay ready with level triggers, so a fixed number of batches is taken.
         for _ in 0..3 * SOCKETS {
             take(&mut watched, 2, 2)?;
         }
         for (at, (_, peer, interest)) in &watched {
             let unread = if interest.contains(Interest::READ) { peer.unread } else { 0 };
-            prop_assert_eq!(unread, 0, "{} was not told", at);
+            prop_assert_eq!(unread, 0, "{} was not notified", at);
             let room = !peer.full && peer.stream.is_some();
-            prop_assert!(!(room && interest.contains(Interest::WRITE)), "{} was not told", at);
+            prop_assert!(!(room && interest.contains(Interest::WRITE)), "{} was not notified", at);
         }
         Ok(())
     };
@@ -473,8 +474,8 @@ fn queue_against_the_model(spec: &suite::Subject) {
 pub(crate) fn trials() -> Vec<Trial> {
     suite::trials_over("model", suite::subjects(), |spec| {
         vec![
-            suite::trial("model", spec, "registry_against_the_model", registry_against_the_model),
-            suite::trial("model", spec, "queue_against_the_model", queue_against_the_model),
+            suite::trial("model", spec, "registry_matches_the_model", registry_matches_the_model),
+            suite::trial("model", spec, "queue_matches_the_model", queue_matches_the_model),
         ]
     })
 }

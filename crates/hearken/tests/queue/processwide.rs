@@ -1,4 +1,4 @@
-//! Interest of the whole process in one descriptor, over every mechanism.
+//! Process-wide interest in one descriptor, over every mechanism.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,19 +20,19 @@ type Queue = EventQueue<u64, AnyMechanism>;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 const READ: Interest = Interest::READ;
 
-/// A test with its name.
+/// A test function with its name.
 type Test = (&'static str, fn(&Spec));
 
 /// Returns the trials of this module.
 pub(crate) fn trials() -> Vec<Trial> {
     let tests: [Test; 7] = [
-        ("all_are_told", all_are_told),
-        ("one_is_told_and_nothing_is_lost", one_is_told_and_nothing_is_lost),
-        ("who_leaves_passes_it_on", who_leaves_passes_it_on),
-        ("who_comes_late_hears_what_is_there", who_comes_late_hears_what_is_there),
-        ("interest_may_change", interest_may_change),
+        ("wake_all_notifies_every_queue", wake_all_notifies_every_queue),
+        ("wake_one_loses_no_event", wake_one_loses_no_event),
+        ("a_leaving_queue_passes_the_event_on", a_leaving_queue_passes_the_event_on),
+        ("a_joining_queue_receives_current_readiness", a_joining_queue_receives_current_readiness),
+        ("interest_can_be_changed", interest_can_be_changed),
         ("threads_share_a_listener", threads_share_a_listener),
-        ("the_last_to_leave_closes", the_last_to_leave_closes),
+        ("the_last_queue_to_leave_closes_the_source", the_last_queue_to_leave_closes_the_source),
     ];
     suite::trials_over("processwide", suite::variants(), |spec| {
         tests
@@ -56,18 +56,22 @@ fn join(queue: &Queue, source: &Shared<UnixStream>) -> Registration<Shared<UnixS
     queue.declare_processwide_interest(source.clone(), READ, 7).unwrap().0
 }
 
-/// How many readable events come within a while.
-fn hears(queue: &Queue, registration: &Registration<Shared<UnixStream>>, patience: u64) -> usize {
+/// Waits for up to `patience` milliseconds. Returns the number of readable events.
+fn count_events(
+    queue: &Queue,
+    registration: &Registration<Shared<UnixStream>>,
+    patience: u64,
+) -> usize {
     let timeout = Some(Duration::from_millis(patience));
-    let mut heard = 0;
+    let mut count = 0;
     for event in queue.next_events(8, timeout).unwrap() {
         assert_eq!(event.who, 7);
-        heard += usize::from(event.readiness.is_readable());
+        count += usize::from(event.readiness.is_readable());
         if queue.semantics().trigger == Trigger::OneShot {
             registration.change_interest(READ).unwrap();
         }
     }
-    heard
+    count
 }
 
 fn read(source: &Shared<UnixStream>) -> usize {
@@ -78,78 +82,79 @@ fn read(source: &Shared<UnixStream>) -> usize {
     }
 }
 
-fn all_are_told(spec: &Spec) {
+fn wake_all_notifies_every_queue(spec: &Spec) {
     let (source, mut peer) = shared(Wake::All);
     let queues = [queue(spec), queue(spec), queue(spec)];
     let joined = queues.each_ref().map(|queue| join(queue, &source));
     for _ in 0..3 {
         peer.write_all(b"x").unwrap();
         for (queue, joined) in queues.iter().zip(&joined) {
-            assert_eq!(hears(queue, joined, 20_000), 1);
+            assert_eq!(count_events(queue, joined, 20_000), 1);
         }
         assert_eq!(read(&source), 1);
     }
 }
 
-fn one_is_told_and_nothing_is_lost(spec: &Spec) {
+fn wake_one_loses_no_event(spec: &Spec) {
     let (source, mut peer) = shared(Wake::One);
     let queues = [queue(spec), queue(spec)];
     let joined = queues.each_ref().map(|queue| join(queue, &source));
-    let mut told = 0;
+    let mut events = 0;
     for round in 0..20 {
         peer.write_all(b"x").unwrap();
         let mut got = 0;
         for turn in 0..2000 {
             let at = (round + turn) % 2;
-            let heard = hears(&queues[at], &joined[at], u64::from(turn > 2));
-            told += heard;
-            if heard > 0 {
+            let count = count_events(&queues[at], &joined[at], u64::from(turn > 2));
+            events += count;
+            if count > 0 {
                 got += read(&source);
             }
             if got == 1 {
                 break;
             }
         }
-        assert_eq!(got, 1, "nobody was told of the {round}th");
+        assert_eq!(got, 1, "no queue received event {round}");
     }
-    // Each time one of them, or, being slower, the other as well; who finds nothing is not told.
-    assert!((20..=40).contains(&told), "{told}");
+    // One queue is notified each time. The other one may be notified too if it waits before the
+    // data are read.
+    assert!((20..=40).contains(&events), "{events}");
 }
 
-fn who_leaves_passes_it_on(spec: &Spec) {
+fn a_leaving_queue_passes_the_event_on(spec: &Spec) {
     let (source, mut peer) = shared(Wake::One);
     let queues = [queue(spec), queue(spec)];
     let [first, second] = queues.each_ref().map(|queue| join(queue, &source));
     peer.write_all(b"x").unwrap();
-    // Whichever of the two it was meant for, the one that stays is told, now or at the next.
+    // The remaining queue receives the event, or the next one, whichever queue it was sent to.
     drop(first);
-    let mut heard = hears(&queues[1], &second, 100);
-    if heard == 0 {
+    let mut count = count_events(&queues[1], &second, 100);
+    if count == 0 {
         peer.write_all(b"y").unwrap();
-        heard = hears(&queues[1], &second, 20_000);
+        count = count_events(&queues[1], &second, 20_000);
     }
-    assert_eq!(heard, 1);
+    assert_eq!(count, 1);
 }
 
-fn who_comes_late_hears_what_is_there(spec: &Spec) {
+fn a_joining_queue_receives_current_readiness(spec: &Spec) {
     let (source, mut peer) = shared(Wake::All);
     peer.write_all(b"x").unwrap();
     let queue = queue(spec);
     let declared = queue.declare_processwide_interest(source, READ, 7).unwrap();
     assert!(declared.1.is_readable());
-    assert_eq!(hears(&queue, &declared.0, 20_000), 1);
+    assert_eq!(count_events(&queue, &declared.0, 20_000), 1);
 }
 
-fn interest_may_change(spec: &Spec) {
+fn interest_can_be_changed(spec: &Spec) {
     for wake in [Wake::One, Wake::All] {
         let (source, mut peer) = shared(wake);
         let queue = queue(spec);
         let joined = join(&queue, &source);
         joined.change_interest(Interest::empty()).unwrap();
         peer.write_all(b"x").unwrap();
-        assert_eq!(hears(&queue, &joined, 20), 0);
+        assert_eq!(count_events(&queue, &joined, 20), 0);
         joined.change_interest(READ).unwrap();
-        assert_eq!(hears(&queue, &joined, 20_000), 1);
+        assert_eq!(count_events(&queue, &joined, 20_000), 1);
     }
 }
 
@@ -176,7 +181,7 @@ fn threads_share_a_listener(spec: &Spec) {
                     let woken = events.woken();
                     for _ in events {
                         while let Ok((mut stream, _)) = listener.accept() {
-                            stream.write_all(b"hark").unwrap();
+                            stream.write_all(b"data").unwrap();
                             accepted.fetch_add(1, Ordering::Relaxed);
                         }
                         if queue.semantics().trigger == Trigger::OneShot {
@@ -195,14 +200,14 @@ fn threads_share_a_listener(spec: &Spec) {
             let mut answer = String::new();
             stream.set_read_timeout(PATIENCE).unwrap();
             stream.read_to_string(&mut answer).unwrap();
-            assert_eq!(answer, "hark");
+            assert_eq!(answer, "data");
         }
         wakers.iter().for_each(hearken::Waker::wake);
     });
     assert_eq!(accepted.load(Ordering::Relaxed), CONNECTIONS);
 }
 
-fn the_last_to_leave_closes(spec: &Spec) {
+fn the_last_queue_to_leave_closes_the_source(spec: &Spec) {
     let (source, mut peer) = shared(Wake::All);
     peer.set_nonblocking(true).unwrap();
     let queues = [queue(spec), queue(spec)];

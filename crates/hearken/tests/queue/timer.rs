@@ -1,5 +1,4 @@
-//! The timing wheel against a model that is only a map: what it fires, when, and what it promises
-//! of the next look.
+//! The timing wheel, compared with a map: the timers that fire, their times, and the next expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,28 +11,28 @@ use crate::suite::{Tests, property, tests};
 /// Returns the tests of this module.
 pub(crate) fn tests() -> Tests {
     tests! {
-        fires_at_the_first_tick_after_its_deadline_and_once
-        a_slot_with_timers_due_and_not_due_gives_those_due
-        a_deadline_beyond_the_span_waits
-        the_end_of_time_is_armed_and_never_comes
-        a_past_deadline_fires_at_the_next_look
-        following_next_reaches_a_far_deadline_in_few_looks
-        cancelling_tells_whether_it_was_armed
-        does_what_a_map_does
+        fires_once_at_the_first_tick_after_the_deadline
+        a_slot_returns_only_timers_that_are_due
+        a_deadline_beyond_the_span_of_the_wheel_waits
+        the_maximum_deadline_never_fires
+        a_past_deadline_fires_immediately
+        following_next_reaches_a_distant_deadline_in_few_steps
+        cancelling_returns_whether_a_timer_was_armed
+        matches_the_model
     }
 }
 
 const TICK: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 const YEAR: u64 = 365 * 24 * 3600 * SECOND;
-/// After this many nanoseconds the wheel has turned once.
+/// Nanoseconds of a full rotation of the wheel.
 const TURN: u64 = 1 << 56;
 
 fn at(nanos: u64) -> Time {
     Time::from_nanos(nanos)
 }
 
-/// All that is due, which must end.
+/// Takes all expired timers.
 fn all_expired(wheel: &mut Wheel, now: u64) -> BTreeSet<u32> {
     let mut fired = BTreeSet::new();
     while let Some(key) = wheel.expired(at(now)) {
@@ -42,7 +41,7 @@ fn all_expired(wheel: &mut Wheel, now: u64) -> BTreeSet<u32> {
     fired
 }
 
-fn fires_at_the_first_tick_after_its_deadline_and_once() {
+fn fires_once_at_the_first_tick_after_the_deadline() {
     let start = 5 * SECOND + 1;
     for deadline in [start, start + 1, start + 3 * TICK, start + YEAR] {
         let fires = deadline.next_multiple_of(TICK);
@@ -55,9 +54,8 @@ fn fires_at_the_first_tick_after_its_deadline_and_once() {
     }
 }
 
-/// Two timers that waited in one slot of a higher level: the one that is due is not hidden by the
-/// one that is not.
-fn a_slot_with_timers_due_and_not_due_gives_those_due() {
+/// Checks that two timers in one slot of a higher level fire separately.
+fn a_slot_returns_only_timers_that_are_due() {
     for level in 1..6 {
         let slot = TICK << (6 * level);
         for order in [[5, 10], [10, 5]] {
@@ -76,9 +74,9 @@ fn a_slot_with_timers_due_and_not_due_gives_those_due() {
     }
 }
 
-/// A deadline further off than the wheel spans must not come to lie in the present's slot, which
-/// would be looked at without end.
-fn a_deadline_beyond_the_span_waits() {
+/// Checks that a deadline beyond the span of the wheel is not stored in the current slot, which
+/// would be scanned repeatedly.
+fn a_deadline_beyond_the_span_of_the_wheel_waits() {
     for start in [0, 1, TICK, 77 * SECOND, TURN - 1, TURN + 5 * SECOND] {
         for deadline in [start + TURN - TICK, start + TURN, start + 30 * YEAR] {
             let mut wheel = Wheel::new(at(start));
@@ -93,7 +91,7 @@ fn a_deadline_beyond_the_span_waits() {
     }
 }
 
-fn the_end_of_time_is_armed_and_never_comes() {
+fn the_maximum_deadline_never_fires() {
     let mut wheel = Wheel::new(at(SECOND));
     wheel.arm(0, at(SECOND) + Duration::MAX);
     assert_eq!(wheel.expired(at(SECOND)), None);
@@ -104,21 +102,21 @@ fn the_end_of_time_is_armed_and_never_comes() {
     assert_eq!(wheel.expired(at(u64::MAX)), Some(0));
 }
 
-fn a_past_deadline_fires_at_the_next_look() {
+fn a_past_deadline_fires_immediately() {
     let mut wheel = Wheel::new(at(YEAR));
     wheel.arm(1, at(0));
     assert!(wheel.next().unwrap() <= at(YEAR + TICK));
     assert_eq!(wheel.expired(at(YEAR)), Some(1));
 }
 
-/// Whoever sleeps until `next` gets to the deadline in a few looks, however far it is.
-fn following_next_reaches_a_far_deadline_in_few_looks() {
+/// Checks that sleeping until `next` reaches any deadline in a few steps.
+fn following_next_reaches_a_distant_deadline_in_few_steps() {
     let (start, deadline) = (123 * SECOND, 9 * YEAR);
     let mut wheel = Wheel::new(at(start));
     wheel.arm(0, at(deadline));
     let mut now = start;
-    for looks in 0.. {
-        assert!(looks < 32, "still looking at {now}");
+    for steps in 0.. {
+        assert!(steps < 32, "no expiry at {now}");
         let next = wheel.next().unwrap().as_nanos();
         assert!(next > now && next <= deadline.next_multiple_of(TICK));
         now = next;
@@ -129,7 +127,7 @@ fn following_next_reaches_a_far_deadline_in_few_looks() {
     assert!(now >= deadline);
 }
 
-fn cancelling_tells_whether_it_was_armed() {
+fn cancelling_returns_whether_a_timer_was_armed() {
     let mut wheel = Wheel::new(at(0));
     assert!(!wheel.cancel(9));
     wheel.arm(9, at(SECOND));
@@ -143,9 +141,9 @@ fn cancelling_tells_whether_it_was_armed() {
 enum Step {
     Arm(u32, Deadline),
     Cancel(u32),
-    /// Some time passes, and nobody looks.
+    /// Lets time pass without taking timers.
     Pass(u64),
-    /// Takes one, as a caller does who arms and cancels between.
+    /// Takes one timer.
     Take,
     TakeAll,
 }
@@ -157,12 +155,13 @@ enum Deadline {
     At(u64),
 }
 
-/// From a nanosecond to centuries, each order of magnitude as likely as another.
+/// Generates durations from a nanosecond to centuries, each order of magnitude with equal
+/// probability.
 fn nanos() -> impl Strategy<Value = u64> {
     (0u32..63, any::<u64>()).prop_map(|(bits, any)| any & ((2 << bits) - 1))
 }
 
-/// What a server has: up to minutes.
+/// Generates durations as in servers, up to minutes.
 fn moderate() -> impl Strategy<Value = u64> {
     prop_oneof![0..4 * TICK, 0..SECOND, 0..300 * SECOND]
 }
@@ -199,10 +198,10 @@ fn start() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(property(400))]
 
-    fn does_what_a_map_does(start in start(), steps in prop::collection::vec(step(), 1..60)) {
+    fn matches_the_model(start in start(), steps in prop::collection::vec(step(), 1..60)) {
         let mut now = start;
         let mut wheel = Wheel::new(at(now));
-        // For each key, the tick at which it fires.
+        // The ticks at which timers fire, by key.
         let mut model = BTreeMap::<u32, u64>::new();
         for step in steps {
             match step {
@@ -237,7 +236,7 @@ proptest! {
             prop_assert_eq!(wheel.next().is_some(), !model.is_empty());
             if let (Some(next), Some(&first)) = (wheel.next(), model.values().min()) {
                 let latest = first.max(now / TICK).saturating_mul(TICK);
-                prop_assert!(next.as_nanos() <= latest, "looks too late");
+                prop_assert!(next.as_nanos() <= latest, "the next expiry is too late");
             }
             for key in 0..26 {
                 let expected = model.get(&key).map(|tick| at(tick.saturating_mul(TICK)));

@@ -221,19 +221,8 @@ fn plain_trial(name: String, test: impl FnOnce() + Send + 'static) -> Trial {
         // A thread for each trial: the kernel interrupts the thread that owned a ring some time
         // after it is closed.
         let runner = std::thread::spawn(move || {
-            let n2 = name.clone();
             CURRENT.set(name);
-            let t0 = std::time::Instant::now();
             test();
-            if std::env::var_os("LT_TIMES").is_some() {
-                let c = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-                eprintln!(
-                    "LTT {} {} {}",
-                    t0.elapsed().as_micros(),
-                    c.tv_sec * 1_000_000 + c.tv_nsec / 1000,
-                    n2
-                );
-            }
         });
         runner.join().map_err(|panic| {
             let owned = panic.downcast_ref::<String>().cloned();
@@ -284,15 +273,15 @@ pub(crate) fn pairwise(first: usize, second: usize, count: usize) -> usize {
 /// Makes a trial of a cross product, which is ignored unless it is `selected` for the default set.
 ///
 /// Returns `None` for unselected trials in a run without arguments, whose output would list
-/// thousands of them.
+/// thousands.
 pub(crate) fn product_trial(selected: bool, make: impl FnOnce() -> Trial) -> Option<Trial> {
     let arguments = &*ARGUMENTS;
     let lists_all = arguments.ignored || arguments.include_ignored || arguments.filter.is_some();
     (selected || lists_all).then(|| make().with_ignored_flag(!selected))
 }
 
-/// Returns the settings of a property test that runs `cases` cases, or as many as `PROPTEST_CASES`
-/// states.
+/// Returns the settings of a property test that runs `cases` cases, or the number in
+/// `PROPTEST_CASES`.
 pub(crate) fn property(cases: u32) -> Config {
     let cases = match std::env::var_os("PROPTEST_CASES") {
         Some(_) => Config::default().cases,

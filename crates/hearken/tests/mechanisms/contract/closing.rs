@@ -25,7 +25,7 @@ fn reuse_number(mut watch: Watch, end: fn(&mut Watch, hearken::Token)) {
         let new = watch.add(renumber(second, number), READ);
         assert_ne!(old, new);
         watch.quiet();
-        // The peer of the old socket causes no events, and that of the new one does.
+        // The old socket's peer causes no events, and the new one's does.
         drop(first_peer);
         watch.quiet();
         write(&second_peer, b"for the new");

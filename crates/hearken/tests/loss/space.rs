@@ -1,4 +1,4 @@
-//! Writing until there is no room, on descriptors whose peers read in bursts.
+//! Writes until descriptors are full, while their peers read in bursts.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use hearken::{Interest, Token};
 use rustix::io::Errno;
 
-use super::{AnyMechanism, Counts, Ear, Load, Random, Stop, pair};
+use super::{AnyMechanism, Counts, Load, Random, Receiver, Stop, pair};
 
-/// Whoever was told that there is no room is told when there is.
-pub(crate) fn room(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
-    let mut ear = Ear::new(mechanism, load.max);
+/// Checks that an event reports new space after every write that would block.
+pub(crate) fn space(mechanism: AnyMechanism, load: &Load) -> Result<Counts, String> {
+    let mut receiver = Receiver::new(mechanism, load.max);
     let mut tokens = Vec::new();
     let mut peers = Vec::new();
     for at in 0..load.descriptors.min(400) {
@@ -20,11 +20,11 @@ pub(crate) fn room(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Strin
             (reads, writes) if at % 4 == 1 => (writes, reads),
             pair => pair,
         };
-        // Those declared when they are full already are told as well.
+        // Some are full already when they are declared.
         if at % 8 < 4 {
             fill(&source)?;
         }
-        tokens.push(ear.add(source, Interest::WRITE)?);
+        tokens.push(receiver.add(source, Interest::WRITE)?);
         peers.push(peer);
     }
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -37,7 +37,7 @@ pub(crate) fn room(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Strin
                 while !stop.load(Ordering::Acquire) {
                     drain(&peers[random.below(peers.len())]);
                 }
-                // What is on its way on TCP comes later.
+                // Bytes in flight on TCP arrive later.
                 while !done.load(Ordering::Acquire) {
                     peers.iter().for_each(drain);
                     thread::sleep(Duration::from_millis(1));
@@ -46,51 +46,55 @@ pub(crate) fn room(mechanism: AnyMechanism, load: &Load) -> Result<Counts, Strin
         }
         let start = Instant::now();
         while start.elapsed() < load.time {
-            told(&mut ear, |ear, token| {
-                ear.counts.arrivals += ear.registry.get(token).map_or(Ok(0), fill)?;
-                ear.dealt_with(token, Interest::WRITE)
+            handle_events(&mut receiver, |receiver, token| {
+                receiver.counts.arrivals += receiver.registry.get(token).map_or(Ok(0), fill)?;
+                receiver.handled(token, Interest::WRITE)
             })?;
         }
         drop(stops);
-        // Everyone was last told that there is none, or has an event on its way.
+        // The last write of each descriptor would have blocked, so each has an event pending.
         let mut waits: Vec<bool> = tokens.iter().map(|_| true).collect();
-        ear.last = Instant::now();
+        receiver.last = Instant::now();
         while waits.contains(&true) {
-            told(&mut ear, |ear, token| {
+            handle_events(&mut receiver, |receiver, token| {
                 if std::mem::take(&mut waits[token.slot() as usize]) {
-                    ear.last = Instant::now();
+                    receiver.last = Instant::now();
                 }
                 Ok(())
             })?;
-            ear.is_patient(|| {
-                let deaf = waits.iter().enumerate().filter(|(_, waits)| **waits);
-                let deaf: Vec<_> = deaf.map(|(at, _)| at).collect();
-                format!("{} of {} have room and were not told: {deaf:?}", deaf.len(), waits.len())
+            receiver.check_progress(|| {
+                let missing_lines = waits.iter().enumerate().filter(|(_, waits)| **waits);
+                let missing_lines: Vec<_> = missing_lines.map(|(at, _)| at).collect();
+                format!(
+                    "{} of {} have space and were not handle_events: {missing_lines:?}",
+                    missing_lines.len(),
+                    waits.len()
+                )
             })?;
         }
         drop(ends);
         Ok::<_, String>(())
     })?;
-    Ok(ear.finish())
+    Ok(receiver.finish())
 }
 
-fn told(
-    ear: &mut Ear,
-    mut then: impl FnMut(&mut Ear, Token) -> Result<(), String>,
+fn handle_events(
+    receiver: &mut Receiver,
+    mut then: impl FnMut(&mut Receiver, Token) -> Result<(), String>,
 ) -> Result<(), String> {
-    for index in 0..ear.wait()? {
-        if let Some(token) = ear.event(index) {
-            then(ear, token)?;
+    for index in 0..receiver.wait()? {
+        if let Some(token) = receiver.event(index) {
+            then(receiver, token)?;
         }
     }
     Ok(())
 }
 
-/// Writes until there is no room, and says how much.
+/// Writes until the descriptor is full. Returns the number of bytes.
 fn fill(to: &OwnedFd) -> Result<u64, String> {
     let mut sum = 0;
-    // A pipe takes less than a page where it does not take a page. After each such byte it is pages
-    // again, or who reads might be as fast for ever.
+    // A pipe may take less than a page when it does not take a page. After each such byte whole
+    // pages follow, or a reader might keep pace indefinitely.
     let mut chunk = 4096;
     loop {
         match rustix::io::write(to, &[7; 4096][..chunk]) {
@@ -105,7 +109,7 @@ fn fill(to: &OwnedFd) -> Result<u64, String> {
     }
 }
 
-/// Reads some: who read as long as there is something might keep pace with a writer for ever.
+/// Reads a limited amount, since an unlimited reader might keep pace with a writer indefinitely.
 fn drain(from: &OwnedFd) {
     let mut bytes = [0; 65536];
     for _ in 0..16 {
