@@ -22,7 +22,7 @@ struct Inner {
     /// Free storage for memory that the kernel provided, without memory of its own.
     #[expect(clippy::vec_box, reason = "a buffer owns the box")]
     free_provided: RefCell<Vec<Box<Storage>>>,
-    lent: Cell<usize>,
+    in_use: Cell<usize>,
     limit: usize,
     size: usize,
 }
@@ -48,7 +48,7 @@ impl Pool {
         Pool(Rc::new(Inner {
             free,
             free_provided: RefCell::default(),
-            lent: Cell::new(0),
+            in_use: Cell::new(0),
             limit: limit.max(1),
             size: size.max(64),
         }))
@@ -64,33 +64,33 @@ impl Pool {
     /// more memory than it needs. O(1).
     #[inline]
     pub fn lend_beyond(&self) -> Buffer {
-        self.0.lent.set(self.0.lent.get() + 1);
+        self.0.in_use.set(self.0.in_use.get() + 1);
         let free = self.0.free.borrow_mut().pop();
-        let mut lent = free.unwrap_or_else(|| self.0.make());
-        lent.pool = Some(Rc::clone(&self.0));
-        Buffer(Some(lent))
+        let mut storage = free.unwrap_or_else(|| self.0.make());
+        storage.pool = Some(Rc::clone(&self.0));
+        Buffer(Some(storage))
     }
 
     /// Returns a buffer of memory that the kernel filled. It counts as in use.
     #[inline]
-    pub(super) fn lend_provided(&self, provided: Provided) -> Buffer {
-        self.0.lent.set(self.0.lent.get() + 1);
+    pub(super) fn acquire_provided(&self, provided: Provided) -> Buffer {
+        self.0.in_use.set(self.0.in_use.get() + 1);
         let free = self.0.free_provided.borrow_mut().pop();
-        let mut lent = free.unwrap_or_default();
-        lent.provided = Some(provided);
-        lent.pool = Some(Rc::clone(&self.0));
-        Buffer(Some(lent))
+        let mut storage = free.unwrap_or_default();
+        storage.provided = Some(provided);
+        storage.pool = Some(Rc::clone(&self.0));
+        Buffer(Some(storage))
     }
 
     /// Returns whether `limit` buffers are in use.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
-        self.0.lent.get() >= self.0.limit
+        self.0.in_use.get() >= self.0.limit
     }
 
     /// Returns the number of buffers in use.
     pub fn lent(&self) -> usize {
-        self.0.lent.get()
+        self.0.in_use.get()
     }
 
     /// Returns the size of a buffer in bytes.
@@ -119,8 +119,8 @@ impl Inner {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { lent, limit, size, .. } = &*self.0;
-        write!(f, "Pool({} of {limit} x {size} B in use)", lent.get())
+        let Inner { in_use, limit, size, .. } = &*self.0;
+        write!(f, "Pool({} of {limit} x {size} B in use)", in_use.get())
     }
 }
 
@@ -131,8 +131,8 @@ impl Buffer {
     /// Removes the first `count` bytes, or all if there are fewer. O(1).
     #[inline]
     pub fn consume(&mut self, count: usize) {
-        if let Some(lent) = &mut self.0 {
-            lent.start = lent.start.saturating_add(count).min(lent.all().len());
+        if let Some(storage) = &mut self.0 {
+            storage.start = storage.start.saturating_add(count).min(storage.all().len());
         }
     }
 
@@ -148,34 +148,34 @@ impl Buffer {
     /// Copies the bytes out of memory that the kernel provided, which then returns to the kernel.
     #[inline]
     pub(super) fn copy_provided(&mut self) {
-        if let Some(lent) = &mut self.0
-            && let Some(provided) = lent.provided.take()
+        if let Some(storage) = &mut self.0
+            && let Some(provided) = storage.provided.take()
         {
-            lent.bytes.extend_from_slice(&provided);
+            storage.bytes.extend_from_slice(&provided);
         }
     }
 
     /// Returns the memory to the pool and leaves the buffer empty. O(1).
     #[inline]
     pub fn release(&mut self) {
-        let Some(mut lent) = self.0.take() else { return };
-        let Some(pool) = lent.pool.take() else { return };
-        pool.lent.set(pool.lent.get() - 1);
-        if lent.provided.take().is_some() {
-            lent.start = 0;
+        let Some(mut storage) = self.0.take() else { return };
+        let Some(pool) = storage.pool.take() else { return };
+        pool.in_use.set(pool.in_use.get() - 1);
+        if storage.provided.take().is_some() {
+            storage.start = 0;
             let mut free_provided = pool.free_provided.borrow_mut();
             if free_provided.len() < MAX_FREE {
-                free_provided.push(lent);
+                free_provided.push(storage);
             }
             return;
         }
         let mut free = pool.free.borrow_mut();
         // A buffer that has grown is freed. Otherwise one long response would occupy its memory
         // indefinitely.
-        if free.len() < MAX_FREE && lent.bytes.capacity() == pool.size {
-            lent.start = 0;
-            lent.bytes.clear();
-            free.push(lent);
+        if free.len() < MAX_FREE && storage.bytes.capacity() == pool.size {
+            storage.start = 0;
+            storage.bytes.clear();
+            free.push(storage);
         }
     }
 
@@ -184,15 +184,15 @@ impl Buffer {
     #[inline]
     pub fn keep(&mut self) {
         self.copy_provided();
-        if let Some(pool) = self.0.as_mut().and_then(|lent| lent.pool.take()) {
-            pool.lent.set(pool.lent.get() - 1);
+        if let Some(pool) = self.0.as_mut().and_then(|storage| storage.pool.take()) {
+            pool.in_use.set(pool.in_use.get() - 1);
         }
     }
 
     /// Returns the number of bytes that fit before the buffer grows.
     #[inline]
     pub fn room(&self) -> usize {
-        self.0.as_ref().map_or(0, |lent| lent.bytes.capacity() - lent.bytes.len())
+        self.0.as_ref().map_or(0, |storage| storage.bytes.capacity() - storage.bytes.len())
     }
 }
 
@@ -202,7 +202,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // A caller of `as_vec` may have shortened the vector.
-        self.0.as_ref().and_then(|lent| lent.all().get(lent.start..)).unwrap_or(&[])
+        self.0.as_ref().and_then(|storage| storage.all().get(storage.start..)).unwrap_or(&[])
     }
 }
 

@@ -274,8 +274,8 @@ pub trait Io {
     /// After [`Complete`](SendOutcome::Complete) the caller must perform the announced operation at
     /// once. With [`Then::Close`], only a deadline may be set until then, and [`close`](Io::close)
     /// or [`abort`](Io::abort) discard the rest.
-    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
-        let _ = then;
+    fn send_last(&mut self, token: Token, bytes: &[u8], mode: Then) -> SendOutcome {
+        let _ = mode;
         if self.send_now(token, bytes) { SendOutcome::Complete } else { SendOutcome::Pending }
     }
 

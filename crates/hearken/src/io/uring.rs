@@ -431,8 +431,8 @@ impl Io for UringIo {
     }
 
     #[inline]
-    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
-        if then == Then::Shutdown || self.settings.sends == SendsBy::Calls {
+    fn send_last(&mut self, token: Token, bytes: &[u8], mode: Then) -> SendOutcome {
+        if mode == Then::Shutdown || self.settings.sends == SendsBy::Calls {
             return shared::send_last_immediately(self, token, bytes);
         }
         let outgoing = Outgoing::copy(&self.pool, bytes);

@@ -83,7 +83,7 @@ impl<I: Io> Checked<I> {
         if record.listener {
             match kind {
                 CompletionKind::Accepted { .. } => {
-                    assert!(record.started, "accepted while stopped")
+                    assert!(record.started, "accepted while stopped");
                 }
                 CompletionKind::AcceptFailed(_) => assert!(std::mem::take(&mut record.started)),
                 CompletionKind::Deadline => {}

@@ -1,8 +1,8 @@
-//! Operations of `Io`: its contract over every mechanism and policy, and over io_uring; and the buffer pool.
-//! All tests: `cargo test -p hearken --test io`; of one mechanism: `... -- epoll-edge`; of io_uring: `... -- uring`.
-//! One case: `cargo test -p hearken --test io -- --exact poll::tiny::sending::sends_complete_in_order`.
-//! By default, cases are chosen pairwise from the product of mechanisms, policies and clauses.
-//! All cases: `cargo test -p hearken --test io -- --include-ignored` (minutes).
+//! The contract of `Io`, over every mechanism and policy, and over io_uring; and the buffer pool.
+//! All tests: `cargo test -p hearken --test io`; some: `... -- epoll-edge`, or `... -- uring`.
+//! One: `cargo test -p hearken --test io -- --exact poll::tiny::sending::sends_complete_in_order`.
+//! By default, cases are selected pairwise from the product of mechanisms, policies and clauses.
+//! All cases, which take minutes: `cargo test -p hearken --test io -- --include-ignored`.
 //!
 //! The clauses use operations and completions only. Each clause is a function over [`Case`], which
 //! creates a new `impl Io`, so another implementation needs only one more function like
@@ -228,7 +228,7 @@ fn readiness_trials() -> Vec<Trial> {
                 trials.extend(suite::product_trial(*policy == selected, || {
                     let name = format!("{policy}::{clause}");
                     suite::trial("", subject, &name, move |subject| {
-                        over_readiness(subject, make(), test)
+                        over_readiness(subject, make(), test);
                     })
                 }));
             }
@@ -263,7 +263,7 @@ fn uring_trials(setting: &uring_settings::Setting) -> Vec<Trial> {
         let selected = uring_settings::is_selected(setting, index, policy_of_clause(clause));
         suite::product_trial(selected, || {
             suite::trial("", setting, clause, move |setting| {
-                uring_settings::over_uring(setting, test)
+                uring_settings::over_uring(setting, test);
             })
         })
     };

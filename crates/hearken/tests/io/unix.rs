@@ -12,7 +12,7 @@ use hearken::io::{Address, Io, ListenOptions};
 use tempfile::TempDir;
 
 use crate::Case;
-use crate::net::{LONG, Net, pattern};
+use crate::net::{Net, pattern};
 
 fn unix(path: &Path) -> Address {
     path.into()
@@ -41,6 +41,8 @@ fn pair<I: Io>(net: &mut Net<I>, path: &Path) -> (Token, Token) {
 
 /// Checks transfers of any length both ways, and that there are no IP addresses.
 pub(crate) fn transfers_both_ways<I: Io>(case: &Case<'_, I>) {
+    // More than the sockets hold.
+    const LENGTH: usize = 1 << 20;
     let mut net = Net::new(case);
     let (_dir, path) = listening(&mut net);
     for round in 0..3 {
@@ -50,19 +52,19 @@ pub(crate) fn transfers_both_ways<I: Io>(case: &Case<'_, I>) {
             assert_eq!(net.io.local_addr(token).unwrap_err().kind(), ErrorKind::Unsupported);
             assert_eq!(net.io.peer_addr(token).unwrap_err().kind(), ErrorKind::Unsupported);
         }
-        let (long, short) = (pattern(round, LONG), pattern(round + 10, 10_000));
+        let (long, short) = (pattern(round, LENGTH), pattern(round + 10, 10_000));
         net.send_body(from, Bytes::from(long.clone()));
         net.send(to, &short);
         net.run_until_idle();
         assert_eq!(net.seen(from).sent, [], "more than the sockets hold");
-        assert!(net.io.delivered(from) < LONG as u64);
+        assert!(net.io.delivered(from) < LENGTH as u64);
         net.assert_sleeps(case);
         net.io.start(to);
         net.io.start(from);
         net.expect_received(to, &long);
         net.expect_received(from, &short);
         net.expect_sent(from, 1);
-        assert_eq!(net.io.delivered(from), LONG as u64);
+        assert_eq!(net.io.delivered(from), LENGTH as u64);
         net.io.close(from);
         net.expect_end(to, &long);
         net.io.close(to);

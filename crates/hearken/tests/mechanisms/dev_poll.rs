@@ -237,7 +237,11 @@ fn more_may_be_ready_than_fit() {
                 assert_eq!(device.dp_poll(&mut results, PATIENCE).unwrap(), room);
                 seen.extend(results.iter().map(|entry| entry.fd));
             }
-            assert_eq!(seen.len(), count / room * room, "none twice before all");
+            assert_eq!(
+                seen.len(),
+                count / room * room,
+                "a descriptor is reported twice before all were reported"
+            );
         }
     }
 }
@@ -285,7 +289,7 @@ fn dp_alloc_makes_shared_results_available() {
 fn a_descriptor_closed_while_ready_reports_pollnval() {
     let mut device = DevPoll::open().unwrap();
     let (here, mut there) = pair();
-    // The kernel does not assign this number to another test, which opens a descriptor meanwhile.
+    // A number that the kernel does not assign to a descriptor of another test meanwhile.
     let Some(number) = number_of_my_own(1500..=16384) else { return };
     let here = renumber(here.into(), number);
     let fd = here.as_raw_fd();

@@ -190,7 +190,7 @@ fn events_in_two_consecutive_calls_promote() {
         assert_eq!(world.sets(), set);
         // One event is not sufficient.
         world.event(0);
-        assert_eq!(world.sets(), (1, 0, 0), "it is asked about in the next call");
+        assert_eq!(world.sets(), (1, 0, 0), "it is checked in the next call");
         world.wait_without_events(1);
         assert_eq!(world.sets(), set);
         // Two events are.

@@ -1,7 +1,7 @@
-//! Mechanisms: the contract of `Mechanism` over every mechanism in every variant, and the behaviour specific to some.
-//! All tests: `cargo test -p hearken --test mechanisms`; of one mechanism: `... -- contract::epoll-edge`.
-//! One case: `cargo test -p hearken --test mechanisms -- --exact contract::poll::waiting::at_most_max`.
-//! An ignored trial reports a mechanism that is not available; `HEARKEN_REQUIRE_MECHANISMS=1` makes it fail instead.
+//! The contract of `Mechanism`, over every mechanism in every variant, and specific behaviour.
+//! All tests: `cargo test -p hearken --test mechanisms`; some: `... -- contract::epoll-edge`.
+//! One: `cargo test -p hearken --test mechanisms -- --exact contract::poll::waiting::at_most_max`.
+//! Ignored trials name unavailable mechanisms. `HEARKEN_REQUIRE_MECHANISMS=1` makes them fail.
 //! `PROPTEST_CASES=10000` runs more cases of the property tests of `locality`.
 
 mod contract;

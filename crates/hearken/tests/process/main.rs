@@ -1,6 +1,6 @@
-//! Tests that change or depend on the state of a process: signals, descriptor tables, limits, and races for numbers.
+//! Tests of process-wide state: signals, descriptor tables, limits, and races for numbers.
 //! All tests: `cargo test -p hearken --test process`; of one mechanism: `... -- races::rt-signal`.
-//! One case: `cargo test -p hearken --test process -- --exact races::poll::close_and_reuse`.
+//! One: `cargo test -p hearken --test process -- --exact races::poll::threads_compete_for_numbers`.
 //! All combinations of mechanism, storm and signal limit: `... -- signals --include-ignored`.
 //! `HEARKEN_RACE_ROUNDS=100` repeats the races for minutes instead of seconds.
 

@@ -624,7 +624,7 @@ fn dropping_queue_and_registrations_closes_all(queue: Queue) {
     drop(registrations);
     assert!(peers.iter().all(is_closed));
     drop(queue);
-    // The pipe of the wake-ups has no reader, so the queue has released everything.
+    // The wake-up socket has no peer, so the queue has released everything.
     let write = rustix::io::write(waker.as_fd(), &[0]);
     assert_eq!(write, Err(rustix::io::Errno::PIPE));
 }
@@ -666,7 +666,7 @@ fn a_source_may_use_the_queue_as_it_is_dropped(queue: Queue) {
 }
 
 fn counters_are_exact(queue: Queue) {
-    // The pipe of the wake-ups.
+    // The wake-up socket.
     assert_eq!(queue.counters().changes, 1);
     let (registration, mut peer) = declared(&queue, READ, 0);
     assert_eq!(take(&queue, AT_ONCE), []);
@@ -684,7 +684,7 @@ fn counters_are_exact(queue: Queue) {
     registration.change_interest(Interest::empty()).unwrap();
     drop(registration);
     let counters = queue.counters();
-    // A one-shot mechanism arms the pipe of the wake-ups again.
+    // A one-shot mechanism arms the wake-up socket again.
     let rearmed = u64::from(queue.semantics().trigger == Trigger::OneShot);
     assert_eq!((counters.changes, counters.events), (4 + rearmed, 2));
 }

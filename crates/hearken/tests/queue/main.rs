@@ -1,7 +1,7 @@
-//! `EventQueue` and the timing wheel: events, classes and process-wide interest, over every mechanism, and models.
+//! `EventQueue` over every mechanism, the timing wheel, and both compared with models.
 //! All tests: `cargo test -p hearken --test queue`; of one mechanism: `... -- events::epoll-edge`.
-//! One case: `cargo test -p hearken --test queue -- --exact classes::poll::none_is_starved`.
-//! An ignored trial reports a mechanism that is not available; `HEARKEN_REQUIRE_MECHANISMS=1` makes it fail instead.
+//! One case: `cargo test -p hearken --test queue -- --exact classes::poll::no_class_is_starved`.
+//! Ignored trials name unavailable mechanisms. `HEARKEN_REQUIRE_MECHANISMS=1` makes them fail.
 //! `PROPTEST_CASES=10000` runs more cases of the property tests, which are in `model` and `timer`.
 
 mod classes;

@@ -84,7 +84,7 @@ fn a_deadline_beyond_the_span_of_the_wheel_waits() {
             assert_eq!(wheel.expired(at(start + SECOND)), None);
             assert!(
                 wheel.next().unwrap() > at(start + SECOND),
-                "start {start}, deadline {deadline}: a wait until the next look would spin"
+                "start {start}, deadline {deadline}: a wait until the next expiry would not sleep"
             );
             assert_eq!(wheel.expired(at(deadline.next_multiple_of(TICK))), Some(0));
         }

@@ -114,7 +114,7 @@ impl UringIo {
     #[inline]
     fn deliver(&self, token: Token, received: Received) -> Completion {
         let kind = match received {
-            Received::Bytes(bytes) => CompletionKind::Received(self.pool.lend_provided(bytes)),
+            Received::Bytes(bytes) => CompletionKind::Received(self.pool.acquire_provided(bytes)),
             Received::End => CompletionKind::End,
             Received::Failure(errno) => CompletionKind::ReceiveFailed(errno.into()),
         };

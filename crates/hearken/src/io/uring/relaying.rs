@@ -83,7 +83,7 @@ impl UringIo {
     pub(super) fn on_receive_idle(&mut self, token: Token) {
         match self.sockets.get(token) {
             Some(socket) if socket.state.contains(State::RELAY_SOURCE) => {
-                self.enqueue(token, Queue::ThisTurn)
+                self.enqueue(token, Queue::ThisTurn);
             }
             Some(_) => self.update_later(token),
             None => {}
