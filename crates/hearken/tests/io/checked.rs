@@ -29,7 +29,7 @@ struct Record {
     /// Whether it is started.
     started: bool,
     /// Whether it was ever started.
-    heard: bool,
+    was_started: bool,
     /// Whether `End` or `ReceiveFailed` was reported.
     ended: bool,
     /// Number of pending sends.
@@ -114,12 +114,12 @@ impl<I: Io> Checked<I> {
                 assert!(std::mem::take(&mut record.connecting), "{kind:?}");
             }
             CompletionKind::Received(bytes) => {
-                assert!(record.heard, "received before start");
+                assert!(record.was_started, "received before start");
                 assert!(!record.ended, "received after the end");
                 assert!(!bytes.is_empty(), "received nothing");
             }
             CompletionKind::End | CompletionKind::ReceiveFailed(_) => {
-                assert!(record.heard, "{kind:?} before start");
+                assert!(record.was_started, "{kind:?} before start");
                 assert!(!std::mem::replace(&mut record.ended, true), "a second {kind:?}");
             }
             CompletionKind::Sent(result) => {
@@ -173,7 +173,7 @@ impl<I: Io> Io for Checked<I> {
     fn start(&mut self, token: Token) {
         if let Some(record) = self.open_sockets.get_mut(&token) {
             record.started = true;
-            record.heard = true;
+            record.was_started = true;
         }
         self.io.start(token);
     }

@@ -110,8 +110,8 @@ pub(crate) fn past_deadlines_expire_immediately<I: Io>(case: &Case<'_, I>) {
 pub(crate) fn expires_during_constant_traffic<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     let token = traffic(&mut net);
-    net.drive("the deadline expires", |net, who, kind| {
-        answer(net, who, kind);
+    net.drive("the deadline expires", |net, source, kind| {
+        answer(net, source, kind);
         net.seen(token).deadlines > 0
     });
 }
@@ -124,8 +124,8 @@ pub(crate) fn expires_during_traffic_with_one_completion_per_turn<I: Io>(case: &
     while net.seen(token).deadlines == 0 {
         assert!(began.elapsed() < PATIENCE, "the deadline does not expire");
         net.wait(ms(100));
-        if let Some((who, kind)) = net.next() {
-            answer(&mut net, who, kind);
+        if let Some((source, kind)) = net.next() {
+            answer(&mut net, source, kind);
         }
     }
 }

@@ -47,9 +47,9 @@ const NOW: Option<Duration> = Some(Duration::ZERO);
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 fn pair() -> (UnixStream, UnixStream) {
-    let (here, there) = UnixStream::pair().unwrap();
-    here.set_nonblocking(true).unwrap();
-    (here, there)
+    let (socket, peer) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (socket, peer)
 }
 
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -78,43 +78,43 @@ fn ready(device: &mut DevPoll) -> Vec<(RawFd, i16, i16)> {
 
 fn written_descriptors_are_reported_while_ready() {
     let mut device = DevPoll::open().unwrap();
-    let (mut here, mut there) = pair();
-    let fd = here.as_raw_fd();
-    write(&mut device, &[entry_for(&here, IN)]);
+    let (mut socket, mut peer) = pair();
+    let fd = socket.as_raw_fd();
+    write(&mut device, &[entry_for(&socket, IN)]);
     assert_eq!(ready(&mut device), []);
-    there.write_all(b"x").unwrap();
+    peer.write_all(b"x").unwrap();
     for _ in 0..3 {
         assert_eq!(ready(&mut device), [(fd, IN, IN)]);
     }
-    here.read_exact(&mut [0]).unwrap();
+    socket.read_exact(&mut [0]).unwrap();
     for _ in 0..2 {
         assert_eq!(ready(&mut device), []);
     }
-    there.write_all(b"x").unwrap();
+    peer.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
 }
 
 fn readiness_before_the_write_is_reported() {
     let mut device = DevPoll::open().unwrap();
-    let (here, mut there) = pair();
-    there.write_all(b"x").unwrap();
-    write(&mut device, &[entry_for(&here, IN | OUT)]);
-    assert_eq!(ready(&mut device), [(here.as_raw_fd(), IN | OUT, IN | OUT)]);
+    let (socket, mut peer) = pair();
+    peer.write_all(b"x").unwrap();
+    write(&mut device, &[entry_for(&socket, IN | OUT)]);
+    assert_eq!(ready(&mut device), [(socket.as_raw_fd(), IN | OUT, IN | OUT)]);
 }
 
 fn writing_again_adds_to_the_events() {
     let mut device = DevPoll::open().unwrap();
-    let (here, mut there) = pair();
-    let fd = here.as_raw_fd();
-    write(&mut device, &[entry_for(&here, IN)]);
-    write(&mut device, &[entry_for(&here, OUT)]);
-    there.write_all(b"x").unwrap();
+    let (socket, mut peer) = pair();
+    let fd = socket.as_raw_fd();
+    write(&mut device, &[entry_for(&socket, IN)]);
+    write(&mut device, &[entry_for(&socket, OUT)]);
+    peer.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, IN | OUT, IN | OUT)]);
     // Two entries of one write do the same.
     let (other, _peer) = pair();
     write(
         &mut device,
-        &[entry_for(&here, POLLREMOVE), entry_for(&other, IN), entry_for(&other, OUT)],
+        &[entry_for(&socket, POLLREMOVE), entry_for(&other, IN), entry_for(&other, OUT)],
     );
     assert_eq!(ready(&mut device), [(other.as_raw_fd(), IN | OUT, OUT)]);
 }
@@ -122,30 +122,30 @@ fn writing_again_adds_to_the_events() {
 fn removed_descriptors_are_silent_and_can_be_written_again() {
     for remove in [POLLREMOVE, 0x1000] {
         let mut device = DevPoll::open().unwrap();
-        let (here, mut there) = pair();
-        let fd = here.as_raw_fd();
-        write(&mut device, &[entry_for(&here, IN | OUT)]);
-        there.write_all(b"x").unwrap();
+        let (socket, mut peer) = pair();
+        let fd = socket.as_raw_fd();
+        write(&mut device, &[entry_for(&socket, IN | OUT)]);
+        peer.write_all(b"x").unwrap();
         assert_eq!(ready(&mut device).len(), 1);
-        write(&mut device, &[entry_for(&here, remove)]);
+        write(&mut device, &[entry_for(&socket, remove)]);
         assert_eq!(ready(&mut device), []);
-        there.write_all(b"y").unwrap();
+        peer.write_all(b"y").unwrap();
         assert_eq!(ready(&mut device), []);
         // Removing first, in the same write, reduces the events.
-        write(&mut device, &[entry_for(&here, IN | OUT)]);
-        write(&mut device, &[entry_for(&here, remove), entry_for(&here, OUT)]);
+        write(&mut device, &[entry_for(&socket, IN | OUT)]);
+        write(&mut device, &[entry_for(&socket, remove), entry_for(&socket, OUT)]);
         assert_eq!(ready(&mut device), [(fd, OUT, OUT)]);
         // Removing an absent descriptor has no effect.
-        write(&mut device, &[entry_for(&here, remove), entry_for(&here, remove)]);
+        write(&mut device, &[entry_for(&socket, remove), entry_for(&socket, remove)]);
         assert_eq!(ready(&mut device), []);
     }
 }
 
 fn pollremove_with_other_events_does_not_remove() {
     let mut device = DevPoll::open().unwrap();
-    let (here, _there) = pair();
-    write(&mut device, &[entry_for(&here, OUT)]);
-    write(&mut device, &[entry_for(&here, POLLREMOVE | IN)]);
+    let (socket, _there) = pair();
+    write(&mut device, &[entry_for(&socket, OUT)]);
+    write(&mut device, &[entry_for(&socket, POLLREMOVE | IN)]);
     let ready = ready(&mut device);
     assert_eq!(ready.len(), 1);
     assert_eq!(ready[0].2, OUT);
@@ -153,28 +153,28 @@ fn pollremove_with_other_events_does_not_remove() {
 
 fn negative_numbers_are_ignored() {
     let mut device = DevPoll::open().unwrap();
-    let (here, _there) = pair();
+    let (socket, _there) = pair();
     let ignored = PollFd { fd: -1, events: IN, revents: 0 };
-    write(&mut device, &[ignored, entry_for(&here, OUT), ignored]);
+    write(&mut device, &[ignored, entry_for(&socket, OUT), ignored]);
     assert_eq!(ready(&mut device).len(), 1);
     assert!(!device.is_polled(&mut ignored.clone()));
 }
 
 fn is_polled_returns_the_polled_events() {
     let mut device = DevPoll::open().unwrap();
-    let (here, _there) = pair();
-    let fd = here.as_raw_fd();
+    let (socket, _there) = pair();
+    let fd = socket.as_raw_fd();
     let untouched = PollFd { fd, events: 77, revents: 88 };
     let mut question = untouched;
     assert!(!device.is_polled(&mut question));
     assert_eq!(question, untouched);
-    write(&mut device, &[entry_for(&here, IN)]);
+    write(&mut device, &[entry_for(&socket, IN)]);
     assert!(device.is_polled(&mut question));
     assert_eq!(question, PollFd { fd, events: 0, revents: IN });
-    write(&mut device, &[entry_for(&here, OUT)]);
+    write(&mut device, &[entry_for(&socket, OUT)]);
     assert!(device.is_polled(&mut question));
     assert_eq!(question.revents, IN | OUT);
-    write(&mut device, &[entry_for(&here, POLLREMOVE)]);
+    write(&mut device, &[entry_for(&socket, POLLREMOVE)]);
     question = untouched;
     assert!(!device.is_polled(&mut question));
     assert_eq!(question, untouched);
@@ -185,8 +185,8 @@ fn is_polled_returns_the_polled_events() {
 
 fn a_timeout_is_never_early() {
     let mut device = DevPoll::open().unwrap();
-    let (here, _there) = pair();
-    write(&mut device, &[entry_for(&here, IN)]);
+    let (socket, _there) = pair();
+    write(&mut device, &[entry_for(&socket, IN)]);
     let untouched = PollFd { fd: 9, events: 77, revents: 88 };
     let mut results = [untouched; 4];
     for timeout in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(20)] {
@@ -195,31 +195,31 @@ fn a_timeout_is_never_early() {
         assert!(start.elapsed() >= timeout);
         assert_eq!(results, [untouched; 4], "they are not modified");
         // Without space for results it sleeps, even if descriptors are ready.
-        write(&mut device, &[entry_for(&here, OUT)]);
+        write(&mut device, &[entry_for(&socket, OUT)]);
         let start = Instant::now();
         assert_eq!(device.dp_poll(&mut [], Some(timeout)).unwrap(), 0);
         assert!(start.elapsed() >= timeout);
-        write(&mut device, &[entry_for(&here, POLLREMOVE), entry_for(&here, IN)]);
+        write(&mut device, &[entry_for(&socket, POLLREMOVE), entry_for(&socket, IN)]);
     }
 }
 
 fn without_a_timeout_it_waits_for_an_event() {
     let mut device = DevPoll::open().unwrap();
-    let (here, mut there) = pair();
-    write(&mut device, &[entry_for(&here, IN)]);
+    let (socket, mut peer) = pair();
+    write(&mut device, &[entry_for(&socket, IN)]);
     for timeout in [None, PATIENCE, Some(Duration::MAX)] {
-        let mut peer = there.try_clone().unwrap();
+        let mut peer = peer.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(10));
             peer.write_all(b"x").unwrap();
         });
         let mut results = [PollFd::default(); 4];
         assert_eq!(device.dp_poll(&mut results, timeout).unwrap(), 1);
-        assert_eq!(results[0], PollFd { fd: here.as_raw_fd(), events: IN, revents: IN });
+        assert_eq!(results[0], PollFd { fd: socket.as_raw_fd(), events: IN, revents: IN });
         writer.join().unwrap();
-        (&here).read_exact(&mut [0]).unwrap();
+        (&socket).read_exact(&mut [0]).unwrap();
     }
-    there.flush().unwrap();
+    peer.flush().unwrap();
 }
 
 /// Checks that descriptors that do not fit come first in the next poll, so n descriptors take n /
@@ -228,7 +228,7 @@ fn more_may_be_ready_than_fit() {
     for (count, room) in [(10, 3), (150, 1), (100, 64)] {
         let mut device = DevPoll::open().unwrap();
         let pairs: Vec<_> = (0..count).map(|_| pair()).collect();
-        let all: Vec<_> = pairs.iter().map(|(here, _)| entry_for(here, OUT)).collect();
+        let all: Vec<_> = pairs.iter().map(|(socket, _)| entry_for(socket, OUT)).collect();
         write(&mut device, &all);
         for _ in 0..2 {
             let mut seen = std::collections::HashSet::new();
@@ -250,13 +250,13 @@ fn dp_alloc_makes_shared_results_available() {
     let mut device = DevPoll::open().unwrap();
     assert_eq!(device.dp_poll_shared(NOW).unwrap_err().kind(), ErrorKind::InvalidInput);
     let mut pairs: Vec<_> = (0..5).map(|_| pair()).collect();
-    for (here, _) in &pairs {
-        write(&mut device, &[entry_for(here, IN)]);
+    for (socket, _) in &pairs {
+        write(&mut device, &[entry_for(socket, IN)]);
     }
     device.dp_alloc(3);
     assert_eq!(device.dp_poll_shared(NOW).unwrap(), []);
-    for (_, there) in &mut pairs {
-        there.write_all(b"x").unwrap();
+    for (_, peer) in &mut pairs {
+        peer.write_all(b"x").unwrap();
     }
     let mut seen = std::collections::HashSet::new();
     for _ in 0..2 {
@@ -288,15 +288,15 @@ fn dp_alloc_makes_shared_results_available() {
 /// the closed descriptor."
 fn a_descriptor_closed_while_ready_reports_pollnval() {
     let mut device = DevPoll::open().unwrap();
-    let (here, mut there) = pair();
+    let (socket, mut peer) = pair();
     // A number that the kernel does not assign to a descriptor of another test meanwhile.
     let Some(number) = number_of_my_own(1500..=16384) else { return };
-    let here = renumber(here.into(), number);
-    let fd = here.as_raw_fd();
-    write(&mut device, &[entry_for(&here, IN)]);
-    there.write_all(b"x").unwrap();
+    let socket = renumber(socket.into(), number);
+    let fd = socket.as_raw_fd();
+    write(&mut device, &[entry_for(&socket, IN)]);
+    peer.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, IN, IN)]);
-    drop(here);
+    drop(socket);
     for _ in 0..2 {
         assert_eq!(ready(&mut device), [(fd, IN, libc::POLLNVAL)]);
     }
@@ -338,13 +338,13 @@ fn a_rewritten_number_belongs_to_the_new_descriptor() {
 fn a_regular_file_is_always_ready() {
     let mut device = DevPoll::open().unwrap();
     let file: File = tempfile::tempfile().unwrap();
-    let (here, mut there) = pair();
-    write(&mut device, &[entry_for(&file, IN), entry_for(&here, IN)]);
-    let (file_fd, fd) = (file.as_raw_fd(), here.as_raw_fd());
+    let (socket, mut peer) = pair();
+    write(&mut device, &[entry_for(&file, IN), entry_for(&socket, IN)]);
+    let (file_fd, fd) = (file.as_raw_fd(), socket.as_raw_fd());
     for _ in 0..3 {
         assert_eq!(ready(&mut device), [(file_fd, IN, IN)]);
     }
-    there.write_all(b"x").unwrap();
+    peer.write_all(b"x").unwrap();
     let mut expected = [(file_fd, IN, IN), (fd, IN, IN)];
     expected.sort_unstable();
     assert_eq!(ready(&mut device), expected);
@@ -365,14 +365,14 @@ fn hang_up_is_reported_without_a_request() {
 
 fn all_events_of_poll_can_be_requested() {
     let mut device = DevPoll::open().unwrap();
-    let (here, mut there) = pair();
-    let fd = here.as_raw_fd();
+    let (socket, mut peer) = pair();
+    let fd = socket.as_raw_fd();
     let all = libc::POLLRDNORM | libc::POLLWRNORM | libc::POLLRDHUP;
-    write(&mut device, &[entry_for(&here, all)]);
+    write(&mut device, &[entry_for(&socket, all)]);
     assert_eq!(ready(&mut device), [(fd, all, libc::POLLWRNORM)]);
-    there.write_all(b"x").unwrap();
+    peer.write_all(b"x").unwrap();
     assert_eq!(ready(&mut device), [(fd, all, libc::POLLRDNORM | libc::POLLWRNORM)]);
-    there.shutdown(Shutdown::Write).unwrap();
+    peer.shutdown(Shutdown::Write).unwrap();
     assert_eq!(ready(&mut device), [(fd, all, all)]);
 
     // Urgent data are a separate event.
@@ -402,25 +402,25 @@ fn results_match_poll() {
     let mut events = vec![None; pairs.len()];
     for step in 0..20_000 {
         let at = random(pairs.len());
-        let (here, there) = &mut pairs[at];
+        let (socket, peer) = &mut pairs[at];
         match random(8) {
             0 | 1 => {
                 let more = [IN, OUT, IN | OUT, 0][random(4)];
-                write(&mut device, &[entry_for(&*here, more)]);
+                write(&mut device, &[entry_for(&*socket, more)]);
                 *events[at].get_or_insert(0) |= more;
             }
             2 => {
-                write(&mut device, &[entry_for(&*here, POLLREMOVE)]);
+                write(&mut device, &[entry_for(&*socket, POLLREMOVE)]);
                 events[at] = None;
             }
-            3 | 4 => there.write_all(b"x").unwrap(),
-            5 => _ = here.read(&mut [0; 4096]),
-            6 => while here.write(&[7; 4096]).is_ok() {},
+            3 | 4 => peer.write_all(b"x").unwrap(),
+            5 => _ = socket.read(&mut [0; 4096]),
+            6 => while socket.write(&[7; 4096]).is_ok() {},
             _ => {
-                there.set_nonblocking(true).unwrap();
-                while there.read(&mut [0; 65536]).is_ok_and(|got| got > 0) {}
+                peer.set_nonblocking(true).unwrap();
+                while peer.read(&mut [0; 65536]).is_ok_and(|got| got > 0) {}
                 if random(4) == 0 {
-                    write(&mut device, &[entry_for(&*here, POLLREMOVE)]);
+                    write(&mut device, &[entry_for(&*socket, POLLREMOVE)]);
                     events[at] = None;
                     pairs[at] = pair();
                 }
@@ -430,9 +430,9 @@ fn results_match_poll() {
             continue;
         }
         let mut expected = Vec::new();
-        for ((here, _), events) in pairs.iter().zip(&events) {
+        for ((socket, _), events) in pairs.iter().zip(&events) {
             let Some(events) = *events else { continue };
-            let mut entry = libc::pollfd { fd: here.as_raw_fd(), events, revents: 0 };
+            let mut entry = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
             // SAFETY: the array has one element.
             assert!(unsafe { libc::poll(&raw mut entry, 1, 0) } >= 0);
             if entry.revents != 0 {

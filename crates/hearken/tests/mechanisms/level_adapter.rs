@@ -32,9 +32,9 @@ const SHORT: Option<Duration> = Some(Duration::from_millis(3));
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 fn pair() -> (UnixStream, UnixStream) {
-    let (here, there) = UnixStream::pair().unwrap();
-    here.set_nonblocking(true).unwrap();
-    (here, there)
+    let (socket, peer) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (socket, peer)
 }
 
 /// Reads until the stream would block. Returns the number of bytes.
@@ -76,14 +76,14 @@ fn a_level_costs_a_poll_of_reported_descriptors() {
         let token = watch.insert(source);
         watch.declare(token, READ).unwrap();
     }
-    let (here, mut there) = pair();
-    let token = watch.insert(here);
+    let (socket, mut peer) = pair();
+    let token = watch.insert(socket);
     watch.declare(token, READ).unwrap();
     for (reports, calls) in [(false, 2), (true, 1)] {
         assert_eq!(wait(&mut watch, NOW), []);
         for _ in 0..5 {
             let before = watch.counters().calls;
-            there.write_all(b"x").unwrap();
+            peer.write_all(b"x").unwrap();
             assert_eq!(wait(&mut watch, PATIENCE), [(token, Readiness::READABLE)]);
             drain(watch.get(token).unwrap());
             if reports {
@@ -99,11 +99,11 @@ fn a_level_costs_a_poll_of_reported_descriptors() {
 fn the_other_direction_is_still_reported() {
     for mechanism in [AsLevel::believing as fn(Epoll<Edge>) -> _, AsLevel::new] {
         let mut watch = Watch::new(mechanism(Epoll::open().unwrap()));
-        let (here, mut there) = pair();
-        let token = watch.insert(here);
+        let (socket, mut peer) = pair();
+        let token = watch.insert(socket);
         watch.declare(token, READ | WRITE).unwrap();
         for _ in 0..3 {
-            there.write_all(b"x").unwrap();
+            peer.write_all(b"x").unwrap();
             let both = Readiness::READABLE | Readiness::WRITABLE;
             assert_eq!(wait(&mut watch, PATIENCE), [(token, both)]);
             drain(watch.get(token).unwrap());
@@ -127,16 +127,16 @@ fn check_that_no_event_is_lost<M: Mechanism + 'static>(
     let mut registrations = Vec::new();
     let mut writers = Vec::new();
     for who in 0..3 {
-        let (here, mut there) = pair();
-        registrations.push(queue.declare_interest(here, READ, who).unwrap().0);
+        let (socket, mut peer) = pair();
+        registrations.push(queue.declare_interest(socket, READ, who).unwrap().0);
         writers.push(thread::spawn(move || {
             for message in 0..MESSAGES {
-                there.write_all(&[7; 3]).unwrap();
+                peer.write_all(&[7; 3]).unwrap();
                 if message % 64 == 0 {
                     thread::yield_now();
                 }
             }
-            there
+            peer
         }));
     }
     let mut left = 3 * 3 * MESSAGES;

@@ -81,11 +81,11 @@ impl World {
 
     fn add(&mut self) -> usize {
         raise_limit();
-        let (here, there) = UnixStream::pair().unwrap();
-        here.set_nonblocking(true).unwrap();
-        let token = self.registry.insert(here.into());
+        let (socket, peer) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let token = self.registry.insert(socket.into());
         self.registry.declare(token, Interest::READ).unwrap();
-        self.sockets.push((token, there));
+        self.sockets.push((token, peer));
         self.sockets.len() - 1
     }
 
@@ -256,8 +256,8 @@ fn listeners_and_locked_descriptors_stay_active() {
 fn the_wake_up_of_a_queue_stays_active() {
     let mechanism = open(&[("tuning", "fixed"), ("n", "64"), ("sleep-us", "100000")]);
     let queue = EventQueue::<u64, _>::over(mechanism).unwrap();
-    let (here, _there) = UnixStream::pair().unwrap();
-    let _registration = queue.declare_interest(here, Interest::READ, 1).unwrap();
+    let (socket, _there) = UnixStream::pair().unwrap();
+    let _registration = queue.declare_interest(socket, Interest::READ, 1).unwrap();
     for _ in 0..200 {
         assert!(!queue.next_events(8, AT_ONCE).unwrap().woken());
     }

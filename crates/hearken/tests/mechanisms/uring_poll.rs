@@ -77,10 +77,10 @@ fn raise_limit() {
 }
 
 fn pair() -> (UnixStream, UnixStream) {
-    let (here, there) = UnixStream::pair().expect("socketpair");
-    here.set_nonblocking(true).expect("nonblocking");
-    there.set_nonblocking(true).expect("nonblocking");
-    (here, there)
+    let (socket, peer) = UnixStream::pair().expect("socketpair");
+    socket.set_nonblocking(true).expect("nonblocking");
+    peer.set_nonblocking(true).expect("nonblocking");
+    (socket, peer)
 }
 
 fn add(registry: &mut Watched, source: UnixStream, interest: Interest) -> Token {
@@ -129,22 +129,22 @@ fn thousands_of_changes_exceed_the_queues() {
     all(|registry| {
         let mut pairs = Vec::new();
         for _ in 0..2000 {
-            let (here, there) = pair();
-            pairs.push((add(registry, here, READ), there));
+            let (socket, peer) = pair();
+            pairs.push((add(registry, socket, READ), peer));
         }
         assert_eq!(wait(registry, 64, AT_ONCE), []);
         let tokens: HashSet<_> = pairs.iter().map(|(token, _)| *token).collect();
         for _ in 0..3 {
-            for (_, there) in &mut pairs {
-                there.write_all(b"x").unwrap();
+            for (_, peer) in &mut pairs {
+                peer.write_all(b"x").unwrap();
             }
             expect_all(registry, &tokens);
             while !wait(registry, 64, AT_ONCE).is_empty() {}
         }
         // All are changed twice between two waits.
-        for (token, there) in &mut pairs {
+        for (token, peer) in &mut pairs {
             registry.declare(*token, Interest::empty()).unwrap();
-            there.write_all(b"y").unwrap();
+            peer.write_all(b"y").unwrap();
         }
         assert_eq!(wait(registry, 64, AT_ONCE), []);
         for (token, _) in &pairs {
@@ -161,13 +161,13 @@ fn overflows_are_counted() {
     over(&POLLS[1..2], |registry| {
         let mut pairs: Vec<_> = (0..100)
             .map(|_| {
-                let (here, there) = pair();
-                (add(registry, here, READ), there)
+                let (socket, peer) = pair();
+                (add(registry, socket, READ), peer)
             })
             .collect();
         assert_eq!(wait(registry, 256, AT_ONCE), []);
-        for (_, there) in &mut pairs {
-            there.write_all(b"x").unwrap();
+        for (_, peer) in &mut pairs {
+            peer.write_all(b"x").unwrap();
         }
         let tokens: HashSet<_> = pairs.iter().map(|(token, _)| *token).collect();
         expect_all(registry, &tokens);
@@ -183,8 +183,8 @@ fn changes_are_submitted_in_one_call() {
             let mut registry = Watched::new(find(&spec).unwrap().open().ok()?);
             let pairs: Vec<_> = (0..100)
                 .map(|_| {
-                    let (here, there) = pair();
-                    (add(&mut registry, here, READ), there)
+                    let (socket, peer) = pair();
+                    (add(&mut registry, socket, READ), peer)
                 })
                 .collect();
             let before = registry.counters().calls;
@@ -223,15 +223,15 @@ fn changes_are_submitted_in_one_call() {
 /// predecessors.
 fn reused_numbers_receive_no_stale_events() {
     all(|registry| {
-        let (here, mut steady_peer) = pair();
-        let steady = add(registry, here, READ);
+        let (socket, mut steady_peer) = pair();
+        let steady = add(registry, socket, READ);
         for round in 0..2000_usize {
-            let (here, mut there) = pair();
-            let token = add(registry, here, READ);
+            let (socket, mut peer) = pair();
+            let token = add(registry, socket, READ);
             if round % 2 == 0 {
                 assert_eq!(wait(registry, 8, AT_ONCE), []);
             }
-            there.write_all(b"old").unwrap();
+            peer.write_all(b"old").unwrap();
             if round % 3 == 0 {
                 // The event is under way, and not taken.
                 let _ = registry.wait(1, AT_ONCE).unwrap();
@@ -248,15 +248,15 @@ fn reused_numbers_receive_no_stale_events() {
                 }
                 _ => assert!(registry.close(token)),
             }
-            there.read(&mut [0; 1]).expect_err("reset, as something was unread, or the end");
+            peer.read(&mut [0; 1]).expect_err("reset, as something was unread, or the end");
             // The number is usually the same. No event of its predecessor may be reported.
-            let (here, mut there) = pair();
-            let new = add(registry, here, READ);
+            let (socket, mut peer) = pair();
+            let new = add(registry, socket, READ);
             assert_eq!(wait(registry, 8, AT_ONCE), []);
-            there.write_all(b"new").unwrap();
+            peer.write_all(b"new").unwrap();
             assert_eq!(wait(registry, 8, PATIENCE), [new]);
             assert!(registry.close(new));
-            assert_eq!(there.read(&mut [0; 1]).ok().filter(|got| *got > 0), None);
+            assert_eq!(peer.read(&mut [0; 1]).ok().filter(|got| *got > 0), None);
         }
         steady_peer.write_all(b"x").unwrap();
         assert_eq!(wait(registry, 8, PATIENCE), [steady]);
@@ -269,12 +269,12 @@ fn a_duplicate_of_a_revoked_descriptor_causes_no_wakeups() {
     all(|registry| {
         let (steady, mut steady_peer) = pair();
         let steady = add(registry, steady, READ);
-        let (here, mut there) = pair();
-        let duplicate = here.try_clone().unwrap();
-        let token = add(registry, here, Interest::all());
+        let (socket, mut peer) = pair();
+        let duplicate = socket.try_clone().unwrap();
+        let token = add(registry, socket, Interest::all());
         assert_eq!(wait(registry, 8, PATIENCE), [token]);
         drop(registry.remove(token));
-        there.write_all(b"x").unwrap();
+        peer.write_all(b"x").unwrap();
         // The mechanism may see events of the duplicate, but not indefinitely.
         for _ in 0..8 {
             assert_eq!(wait(registry, 8, AT_ONCE), []);
@@ -296,14 +296,14 @@ fn files_are_always_ready() {
     all(|registry| {
         let file = registry.insert(Rc::new(tempfile::tempfile().unwrap().into()));
         registry.declare(file, Interest::all()).unwrap();
-        let (here, mut there) = pair();
-        let other = add(registry, here, READ);
+        let (socket, mut peer) = pair();
+        let other = add(registry, socket, READ);
         assert_eq!(wait(registry, 8, PATIENCE), [file]);
         match registry.semantics().trigger {
             Trigger::Level => assert_eq!(wait(registry, 1, PATIENCE), [file]),
             _ => assert_eq!(wait(registry, 8, Some(Duration::from_millis(5))), []),
         }
-        there.write_all(b"x").unwrap();
+        peer.write_all(b"x").unwrap();
         for max in [8, 1] {
             let is_reported = (0..3).any(|_| wait(registry, max, AT_ONCE).contains(&other));
             assert!(is_reported || registry.semantics().trigger != Trigger::Level);
@@ -314,8 +314,8 @@ fn files_are_always_ready() {
         assert_eq!(event.unwrap().readiness, Readiness::READABLE);
         // The next descriptor with its number is not ready.
         assert!(registry.close(file) && registry.close(other));
-        let (here, _there) = pair();
-        add(registry, here, READ);
+        let (socket, _there) = pair();
+        add(registry, socket, READ);
         assert_eq!(wait(registry, 8, Some(Duration::from_millis(5))), []);
     });
 }
@@ -325,15 +325,15 @@ fn events_between_waits_are_reported() {
     all(|registry| {
         let mut pairs: Vec<_> = (0..50)
             .map(|_| {
-                let (here, there) = pair();
-                (add(registry, here, READ), there)
+                let (socket, peer) = pair();
+                (add(registry, socket, READ), peer)
             })
             .collect();
         assert_eq!(wait(registry, 64, AT_ONCE), []);
         let tokens: HashSet<_> = pairs.iter().map(|(token, _)| *token).collect();
         let writer = thread::spawn(move || {
-            for (_, there) in &mut pairs {
-                there.write_all(b"x").unwrap();
+            for (_, peer) in &mut pairs {
+                peer.write_all(b"x").unwrap();
             }
             pairs
         });
@@ -397,15 +397,15 @@ fn many_instances_can_be_opened_and_dropped() {
             for spec in many {
                 let Ok(mechanism) = find(spec).unwrap().open() else { continue };
                 let mut registry = Watched::new(mechanism);
-                let (here, mut there) = pair();
-                let token = add(&mut registry, here, READ);
+                let (socket, mut peer) = pair();
+                let token = add(&mut registry, socket, READ);
                 assert_eq!(wait(&mut registry, 8, AT_ONCE), []);
-                there.write_all(b"x").unwrap();
-                kept.push((registry, token, there));
+                peer.write_all(b"x").unwrap();
+                kept.push((registry, token, peer));
                 if kept.len() > 40 {
-                    let (registry, _, mut there) = kept.swap_remove(7);
+                    let (registry, _, mut peer) = kept.swap_remove(7);
                     drop(registry);
-                    there.read(&mut [0]).expect_err("reset, as it was unread");
+                    peer.read(&mut [0]).expect_err("reset, as it was unread");
                 }
             }
             for (registry, token, _) in &mut kept {

@@ -54,13 +54,13 @@ impl World {
         let mut watched = self.watched.borrow_mut();
         let make = |_| {
             let payload = watched.len();
-            let (here, mut there) = UnixStream::pair().unwrap();
-            here.set_nonblocking(true).unwrap();
-            let declared = self.queue.declare_interest(here, Interest::READ, payload);
+            let (socket, mut peer) = UnixStream::pair().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let declared = self.queue.declare_interest(socket, Interest::READ, payload);
             let (registration, _) = declared.unwrap();
             registration.set_class(class);
-            there.write_all(b"x").unwrap();
-            watched.push((registration, there));
+            peer.write_all(b"x").unwrap();
+            watched.push((registration, peer));
             payload
         };
         (0..count).map(make).collect()

@@ -86,16 +86,16 @@ type Queue = EventQueue<u64, AnyMechanism>;
 type Stream = Registration<UnixStream>;
 
 fn pair() -> (UnixStream, UnixStream) {
-    let (here, there) = UnixStream::pair().expect("socketpair");
-    here.set_nonblocking(true).expect("nonblocking");
-    there.set_nonblocking(true).expect("nonblocking");
-    (here, there)
+    let (socket, peer) = UnixStream::pair().expect("socketpair");
+    socket.set_nonblocking(true).expect("nonblocking");
+    peer.set_nonblocking(true).expect("nonblocking");
+    (socket, peer)
 }
 
 fn declared(queue: &Queue, interest: Interest, payload: u64) -> (Stream, UnixStream) {
-    let (here, there) = pair();
-    let (registration, _) = queue.declare_interest(here, interest, payload).unwrap();
-    (registration, there)
+    let (socket, peer) = pair();
+    let (registration, _) = queue.declare_interest(socket, interest, payload).unwrap();
+    (registration, peer)
 }
 
 /// Registers readable sources with the payloads 0, 1, 2...
@@ -165,25 +165,25 @@ fn is_closed(mut peer: &UnixStream) -> bool {
 }
 
 fn declaring_returns_current_readiness(queue: Queue) {
-    let (here, _there) = pair();
-    let (_registration, ready) = queue.declare_interest(here, READ, 1).unwrap();
+    let (socket, _there) = pair();
+    let (_registration, ready) = queue.declare_interest(socket, READ, 1).unwrap();
     assert_eq!(ready, Readiness::WRITABLE, "the state of both directions");
 
-    let (here, mut there) = pair();
-    there.write_all(b"x").unwrap();
-    let (_registration, ready) = queue.declare_interest(here, Interest::empty(), 2).unwrap();
+    let (socket, mut peer) = pair();
+    peer.write_all(b"x").unwrap();
+    let (_registration, ready) = queue.declare_interest(socket, Interest::empty(), 2).unwrap();
     assert_eq!(ready, Readiness::READABLE | Readiness::WRITABLE);
 
-    let (here, there) = pair();
-    drop(there);
-    let (_registration, ready) = queue.declare_interest(here, READ, 3).unwrap();
+    let (socket, peer) = pair();
+    drop(peer);
+    let (_registration, ready) = queue.declare_interest(socket, READ, 3).unwrap();
     assert!(ready.contains(Readiness::READABLE | Readiness::READ_CLOSED));
 }
 
 fn readiness_before_declaring_is_an_event(queue: Queue) {
-    let (here, mut there) = pair();
-    there.write_all(b"x").unwrap();
-    let _registration = queue.declare_interest(here, READ, 5).unwrap();
+    let (socket, mut peer) = pair();
+    peer.write_all(b"x").unwrap();
+    let _registration = queue.declare_interest(socket, READ, 5).unwrap();
     assert_eq!(take(&queue, PATIENCE), [event(5, Readiness::READABLE)]);
 }
 
@@ -597,17 +597,17 @@ fn a_registration_may_outlive_its_queue(queue: Queue) {
 }
 
 fn a_refused_source_is_returned(queue: Queue) {
-    let (here, mut there) = pair();
-    let here = Rc::new(here);
-    let (registration, _) = queue.declare_interest(here.clone(), READ, 1).unwrap();
-    let refused = queue.declare_interest(here.clone(), WRITE, 2).unwrap_err();
+    let (socket, mut peer) = pair();
+    let socket = Rc::new(socket);
+    let (registration, _) = queue.declare_interest(socket.clone(), READ, 1).unwrap();
+    let refused = queue.declare_interest(socket.clone(), WRITE, 2).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::AlreadyExists);
     assert!(refused.to_string().contains("declaring interest"));
-    assert!(Rc::ptr_eq(&refused.source_given_back, &here));
-    assert_eq!(Rc::strong_count(&here), 3, "nothing else owns the source");
+    assert!(Rc::ptr_eq(&refused.source_given_back, &socket));
+    assert_eq!(Rc::strong_count(&socket), 3, "nothing else owns the source");
     // The first registration is unaffected.
     assert_no_events(&queue);
-    there.write_all(b"x").unwrap();
+    peer.write_all(b"x").unwrap();
     assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
     drop(registration);
     let again = queue.declare_interest(refused.source_given_back, READ, 3);
@@ -640,8 +640,8 @@ impl AsFd for UsesQueueOnDrop {
 
 impl Drop for UsesQueueOnDrop {
     fn drop(&mut self) {
-        let (here, _there) = pair();
-        let (registration, _) = self.1.declare_interest(here, READ, 99).unwrap();
+        let (socket, _there) = pair();
+        let (registration, _) = self.1.declare_interest(socket, READ, 99).unwrap();
         registration.set_idle_deadline(Some(IDLE));
         self.1.next_events(1, AT_ONCE).unwrap().for_each(drop);
         self.1.waker().wake();
@@ -651,10 +651,10 @@ impl Drop for UsesQueueOnDrop {
 fn a_source_may_use_the_queue_as_it_is_dropped(queue: Queue) {
     let queue = Rc::new(queue);
     let source = |payload| {
-        let (here, there) = pair();
-        let source = UsesQueueOnDrop(here, queue.clone());
+        let (socket, peer) = pair();
+        let source = UsesQueueOnDrop(socket, queue.clone());
         let (registration, _) = queue.declare_interest(source, READ, payload).unwrap();
-        (registration, there)
+        (registration, peer)
     };
     let (dropped, _peer) = source(1);
     let (returned, _peer) = source(2);

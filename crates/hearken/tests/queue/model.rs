@@ -62,11 +62,11 @@ struct Peer {
 
 impl Peer {
     fn pair() -> (UnixStream, Peer) {
-        let (here, there) = UnixStream::pair().unwrap();
-        here.set_nonblocking(true).unwrap();
-        there.set_nonblocking(true).unwrap();
-        let peer = Peer { stream: Some(there), unread: 0, shut: false, full: false };
-        (here, peer)
+        let (socket, peer) = UnixStream::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let peer = Peer { stream: Some(peer), unread: 0, shut: false, full: false };
+        (socket, peer)
     }
 
     fn ready(&self) -> Readiness {

@@ -47,9 +47,9 @@ fn queue(spec: &Spec) -> Queue {
 }
 
 fn shared(wake: Wake) -> (Shared<UnixStream>, UnixStream) {
-    let (here, there) = UnixStream::pair().unwrap();
-    here.set_nonblocking(true).unwrap();
-    (Shared::new(here, wake), there)
+    let (socket, peer) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    (Shared::new(socket, wake), peer)
 }
 
 fn join(queue: &Queue, source: &Shared<UnixStream>) -> Registration<Shared<UnixStream>> {

@@ -34,9 +34,9 @@ pub(crate) fn unix_streams(watch: Watch) {
 }
 
 pub(crate) fn unix_datagrams(watch: Watch) {
-    let (here, there) = UnixDatagram::pair().unwrap();
-    here.set_nonblocking(true).unwrap();
-    send_twice(watch, (here.into(), there.into()));
+    let (socket, peer) = UnixDatagram::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    send_twice(watch, (socket.into(), peer.into()));
 }
 
 pub(crate) fn tcp(watch: Watch) {
@@ -44,12 +44,12 @@ pub(crate) fn tcp(watch: Watch) {
 }
 
 pub(crate) fn udp(watch: Watch) {
-    let here = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let there = UdpSocket::bind("127.0.0.1:0").unwrap();
-    here.set_nonblocking(true).unwrap();
-    here.connect(there.local_addr().unwrap()).unwrap();
-    there.connect(here.local_addr().unwrap()).unwrap();
-    send_twice(watch, (here.into(), there.into()));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    peer.connect(socket.local_addr().unwrap()).unwrap();
+    send_twice(watch, (socket.into(), peer.into()));
 }
 
 /// Checks that an eventfd is watched, or refused: it raises no signal.
@@ -95,9 +95,9 @@ pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
     let pairs = 1000.min(limit() / 4);
     let mut ends = Vec::new();
     for _ in 0..pairs {
-        let (here, there) = unix();
-        ends.push(watch.add(here, READ));
-        ends.push(watch.add(there, READ));
+        let (socket, peer) = unix();
+        ends.push(watch.add(socket, READ));
+        ends.push(watch.add(peer, READ));
     }
     // Every seventh descriptor has data. The peer of each end is its neighbour.
     let peer = |at: usize| at ^ 1;

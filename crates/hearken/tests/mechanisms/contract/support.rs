@@ -144,28 +144,28 @@ pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
 }
 
 pub(crate) fn unix() -> (OwnedFd, OwnedFd) {
-    let (here, there) = UnixStream::pair().expect("socketpair");
-    for end in [&here, &there] {
+    let (socket, peer) = UnixStream::pair().expect("socketpair");
+    for end in [&socket, &peer] {
         end.set_nonblocking(true).expect("nonblocking");
     }
-    (here.into(), there.into())
+    (socket.into(), peer.into())
 }
 
 pub(crate) fn tcp() -> (OwnedFd, OwnedFd) {
     let (listener, address) = listener();
-    let here = TcpStream::connect(address).expect("connect");
-    let there = loop {
+    let socket = TcpStream::connect(address).expect("connect");
+    let peer = loop {
         match listener.accept() {
-            Ok((there, _)) => break there,
+            Ok((peer, _)) => break peer,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
             Err(error) => panic!("accept: {error}"),
         }
     };
-    for end in [&here, &there] {
+    for end in [&socket, &peer] {
         end.set_nonblocking(true).expect("nonblocking");
         end.set_nodelay(true).expect("nodelay");
     }
-    (here.into(), there.into())
+    (socket.into(), peer.into())
 }
 
 pub(crate) fn listener() -> (TcpListener, SocketAddr) {
