@@ -145,7 +145,7 @@ impl<M: Mechanism> Backend for ReadinessIo<M> {
     fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let tries = self.tries_to_send(token);
         let share = self.policy.turn_bytes;
-        let (fd, socket) = self.at(token).ok_or(0_usize)?;
+        let (fd, socket) = self.socket_mut(token).ok_or(0_usize)?;
         if !tries || socket.sends.is_some() || socket.used as usize >= share {
             return Err(0);
         }
@@ -201,7 +201,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn start(&mut self, token: Token) {
-        let Some((_, socket)) = self.at(token) else {
+        let Some((_, socket)) = self.socket_mut(token) else {
             return;
         };
         if socket.state.intersects(State::RECEIVE_ENDED | State::RELAY_SOURCE) {
@@ -216,7 +216,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn stop(&mut self, token: Token) {
-        let Some((_, socket)) = self.at(token) else {
+        let Some((_, socket)) = self.socket_mut(token) else {
             return;
         };
         if socket.state.contains(State::RELAY_SOURCE) {
@@ -236,7 +236,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         }
         let (share, tries) = (self.policy.turn_bytes, self.tries_to_send(token));
         let put_off = self.large_transfers.is_time_up();
-        let Some((fd, socket)) = self.at(token) else {
+        let Some((fd, socket)) = self.socket_mut(token) else {
             return;
         };
         if socket.state.contains(State::SEND_FAILED) {
@@ -293,7 +293,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     fn close(&mut self, token: Token) {
-        if let Some((_, socket)) = self.at(token)
+        if let Some((_, socket)) = self.socket_mut(token)
             && socket.state.intersects(State::RELAY_SOURCE | State::RELAY_TARGET)
         {
             self.end_relays_of(token);

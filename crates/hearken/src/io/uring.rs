@@ -318,10 +318,10 @@ impl Backend for UringIo {
     #[inline]
     fn try_send(&mut self, token: Token, bytes: &[u8], flags: SendFlags) -> Result<(), usize> {
         let socket = self.sockets.get(token).ok_or(0_usize)?;
-        let hindered = State::CONNECTING | State::SEND_FAILED | State::CLOSE_LINKED;
+        let prevented_by = State::CONNECTING | State::SEND_FAILED | State::CLOSE_LINKED;
         if self.settings.sends == SendsBy::Calls
             && socket.sends == socket::NONE
-            && !socket.state.intersects(hindered)
+            && !socket.state.intersects(prevented_by)
             && let Some(fd) = &socket.fd
         {
             let taken = net::send(fd, bytes, flags).unwrap_or(0);
@@ -482,14 +482,14 @@ impl Io for UringIo {
         self.turn_ended = false;
         self.counters.waits += 1;
         self.prepare();
-        let there = self.ring.has_completions() || !self.drained.is_empty();
+        let has_completions = self.ring.has_completions() || !self.drained.is_empty();
         // A connection that waited for a buffer may not have used it. The others receive it then.
         let has_unused_buffers = !self.waiting_for_buffer.is_empty() && self.buffers.provided() > 0;
         let has_buffers =
             has_unused_buffers || (!self.held.is_empty() && !self.pool.is_exhausted());
         let has_work =
             !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
-        if there || has_buffers || has_work {
+        if has_completions || has_buffers || has_work {
             if self.ring.stirs() {
                 self.enter(0, None);
             }

@@ -31,7 +31,7 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     /// Returns the descriptor and the record of an open socket.
     #[inline]
-    pub(super) fn at(&mut self, token: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
+    pub(super) fn socket_mut(&mut self, token: Token) -> Option<(BorrowedFd<'_>, &mut Socket)> {
         let fd = self.registry.get(token)?.as_fd();
         Some((fd, &mut self.sockets[token.slot() as usize]))
     }
@@ -45,8 +45,8 @@ impl<M: Mechanism> ReadinessIo<M> {
     #[inline]
     pub(super) fn tries_to_send(&self, token: Token) -> bool {
         let state = self.sockets.get(token.slot() as usize).map_or(State::empty(), |of| of.state);
-        let told = self.edge && state.contains(State::WRITABLE);
-        (self.policy.order == Order::TryFirst || told)
+        let is_writable = self.edge && state.contains(State::WRITABLE);
+        (self.policy.order == Order::TryFirst || is_writable)
             && !state.intersects(State::CONNECTING | State::SEND_FAILED)
     }
 
@@ -206,19 +206,19 @@ impl<M: Mechanism> ReadinessIo<M> {
     }
 
     fn on_connected(&mut self, token: Token) -> Option<Completion> {
-        let (fd, socket) = self.at(token)?;
+        let (fd, socket) = self.socket_mut(token)?;
         let result = match sockopt::socket_error(fd) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(errno)) | Err(errno) => Err(errno.into()),
         };
         socket.state.remove(State::CONNECTING);
         // The first bytes may have arrived in the same event.
-        let hears = socket.state.contains(State::STARTED | State::READABLE);
+        let may_receive = socket.state.contains(State::STARTED | State::READABLE);
         self.declare_later(token);
         if result.is_ok() {
             self.resume_sending(token);
         }
-        if hears {
+        if may_receive {
             self.enqueue(token, Queue::ThisTurn);
         }
         Some(Completion { token, kind: CompletionKind::Connected(result) })
@@ -226,16 +226,16 @@ impl<M: Mechanism> ReadinessIo<M> {
 
     fn accept(&mut self, token: Token) -> Option<Completion> {
         let limit = self.policy.accept_limit.map_or(u32::MAX, NonZeroU32::get);
-        let (fd, socket) = self.at(token)?;
+        let (fd, socket) = self.socket_mut(token)?;
         let kind = loop {
             match sockets::accept(fd, socket.state.contains(State::REPORTS_PEERS)) {
                 Ok((accepted, peer)) => {
                     socket.used += 1;
-                    let spent = socket.used >= limit;
+                    let is_limit_reached = socket.used >= limit;
                     self.large_transfers.count(ACCEPT_COST);
                     // More connections may be waiting. The listener goes first, so accepted
                     // connections come after it.
-                    if spent || self.large_transfers.is_time_up() {
+                    if is_limit_reached || self.large_transfers.is_time_up() {
                         self.enqueue(token, Queue::NextTurn);
                     } else {
                         self.sockets[token.slot() as usize].state.insert(State::QUEUED);
@@ -274,7 +274,7 @@ impl<M: Mechanism> ReadinessIo<M> {
             return None;
         };
         let share = self.policy.turn_bytes;
-        let (fd, socket) = self.at(token)?;
+        let (fd, socket) = self.socket_mut(token)?;
         let room = buffer.room();
         let received = loop {
             match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
@@ -292,11 +292,11 @@ impl<M: Mechanism> ReadinessIo<M> {
             Ok(count) => {
                 if count == room || socket.state.contains(State::END_PENDING) {
                     socket.used = socket.used.saturating_add(count as u32);
-                    let spent = socket.used as usize >= share;
+                    let is_limit_reached = socket.used as usize >= share;
                     self.large_transfers.count(count);
                     self.enqueue(
                         token,
-                        if spent { Queue::NextTurn } else { Queue::LargeTransfers },
+                        if is_limit_reached { Queue::NextTurn } else { Queue::LargeTransfers },
                     );
                 } else {
                     socket.state.remove(State::READABLE);
@@ -339,7 +339,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     pub(super) fn next_with_buffer(&mut self) -> Option<Token> {
         while !self.waiting_for_buffer.is_empty() && !self.pool.is_exhausted() {
             let token = self.waiting_for_buffer.pop_front()?;
-            if let Some((_, socket)) = self.at(token) {
+            if let Some((_, socket)) = self.socket_mut(token) {
                 socket.state.remove(State::NEEDS_BUFFER);
                 if socket.state.contains(State::STARTED) {
                     return Some(token);
@@ -361,7 +361,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     /// Continues the pending sends until one would block.
     fn resume_sending(&mut self, token: Token) {
         let share = self.policy.turn_bytes;
-        let Some((fd, socket)) = self.at(token) else {
+        let Some((fd, socket)) = self.socket_mut(token) else {
             return;
         };
         let Some(mut sends) = socket.sends.take() else {

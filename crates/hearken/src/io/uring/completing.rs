@@ -58,7 +58,7 @@ impl UringIo {
         });
         let ended = !completion.has_more();
         self.in_flight -= usize::from(ended);
-        let socket = self.sockets.at(slot)?;
+        let socket = self.sockets.at_slot(slot)?;
         if ended {
             socket.state.remove(State::ARMED | State::CANCELLED);
         }
@@ -166,7 +166,7 @@ impl UringIo {
         });
         let ended = !completion.has_more();
         self.in_flight -= usize::from(ended);
-        let socket = self.sockets.at(slot)?;
+        let socket = self.sockets.at_slot(slot)?;
         if ended {
             socket.state.remove(State::ARMED | State::CANCELLED);
         }
@@ -205,8 +205,8 @@ impl UringIo {
     /// Returns whether the kernel might accept more connections than were reserved.
     #[inline]
     pub(super) fn limits_accepts(&self) -> bool {
-        let there = self.sockets.open() + self.accepted_early.len();
-        self.reserved.saturating_sub(there) <= self.settings.completions as usize
+        let used = self.sockets.open() + self.accepted_early.len();
+        self.reserved.saturating_sub(used) <= self.settings.completions as usize
     }
 
     fn accepted(&mut self, token: Token, accepted: OwnedFd) -> Completion {
@@ -246,8 +246,8 @@ impl UringIo {
         };
         self.accepts_left = self.accepts_left.saturating_sub(1);
         self.large_transfers.count(ACCEPT_COST);
-        let spent = self.accepts_left == 0 || self.large_transfers.is_time_up();
-        self.enqueue(token, if spent { Queue::NextTurn } else { Queue::ThisTurn });
+        let is_limit_reached = self.accepts_left == 0 || self.large_transfers.is_time_up();
+        self.enqueue(token, if is_limit_reached { Queue::NextTurn } else { Queue::ThisTurn });
         Some(self.accepted(token, accepted))
     }
 

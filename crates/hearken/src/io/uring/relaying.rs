@@ -92,7 +92,7 @@ impl UringIo {
 
     /// Continues the relay to the socket in `slot`, if it waits for the end of a send.
     pub(super) fn resume_relay_to(&mut self, slot: u32) {
-        if let Some(socket) = self.sockets.at(slot)
+        if let Some(socket) = self.sockets.at_slot(slot)
             && socket.state & (State::RELAY_TARGET | State::SENDING) == State::RELAY_TARGET
             && socket.sends == NONE
             && let Some(from) = self.relays.source(Token::new(slot, socket.generation))

@@ -300,7 +300,7 @@ impl UringIo {
     /// Handles the end of a send, or of a poll for space or for the result of a connect.
     pub(super) fn on_sent(&mut self, slot: u32, result: i32) -> Option<Completion> {
         self.in_flight -= 1;
-        let socket = self.sockets.at(slot)?;
+        let socket = self.sockets.at_slot(slot)?;
         socket.state.remove(State::SENDING);
         let first = socket.sends;
         let closed = socket.state.contains(State::CLOSE_LINKED)

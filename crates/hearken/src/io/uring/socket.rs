@@ -148,7 +148,7 @@ impl Sockets {
 
     /// Returns the socket in a slot, open or not.
     #[inline]
-    pub(super) fn at(&mut self, slot: u32) -> Option<&mut Socket> {
+    pub(super) fn at_slot(&mut self, slot: u32) -> Option<&mut Socket> {
         self.slots.get_mut(slot as usize)
     }
 

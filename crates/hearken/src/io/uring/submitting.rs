@@ -174,8 +174,8 @@ impl UringIo {
     /// Starts the batch of this turn, which contains the completions that are available now.
     #[inline]
     pub(super) fn start_batch(&mut self) {
-        let there = self.drained.len() + self.ring.available() as usize;
-        self.batch_left = there.min(self.settings.batch.max(1)) as u32;
+        let available = self.drained.len() + self.ring.available() as usize;
+        self.batch_left = available.min(self.settings.batch.max(1)) as u32;
     }
 
     /// Submits the changes of a turn that has had no completion, without waiting. Returns whether
@@ -218,12 +218,12 @@ impl UringIo {
         if state.intersects(State::RELAY_ACTIVE) {
             return;
         }
-        let hindered = State::NEEDS_BUFFER
+        let prevented_by = State::NEEDS_BUFFER
             | State::RECEIVE_ENDED
             | State::CONNECTING
             | State::CLOSE_LINKED
             | State::RELAY_SOURCE;
-        let wanted = state & (State::STARTED | hindered) == State::STARTED;
+        let wanted = state & (State::STARTED | prevented_by) == State::STARTED;
         if wanted == state.contains(State::ARMED) || (!wanted && state.contains(State::CANCELLED)) {
             return;
         }
