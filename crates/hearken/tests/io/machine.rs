@@ -220,8 +220,8 @@ fn limit_descriptors(limit: u64) {
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
-/// Checks that a listener without free descriptors reports one failure and stops, and that it
-/// accepts the waiting connections when it is restarted with free descriptors.
+/// Checks that a listener without free descriptors reports one failure and stops. Restarted with
+/// free descriptors, it accepts the waiting connections.
 pub(crate) fn listener_stops_without_free_descriptors<I: Relay>(case: &Case<'_, I>) {
     in_child_process(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
@@ -333,8 +333,8 @@ pub(crate) fn descriptor_numbers_may_exceed_fd_setsize<I: Relay>(case: &Case<'_,
     });
 }
 
-/// Checks that a relay works without free descriptors, since a pipe only makes it cheaper; and that
-/// its pipes are closed or reused after any end, and closed with the `Io`.
+/// Checks that a relay works without free descriptors, since a pipe only makes it cheaper. Its
+/// pipes are reused or closed after any end, and closed with the `Io`.
 pub(crate) fn relays_need_and_leak_no_descriptors<I: Relay>(case: &Case<'_, I>) {
     in_child_process(|| {
         let before = getrlimit(Resource::Nofile).current.unwrap();

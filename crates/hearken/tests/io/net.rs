@@ -357,8 +357,8 @@ pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// Number of bytes that exceeds the capacity of the sockets to a peer that does not read
-/// (`tcp_wmem` allows 4 MiB), and every limit per turn.
+/// Number of bytes that exceeds every limit per turn, and the capacity of the sockets if the peer
+/// does not read (`tcp_wmem` allows 4 MiB).
 pub(crate) const LONG: usize = 5 << 20;
 
 /// Returns `length` pseudo-random bytes.

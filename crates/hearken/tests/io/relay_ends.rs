@@ -12,8 +12,8 @@ use crate::Case;
 use crate::hop::{ALL, Hop};
 use crate::net::{Kind, LONG, Relayed, between, both, loopback, pattern};
 
-/// Checks that an end, which arrives with the last bytes or later, is reported after all bytes were
-/// moved, and that the connection receives nothing afterwards.
+/// Checks that an end is reported after all bytes were moved, whether it arrives with the last
+/// bytes or later. The connection receives nothing afterwards.
 pub(crate) fn end_is_reported_after_all_bytes<I: Relay>(case: &Case<'_, I>) {
     // A small limit per turn makes long relays slow.
     let count = if case.turn_bytes.is_some() { 3 } else { 4 };
@@ -60,8 +60,8 @@ pub(crate) fn end_is_reported_after_all_bytes<I: Relay>(case: &Case<'_, I>) {
     }
 }
 
-/// Creates a relay in one of four stages: 0, just started; 1, waiting; 2, after it has moved bytes;
-/// 3, blocked by a sink that does not read.
+/// Creates a relay in a given stage. Stage 0 is a new relay, stage 1 a waiting one, and stage 2 one
+/// that has moved bytes. In stage 3 the sink does not read, and blocks the relay.
 fn at_stage<I: Relay>(case: &Case<'_, I>, stage: u32) -> Hop<I> {
     let mut hop = Hop::new(case);
     if stage < 3 {
@@ -125,8 +125,8 @@ pub(crate) fn reset_of_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) 
     }
 }
 
-/// Checks that closing the source ends the relay silently, that closing the target ends it as a
-/// failed send, and that the other connection remains usable.
+/// Checks that closing the source ends the relay silently, and that closing the target ends it as a
+/// failed send. The other connection remains usable.
 pub(crate) fn closing_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) {
     for stage in 0..4 {
         for (the_source, abort) in [(true, false), (true, true), (false, false), (false, true)] {

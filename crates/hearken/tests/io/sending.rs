@@ -283,8 +283,8 @@ pub(crate) fn head_buffer_returns_while_the_body_is_pending<I: Io>(case: &Case<'
     assert_eq!(net.io.pool().lent(), 0);
 }
 
-/// Checks that the final send is delivered, followed by the end, whether the implementation or the
-/// caller closes the connection; also if the receiver is started, and after other sends.
+/// Checks that the final send is delivered, followed by the end, whichever side closes the
+/// connection. It also follows earlier sends, and the receiver may be started.
 pub(crate) fn final_send_is_delivered_and_closes<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
     for (round, length) in [1, 500, 8192, 9000, 100_000].into_iter().enumerate() {

@@ -2,8 +2,7 @@
 //! descriptor. Used by `tests/process` and `examples/stress.rs`.
 //!
 //! A later event must not hide a lost one. Half of the peers therefore send nothing until the
-//! previous byte was received, so a connection falls silent permanently when one of its events is
-//! lost.
+//! previous byte was received. Such a connection falls silent when one of its events is lost.
 
 // Each user needs only some of these functions.
 #![allow(dead_code)]
