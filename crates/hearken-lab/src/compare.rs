@@ -1,11 +1,12 @@
-//! Two loads compared: each figure as a ratio with its confidence interval, and a verdict by it.
+//! Comparison of two load tests: the ratio of each metric, its confidence interval and a verdict.
 //!
-//! A run is resampled in blocks of successive intervals, since what one interval is like tells of the
-//! next (Künsch, "The jackknife and the bootstrap for general stationary observations", Annals of
-//! Statistics 17, 1989); where a side has several runs, they are resampled too. That gives the
-//! standard error of the logarithm of each figure; the interval of the ratio of two is Student's, with
-//! Welch's degrees of freedom, as there may be few blocks. As several figures are looked at, each
-//! interval is the wider for it (Bonferroni), so that 95 % is the chance that all of them hold.
+//! Standard errors come from a circular block bootstrap over successive intervals, because
+//! neighbouring intervals are correlated (Künsch, "The jackknife and the bootstrap for general
+//! stationary observations", Annals of Statistics 17, 1989). If a side has several runs, the runs
+//! are resampled too. This gives the standard error of the logarithm of each metric. The interval
+//! of the ratio of two metrics is Student's, with Welch's degrees of freedom, because there may be
+//! few blocks. The intervals are widened for the number of metrics (Bonferroni), so their joint
+//! confidence level is 95 %.
 
 use std::fmt;
 
@@ -28,24 +29,24 @@ pub use verdict::Verdict;
 use bootstrap::{Spread, spreads};
 use runs::Side;
 
-/// The value of [`Comparison::schema`].
+/// Value of [`Comparison::schema`].
 pub const SCHEMA: &str = "hearken-compare/1";
-/// How sure the intervals are, all together.
+/// Joint confidence level of all intervals.
 const CONFIDENCE: f64 = 0.95;
-/// How the intervals were made, for whoever reads the JSON.
+/// Description of the method for the JSON output.
 const METHOD: &str = "ratios of B to A; standard errors of their logarithms by a circular block \
-    bootstrap over intervals (and over runs, where there are several), intervals by Student's t with \
-    Welch's degrees of freedom, widened for the number of figures (Bonferroni) so that all of them \
-    hold with 95 %";
+    bootstrap over intervals (and over runs, if there are several); intervals by Student's t with \
+    Welch's degrees of freedom, widened for the number of metrics (Bonferroni) to a joint confidence \
+    level of 95 %";
 
-/// How to compare.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The smallest difference that matters, as a part of 1.
+    /// Smallest relative difference that is reported as better or worse, as a fraction of 1.
     pub threshold: f64,
-    /// What the resamples are drawn from.
+    /// Seed of the bootstrap.
     pub seed: u64,
-    /// How many there are.
+    /// Number of bootstrap resamples.
     pub resamples: u32,
 }
 
@@ -55,63 +56,64 @@ impl Default for Options {
     }
 }
 
-/// What came of comparing. Serialises to JSON; displays as a table for people.
+/// The result of a comparison. Serialises to JSON; displays as a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Runs and intervals of the first side.
+    /// Runs and intervals of the first side, the baseline.
     pub a: Compared,
-    /// And of the second, which is judged.
+    /// Runs and intervals of the second side, which is judged.
     pub b: Compared,
-    /// The smallest difference that matters, as a part of 1.
+    /// Smallest relative difference that is reported as better or worse, as a fraction of 1.
     pub threshold: f64,
-    /// The chance that all intervals hold.
+    /// Joint confidence level of all intervals.
     pub confidence: f64,
-    /// How they were made.
+    /// Description of the statistical method.
     pub method: String,
-    /// Figure by figure.
+    /// Comparison of each metric.
     pub figures: Vec<Figure>,
-    /// What the figures say together.
+    /// Overall verdict.
     pub verdict: Verdict,
-    /// The same as a sentence.
+    /// Overall verdict as a sentence.
     pub sentence: String,
-    /// What casts doubt on it, in sentences.
+    /// Reasons to doubt the comparison, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// What a side is made of.
+/// Summary of the input of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Compared {
-    /// How many runs.
+    /// Number of runs.
     pub runs: usize,
-    /// How many intervals, of all runs.
+    /// Number of intervals in all runs.
     pub intervals: usize,
-    /// What was offered, per second, in the mean of the runs.
+    /// Offered requests per second, mean of the runs.
     pub offered_rate: f64,
 }
 
-/// A figure of both sides.
+/// Comparison of one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What it is.
+    /// Metric that is compared.
     pub quantity: Quantity,
-    /// Of the first side.
+    /// Value on the first side.
     pub a: f64,
-    /// Of the second.
+    /// Value on the second side.
     pub b: f64,
-    /// The second divided by the first; none where that is no number.
+    /// Second value divided by the first; none if the ratio is undefined.
     pub ratio: Option<f64>,
-    /// Lower end of the interval of the ratio; none where there is too little to say.
+    /// Lower end of the confidence interval of the ratio; none if there is too little data.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the confidence interval of the ratio.
     pub high: Option<f64>,
-    /// What it says.
+    /// Verdict for this metric.
     pub verdict: Verdict,
 }
 
-/// Compares `b` with `a`, each a run or several of the same. The reports are taken as they are: see
-/// [`Report::check`].
+/// Compares `b` with `a`. Each side is one run or several runs of the same load.
+///
+/// The reports are not validated here: see [`Report::check`].
 pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
     let mut sides = [Side::of(a), Side::of(b)];
     let present = |quantity: &Quantity| sides.iter().all(|side| side.has(*quantity));
@@ -176,9 +178,9 @@ impl Figure {
 }
 
 impl Comparison {
-    /// Figure by figure, as rows of text.
+    /// Returns one row for each metric.
     pub fn table(&self) -> Table {
-        let head = ["figure", "A", "B", "B/A", "interval", "verdict"].map(String::from);
+        let head = ["metric", "A", "B", "B/A", "95 % interval", "verdict"].map(String::from);
         let row = |figure: &Figure| {
             let shown = |value| match figure.quantity {
                 Quantity::ReplyRate => number(value),
@@ -199,7 +201,7 @@ impl Comparison {
     }
 }
 
-/// Three decimals: a difference of a per cent is to be seen.
+/// Formats a ratio with three decimals, so that differences of one per cent are visible.
 fn ratio(value: f64) -> String {
     if value < 100.0 { format!("{value:.3}") } else { number(value) }
 }
@@ -215,8 +217,8 @@ impl fmt::Display for Comparison {
         write!(f, "\n{}", aligned(&self.table()))?;
         writeln!(
             f,
-            "\nThe intervals hold all together with {:.0} % (Bonferroni, {} figures); below {} % no \
-             difference matters.",
+            "\nThe intervals have a joint confidence level of {:.0} % (Bonferroni, {} metrics). \
+             Differences below {} % are not reported.",
             self.confidence * 100.0,
             self.figures.len(),
             self.threshold * 100.0

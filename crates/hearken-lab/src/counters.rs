@@ -1,8 +1,7 @@
-//! Instructions, cycles and system calls of threads or of a control group, counted by the kernel
-//! (perf_event_open).
+//! Hardware and tracepoint counters of threads or of a cgroup (perf_event_open).
 //!
-//! A kernel that refuses is no error: the refusal goes into the report once, and the run goes on
-//! without that number.
+//! A counter that the kernel refuses is not an error: the report lists it once, and the run continues
+//! without it.
 
 use std::fs::File;
 use std::io;
@@ -15,55 +14,55 @@ mod quantity;
 
 use quantity::Quantity;
 
-/// Something that the kernel would not count here.
+/// A counter that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The quantity that is missing.
+    /// Name of the counter.
     pub what: String,
-    /// The call that was tried.
+    /// System call that failed.
     pub call: String,
-    /// What the kernel answered.
+    /// Error of the system call.
     pub error: String,
-    /// Why, probably, and what would allow it.
+    /// Probable cause and remedy.
     pub advice: String,
 }
 
-/// What was counted while the counters were attached.
+/// Counts since the counters were attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Instructions in user mode.
     pub instructions_user: Option<u64>,
     /// Instructions in the kernel on behalf of the process.
     pub instructions_kernel: Option<u64>,
-    /// Cycles in both modes, where they are asked for.
+    /// Cycles in both modes, if requested.
     pub cycles: Option<u64>,
     /// System calls.
     pub syscalls: Option<u64>,
 }
 
-/// Who is counted.
+/// Scope of the counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whom<'a> {
     /// These threads.
     Threads(&'a [i32]),
-    /// These threads, and all threads and processes that they start.
+    /// These threads, and all threads and processes that they create.
     Families(&'a [i32]),
-    /// All that a control group has, now and later, on each of these processors.
+    /// All current and future members of a cgroup, on each of these processors.
     Group(&'a File, &'a [usize]),
 }
 
 impl Counts {
-    /// Instructions in both modes; none if either was refused.
+    /// Returns the instructions in both modes; none if either is not available.
     pub(crate) fn instructions(&self) -> Option<u64> {
         Some(self.instructions_user? + self.instructions_kernel?)
     }
 }
 
-/// One quantity, with a counter for every thread, or for every processor.
+/// The counters of one event: one for each thread or processor.
 #[derive(Debug)]
 struct Several(Vec<Counter>);
 
-/// The counters on those who were there when they were attached.
+/// The counters of the threads that existed when they were attached.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     instructions_user: Option<Several>,
@@ -73,14 +72,15 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Attaches to `threads`, and notes what the kernel refuses.
+    /// Attaches all but the cycle counters to `threads` and records those that are not available.
     pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
         let instructions = Counters::attach_instructions(threads, refusals);
         let Counters { syscalls, .. } = Counters::attach_syscalls(threads, refusals);
         Counters { syscalls, ..instructions }
     }
 
-    /// Instructions alone: a tracepoint adds its own to those of every system call.
+    /// Attaches only the instruction counters. A tracepoint would add its own instructions to every
+    /// system call.
     pub(crate) fn attach_instructions(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
         let whom = Whom::Threads(threads);
         let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
@@ -91,14 +91,14 @@ impl Counters {
         }
     }
 
-    /// System calls alone.
+    /// Attaches only the system call counters.
     pub(crate) fn attach_syscalls(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
         let whom = Whom::Threads(threads);
         let syscalls = Several::attach_or_note(Quantity::SystemCalls, whom, refusals);
         Counters { syscalls, ..Counters::default() }
     }
 
-    /// All that there is to count.
+    /// Attaches all counters.
     pub(crate) fn attach_all(whom: Whom<'_>, refusals: &mut Vec<Refusal>) -> Counters {
         let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
         Counters {
@@ -109,7 +109,7 @@ impl Counters {
         }
     }
 
-    /// Is there anything that counts?
+    /// Returns whether any counter is attached.
     pub(crate) fn any(&self) -> bool {
         self.instructions_user.is_some()
             || self.instructions_kernel.is_some()
@@ -117,12 +117,12 @@ impl Counters {
             || self.syscalls.is_some()
     }
 
-    /// What was counted since the counters were attached, which ends here.
+    /// Returns the counts since the counters were attached, and detaches the counters.
     pub(crate) fn finish(mut self) -> Counts {
         self.read()
     }
 
-    /// What was counted since the counters were attached.
+    /// Returns the counts since the counters were attached.
     pub(crate) fn read(&mut self) -> Counts {
         let total = |counters: &mut Option<Several>| counters.as_mut().and_then(Several::total);
         Counts {
@@ -169,7 +169,7 @@ impl Several {
             let mut builder = quantity.builder().map_err(|e| quantity.refusal(&e))?;
             match builder.observe_pid(thread).inherit(inherit).enabled(true).build() {
                 Ok(counter) => counters.push(counter),
-                // The thread has ended; what is left is still worth counting.
+                // The thread has exited. The others are still worth counting.
                 Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
                 Err(e) => return Err(quantity.refusal(&e)),
             }
@@ -177,13 +177,13 @@ impl Several {
         Ok(Several(counters))
     }
 
-    /// The sum, scaled up where the hardware had to share its counters among several users.
+    /// Returns the sum, scaled up if the kernel multiplexed the hardware counters.
     fn total(&mut self) -> Option<u64> {
         let mut total = 0.0;
         for counter in &mut self.0 {
             let read = counter.read_count_and_time().ok()?;
             let share = read.time_running as f64 / read.time_enabled.max(1) as f64;
-            // A thread that never ran was never counted, and used nothing.
+            // A thread that never ran was never counted.
             if read.time_running > 0 {
                 total += read.count as f64 / share;
             }
@@ -200,9 +200,9 @@ mod tests {
         [rustix::thread::gettid().as_raw_nonzero().get()]
     }
 
-    /// The path is that of the hardware counters; only the event is one that every kernel has.
+    /// Uses the code path of the hardware counters with an event that every kernel supports.
     #[test]
-    fn a_software_event_counts_or_is_refused_with_advice() {
+    fn software_event_is_counted_or_unavailable_with_a_hint() {
         match Several::attach(Quantity::TaskClock, Whom::Threads(&this_thread())) {
             Ok(mut counters) => {
                 let mut x = 1u64;
@@ -215,9 +215,9 @@ mod tests {
         }
     }
 
-    /// Whatever this machine allows: each quantity is counted or refused, and refused once.
+    /// Holds on every machine.
     #[test]
-    fn every_quantity_is_counted_or_refused_once() {
+    fn every_counter_is_counted_or_reported_once() {
         let mut refusals = Vec::new();
         let first = Counters::attach(&this_thread(), &mut refusals);
         for _ in 0..100 {
@@ -226,7 +226,7 @@ mod tests {
         let counts = first.finish();
         let refused = refusals.len();
         Counters::attach(&this_thread(), &mut refusals);
-        assert_eq!(refusals.len(), refused, "a refusal was noted twice");
+        assert_eq!(refusals.len(), refused, "an unavailable counter was recorded twice");
         let counted = [counts.instructions_user, counts.instructions_kernel, counts.syscalls];
         assert_eq!(counted.iter().filter(|c| c.is_none()).count(), refused);
         if let Some(syscalls) = counts.syscalls {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_counted_with_what_they_start() {
+    fn descendants_are_counted() {
         let Ok(mut counters) = Several::attach(Quantity::TaskClock, Whom::Families(&this_thread()))
         else {
             return;
@@ -249,12 +249,12 @@ mod tests {
         })
         .join()
         .unwrap();
-        // Ten million multiplications take more than a millisecond anywhere; starting a thread less.
-        assert!(counters.total().unwrap() - before > 1_000_000, "the new thread is not in it");
+        // Ten million multiplications take over a millisecond on any machine; starting a thread does not.
+        assert!(counters.total().unwrap() - before > 1_000_000, "the new thread was not counted");
     }
 
     #[test]
-    fn a_thread_that_has_gone_is_no_refusal() {
+    fn exited_thread_is_ignored() {
         match Several::attach(Quantity::TaskClock, Whom::Threads(&[i32::MAX])) {
             Ok(mut counters) => assert_eq!(counters.total(), None),
             Err(refusal) => assert!(refusal.error.contains("denied"), "{refusal:?}"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_to_do() {
+    fn hints_match_the_error() {
         let refusal = |errno: Errno, q: Quantity| q.refusal(&io::Error::from(errno));
         let no_pmu = refusal(Errno::NOENT, Quantity::UserInstructions);
         assert!(no_pmu.advice.contains("without a PMU"), "{no_pmu:?}");

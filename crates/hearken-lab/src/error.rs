@@ -1,107 +1,108 @@
-//! What can go wrong in a lab run, said as: what was tried, on what, what to do.
+//! Errors of the lab.
 
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why a measurement, or a whole run, ended without its result.
+/// An error that ends a measurement or a whole run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LabError {
-    /// The settings do not describe an experiment.
-    #[error("cannot plan the experiment: {0}")]
+    /// The settings are invalid.
+    #[error("invalid experiment: {0}")]
     Config(String),
 
-    /// A file or a kernel object could not be used.
-    #[error("cannot {action} {}: {source}", path.display())]
+    /// An operation on a file failed.
+    #[error("cannot {action} '{}': {source}", path.display())]
     File {
-        /// What was tried, as a verb: "create", "write".
+        /// Operation, as a verb: "create", "write".
         action: &'static str,
-        /// On what.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         source: std::io::Error,
     },
 
-    /// A system call that is not about a file failed.
+    /// A system call that does not involve a file failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// Operation, as a verb phrase.
         action: String,
-        /// What the kernel said.
+        /// Error of the system call.
         source: std::io::Error,
     },
 
-    /// A process did not do what the lab needs of it.
+    /// A process failed or did not do what the lab expects.
     #[error("{process} {problem}{}", tail(.stderr))]
     Process {
-        /// The command line, shortened.
+        /// Command line, shortened.
         process: String,
-        /// What it did, or failed to do.
+        /// Description of the failure, as a predicate.
         problem: String,
-        /// The end of what it wrote to standard error.
+        /// Standard error of the process, truncated.
         stderr: String,
     },
 
-    /// What a load generator printed is not a result that the lab understands.
-    #[error("cannot read the result of {process}: {problem}; is it of the same version?")]
+    /// The output of a load generator is not a result in the expected format.
+    #[error("cannot read the result of {process}: {problem} (are the versions the same?)")]
     LoadResult {
-        /// The command line, shortened.
+        /// Command line, shortened.
         process: String,
-        /// Why.
+        /// Reason.
         problem: String,
     },
 
-    /// `/proc` did not answer.
-    #[error("cannot read the accounting of process {pid}: {source}; has it ended?")]
+    /// The accounting of a process in `/proc` is not readable.
+    #[error("cannot read the accounting of process {pid}: {source} (has it exited?)")]
     Accounting {
-        /// Whose.
+        /// Process id.
         pid: i32,
-        /// Why.
+        /// Reason.
         source: procfs::ProcError,
     },
 
-    /// What was to be watched cannot be.
-    #[error("cannot watch \"{what}\": {problem}")]
+    /// A target cannot be watched.
+    #[error("cannot watch '{what}': {problem}")]
     Watch {
-        /// As it was asked for.
+        /// Target as the user specified it.
         what: String,
-        /// Why, and what to write or do instead.
+        /// Reason and remedy.
         problem: String,
     },
 
-    /// The stop flag was raised. [`quick`](crate::quick) turns it into a partial report.
+    /// The stop flag was set. [`quick`](crate::quick) turns this into a partial report.
     #[error("interrupted")]
     Interrupted,
 
-    /// It failed so often in a row that it is tried no more.
-    #[error("it failed {failures} times in a row and is tried no more")]
+    /// The measurement was skipped because it failed repeatedly.
+    #[error("skipped after {failures} consecutive failures")]
     GivenUp {
-        /// How often.
+        /// Number of consecutive failures.
         failures: u32,
     },
 
-    /// So many measurements failed one after another that going on is useless.
-    #[error("{failures} measurements failed and none succeeded; the first: {first}")]
+    /// Every measurement failed.
+    #[error("all {failures} measurements failed; first failure: {first}")]
     NothingMeasured {
-        /// How many were tried.
+        /// Number of failed measurements.
         failures: usize,
-        /// Why the first failed.
+        /// First failure.
         first: String,
     },
 }
 
 impl LabError {
-    /// For `map_err`: a file that could not be used.
+    /// Returns a function for `map_err` that adds the operation and the path to an I/O error.
     pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| LabError::File { action, path, source }
     }
 }
 
+/// Formats the standard error of a process for an error message.
 fn tail(stderr: &str) -> String {
     match stderr.trim() {
         "" => String::new(),
-        said => format!("; it said: {said}"),
+        said => format!("; its standard error: {said}"),
     }
 }

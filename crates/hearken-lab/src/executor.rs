@@ -1,4 +1,4 @@
-//! Who makes a measurement: real processes, or in tests something that needs no clock.
+//! Execution of measurements with real processes.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -15,25 +15,25 @@ use crate::plan::{Case, DOCUMENTS, QuickConfig, Settings};
 use crate::process::{Guard, Pinned};
 use crate::results::Measurement;
 
-/// For a server to listen.
+/// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(10);
-/// For the idle connections to be established and accepted.
+/// Time limit for opening the idle connections.
 pub(crate) const HOLD: Duration = Duration::from_secs(30);
-/// For a load to end after its time is over: replies that are still awaited, and time-outs.
+/// Time limit for a load generator to exit after the end of its load.
 const DRAIN: Duration = Duration::from_secs(60);
 
-/// Makes the measurements that a plan asks for.
+/// Executes the measurements of a plan.
 pub trait Executor<C = Case, M = Measurement> {
-    /// Measures one case. [`LabError::Interrupted`] if `stop` was raised meanwhile.
+    /// Executes one trial. Returns [`LabError::Interrupted`] if `stop` was set in the meantime.
     fn measure(&mut self, case: &C, stop: &AtomicBool) -> Result<M, LabError>;
 
-    /// What the kernel would not count, each once.
+    /// Returns the counters that are not available, each once.
     fn refusals(&self) -> Vec<Refusal> {
         Vec::new()
     }
 }
 
-/// Measures servers that it starts as processes of their own.
+/// Measures servers in separate processes.
 #[derive(Debug)]
 pub struct ProcessExecutor {
     executable: PathBuf,
@@ -44,7 +44,7 @@ pub struct ProcessExecutor {
 }
 
 impl ProcessExecutor {
-    /// Writes the documents that the servers will serve.
+    /// Creates the documents that the servers will serve.
     pub fn new(config: &QuickConfig, placement: &Placement) -> Result<Self, LabError> {
         let scratch = TempDir::with_prefix("hearken-lab-")
             .map_err(LabError::file("create a directory in", &std::env::temp_dir()))?;
@@ -70,7 +70,7 @@ impl ProcessExecutor {
 
     fn start_server(&self, mechanism: &str, stop: &AtomicBool) -> Result<Running, LabError> {
         let site = self.scratch.path().join("site");
-        // Nothing but the lab may end an idle connection, however long a saturated load takes.
+        // Only the lab may close idle connections, even if a saturated load takes long.
         let arguments = words(&[
             "serve",
             &site.display().to_string(),
@@ -82,7 +82,7 @@ impl ProcessExecutor {
             "1",
             "--idle-timeout",
             "10m",
-            "--head-timeout",
+            "--header-timeout",
             "10m",
             "--exit-with-parent",
         ]);
@@ -103,7 +103,7 @@ impl ProcessExecutor {
         if idle == 0 {
             return Ok(None);
         }
-        // The result goes to a file: with `--json -` the line awaited below is not on stdout.
+        // With `--json -`, the line awaited below would not appear on stdout.
         let arguments = words(&[
             "load",
             &server.url,
@@ -119,11 +119,11 @@ impl ProcessExecutor {
         ]);
         let mut guard = self.start("idle", &self.placement.others, &arguments)?;
         guard.wait_for_line("holding ", HOLD, stop)?;
-        // Established to the client is not yet accepted by the server.
+        // The server accepts connections after they are established.
         let deadline = Instant::now() + HOLD;
         while server.meter.descriptors()? < idle {
             if Instant::now() >= deadline {
-                return Err(server.guard.failed("did not accept all idle connections"));
+                return Err(server.guard.failed("did not accept all idle connections in time"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -134,19 +134,19 @@ impl ProcessExecutor {
         self.scratch.path().join("idle.json")
     }
 
-    /// Ends the holder, which then says what became of its connections.
+    /// Terminates the process that holds the idle connections and returns its statistics.
     fn end_holder(&self, guard: Guard) -> Result<hearken_load::Idle, LabError> {
         let process = guard.name().to_string();
         guard.terminate();
         let path = self.idle_result();
         let output = std::fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
-        // Not to be taken for the result of the next one.
+        // The next process must not find this result.
         std::fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
         Ok(parse(process, &output)?.idle)
     }
 
-    /// Loads the server, and calls `begin` once all connections are there, so that what it cost to
-    /// make them is not counted among the requests.
+    /// Runs a load against the server. Calls `begin` after all connections are established, so that
+    /// their cost is not attributed to the requests.
     fn load<T>(
         &self,
         server: &Running,
@@ -155,7 +155,7 @@ impl ProcessExecutor {
         stop: &AtomicBool,
         begin: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<(T, LoadResult), LabError> {
-        // Each repetition has arrivals of its own, the same for every cell.
+        // Each repetition has its own arrivals, the same for every cell.
         let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
         let mut arguments = words(&[
             "load",
@@ -189,21 +189,21 @@ impl ProcessExecutor {
 
 impl Executor for ProcessExecutor {
     fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
-        // This thread stays off the server's processor too.
+        // This thread must not run on the processor of the server.
         let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
         let server = self.start_server(&case.mechanism, stop)?;
         let rss_start_bytes = server.meter.resident()?;
         let holder = self.hold_idle(&server, case.idle, stop)?;
         let rss_bytes = server.meter.resident()?;
 
-        // First the short pass: it warms the server up, and what the counters cost falls on it.
+        // The first, short pass warms the server up and carries the overhead of the counters.
         let mut refusals = std::mem::take(&mut self.refusals);
         let attach = || Ok(Counters::attach(&server.meter.threads()?, &mut refusals));
         let warmed = self.load(&server, (self.settings.counters_s, false), case, stop, attach);
         let (counters, warm) = warmed?;
         let counts = counters.finish();
 
-        // Then one of connections that come, ask once and go: what registering costs.
+        // The second pass opens a connection for each request, to measure the cost per connection.
         let attach = || {
             let counters = Counters::attach(&server.meter.threads()?, &mut refusals);
             Ok((counters, server.meter.usage()?))
@@ -249,10 +249,10 @@ impl Executor for ProcessExecutor {
     }
 }
 
-/// The load's own mechanism: the same for all that are compared, and had everywhere.
+/// Event mechanism of the load generator: available everywhere, and the same for all servers.
 pub(crate) const LOAD_EVENTS: &str = "epoll-edge";
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 struct Running {
     guard: Guard,
@@ -268,7 +268,7 @@ pub(crate) fn parse(process: String, output: &str) -> Result<LoadResult, LabErro
     load_result::parse(output).map_err(|problem| LabError::LoadResult { process, problem })
 }
 
-/// Divides what the server used by what it did.
+/// Divides the resource usage of the server by the number of replies.
 fn account(
     used: &Usage,
     elapsed: Duration,

@@ -1,4 +1,4 @@
-//! The report as files: `results.json`, `report.html`, and each figure as SVG.
+//! Export of reports: `results.json`, `report.html` and an SVG file for each figure.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::results::Report;
 use crate::svg::{self, Drawing, ON_WHITE};
 use crate::table;
 
-/// A report of any experiment, as what is shown of it.
+/// A report that can be rendered.
 pub trait Exhibit: Serialize {
-    /// One page that needs nothing else.
+    /// Renders a self-contained HTML page.
     fn page(&self) -> String;
 
-    /// The figures that have something to show, each with its name, as SVG on white.
+    /// Renders each figure that has data as SVG on a white background, with its name.
     fn figures_svg(&self) -> Vec<(&'static str, String)>;
 
-    /// The table for a terminal, and what it leaves out.
+    /// Renders the table and notes for a terminal.
     fn text(&self) -> String;
 }
 
@@ -51,17 +51,15 @@ impl Exhibit for peers::Report {
     }
 
     fn text(&self) -> String {
-        let told = table::under(&peers::table(self), self);
-        match &self.settings.emulator {
-            Some(emulator) => {
-                format!("{told}Instructions were counted by emulation: {emulator}.\n")
-            }
-            None => told,
+        let mut text = table::under(&peers::table(self), self);
+        if let Some(emulator) = &self.settings.emulator {
+            text += &format!("Instructions were counted by emulation: {emulator}.\n");
         }
+        text
     }
 }
 
-/// What came of a load.
+/// The result of a load test.
 impl Exhibit for hearken_load::Report {
     fn page(&self) -> String {
         html::load(self)
@@ -76,24 +74,24 @@ impl Exhibit for hearken_load::Report {
     }
 }
 
-/// The report as JSON, the interface to any other program.
+/// Serialises the report as JSON, for use by other programs.
 pub fn json(report: &impl Exhibit) -> String {
-    // Fails only for maps whose keys are not strings, and there are none.
+    // Fails only for maps with non-string keys, and there are none.
     serde_json::to_string_pretty(report).unwrap_or_default() + "\n"
 }
 
-/// The report as one page that needs nothing else.
+/// Renders the report as a self-contained HTML page.
 pub fn html(report: &impl Exhibit) -> String {
     report.page()
 }
 
-/// The figures that have something to show, each with its name (such as `cost`, `latency`,
-/// `memory`), as SVG on white.
+/// Renders the figures that have data as SVG on a white background, each with its name, such as
+/// `cost`, `latency` or `memory`.
 pub fn figures_svg(report: &impl Exhibit) -> Vec<(&'static str, String)> {
     report.figures_svg()
 }
 
-/// Figures as they stand in files of their own.
+/// Renders figures as standalone SVG documents.
 pub(crate) fn alone<P: Drawing>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
     let css = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
     figures
@@ -102,8 +100,8 @@ pub(crate) fn alone<P: Drawing>(figures: Vec<Figure<P>>) -> Vec<(&'static str, S
         .collect()
 }
 
-/// Writes every file into `dir`, which is created if need be, and returns their paths. A file is
-/// there whole or not at all.
+/// Writes all files into `dir` and returns their paths. Creates the directory if necessary. Each
+/// file is written atomically.
 pub fn write_all(report: &impl Exhibit, dir: &Path) -> Result<Vec<PathBuf>, LabError> {
     std::fs::create_dir_all(dir).map_err(LabError::file("create the directory", dir))?;
     let mut files =
@@ -118,10 +116,10 @@ pub fn write_all(report: &impl Exhibit, dir: &Path) -> Result<Vec<PathBuf>, LabE
     Ok(written)
 }
 
-/// Through a temporary file in the same directory, so that the rename cannot cross file systems.
+/// Writes a temporary file in the same directory and renames it, so no file system is crossed.
 fn write_atomically(path: &Path, dir: &Path, content: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    // Readable by all that the umask allows, as any new file; a temporary one is private otherwise.
+    // Temporary files are private by default; the result has the permissions of any new file.
     let readable = std::fs::Permissions::from_mode(0o666);
     let mut file: NamedTempFile =
         tempfile::Builder::new().permissions(readable).tempfile_in(dir)?;

@@ -1,4 +1,4 @@
-//! What the figures of the report show.
+//! Figures of the report.
 
 use crate::results::Report;
 use crate::stats::Estimate;
@@ -6,17 +6,17 @@ use crate::summary::Cell;
 use crate::svg::{Across, Panel, Point, Series};
 use crate::units::{mebibytes, micros};
 
-/// A figure: one or more panels under one heading.
+/// A figure: one or more panels with a common title.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure<P = Panel> {
-    /// Also the name of its file.
+    /// Name of the figure and of its file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) caption: &'static str,
     pub(crate) panels: Vec<P>,
 }
 
-/// The figures that have something to show.
+/// Returns the figures that have data.
 pub(crate) fn figures(report: &Report) -> Vec<Figure> {
     let counted = report.summary.iter().any(|c| c.instructions.is_some());
     let cost = if counted {
@@ -27,16 +27,16 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
     let all = [
         Figure {
             name: "cost",
-            title: "Cost of a request to the server",
-            caption: "What the server paid for each reply. Whiskers are 95 % confidence \
-                      intervals; a hollow marker is a saturated server.",
+            title: "Server cost per request",
+            caption: "Cost to the server per reply. Error bars are 95 % confidence intervals; hollow \
+                      markers are saturated servers.",
             panels: vec![cost],
         },
         Figure {
             name: "latency",
-            title: "Latency that the clients saw",
-            caption: "From the moment a request was due, whether it could leave then or not, to \
-                      the end of its reply.",
+            title: "Client latency",
+            caption: "From the scheduled time of a request, even if it was sent late, to the end of \
+                      its reply.",
             panels: vec![
                 panel(report, "Median latency, µs", |c| c.latency_p50_ns, micros),
                 panel(report, "99th percentile of latency, µs", |c| c.latency_p99_ns, micros),
@@ -44,15 +44,15 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
         },
         Figure {
             name: "memory",
-            title: "Memory of the server",
-            caption: "Resident memory of the process with the idle connections open. Sockets are \
-                      kernel memory and not in it.",
+            title: "Server memory",
+            caption: "Resident memory of the process with the idle connections open. Excludes sockets, \
+                      which are kernel memory.",
             panels: vec![panel(report, "Resident memory, MiB", |c| c.rss_bytes, mebibytes)],
         },
         Figure {
             name: "syscalls",
-            title: "System calls of the server",
-            caption: "Counted in the first, short pass.",
+            title: "Server system calls",
+            caption: "Counted in the short first pass.",
             panels: vec![panel(report, "System calls per request", |c| c.syscalls, |v| v)],
         },
     ];

@@ -1,4 +1,4 @@
-//! The report as one page: no script, nothing from outside, light and dark, wide and narrow.
+//! HTML reports: self-contained pages without scripts, for light and dark, wide and narrow screens.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -38,7 +38,7 @@ max-width:44rem}\
 pre{background:var(--panel);padding:.8rem;overflow-x:auto;font-size:.9rem}\
 summary{cursor:pointer;padding:.2rem 0}";
 
-/// A whole page around its body.
+/// Renders a complete page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
     let light = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
     let dark = svg::style(&ON_DARK, "#e6e8ea", "#363c43", "#14171a");
@@ -49,7 +49,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width,initial-scale=1";
                 title { (title) }
-                // Constants of this crate only; no text of a run is among them.
+                // Only constants of this crate, no text from a run.
                 style { (PreEscaped(PAGE)) (PreEscaped(light))
                     "@media(prefers-color-scheme:dark){" (PreEscaped(dark)) "}" }
             }
@@ -59,7 +59,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
     markup.into_string()
 }
 
-/// The figures, each with its caption.
+/// Renders the figures with their captions.
 pub(crate) fn sections<P: Drawing>(figures: &[Figure<P>]) -> Markup {
     html! {
         @for figure in figures {
@@ -72,26 +72,26 @@ pub(crate) fn sections<P: Drawing>(figures: &[Figure<P>]) -> Markup {
     }
 }
 
-/// What is missing, said at the top.
+/// Renders a note if measurements are missing.
 pub(crate) fn incomplete<S, C, P>(report: &Report<S, C, P>, planned: usize) -> Markup {
     html! {
         @if !report.complete {
-            div.note { strong { "This run is not complete. " }
-                (report.samples.len()) " of " (planned) " measurements were made." }
+            div.note { strong { "Incomplete run. " }
+                (report.samples.len()) " of " (planned) " measurements were completed." }
         }
     }
 }
 
-/// How to have it again.
+/// Renders the command line that repeats the experiment.
 pub(crate) fn again<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
-        h2 { "Again" }
+        h2 { "How to reproduce" }
         pre { (command(&report.command_line)) }
-        p.soft { "Every sample is in results.json beside this page." }
+        p.soft { "results.json, in the same directory, contains every sample." }
     }
 }
 
-/// The table.
+/// Renders a table.
 pub(crate) fn numbers(table: &Table) -> Markup {
     let side = |column: usize| is_text(&table.head[column]).then_some("left");
     let grouped = table.grouped();
@@ -108,15 +108,15 @@ pub(crate) fn numbers(table: &Table) -> Markup {
     }
 }
 
-/// What to keep in mind when reading.
+/// Renders the warnings and the unavailable counters.
 pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
         @if !report.warnings.is_empty() || !report.refusals.is_empty() {
-            h2 { "Read with care" }
+            h2 { "Warnings" }
             @for warning in &report.warnings { div.note { (warning) } }
             @for refusal in &report.refusals {
                 div.note {
-                    "Not counted: " strong { (refusal.what) } ". " (refusal.call) ": "
+                    "Not counted: " strong { (refusal.what) } " (" (refusal.call) "): "
                     (refusal.error) ". " (refusal.advice)
                 }
             }
@@ -124,7 +124,7 @@ pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
     }
 }
 
-/// Where and when it was.
+/// Renders the environment of the run.
 pub(crate) fn facts<S, C, P>(
     report: &Report<S, C, P>,
     placed: &str,
@@ -133,10 +133,10 @@ pub(crate) fn facts<S, C, P>(
 ) -> Markup {
     let machine = &report.machine;
     let memory = format!("{} GiB", number(mebibytes(machine.memory_bytes as f64) / 1024.0));
-    let virtualised = machine.virtualisation.as_deref().unwrap_or("no sign of it");
+    let virtualised = machine.virtualisation.as_deref().unwrap_or("not detected");
     let took = number(report.elapsed_s);
     let took = match emulator {
-        Some(_) => format!("{took} s by its own clock"),
+        Some(_) => format!("{took} s by the emulated clock"),
         None => format!("{took} s"),
     };
     let rows: [(&str, &str); 10] = [
@@ -146,15 +146,15 @@ pub(crate) fn facts<S, C, P>(
         ("Memory", &memory),
         ("Kernel", &machine.kernel),
         ("Virtual machine", virtualised),
-        ("Emulated by", emulator.unwrap_or_default()),
-        ("Began", &report.date),
-        ("Took", &took),
+        ("Emulator", emulator.unwrap_or_default()),
+        ("Start", &report.date),
+        ("Duration", &took),
         ("Seed", &seed.to_string()),
     ];
     fact_rows(&rows)
 }
 
-/// What is known of something, but for what is not.
+/// Renders names and values, without those that are empty.
 pub(crate) fn fact_rows(rows: &[(&str, &str)]) -> Markup {
     let rows = rows.iter().filter(|(_, value)| !value.is_empty());
     html! {
@@ -162,12 +162,12 @@ pub(crate) fn fact_rows(rows: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// Numbers of processors.
+/// Formats processor numbers.
 pub(crate) fn cpus(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// What was typed, quoted where a shell would need it.
+/// Formats a command line, quoted for a shell if necessary.
 fn command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
     let quoted = words.iter().map(|word| {
@@ -185,7 +185,7 @@ mod tests {
     use super::command;
 
     #[test]
-    fn a_command_can_be_pasted() {
+    fn command_lines_are_quoted_for_a_shell() {
         let words = ["hearken", "lab", "--out", "it's here", ""].map(String::from);
         assert_eq!(command(&words), r"hearken lab --out 'it'\''s here' ''");
     }

@@ -1,4 +1,4 @@
-//! What the figures of a load show.
+//! Figures of a load test.
 
 use hearken_load::{Histogram, Interval, Report};
 
@@ -6,18 +6,18 @@ use crate::figures::Figure;
 use crate::svg::{Across, Panel, Point, Series};
 use crate::units::micros;
 
-/// Most points of a line; successive intervals are joined until there are no more.
+/// Maximum number of points of a line. Successive intervals are merged.
 const MOST: usize = 400;
-/// Points of a distribution's line for each tenfold rarity.
+/// Points of a percentile line for each power of ten.
 const PER_DECADE: f64 = 40.0;
 
-/// Some successive intervals as one, with their latencies.
+/// Successive intervals merged into one, with their latencies.
 pub(crate) struct Stretch {
     pub(crate) interval: Interval,
     pub(crate) latency: Histogram,
 }
 
-/// The run in few stretches. What drained is apart from the rest.
+/// Merges the intervals of a run into about `most` groups. Draining intervals form their own groups.
 pub(crate) fn stretches(report: &Report, most: usize) -> Vec<Stretch> {
     let together = report.intervals.len().div_ceil(most.max(1)).max(1);
     let by_kind = report.intervals.chunk_by(|a, b| a.draining == b.draining);
@@ -51,46 +51,46 @@ impl Stretch {
     }
 
     fn rate(&self, count: u64) -> f64 {
-        // No time is a gap, and not a rate without end.
+        // An interval of length zero becomes a gap in the line.
         if self.interval.length_s > 0.0 { count as f64 / self.interval.length_s } else { f64::NAN }
     }
 }
 
-/// The figures that have something to show.
+/// Returns the figures that have data.
 pub(crate) fn figures(report: &Report) -> Vec<Figure> {
     let stretches = stretches(report, MOST);
     let all = [
         Figure {
             name: "rate",
-            title: "Offered and replied",
-            caption: "Requests whose time came, replies and failures, per second. Where replies fall \
-                      behind what is offered, the server is saturated.",
+            title: "Offered load and replies",
+            caption: "Scheduled requests, replies and failures per second. If the replies fall \
+                      below the offered load, the server is saturated.",
             panels: vec![rates(&stretches)],
         },
         Figure {
             name: "latency",
             title: "Latency over time",
-            caption: "Of the replies that came in each interval, from the time at which the request was \
-                      due, whether it could leave then or not. A gap: no reply came.",
+            caption: "Latency of the replies received in each interval, measured from the scheduled time \
+                      of the request, even if it was sent late. Gaps are intervals without replies.",
             panels: vec![latencies(&stretches)],
         },
         Figure {
             name: "distribution",
             title: "Latency by percentile",
-            caption: "How long all but the slowest part of the replies took; to the right, each tick is \
-                      ten times as rare as the one before.",
+            caption: "Time within which each share of the replies was received. Each tick to the right \
+                      stands for ten times fewer replies.",
             panels: vec![distribution(report)],
         },
         Figure {
             name: "idle",
             title: "Idle connections",
-            caption: "Held at the end of each interval.",
+            caption: "Open idle connections at the end of each interval.",
             panels: vec![idle(report, &stretches)],
         },
         Figure {
             name: "server",
-            title: "The server",
-            caption: "Processors that were busy with the server, in the mean of each interval.",
+            title: "Server CPU",
+            caption: "Mean number of processors used by the server in each interval.",
             panels: vec![server(report)],
         },
     ];
@@ -101,8 +101,8 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
 
 fn panel(title: &str, across: Across, series: Vec<Series>) -> Panel {
     let x_title = match across {
-        Across::Percentiles => "part of the requests that took no longer",
-        _ => "seconds since the start",
+        Across::Percentiles => "share of the replies",
+        _ => "time since the start, s",
     };
     Panel { title: title.into(), x_title: x_title.into(), across, log: false, series }
 }
@@ -116,7 +116,7 @@ fn rates(stretches: &[Stretch]) -> Panel {
     let line = |name, style, count: fn(&Interval) -> u64| {
         series(name, style, stretches.iter().map(|s| (s.middle(), s.rate(count(&s.interval)))))
     };
-    // What drains comes after all that was offered.
+    // Draining starts after the last scheduled request.
     let made = stretches.iter().filter(|stretch| !stretch.interval.draining);
     let made = made.map(|stretch| (stretch.middle(), stretch.rate(stretch.interval.intended)));
     let mut lines = vec![series("offered", 6, made), line("replies", 3, |i| i.replies)];
@@ -170,7 +170,7 @@ fn idle(report: &Report, stretches: &[Stretch]) -> Panel {
         stretches.iter().map(|s| (s.interval.at_s + s.interval.length_s, report.idle.asked as f64));
     let lines = match report.idle.asked {
         0 => Vec::new(),
-        _ => vec![series("asked", 6, asked), series("held", 3, held)],
+        _ => vec![series("requested", 6, asked), series("open", 3, held)],
     };
     panel("Connections", Across::Time, lines)
 }
@@ -183,7 +183,7 @@ fn server(report: &Report) -> Panel {
         let cores = pair[1].cores_since(pair[0]).unwrap_or(f64::NAN);
         (f64::midpoint(pair[0].at_s, pair[1].at_s), cores)
     });
-    panel("Processors busy", Across::Time, vec![series("CPU", 3, busy)])
+    panel("Processors used", Across::Time, vec![series("CPU", 3, busy)])
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_of_intervals_are_few_points() {
+    fn merges_thousands_of_intervals() {
         let mut latency = Histogram::new();
         latency.record(std::time::Duration::from_millis(1));
         let interval = |at: u32| Interval {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_figure() {
+    fn empty_report_has_no_figures() {
         assert_eq!(figures(&Report::default()).len(), 0);
     }
 }

@@ -1,40 +1,40 @@
-//! What `hearken load --json -` prints, as far as the lab needs it.
+//! The part of the output of `hearken load --json -` that the lab uses.
 
 use hearken_load::{Errors, Idle, Quantiles, Requests, SCHEMA};
 use serde::Deserialize;
 
-/// The result of one run of the load generator. Fields that are not listed are ignored.
+/// The result of a load generator run. Other fields are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct LoadResult {
     /// Name and version of the format.
     pub schema: String,
-    /// What became of the requests.
+    /// Request counts.
     pub requests: Requests,
-    /// Replies a second.
+    /// Replies per second.
     #[serde(default)]
     pub reply_rate: f64,
-    /// From the intended moment of a request to the end of its reply.
+    /// Latency from the scheduled time of a request to the end of its reply.
     #[serde(default)]
     pub latency_ns: Quantiles,
-    /// From the intended moment of a request to its departure: the generator's own delay.
+    /// Delay of the generator, from the scheduled time of a request to the time it was sent.
     #[serde(default)]
     pub lateness_ns: Quantiles,
     /// Failures by kind.
     #[serde(default)]
     pub errors: Errors,
-    /// The idle connections.
+    /// Idle connection counts.
     #[serde(default)]
     pub idle: Idle,
 }
 
-/// Reads the result out of what the generator printed; lines before the first `{` are its talk.
+/// Parses the output of the generator. Ignores lines before the first `{`.
 pub(crate) fn parse(output: &str) -> Result<LoadResult, String> {
-    let json = &output[output.find('{').ok_or("it printed no JSON")?..];
+    let json = &output[output.find('{').ok_or("no JSON in its output")?..];
     let result: LoadResult = serde_json::from_str(json).map_err(|e| e.to_string())?;
     if result.schema == SCHEMA {
         Ok(result)
     } else {
-        Err(format!("it speaks `{}`, not `{SCHEMA}`", result.schema))
+        Err(format!("its format is '{}', expected '{SCHEMA}'", result.schema))
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
 "#;
 
     #[test]
-    fn a_full_result_after_a_line_of_talk() {
+    fn parses_a_result_after_other_output() {
         let result = parse(FULL).unwrap();
         let Requests { intended, replies, failed, .. } = result.requests;
         assert_eq!((intended, replies, failed), (2000, 1980, 20));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_said() {
+    fn rejects_other_output_and_other_schemas() {
         assert!(parse("").unwrap_err().contains("no JSON"));
         assert!(parse("{").is_err());
         let other = FULL.replace("hearken-load/2", "hearken-load/9");

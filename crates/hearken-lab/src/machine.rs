@@ -1,4 +1,4 @@
-//! Where the run took place, as far as it bears on the numbers.
+//! Description of the machine and placement of processes on its processors.
 
 use procfs::{CpuInfo, Current, Meminfo};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use crate::error::LabError;
 use crate::units::{mebibytes, number};
 
-/// The machine and its kernel. Its name is not recorded.
+/// Hardware and kernel of the machine. The host name is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name, where the kernel tells it.
+    /// Model name of the processor; "unknown" if the kernel does not report it.
     pub cpu: String,
-    /// Processors that this process may use.
+    /// Number of processors this process may use.
     pub processors: usize,
-    /// Memory in bytes.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// Name, release and version of the kernel, and the architecture.
+    /// Kernel name, release, version and architecture.
     pub kernel: String,
-    /// A sign that this is a virtual machine; none was seen otherwise.
+    /// Evidence of a virtual machine; none if not detected.
     pub virtualisation: Option<String>,
 }
 
 impl Machine {
-    /// Looks around; what cannot be read is "unknown" or zero.
+    /// Collects the description. Values that are not readable are "unknown" or zero.
     pub fn look() -> Machine {
         let cpuinfo = CpuInfo::current().ok();
         let model = cpuinfo.as_ref().and_then(|c| c.model_name(0)).unwrap_or("unknown");
@@ -64,20 +64,22 @@ fn virtualisation(flagged: bool) -> Option<String> {
     flagged.then(|| format!("the processor reports a hypervisor{}", product()))
 }
 
-/// Which processors the server has, and which all else.
+/// Processors of the server and of all other processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
-    /// The server's.
+    /// Processors of the server.
     pub server: Vec<usize>,
-    /// Those of the load and the lab.
+    /// Processors of the load generator and the lab.
     pub others: Vec<usize>,
 }
 
 impl Placement {
-    /// The first allowed processor for the server, the rest for the others; one is shared.
+    /// Assigns the first allowed processor to the server and the others to all other processes.
+    ///
+    /// If only one processor is allowed, all processes share it.
     pub fn choose() -> Result<Placement, LabError> {
         let allowed = sched_getaffinity(None).map_err(|e| LabError::System {
-            action: "ask which processors are allowed (sched_getaffinity)".into(),
+            action: "query the allowed processors (sched_getaffinity)".into(),
             source: e.into(),
         })?;
         Ok(Placement::split((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()))
@@ -88,13 +90,13 @@ impl Placement {
         Placement { server: allowed, others }
     }
 
-    /// Must the server share its processor?
+    /// Returns whether the server shares its processor with the load generator.
     pub fn is_shared(&self) -> bool {
         self.server == self.others
     }
 }
 
-/// A set for the kernel.
+/// Converts processor numbers to a set for the kernel.
 pub(crate) fn cpu_set(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -108,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_facts() {
+    fn detects_this_machine() {
         let machine = Machine::look();
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
         assert!(machine.memory_bytes > 1 << 20 && machine.processors >= 1);
     }
 
     #[test]
-    fn the_server_has_the_first_processor_alone() {
+    fn server_gets_the_first_processor_exclusively() {
         let placed = Placement::split(vec![2, 3, 5]);
         assert_eq!(placed, Placement { server: vec![2], others: vec![3, 5] });
         assert!(!placed.is_shared());

@@ -1,4 +1,4 @@
-//! What a process has used so far, by the kernel's own accounting in `/proc`.
+//! Resource usage of a process according to `/proc`.
 
 use std::ops::Add;
 
@@ -9,53 +9,54 @@ use procfs::{ProcError, ProcResult};
 
 use crate::error::LabError;
 
-/// A process seen from outside.
+/// A process whose resource usage is measured.
 #[derive(Debug)]
 pub(crate) struct Meter {
     process: Process,
 }
 
-/// The accounts of a process at one moment. Threads that ended before are in the CPU time only.
+/// Resource usage of a process at one time. CPU time includes threads that have exited; the other
+/// values do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// CPU time, to the nanosecond.
+    /// CPU time in nanoseconds.
     pub cpu_ns: u64,
-    /// CPU time in user mode, in ticks of 10 ms.
+    /// CPU time in user mode, with a resolution of 10 ms.
     pub user_ns: u64,
-    /// CPU time in the kernel, in ticks of 10 ms.
+    /// CPU time in the kernel, with a resolution of 10 ms.
     pub system_ns: u64,
-    /// Time that threads were ready to run and had to wait for a processor.
+    /// Time that threads were runnable but waited for a processor.
     pub(crate) wait_ns: u64,
-    /// Times that a thread gave up the processor, to wait for something.
+    /// Number of voluntary context switches.
     pub voluntary: u64,
-    /// Times that a thread lost it to another.
+    /// Number of involuntary context switches.
     pub involuntary: u64,
 }
 
-/// What is accounted to a process as a whole.
+/// Values that the kernel accounts to a process as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole {
-    /// When it was started, in ticks since the machine was: with the id, who it is.
+    /// Start time in clock ticks since boot. Together with the pid, it identifies the process.
     pub born: u64,
-    /// Whose child it is.
+    /// Process id of the parent.
     pub parent: i32,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: u64,
-    /// It has ended, and its parent has not asked.
+    /// Whether the process has exited but was not reaped.
     pub zombie: bool,
-    /// Its CPU time.
+    /// CPU time of the process.
     pub used: Usage,
-    /// That of its children which ended and that it waited for, and theirs; in ticks.
+    /// CPU time of descendants that have exited and were reaped, with a resolution of clock ticks.
     pub children: Usage,
 }
 
 impl Usage {
-    /// Context switches of both kinds.
+    /// Returns the number of context switches of both kinds.
     pub(crate) fn context_switches(&self) -> u64 {
         self.voluntary + self.involuntary
     }
 
-    /// What was used since `earlier`.
+    /// Returns the usage since `earlier`.
     pub(crate) fn since(&self, earlier: &Usage) -> Usage {
         Usage {
             cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
@@ -69,7 +70,7 @@ impl Usage {
 }
 
 impl Usage {
-    /// The greater of each.
+    /// Returns the maximum of each value.
     pub(crate) fn most(&self, other: &Usage) -> Usage {
         Usage {
             cpu_ns: self.cpu_ns.max(other.cpu_ns),
@@ -98,29 +99,29 @@ impl Add for Usage {
 }
 
 impl Meter {
-    /// Looks at the process `pid`.
+    /// Opens the accounting of a process.
     pub(crate) fn open(pid: i32) -> Result<Meter, LabError> {
         Meter::look(pid).map_err(|source| LabError::Accounting { pid, source })
     }
 
-    /// The same, with what `/proc` says.
+    /// Opens the accounting of a process. Returns the error of `/proc`.
     pub(crate) fn look(pid: i32) -> ProcResult<Meter> {
         Ok(Meter { process: Process::new(pid)? })
     }
 
-    /// The sum over its threads.
+    /// Returns the usage of the process and all its threads.
     pub(crate) fn usage(&self) -> Result<Usage, LabError> {
         self.said(self.read_usage())
     }
 
-    /// Resident memory in bytes (`VmRSS`). Sockets are kernel memory and not in it.
+    /// Returns the resident memory in bytes (`VmRSS`). Excludes sockets, which are kernel memory.
     pub(crate) fn resident(&self) -> Result<u64, LabError> {
         let status = self.said(self.process.status())?;
         Ok(status.vmrss.unwrap_or(0) * 1024)
     }
 
-    /// Resident memory to the page. `VmRSS` may lag by dozens of them for each processor; the sum
-    /// over the mappings does not, but others' processes do not show it to everyone.
+    /// Returns the resident memory in bytes, exact to the page, if permitted. `VmRSS` may lag by dozens
+    /// of pages per processor; the sum over the mappings does not, but needs ptrace permission.
     pub(crate) fn resident_exactly(&self) -> Result<u64, LabError> {
         let rollup = self.process.smaps_rollup().ok();
         let rss =
@@ -128,18 +129,18 @@ impl Meter {
         rss.map_or_else(|| self.resident(), Ok)
     }
 
-    /// How many descriptors are open in the largest table: a worker has one of its own.
+    /// Returns the number of descriptors in the largest table. A worker has its own table.
     pub(crate) fn descriptors(&self) -> Result<u64, LabError> {
         let mut most = 0;
         for thread in self.threads()? {
-            // One that has ended meanwhile has none.
+            // The table of a thread that has exited counts as empty.
             let table = format!("/proc/{}/task/{thread}/fd", self.process.pid);
             most = most.max(std::fs::read_dir(table).map_or(0, Iterator::count));
         }
         Ok(most as u64)
     }
 
-    /// The ids of its threads.
+    /// Returns the thread ids.
     pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
         let tasks = self.said(self.process.tasks())?;
         Ok(tasks.filter_map(|task| task.ok().map(|t| t.tid)).collect())
@@ -151,7 +152,7 @@ impl Meter {
         Ok(threads.into_iter().map(|(_, used)| used).fold(whole, Usage::add))
     }
 
-    /// What the kernel accounts to the process as a whole.
+    /// Returns the values that the kernel accounts to the process as a whole.
     pub(crate) fn whole(&self) -> ProcResult<Whole> {
         let ns = |ticks: u64| ticks * (1_000_000_000 / procfs::ticks_per_second());
         let stat = self.process.stat()?;
@@ -174,13 +175,13 @@ impl Meter {
         })
     }
 
-    /// What it accounts to each thread, without the CPU time, which is in that of the whole.
+    /// Returns the usage of each thread, without the CPU time, which is included in the totals.
     pub(crate) fn each_thread(&self) -> ProcResult<Vec<(i32, Usage)>> {
         let mut each = Vec::new();
         for task in self.process.tasks()? {
             match task.and_then(|t| Ok((t.tid, read_task(&t)?))) {
                 Ok(thread) => each.push(thread),
-                // A thread may end between the listing and the reading.
+                // A thread may exit between the listing and the reading.
                 Err(ProcError::NotFound(_)) => {}
                 Err(other) => return Err(other),
             }
@@ -188,7 +189,7 @@ impl Meter {
         Ok(each)
     }
 
-    /// The process' own clock: the time of all of its threads, those that ended too.
+    /// Returns the CPU clock of the process, which includes threads that have exited.
     fn clock(&self) -> Option<u64> {
         let clock = clock_getcpuclockid(Pid::from_raw(self.process.pid)).ok()?;
         let time = clock_gettime(clock).ok()?;
@@ -215,13 +216,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_sees_this_process_work() {
+    fn measures_the_cpu_time_of_this_process() {
         let meter = Meter::open(std::process::id().cast_signed()).unwrap();
         let before = meter.usage().unwrap();
         assert!(meter.resident().unwrap() > 100_000);
         assert!(meter.descriptors().unwrap() >= 3);
         assert!(!meter.threads().unwrap().is_empty());
-        // Work until the accounts move: they must, at the next tick.
+        // The accounting must advance, at the latest at the next tick.
         let mut x = 1u64;
         while meter.usage().unwrap().since(&before).cpu_ns < 1_000_000 {
             for _ in 0..10_000 {
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_never_go_below_nothing() {
+    fn differences_are_never_negative() {
         let more =
             Usage { cpu_ns: 5, user_ns: 5, system_ns: 5, wait_ns: 5, voluntary: 5, involuntary: 5 };
         assert_eq!(Usage::default().since(&more), Usage::default());
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error_that_says_so() {
+    fn missing_process_is_an_error_with_its_pid() {
         let error = Meter::open(i32::MAX).unwrap_err().to_string();
         assert!(error.contains(&i32::MAX.to_string()), "{error}");
     }

@@ -1,14 +1,15 @@
-//! Other servers beside Hearken: the same load to each, and what it cost them.
+//! Comparison with other servers: their costs under the same load.
 //!
-//! A server is started by its [`Recipe`], with one worker, on the same processor as a driver that asks
-//! in lockstep ([`hearken_load::lockstep`]): it always finds the same number of connections ready, so
-//! that what it does for a request repeats, and other work on the machine stretches time only.
+//! Each server is started by its [`Recipe`] with one worker, on the same processor as a driver that
+//! works in lockstep ([`hearken_load::lockstep`]). The server always finds the same number of
+//! connections ready, so its work per request is repeatable, and other work on the machine only
+//! stretches time.
 //!
-//! Proxies are compared likewise, before one origin for all of them that is not counted.
+//! Proxies are compared in the same way, with one origin server for all of them, which is not measured.
 //!
-//! A session is one server, started anew, with or without idle connections; in it each workload is
-//! measured once. Sessions are shuffled within each repetition, and ratios are of the pairs that one
-//! repetition makes, so that a drift of the machine falls on both sides of a ratio.
+//! A session is one server, newly started, with or without idle connections. It measures each workload
+//! once. Sessions are shuffled within each repetition, and ratios are computed within a repetition, so
+//! that a drift of the machine affects both sides of a ratio.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -48,10 +49,11 @@ pub use workload::{WORKLOADS, Workload};
 
 use plan::fit_descriptors;
 
-/// Runs the experiment with the servers of `config` that are installed. Raising `stop` ends it early
-/// with a partial report.
+/// Runs the experiment with the installed servers of `config`. Setting `stop` ends it early with a
+/// partial report.
 ///
-/// Call it from a thread that outlives it: the processes end with the thread that started them.
+/// The calling thread must outlive the run, because the processes are killed with the thread that
+/// started them.
 pub fn peers(
     config: &Config,
     progress: &mut dyn Progress,
@@ -73,7 +75,7 @@ pub fn peers(
     Ok(Report { warnings, ..report })
 }
 
-/// Runs the experiment with any executor, on the machine as it is.
+/// Runs the experiment with the given executor.
 pub fn peers_with(
     config: &Config,
     executor: &mut dyn Executor<Case, Measurement>,
@@ -86,7 +88,7 @@ pub fn peers_with(
     let date = jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
     let began = Instant::now();
     let cases = plan(settings, &config.recipes);
-    // Whoever fails is left out by the executor; the others go on.
+    // The executor skips servers that fail repeatedly; the run continues with the others.
     let most_failures = usize::MAX;
     let mut way = Way { expected: settings.expected(cases.len()), most_failures, progress, stop };
     let measure = |case: &Case| executor.measure(case, stop).map(|m| Sample::new(case, m));

@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! Settings and plan of the quick experiment.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,52 +11,52 @@ use crate::error::LabError;
 use crate::run::Planned;
 use crate::warning::Warning;
 
-/// Descriptors a process needs besides its connections: standard streams, files, the queue itself.
+/// Descriptors reserved for standard streams, files and the event queue.
 pub(crate) const SPARE_DESCRIPTORS: u64 = 64;
-/// Starting and stopping the processes of one measurement takes about this long.
+/// Approximate time to start and stop the processes of a measurement.
 const SETUP: Duration = Duration::from_millis(350);
 
-/// The settings of [`quick`](crate::quick).
+/// Configuration of [`quick`](crate::quick).
 #[derive(Clone, Debug)]
 pub struct QuickConfig {
-    /// The program that is run as `EXE serve` and `EXE load`: `std::env::current_exe()`.
+    /// Path of `hearken`, usually `std::env::current_exe()`.
     pub executable: PathBuf,
-    /// What was typed, for the report.
+    /// Command line, for the report.
     pub command_line: Vec<String>,
-    /// The version for the report.
+    /// Version of Hearken, for the report.
     pub version: String,
-    /// What is compared, by name.
+    /// Settings of the experiment.
     pub settings: Settings,
 }
 
-/// The numbers of an experiment, as they stand in the report.
+/// Parameters of the experiment, as stored in the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Names of mechanisms, as `serve --events` takes them.
+    /// Names of mechanisms, as accepted by `serve --events`.
     pub mechanisms: Vec<String>,
     /// Numbers of idle connections.
     pub idle: Vec<u64>,
-    /// How often each pair of mechanism and idle connections is measured.
+    /// Number of measurements of each pair of mechanism and idle connections.
     pub repetitions: u32,
-    /// Offered load, requests a second.
+    /// Offered load in requests per second.
     pub rate: f64,
-    /// Length of the pass that CPU time and latency are taken from, seconds.
+    /// Duration in seconds of the pass that measures CPU time and latency.
     pub duration_s: f64,
-    /// Length of each of the two passes before it, to which the counters are attached: one that
-    /// warms the server up, and one with a connection for each request.
+    /// Duration in seconds of each of the two passes with counters: the warm-up, and the pass with one
+    /// connection per request.
     pub counters_s: f64,
-    /// Connections that carry the requests.
+    /// Number of connections that carry requests.
     pub connections: u64,
-    /// The document asked for: `1b` (one byte) or `6k` (6 KiB).
+    /// Requested document: `1b` (one byte) or `6k` (6 KiB).
     pub document: String,
-    /// The mechanism that the others are compared with.
+    /// Mechanism that the others are compared with.
     pub reference: String,
     /// Seed of the order of measurements and of the arrivals.
     pub seed: u64,
 }
 
 impl Default for Settings {
-    /// Two to three minutes on two processors, with every mechanism.
+    /// Returns settings for a run of two to three minutes with every mechanism on two processors.
     fn default() -> Self {
         Settings {
             mechanisms: ["select", "poll", "epoll-level", "epoll-edge", "epoll-once"]
@@ -64,7 +64,7 @@ impl Default for Settings {
                 .to_vec(),
             idle: vec![0, 2000, 8000],
             repetitions: 3,
-            // Low enough that poll with 8,000 idle connections still keeps up.
+            // Low enough for poll with 8,000 idle connections.
             rate: 1000.0,
             duration_s: 0.7,
             counters_s: 0.25,
@@ -77,52 +77,52 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// An error if these numbers describe no experiment.
+    /// Checks the settings and returns an error if they are invalid.
     pub fn check(&self) -> Result<(), LabError> {
         let positive = |x: f64| x.is_finite() && x > 0.0;
         let wrong = if self.mechanisms.is_empty() {
-            "name at least one mechanism"
+            "at least one mechanism is required"
         } else if self.idle.is_empty() {
-            "give at least one number of idle connections (0 is one)"
+            "at least one number of idle connections is required (0 is allowed)"
         } else if self.repetitions == 0 {
-            "ask for at least one repetition"
+            "at least one repetition is required"
         } else if !positive(self.rate) || !positive(self.duration_s) || !positive(self.counters_s) {
-            "the rate and both durations must be greater than zero"
+            "the rate and both durations must be positive"
         } else if self.connections == 0 {
-            "the load needs at least one connection"
+            "at least one connection is required"
         } else if !DOCUMENTS.iter().any(|(name, _)| *name == self.document) {
-            "the document is `1b` or `6k`"
+            "the document must be '1b' or '6k'"
         } else {
             return Ok(());
         };
         Err(LabError::Config(wrong.into()))
     }
 
-    /// How long the run will take, before anything was measured.
+    /// Estimates the duration of the run.
     pub fn expected(&self) -> Duration {
         let each = SETUP + Duration::from_secs_f64(self.duration_s + 2.0 * self.counters_s);
         each * u32::try_from(self.planned()).unwrap_or(u32::MAX)
     }
 
-    /// How many measurements the experiment has.
+    /// Returns the number of trials.
     pub fn planned(&self) -> usize {
         self.mechanisms.len() * self.idle.len() * self.repetitions as usize
     }
 }
 
-/// The documents that the server is given, and their sizes.
+/// Documents served, with their lengths in bytes.
 pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1b", 1), ("6k", 6 * 1024)];
 
-/// One measurement to be made.
+/// A planned measurement: a mechanism, a number of idle connections and a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The mechanism that the server uses.
+    /// Mechanism of the server.
     pub mechanism: String,
-    /// How many idle connections it holds.
+    /// Number of idle connections.
     pub idle: u64,
-    /// Which repetition this is, from 0.
+    /// Repetition, from 0.
     pub repetition: u32,
-    /// Its place in the shuffled order, from 0.
+    /// Position in the random order, from 0.
     pub order: usize,
 }
 
@@ -143,7 +143,7 @@ impl Planned for Case {
     }
 }
 
-/// Every case once, shuffled, so that a drift of the machine falls on all of them alike.
+/// Returns all trials in random order, so that a drift of the machine affects them equally.
 pub fn plan(settings: &Settings) -> Vec<Case> {
     let mut cases = Vec::with_capacity(settings.planned());
     for repetition in 0..settings.repetitions {
@@ -160,14 +160,15 @@ pub fn plan(settings: &Settings) -> Vec<Case> {
     cases
 }
 
-/// Raises the soft limit on descriptors to the hard one, which the children inherit, and lowers
-/// the levels of idle connections that do not fit.
+/// Raises the soft limit on descriptors, which child processes inherit, and reduces the numbers of
+/// idle connections to what fits.
 pub(crate) fn fit_descriptors(settings: &mut Settings, warnings: &mut Vec<Warning>) {
     if let Some(limit) = descriptors::raise_limit() {
         clamp_idle(&mut settings.idle, settings.connections, limit, warnings);
     }
 }
 
+/// Reduces the numbers of idle connections to what `limit` permits.
 pub(crate) fn clamp_idle(
     levels: &mut Vec<u64>,
     connections: u64,
@@ -192,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plan_is_a_permutation(seed: u64, mechanisms in 1usize..5, idle in 1u64..5, reps in 1u32..4) {
+        fn plan_is_a_permutation(seed: u64, mechanisms in 1usize..5, idle in 1u64..5, reps in 1u32..4) {
             let settings = Settings {
                 mechanisms: (0..mechanisms).map(|i| format!("m{i}")).collect(),
                 idle: (0..idle).collect(),
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_makes_the_order() {
+    fn seed_determines_the_order() {
         let one = Settings::default();
         let two = Settings { seed: 2, ..Settings::default() };
         assert_eq!(plan(&one), plan(&one));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_that_do_not_fit_are_lowered_and_said() {
+    fn clamps_idle_connections_with_a_warning() {
         let mut settings = Settings { idle: vec![0, 900, 2000, 4000], ..Settings::default() };
         let mut warnings = Vec::new();
         clamp_idle(&mut settings.idle, 36, 1100, &mut warnings);
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn rejects_invalid_settings() {
         assert!(Settings::default().check().is_ok());
         for wrong in [
             Settings { mechanisms: vec![], ..Settings::default() },
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_takes_about_two_minutes() {
+    fn default_settings_take_about_two_minutes() {
         let expected = Settings::default().expected().as_secs();
         assert!((60..150).contains(&expected), "{expected} s");
     }

@@ -1,4 +1,4 @@
-//! Processes that the lab starts: pinned to processors, watched, and never left behind.
+//! Child processes: pinned to processors, monitored, and always terminated.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,12 +16,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::LabError;
 
-/// How often a wait looks at the stop flag.
+/// Interval at which a wait checks the stop flag.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a process may take to obey SIGTERM.
+/// Time limit for a process to exit after a signal.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A child process; dropping it kills it, and what it started in turn, and waits for its end.
+/// A child process. Dropping it kills and reaps the process and kills its process group.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
@@ -31,24 +31,24 @@ pub(crate) struct Guard {
     reaped: bool,
 }
 
-/// What is started.
+/// Parameters of a child process.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) executable: &'a Path,
     pub(crate) arguments: &'a [String],
-    /// What it is called in messages.
+    /// Name in messages.
     pub(crate) name: String,
-    /// The processors that it may use.
+    /// Allowed processors.
     pub(crate) cpus: &'a CpuSet,
-    /// Keeps what it writes to standard error.
+    /// Path of the file for standard error.
     pub(crate) stderr: PathBuf,
-    /// Whether [`Guard::say`] is to be used.
+    /// Whether standard input is a pipe for [`ChildGuard::write_line`].
     pub(crate) listens: bool,
 }
 
 impl Guard {
-    /// Starts `hearken` with `arguments` on the processors `cpus`, keeping its standard error in
-    /// `stderr`.
+    /// Starts `hearken` with `arguments` on the processors `cpus` and redirects its standard error
+    /// to the file `stderr`.
     pub(crate) fn spawn(
         executable: &Path,
         arguments: &[String],
@@ -59,12 +59,12 @@ impl Guard {
         Guard::launch(Launch { executable, arguments, name, cpus, stderr, listens: false })
     }
 
-    /// Starts a process. It has its own process group, so that Ctrl-C reaches only the lab, and so
-    /// that it ends together with what it started.
+    /// Starts a process in a process group of its own, so that Ctrl-C reaches only the lab, and its
+    /// descendants are terminated with it.
     pub(crate) fn launch(launch: Launch<'_>) -> Result<Guard, LabError> {
         let Launch { executable, arguments, name, cpus, stderr, listens } = launch;
-        // A child inherits the affinity of the thread that starts it. It must be this thread:
-        // the child asked to end with its parent, and to the kernel that is a thread.
+        // A child inherits the affinity of the thread that starts it. It must be this thread, because
+        // the parent-death signal of the child refers to the thread that created it.
         let _pinned = Pinned::to(cpus)?;
         let said = File::create(&stderr).map_err(LabError::file("create", &stderr))?;
         let mut child = Command::new(executable)
@@ -78,7 +78,7 @@ impl Guard {
         let (lines, stdout) = channel();
         let pipe = child.stdout.take();
         let guard = Guard { child, name, stdout, stderr, reaped: false };
-        // Ends by itself when the child closes its output.
+        // The thread ends when the child closes its output.
         std::thread::spawn(move || {
             for line in pipe.into_iter().flat_map(|p| BufReader::new(p).lines()) {
                 if line.is_err() || line.is_ok_and(|l| lines.send(l).is_err()) {
@@ -89,36 +89,36 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub(crate) fn pid(&self) -> i32 {
         self.child.id().cast_signed()
     }
 
-    /// The command line, for messages.
+    /// Returns the command line, for messages.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to standard input.
     pub(crate) fn say(&mut self, line: &str) -> Result<(), LabError> {
         let written = match &mut self.child.stdin {
             Some(stdin) => writeln!(stdin, "{line}"),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
-        written.map_err(|error| self.failed(&format!("does not listen any more ({error})")))
+        written.map_err(|error| self.failed(&format!("does not read its input ({error})")))
     }
 
-    /// Closes its standard input.
+    /// Closes standard input.
     pub(crate) fn say_no_more(&mut self) {
         self.child.stdin = None;
     }
 
-    /// An error that quotes it, if it has ended.
+    /// Returns an error if the process has exited.
     pub(crate) fn check(&self) -> Result<(), LabError> {
-        if self.has_ended() { Err(self.failed("ended by itself")) } else { Ok(()) }
+        if self.has_ended() { Err(self.failed("exited unexpectedly")) } else { Ok(()) }
     }
 
-    /// Waits for a line that begins with `start` and returns it.
+    /// Waits for a line that starts with `start` and returns it.
     pub(crate) fn wait_for_line(
         &mut self,
         start: &str,
@@ -131,13 +131,13 @@ impl Guard {
                 Some(line) if line.starts_with(start) => return Ok(line),
                 Some(_) => {}
                 None => {
-                    return Err(self.failed(&format!("ended before it said `{start}...`")));
+                    return Err(self.failed(&format!("exited without printing '{start}...'")));
                 }
             }
         }
     }
 
-    /// Waits for its end by itself and returns the rest of what it wrote to standard output.
+    /// Waits until the process exits by itself and returns the rest of its standard output.
     pub(crate) fn wait_for_end(
         &mut self,
         timeout: Duration,
@@ -147,19 +147,19 @@ impl Guard {
         match self.reap(Instant::now() + GRACE) {
             Some(status) if status.success() => Ok(output),
             Some(status) => Err(self.failed(&format!("failed ({status})"))),
-            None => Err(self.failed("closed its output but did not end")),
+            None => Err(self.failed("closed its output but did not exit")),
         }
     }
 
-    /// Asks it to end, with SIGTERM; if it does not obey it is killed.
+    /// Terminates the process with SIGTERM, or SIGKILL if it does not exit in time.
     pub(crate) fn terminate(self) {
         self.end(Signal::TERM);
     }
 
-    /// Asks it to end, with a signal; what does not obey is killed.
+    /// Stops the process with a signal, or SIGKILL if it does not exit in time.
     pub(crate) fn end(self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid()) {
-            // Fails only if it has ended, which is what is wanted.
+            // Fails only if the process has already exited.
             let _ = kill_process(pid, signal);
         }
         let deadline = Instant::now() + GRACE;
@@ -168,8 +168,8 @@ impl Guard {
         }
     }
 
-    /// Whether it has ended by itself. It is not reaped: until it is, its number, and that of its
-    /// process group, is nobody else's.
+    /// Returns whether the process has exited. Does not reap it, so that its process id and process
+    /// group id are not reused.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.reaped
@@ -186,7 +186,7 @@ impl Guard {
         Ok(output)
     }
 
-    /// The next line of its output, or none at its end.
+    /// Returns the next line of standard output; none at its end.
     fn next_line(&self, deadline: Instant, stop: &AtomicBool) -> Result<Option<String>, LabError> {
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -196,7 +196,7 @@ impl Guard {
                 Ok(line) => return Ok(Some(line)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    return Err(self.failed("said nothing for too long"));
+                    return Err(self.failed("printed nothing before the time limit"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -218,12 +218,12 @@ impl Guard {
         }
     }
 
-    /// An error that says what it did, and quotes what it wrote to standard error.
+    /// Returns an error with the problem and the standard error of the process.
     pub(crate) fn failed(&self, problem: &str) -> LabError {
         const MOST: u64 = 4096;
         let mut stderr = Vec::new();
         if let Ok(file) = File::open(&self.stderr) {
-            // What cannot be read is missing from the message, no more.
+            // An unreadable file only leaves the message shorter.
             let _ = file.take(MOST).read_to_end(&mut stderr);
         }
         LabError::Process {
@@ -239,7 +239,7 @@ impl Drop for Guard {
         if self.reaped {
             return;
         }
-        // What it started is in its group, unless it left it.
+        // Descendants are in its process group, unless they left it.
         if let Some(group) = Pid::from_raw(self.pid()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -247,14 +247,14 @@ impl Drop for Guard {
     }
 }
 
-/// This thread runs on the given processors until the value is dropped.
+/// Pins this thread to processors until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     before: CpuSet,
 }
 
 impl Pinned {
-    /// Moves this thread.
+    /// Moves this thread to the given processors.
     pub(crate) fn to(cpus: &CpuSet) -> Result<Pinned, LabError> {
         let failed = |e: rustix::io::Errno| LabError::System {
             action: "pin a process to its processors (sched_setaffinity)".into(),
@@ -268,7 +268,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // The set was this thread's own; only a cpuset changed meanwhile could refuse it.
+        // The previous mask was valid. Restoring it fails only if a cpuset changed in the meantime.
         let _ = sched_setaffinity(None, &self.before);
     }
 }
@@ -293,7 +293,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     #[test]
-    fn dropping_a_guard_ends_the_process_even_in_a_panic() {
+    fn drop_kills_the_process_during_a_panic() {
         let (guard, _dir) = shell("exec sleep 1000");
         let pid = guard.pid();
         assert!(alive(pid));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ignores_sigterm_does_not_survive() {
+    fn process_that_ignores_sigterm_is_killed() {
         let (mut guard, _dir) = shell("trap '' TERM; echo ready; while :; do sleep 0.05; done");
         let stop = AtomicBool::new(false);
         guard.wait_for_line("ready", LONG, &stop).unwrap();
@@ -316,27 +316,27 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_started_ends_with_it() {
+    fn descendants_are_killed() {
         let (mut guard, _dir) = shell("sleep 1000 & echo started $!; wait");
         let stop = AtomicBool::new(false);
         let line = guard.wait_for_line("started", LONG, &stop).unwrap();
         let grandchild: i32 = line.split(' ').nth(1).unwrap().parse().unwrap();
         assert!(alive(grandchild));
         drop(guard);
-        // It is no child of ours: whoever adopted it reaps it in its own time.
+        // The process that adopted the grandchild reaps it at its own pace.
         let deadline = Instant::now() + LONG;
-        let gone = || {
+        let exited = || {
             std::fs::read_to_string(format!("/proc/{grandchild}/stat"))
                 .map_or(true, |stat| stat.contains(") Z "))
         };
-        while !gone() {
-            assert!(Instant::now() < deadline, "it is still there");
+        while !exited() {
+            assert!(Instant::now() < deadline, "the grandchild is still running");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn writes_lines_to_standard_input() {
         let dir = tempfile::tempdir().unwrap();
         let cpus = sched_getaffinity(None).unwrap();
         let launch = Launch {
@@ -349,24 +349,24 @@ mod tests {
         };
         let mut guard = Guard::launch(launch).unwrap();
         let stop = AtomicBool::new(false);
-        guard.say("hark 5").unwrap();
-        assert_eq!(guard.wait_for_line("hark", LONG, &stop).unwrap(), "hark 5");
+        guard.say("echo 5").unwrap();
+        assert_eq!(guard.wait_for_line("echo", LONG, &stop).unwrap(), "echo 5");
         guard.check().unwrap();
         guard.say_no_more();
         assert_eq!(guard.wait_for_end(LONG, &stop).unwrap(), "");
-        assert!(guard.check().unwrap_err().to_string().contains("`cat` ended"));
+        assert!(guard.check().unwrap_err().to_string().contains("`cat` exited"));
     }
 
     #[test]
-    fn lines_and_output_come_through() {
-        let (mut guard, _dir) = shell("echo talk; echo ready 7; echo a; echo b");
+    fn skips_other_lines_and_returns_the_rest() {
+        let (mut guard, _dir) = shell("echo other; echo ready 7; echo a; echo b");
         let stop = AtomicBool::new(false);
         assert_eq!(guard.wait_for_line("ready", LONG, &stop).unwrap(), "ready 7");
         assert_eq!(guard.wait_for_end(LONG, &stop).unwrap(), "a\nb\n");
     }
 
     #[test]
-    fn a_failure_quotes_standard_error() {
+    fn failure_quotes_standard_error() {
         let (mut guard, _dir) = shell("echo no such mechanism >&2; exit 3");
         let stop = AtomicBool::new(false);
         let error = guard.wait_for_line("ready", LONG, &stop).unwrap_err().to_string();
@@ -374,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_flag_ends_a_wait() {
+    fn stop_flag_interrupts_a_wait() {
         let (mut guard, _dir) = shell("exec sleep 1000");
         let stop = AtomicBool::new(true);
         assert!(matches!(guard.wait_for_end(LONG, &stop), Err(LabError::Interrupted)));
     }
 
     #[test]
-    fn pinning_is_undone() {
+    fn unpins_on_drop() {
         let before = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap();
         let mut one = CpuSet::new();

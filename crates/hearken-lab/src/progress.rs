@@ -1,4 +1,4 @@
-//! What is shown on standard error while a run goes on.
+//! Progress display on standard error.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Is told how far a run is.
+/// A receiver of progress reports.
 pub trait Progress {
-    /// The next measurement begins; `left` is an estimate.
+    /// Reports the start of the next measurement. `left` is the estimated remaining time.
     fn step(&mut self, done: usize, planned: usize, next: &dyn Display, left: Duration);
 
-    /// The run is over, complete or not.
+    /// Reports the end of the run, complete or not.
     fn finish(&mut self) {}
 }
 
-/// Shows nothing.
+/// Discards progress reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -23,7 +23,7 @@ impl Progress for Silent {
     fn step(&mut self, _: usize, _: usize, _: &dyn Display, _: Duration) {}
 }
 
-/// A bar on a terminal, elsewhere a line for each tenth of the run.
+/// Displays a progress bar on a terminal, otherwise one line per tenth of the run.
 #[derive(Debug)]
 pub struct Shown {
     bar: Option<ProgressBar>,
@@ -31,7 +31,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Writes to standard error.
+    /// Creates a display on standard error.
     pub fn on_stderr() -> Shown {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}")
@@ -45,14 +45,14 @@ impl Shown {
 
 impl Progress for Shown {
     fn step(&mut self, done: usize, planned: usize, next: &dyn Display, left: Duration) {
-        let text = format!("{next}; about {} left", HumanDuration(left));
+        let text = format!("{next}, about {} remaining", HumanDuration(left));
         if let Some(bar) = &self.bar {
             bar.set_length(planned as u64);
             bar.set_position(done as u64);
             bar.set_message(text);
         } else if let Some(tenth) = due(self.said, done, planned) {
             self.said = Some(tenth);
-            eprintln!("lab: {done} of {planned} measured; now {text}");
+            eprintln!("lab: {done} of {planned} measurements completed; measuring {text}");
         }
     }
 
@@ -63,7 +63,7 @@ impl Progress for Shown {
     }
 }
 
-/// The tenth of the run that `done` is in, if nothing was said in it.
+/// Returns the current tenth of the run if no line was printed in it.
 fn due(said: Option<usize>, done: usize, planned: usize) -> Option<usize> {
     let tenth = done * 10 / planned.max(1);
     (said != Some(tenth)).then_some(tenth)
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_lines_are_sparse() {
+    fn prints_one_line_per_tenth() {
         let mut said = None;
         let lines = (0..60).filter(|&done| {
             let tenth = due(said, done, 60);

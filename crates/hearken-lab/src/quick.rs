@@ -1,4 +1,4 @@
-//! The quick experiment: every mechanism under one load, with more and more idle connections.
+//! The quick experiment: every mechanism under one load, with increasing numbers of idle connections.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -14,17 +14,18 @@ use crate::stats;
 use crate::summary::summarise;
 use crate::warning::Warning;
 
-/// After so many failures in a row the run is given up.
+/// Number of consecutive failures after which the run is aborted.
 const MOST_FAILURES: usize = 5;
-/// A server that waits for its processor for more of the time than this is disturbed.
+/// Share of time waiting for the processor above which a server is considered disturbed.
 const BUSY: f64 = 0.05;
-/// Lateness of the load beyond this is worth a warning.
+/// Lateness of the load generator, in nanoseconds, above which a warning is issued.
 const LATE_NS: f64 = 5e6;
 
-/// Runs the experiment with real servers. Raising `stop` ends it early with a partial report,
-/// whose `complete` is false.
+/// Runs the experiment with real servers. Setting `stop` ends it early with a partial report, in
+/// which `complete` is false.
 ///
-/// Call it from a thread that outlives it: the processes end with the thread that started them.
+/// The calling thread must outlive the run, because the processes are killed with the thread that
+/// started them.
 pub fn quick(
     config: &QuickConfig,
     progress: &mut dyn Progress,
@@ -44,7 +45,7 @@ pub fn quick(
     Ok(Report { warnings, ..report })
 }
 
-/// Runs the experiment with any executor, on the machine as it is.
+/// Runs the experiment with the given executor.
 pub fn quick_with(
     config: &QuickConfig,
     executor: &mut dyn Executor,
@@ -80,7 +81,7 @@ pub fn quick_with(
     })
 }
 
-/// Warnings that only the samples tell.
+/// Returns the warnings that follow from the samples.
 fn findings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
     let settings = &config.settings;
     let mut found = Vec::new();
@@ -102,7 +103,7 @@ fn findings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
     if let Some((samples, worst_p99_ns)) = beyond(LATE_NS, late) {
         found.push(Warning::LateLoad { samples, worst_p99_ns });
     }
-    // What is lost and not made again is missing at the end; count whichever is more.
+    // Connections that were lost and not reopened are missing at the end. Use the larger count.
     let lost = |s: &Sample| s.measured.idle_lost.max(s.idle.saturating_sub(s.measured.idle_held));
     let lost: Vec<u64> = samples.iter().map(lost).filter(|&lost| lost > 0).collect();
     if !lost.is_empty() {

@@ -1,4 +1,4 @@
-//! The report as data: what `results.json` holds, and all that the other exporters read.
+//! Data model of the report: the content of `results.json` and the input of all exporters.
 
 use hearken_load::Errors;
 use serde::{Deserialize, Serialize};
@@ -9,60 +9,60 @@ use crate::plan::{Case, Settings};
 use crate::summary::Cell;
 use crate::warning::Warning;
 
-/// Name and version of the format of `results.json`.
+/// Format name and version of `results.json`.
 pub const SCHEMA: &str = "hearken-lab-quick/2";
 
-/// Everything that a run found: its settings, and its cells and samples, are those of an experiment.
+/// The result of a run. Settings, cells and samples are specific to the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report<S = Settings, C = Cell, P = Sample> {
-    /// Name and version of the format: [`SCHEMA`].
+    /// Format name and version: [`SCHEMA`].
     pub schema: String,
-    /// Was every planned measurement made?
+    /// Whether every planned measurement was completed.
     pub complete: bool,
-    /// The version of Hearken.
+    /// Version of Hearken.
     pub version: String,
-    /// What was typed.
+    /// Command line.
     pub command_line: Vec<String>,
-    /// When the run began, RFC 3339.
+    /// Start of the run, RFC 3339.
     pub date: String,
-    /// How long it took, seconds.
+    /// Duration of the run in seconds.
     pub elapsed_s: f64,
-    /// What was asked for, after warnings were heeded.
+    /// Settings in effect, after adjustments.
     pub settings: S,
-    /// Where it ran.
+    /// Hardware and kernel.
     pub machine: Machine,
-    /// Which processors did what.
+    /// Assignment of processors.
     pub placement: Placement,
-    /// What the kernel would not count.
+    /// Counters that were not available.
     pub refusals: Vec<Refusal>,
-    /// What to keep in mind when reading.
+    /// Problems that affect the results.
     pub warnings: Vec<Warning>,
-    /// How the statistics were made.
+    /// Description of the statistical method.
     pub method: String,
-    /// One cell for each combination that has a sample.
+    /// Statistics of each combination of factors that has a sample.
     pub summary: Vec<C>,
-    /// Every measurement, in the order in which they were made.
+    /// All measurements, in the order of execution.
     pub samples: Vec<P>,
 }
 
-/// One measurement, with its place in the plan.
+/// A measurement with its position in the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The mechanism that the server used.
+    /// Mechanism of the server.
     pub mechanism: String,
-    /// The idle connections asked for.
+    /// Requested number of idle connections.
     pub idle: u64,
-    /// The repetition, from 0.
+    /// Repetition, from 0.
     pub repetition: u32,
-    /// The place in the shuffled order, from 0.
+    /// Position in the random order, from 0.
     pub order: usize,
-    /// What was measured.
+    /// Measured values.
     #[serde(flatten)]
     pub measured: Measurement,
 }
 
 impl Sample {
-    /// Puts a measurement in its place.
+    /// Combines a trial and its measurement.
     pub fn new(case: &Case, measured: Measurement) -> Sample {
         Sample {
             mechanism: case.mechanism.clone(),
@@ -74,71 +74,71 @@ impl Sample {
     }
 }
 
-/// What one server cost, and what its clients saw. "Per request" is per reply received.
+/// Costs of one server and what its clients observed. Values per request are per reply received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// CPU time of the server per request, nanoseconds; none if no request was answered.
+    /// CPU time of the server per request, in nanoseconds; none without replies.
     pub cpu_ns_per_request: Option<f64>,
-    /// The part in user mode, by ticks of 10 ms, so coarse.
+    /// CPU time in user mode per request, in nanoseconds. Its resolution is ticks of 10 ms.
     pub cpu_user_ns_per_request: Option<f64>,
-    /// The part in the kernel, likewise.
+    /// CPU time in the kernel per request, in nanoseconds. Its resolution is ticks of 10 ms.
     pub cpu_system_ns_per_request: Option<f64>,
-    /// Share of one processor that the server used while the load ran, 0 to 1.
+    /// Utilisation of one processor by the server during the load, 0 to 1.
     pub cpu_share: f64,
-    /// Share of the time in which the server had to wait for its processor: others used it.
+    /// Share of time in which the server waited for its processor because of other processes.
     pub cpu_wait_share: f64,
-    /// Instructions in user mode.
+    /// Instructions in user mode per request.
     pub instr_user_per_request: Option<f64>,
-    /// Instructions in the kernel.
+    /// Instructions in the kernel per request.
     pub instr_kernel_per_request: Option<f64>,
-    /// System calls.
+    /// System calls per request.
     pub syscalls_per_request: Option<f64>,
-    /// CPU time of the server for a connection that is made, asks once and is closed, nanoseconds.
+    /// CPU time of the server per connection that carries a single request, in nanoseconds.
     pub cpu_ns_per_connection: Option<f64>,
-    /// System calls for such a connection.
+    /// System calls per connection that carries a single request.
     pub syscalls_per_connection: Option<f64>,
-    /// Instructions for such a connection, in both modes.
+    /// Instructions in both modes per connection that carries a single request.
     pub instr_per_connection: Option<f64>,
-    /// Context switches, of one's own accord or not.
+    /// Voluntary and involuntary context switches per request.
     pub context_switches_per_request: Option<f64>,
-    /// Resident memory before any connection.
+    /// Resident memory before any connection, in bytes.
     pub rss_start_bytes: u64,
-    /// Resident memory with the idle connections, before the load.
+    /// Resident memory with the idle connections before the load, in bytes.
     pub rss_bytes: u64,
-    /// Resident memory after the load.
+    /// Resident memory after the load, in bytes.
     pub rss_end_bytes: u64,
-    /// What an idle connection added to it; none without idle connections.
+    /// Growth of resident memory per idle connection, in bytes; none without idle connections.
     pub rss_per_idle_bytes: Option<f64>,
-    /// Idle connections still open at the end.
+    /// Idle connections open at the end.
     pub idle_held: u64,
-    /// How often the server closed one; the load makes it again.
+    /// Idle connections closed by the server; the load generator reopens them.
     pub idle_lost: u64,
-    /// Requests due.
+    /// Scheduled requests.
     pub intended: u64,
-    /// Requests answered.
+    /// Replies received.
     pub replies: u64,
-    /// Replies a second.
+    /// Replies per second.
     pub reply_rate: f64,
-    /// Median latency from the intended moment, nanoseconds; none without a reply.
+    /// Median latency from the scheduled time, in nanoseconds; none without replies.
     pub latency_p50_ns: Option<f64>,
-    /// Its 90th percentile.
+    /// 90th percentile of latency, in nanoseconds.
     pub latency_p90_ns: Option<f64>,
-    /// Its 99th percentile.
+    /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<f64>,
-    /// Its 99.9th percentile.
+    /// 99.9th percentile of latency, in nanoseconds.
     pub latency_p999_ns: Option<f64>,
-    /// Its maximum.
+    /// Maximum latency, in nanoseconds.
     pub latency_max_ns: Option<f64>,
-    /// 99th percentile of the load generator's own delay.
+    /// 99th percentile of the delay of the load generator, in nanoseconds.
     pub lateness_p99_ns: f64,
     /// Failed requests by kind.
     pub errors: Errors,
-    /// Did the server not keep up, or use more than 95 % of its processor?
+    /// Whether the server did not keep up or used more than 95 % of its processor.
     pub saturated: bool,
 }
 
 impl Measurement {
-    /// Instructions in both modes; none if either was refused.
+    /// Returns the instructions in both modes; none if either is not available.
     pub fn instr_per_request(&self) -> Option<f64> {
         Some(self.instr_user_per_request? + self.instr_kernel_per_request?)
     }

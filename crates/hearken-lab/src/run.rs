@@ -1,4 +1,4 @@
-//! Going through a plan: one measurement after another, whatever becomes of each.
+//! Execution of a plan.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,23 +8,23 @@ use crate::error::LabError;
 use crate::progress::Progress;
 use crate::warning::Warning;
 
-/// A measurement to be made; it displays as what stands in a line of progress.
+/// A planned measurement. Its `Display` form is shown as progress.
 pub(crate) trait Planned: Display {
-    /// What the report says if it could not be made.
+    /// Returns the warning for a failed measurement.
     fn failed(&self, reason: String) -> Warning;
 }
 
-/// How the plan is gone through.
+/// Parameters of a run.
 pub(crate) struct Way<'a> {
-    /// How long all of it will take, as far as it is known before.
+    /// Estimated duration of the run.
     pub(crate) expected: Duration,
-    /// After so many failures in a row the run is given up.
+    /// Number of consecutive failures after which the run is aborted.
     pub(crate) most_failures: usize,
     pub(crate) progress: &'a mut dyn Progress,
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// Makes the measurements in their order. What fails is a warning; an error only if nothing succeeded.
+/// Executes the trials in order. A failed trial is a warning; it is an error if all trials failed.
 pub(crate) fn run<C: Planned, S>(
     cases: &[C],
     way: &mut Way<'_>,
@@ -70,7 +70,7 @@ pub(crate) fn run<C: Planned, S>(
     }
 }
 
-/// The rest at the pace so far, or what was expected before there is a pace.
+/// Estimates the remaining time from the pace so far, or from the expected duration at the start.
 fn left(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
     if done == 0 { expected } else { elapsed.mul_f64((planned - done) as f64 / done as f64) }
 }

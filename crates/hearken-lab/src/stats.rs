@@ -1,64 +1,64 @@
 //! Means and ratios with 95 % confidence intervals, for few repetitions.
 //!
-//! The interval of a mean is Student's t ("The probable error of a mean", Biometrika 6, 1908); it
-//! is honest for three repetitions, where a bootstrap has only ten distinct resamples. The ratio of
-//! two cells is that of their geometric means, its interval Welch's ("The generalization of
+//! The interval of a mean is Student's t ("The probable error of a mean", Biometrika 6, 1908). It is
+//! valid for three repetitions, for which a bootstrap has only ten distinct resamples. The ratio of
+//! two cells is the ratio of their geometric means, with Welch's interval ("The generalization of
 //! 'Student's' problem", Biometrika 34, 1947) on the logarithms.
 
 use serde::{Deserialize, Serialize};
 
-/// How the intervals were made, for the report.
+/// Description of the method, for the report.
 pub const METHOD: &str = "Means with 95 % confidence intervals by Student's t over the repetitions \
      (Student, Biometrika 6, 1908); ratios are of geometric means, with Welch's interval on the \
      logarithms (Welch, Biometrika 34, 1947).";
 
-/// The same where ratios are of pairs.
+/// Description of the method with paired ratios, for the report.
 pub const PAIRED_METHOD: &str = "Means with 95 % confidence intervals by Student's t over the \
-     repetitions (Student, Biometrika 6, 1908); a ratio is the geometric mean of those that each \
-     repetition gives, with Student's interval on their logarithms.";
+     repetitions (Student, Biometrika 6, 1908); ratios are geometric means of the ratios within \
+     each repetition, with Student's interval on their logarithms.";
 
-/// A cell's repetitions of one quantity.
+/// Statistics of one quantity over the repetitions of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// How many repetitions.
+    /// Number of repetitions.
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// Median.
     pub median: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
-    /// Half the width of the 95 % interval of the mean; none for one repetition.
+    /// Half the width of the 95 % confidence interval of the mean; none for a single repetition.
     pub margin: Option<f64>,
 }
 
-/// One quantity divided by another, both measured in this run.
+/// The ratio of two quantities measured in the same run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Ratio of the geometric means.
     pub ratio: f64,
-    /// Lower end of the 95 % interval; none for single repetitions.
+    /// Lower end of the 95 % confidence interval; none for single repetitions.
     pub low: Option<f64>,
-    /// Upper end.
+    /// Upper end of the 95 % confidence interval.
     pub high: Option<f64>,
 }
 
 impl Ratio {
-    /// The other way round.
+    /// Returns the reciprocal.
     pub fn inverse(&self) -> Ratio {
         let inverse = |end: Option<f64>| end.map(f64::recip);
         Ratio { ratio: self.ratio.recip(), low: inverse(self.high), high: inverse(self.low) }
     }
 
-    /// Does the interval exclude "no difference"?
+    /// Returns whether the confidence interval excludes 1.
     pub fn differs(&self) -> bool {
         matches!((self.low, self.high), (Some(low), Some(high)) if low > 1.0 || high < 1.0)
     }
 }
 
-/// Mean, median, extremes and interval; none without a value.
+/// Computes mean, median, extremes and confidence interval; none without values.
 pub fn estimate(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
     let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -70,7 +70,7 @@ pub fn estimate(values: impl IntoIterator<Item = f64>) -> Option<Estimate> {
     Some(Estimate { n, mean, median, min, max, margin })
 }
 
-/// The ratio of two sets of repetitions; none if either is empty or not positive.
+/// Computes the ratio of two sets of repetitions; none if either is empty or not positive.
 pub fn ratio(of: &[f64], to: &[f64]) -> Option<Ratio> {
     let usable = |values: &[f64]| !values.is_empty() && values.iter().all(|&v| v > 0.0);
     if !usable(of) || !usable(to) {
@@ -87,8 +87,8 @@ pub fn ratio(of: &[f64], to: &[f64]) -> Option<Ratio> {
     })
 }
 
-/// The ratio of two quantities that were measured in pairs: the geometric mean of the pairs' ratios,
-/// with Student's interval on their logarithms. What drifts from pair to pair is not in it.
+/// Computes the ratio of paired measurements: the geometric mean of the ratios of the pairs, with
+/// Student's interval on their logarithms. Drift between pairs cancels out.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     if pairs.is_empty() || !pairs.iter().all(|&(of, to)| of > 0.0 && to > 0.0) {
         return None;
@@ -101,7 +101,7 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     })
 }
 
-/// Mean, and the variance of a sample if it has two values.
+/// Returns the mean, and the sample variance if there are at least two values.
 fn moments(values: &[f64]) -> (f64, Option<f64>) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -109,7 +109,7 @@ fn moments(values: &[f64]) -> (f64, Option<f64>) {
     (mean, (values.len() > 1).then(|| squares / (n - 1.0)))
 }
 
-/// Half the interval of a difference of means, with the Welch-Satterthwaite degrees of freedom.
+/// Returns half the interval of a difference of means, with Welch-Satterthwaite degrees of freedom.
 fn welch_margin(var_a: f64, n_a: usize, var_b: f64, n_b: usize) -> f64 {
     let (a, b) = (var_a / n_a as f64, var_b / n_b as f64);
     if a + b == 0.0 {
@@ -119,7 +119,7 @@ fn welch_margin(var_a: f64, n_a: usize, var_b: f64, n_b: usize) -> f64 {
     student_t(freedom) * (a + b).sqrt()
 }
 
-/// The 97.5 % quantile of Student's t, rounding the degrees of freedom down (a wider interval).
+/// Returns the 97.5 % quantile of Student's t, with degrees of freedom rounded down (a wider interval).
 fn student_t(freedom: f64) -> f64 {
     // NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
     const TABLE: [f64; 30] = [
@@ -127,17 +127,17 @@ fn student_t(freedom: f64) -> f64 {
         2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
         2.052, 2.048, 2.045, 2.042,
     ];
-    // A hair above, for 1.9999999 that is 2 but for rounding.
+    // Tolerates rounding errors, such as 1.9999999 for 2.
     let whole = (freedom + 1e-9).max(1.0) as usize;
     TABLE.get(whole - 1).copied().unwrap_or(if whole < 60 { 2.042 } else { 2.0 })
 }
 
-/// The value that Student's t exceeds, on either side, with this chance. For what the table above has
-/// not: intervals of several quantities that are to hold together.
+/// Returns the two-sided critical value of Student's t for the significance level `chance`. Serves
+/// simultaneous intervals, whose levels are not in the table above.
 pub(crate) fn student_t_beyond(chance: f64, freedom: f64) -> f64 {
     const STEPS: i32 = 400;
-    // With t = sqrt(freedom) tan(angle), its density is a power of the cosine, smooth and bounded.
-    // Beyond 200 the normal distribution is close, and a little narrower.
+    // With t = sqrt(freedom) tan(angle), the density is a power of the cosine, smooth and bounded.
+    // Beyond 200 degrees of freedom, the normal distribution is close and slightly narrower.
     let freedom = freedom.clamp(1.0, 200.0);
     let density = |angle: f64| angle.cos().max(0.0).powf(freedom - 1.0);
     let area = |to: f64| {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn known_values() {
+    fn estimates_known_values() {
         let e = estimate([1.0, 2.0, 3.0]).unwrap();
         assert_eq!((e.n, e.mean, e.median, e.min, e.max), (3, 2.0, 2.0, 1.0, 3.0));
         // 4.303 * 1 / sqrt 3
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_has_no_interval_and_none_has_nothing() {
+    fn single_value_has_no_interval_and_no_value_no_estimate() {
         assert_eq!(estimate([5.0]).unwrap().margin, None);
         assert_eq!(estimate([]), None);
         assert_eq!(estimate([f64::NAN]), None);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_known_values() {
+    fn computes_ratios_of_known_values() {
         // Logs 0, ln2, ln4 against 0, ln2, ln4: equal variances, four degrees of freedom.
         let same = ratio(&[1.0, 2.0, 4.0], &[1.0, 2.0, 4.0]).unwrap();
         let margin = 2.776 * (2.0 * 2f64.ln().powi(2) / 3.0).sqrt();
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_take_out_what_both_share() {
-        // Twice as much each time, whatever the machine did meanwhile.
+    fn paired_ratios_cancel_drift() {
+        // The ratio is 2 in every pair, although the machine drifts.
         let drifting = [(2.0, 1.0), (20.0, 10.0), (200.2, 100.0)];
         let paired = paired_ratio(&drifting).unwrap();
         assert!(close(paired.ratio, 2.0) && paired.differs());
@@ -216,19 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn student_t_at_any_chance() {
+    fn student_t_matches_the_table_at_other_levels() {
         for freedom in 1..30 {
             let freedom = f64::from(freedom);
             assert!(close(student_t_beyond(0.05, freedom), student_t(freedom)), "{freedom}");
         }
-        // Of the same handbook, 99.5 %.
+        // NIST/SEMATECH e-Handbook, 99.5 % quantiles.
         for (freedom, expected) in [(1.0, 63.657), (4.0, 4.604), (20.0, 2.845), (100.0, 2.626)] {
             assert!(close(student_t_beyond(0.01, freedom), expected), "{freedom}");
         }
     }
 
     #[test]
-    fn the_table_narrows() {
+    fn student_t_decreases_with_degrees_of_freedom() {
         let ts: Vec<f64> = (1..100).map(|f| student_t(f64::from(f))).collect();
         assert!(ts.windows(2).all(|w| w[1] <= w[0]));
         assert_eq!(student_t(0.3), 12.706);
@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_estimate_is_ordered(values in prop::collection::vec(0.1f64..1e9, 1..20)) {
+        fn estimate_is_ordered(values in prop::collection::vec(0.1f64..1e9, 1..20)) {
             let e = estimate(values.iter().copied()).unwrap();
             prop_assert!(e.min <= e.median && e.median <= e.max);
             prop_assert!(e.min <= e.mean * (1.0 + 1e-12) && e.mean <= e.max * (1.0 + 1e-12));
@@ -245,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn a_ratio_inverts(
+        fn ratio_inverts(
             a in prop::collection::vec(0.1f64..1e6, 2..6),
             b in prop::collection::vec(0.1f64..1e6, 2..6),
         ) {

@@ -1,4 +1,4 @@
-//! Samples put together: one cell for each mechanism and number of idle connections.
+//! Summary of the samples: one cell for each mechanism and number of idle connections.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,24 +6,24 @@ use crate::plan::Settings;
 use crate::results::{Measurement, Sample};
 use crate::stats::{Estimate, Ratio, estimate, ratio};
 
-/// What the repetitions of one pair of mechanism and idle connections say.
+/// Statistics of a mechanism with a number of idle connections, over all repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The mechanism.
+    /// Mechanism of the server.
     pub mechanism: String,
-    /// The idle connections.
+    /// Number of idle connections.
     pub idle: u64,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: usize,
-    /// How many of them were saturated.
+    /// Number of samples in which the server was saturated.
     pub saturated: usize,
-    /// Failed requests in all of them.
+    /// Failed requests in all samples.
     pub errors: u64,
-    /// CPU time per request, nanoseconds.
+    /// CPU time per request, in nanoseconds.
     pub cpu_ns: Option<Estimate>,
-    /// Its part in user mode.
+    /// CPU time in user mode per request, in nanoseconds.
     pub cpu_user_ns: Option<Estimate>,
-    /// Its part in the kernel.
+    /// CPU time in the kernel per request, in nanoseconds.
     pub cpu_system_ns: Option<Estimate>,
     /// Instructions per request.
     pub instructions: Option<Estimate>,
@@ -33,42 +33,42 @@ pub struct Cell {
     pub instructions_kernel: Option<Estimate>,
     /// System calls per request.
     pub syscalls: Option<Estimate>,
-    /// CPU time for a connection that is made, asks once and is closed, nanoseconds.
+    /// CPU time per connection that carries a single request, in nanoseconds.
     pub cpu_per_connection_ns: Option<Estimate>,
-    /// System calls for such a connection.
+    /// System calls per connection that carries a single request.
     pub syscalls_per_connection: Option<Estimate>,
-    /// Instructions for such a connection.
+    /// Instructions per connection that carries a single request.
     pub instructions_per_connection: Option<Estimate>,
     /// Context switches per request.
     pub context_switches: Option<Estimate>,
-    /// Resident memory with the idle connections, bytes.
+    /// Resident memory with the idle connections, in bytes.
     pub rss_bytes: Option<Estimate>,
-    /// Resident memory that each idle connection added, bytes.
+    /// Growth of resident memory per idle connection, in bytes.
     pub rss_per_idle_bytes: Option<Estimate>,
-    /// Replies a second.
+    /// Replies per second.
     pub reply_rate: Option<Estimate>,
-    /// Median latency, nanoseconds.
+    /// Median latency, in nanoseconds.
     pub latency_p50_ns: Option<Estimate>,
-    /// 99th percentile of latency, nanoseconds.
+    /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<Estimate>,
-    /// CPU time against the reference mechanism with as many idle connections; none for itself.
+    /// CPU time relative to the reference mechanism with as many idle connections; none for itself.
     pub cpu_to_reference: Option<Ratio>,
-    /// CPU time against the same mechanism without idle connections; none for itself.
+    /// CPU time relative to the same mechanism without idle connections; none for itself.
     pub cpu_to_no_idle: Option<Ratio>,
-    /// Instructions against the reference mechanism.
+    /// Instructions relative to the reference mechanism.
     pub instructions_to_reference: Option<Ratio>,
-    /// Instructions against the same mechanism without idle connections.
+    /// Instructions relative to the same mechanism without idle connections.
     pub instructions_to_no_idle: Option<Ratio>,
 }
 
-/// The cells that have samples, by mechanism in the order asked for, then by idle connections.
+/// Summarises the samples by mechanism, in the order of the settings, and by idle connections.
 pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for mechanism in &settings.mechanisms {
         for &idle in &settings.idle {
             let here = Group::of(samples, mechanism, idle);
             if !here.0.is_empty() {
-                // A cell is not compared with itself: its two halves would not be independent.
+                // A cell is not compared with itself, because the two would not be independent.
                 let others = |of: &str, at| match (of, at) == (mechanism.as_str(), idle) {
                     true => Group(Vec::new()),
                     false => Group::of(samples, of, at),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_hold_their_own_samples_and_ratios() {
+    fn cells_summarise_their_own_samples() {
         let settings = Settings {
             mechanisms: vec!["poll".into(), "epoll-edge".into(), "absent".into()],
             idle: vec![0, 100],

@@ -1,4 +1,4 @@
-//! Line charts as SVG: scales, axes, markers, whiskers, and labels that do not collide.
+//! Line charts as SVG: scales, axes, markers, error bars and non-overlapping labels.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -9,30 +9,30 @@ pub(crate) mod rows;
 
 pub(crate) use across::Across;
 
-/// Width of a figure in its own units; the text is sized for this.
+/// Width of a figure in user units; the font size is chosen for it.
 const WIDTH: f64 = 560.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = WIDTH - 122.0;
 const TOP: f64 = 40.0;
 const PLOT: f64 = 250.0;
 const PANEL: f64 = TOP + PLOT + 50.0;
-/// Least distance between two labels.
+/// Minimum distance between two labels.
 const LINE: f64 = 18.0;
-/// Least distance between two ticks of the horizontal axis.
+/// Minimum distance between two ticks of the horizontal axis.
 const TICK_GAP: f64 = 40.0;
-/// Series are moved this far aside from each other, so that whiskers can be told apart.
+/// Horizontal offset between series, so that their error bars are distinguishable.
 const DODGE: f64 = 5.0;
-/// A range beyond this factor is drawn on a logarithmic scale.
+/// Ratio of maximum to minimum above which the scale is logarithmic.
 const LOG_BEYOND: f64 = 20.0;
 
-/// The colours of the series, distinct to the colour-blind (Okabe and Ito, 2008), on white.
+/// Colours of the series on white, distinguishable with colour blindness (Okabe and Ito, 2008).
 pub(crate) const ON_WHITE: [&str; 7] =
     ["#d55e00", "#e69f00", "#56b4e9", "#0072b2", "#009e73", "#cc79a7", "#555555"];
-/// The same on a dark ground.
+/// Colours of the series on a dark background.
 pub(crate) const ON_DARK: [&str; 7] =
     ["#ff8a3d", "#f5c242", "#7cc8f2", "#4f9fe0", "#2bc79b", "#e59bc4", "#bbbbbb"];
 
-/// Markers around the origin, in the order of the colours.
+/// Paths of the markers around the origin, in the order of the colours.
 const MARKERS: [&str; 7] = [
     "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0z",
     "M-4.5,-4.5h9v9h-9z",
@@ -43,44 +43,44 @@ const MARKERS: [&str; 7] = [
     "M-6,0L-3,-5H3L6,0L3,5H-3z",
 ];
 
-/// The marker of a style: each colour has another one when it comes a second time.
+/// Returns the marker of a style. A colour that is used again gets another marker.
 fn marker(style: usize) -> &'static str {
     MARKERS[(style + style / ON_WHITE.len() * 3) % MARKERS.len()]
 }
 
-/// A mean with its interval.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) x: f64,
-    /// What is no number is a gap.
+    /// Value. NaN or infinity leaves a gap.
     pub(crate) y: f64,
-    /// Half the interval; 0 draws no whisker.
+    /// Half the interval; 0 draws no error bar.
     pub(crate) margin: f64,
-    /// Drawn hollow.
+    /// Whether the marker is hollow.
     pub(crate) hollow: bool,
 }
 
-/// A line with a name.
+/// A line with a label.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Colour and marker, the same in every figure.
+    /// Index of colour and marker, the same in every figure.
     pub(crate) style: usize,
     pub(crate) points: Vec<Point>,
 }
 
-/// One pair of axes. The title names the quantity and its unit, so it labels the vertical axis.
+/// A pair of axes. The title names the quantity and its unit and labels the vertical axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x_title: String,
     pub(crate) across: Across,
-    /// Logarithmic also where the values are close together.
+    /// Whether the scale is always logarithmic.
     pub(crate) log: bool,
     pub(crate) series: Vec<Series>,
 }
 
-/// The rules that the classes of a figure need.
+/// Returns the style sheet for the classes of a figure.
 pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) -> String {
     let mut css = format!(
         "svg text{{font:14px system-ui,sans-serif;fill:{text}}}svg .b{{font-weight:600}}\
@@ -90,19 +90,19 @@ pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) 
     for (i, colour) in colours.iter().enumerate() {
         css += &format!("svg .c{i}{{stroke:{colour};fill:{colour}}}");
     }
-    // After the colours, which they override in part.
+    // These rules come after the colours and partly override them.
     css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
            stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
            stroke-linejoin:round}"
         + &format!("svg .h{{fill:{ground};stroke-width:2}}")
 }
 
-/// One of the drawings of a figure, which stand one below the other.
+/// A chart of a figure. Charts are stacked vertically.
 pub(crate) trait Drawing {
-    /// In the figure's own units.
+    /// Returns the height in user units.
     fn height(&self) -> f64;
 
-    /// From the origin down.
+    /// Renders the chart with its top left corner at the origin.
     fn draw(&self) -> Markup;
 }
 
@@ -116,7 +116,7 @@ impl Drawing for Panel {
     }
 }
 
-/// The figure as an element; `css` is embedded for one that stands alone, on white.
+/// Renders a figure; `css` is embedded in standalone documents, which have a white background.
 pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&str>) -> Markup {
     let tops = panels.iter().scan(0.0, |top, panel| {
         *top += panel.height();
@@ -128,7 +128,7 @@ pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&st
             width=[css.map(|_| WIDTH)] height=[css.map(|_| height)]
             role="img" aria-label=(alternative) {
             @if let Some(css) = css {
-                // The rules are this module's own, and `<` is not among them.
+                // The rules are constants of this module and do not contain `<`.
                 style { (PreEscaped(css)) }
                 rect width="100%" height="100%" fill="#ffffff" {}
             }
@@ -203,7 +203,7 @@ fn whisker(top: f64, low: f64) -> String {
     format!("M-3,{top}H3M0,{top}V{low}M-3,{low}H3")
 }
 
-/// The names at the right, in the order of the last points, each joined to its line.
+/// Renders the labels on the right, in the order of the last points, each connected to its line.
 fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
     let count = panel.series.len();
     let dodge = |i| if panel.across.has_markers() { dodge(i, count) } else { 0.0 };
@@ -229,7 +229,7 @@ fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
     }
 }
 
-/// Moves sorted positions apart to at least `gap`, within bounds where there is room.
+/// Moves sorted positions apart to at least `gap`, within the bounds if there is enough space.
 fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut placed = wanted.to_vec();
     for i in 1..placed.len() {
@@ -248,12 +248,12 @@ fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     placed
 }
 
-/// Coordinates to a tenth of a unit are sharp enough, and short.
+/// Rounds a coordinate to a tenth of a unit, to keep the document short.
 fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// From values to coordinates.
+/// A mapping from values to coordinates.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     log: bool,
@@ -288,7 +288,8 @@ impl Scale {
         Scale { log: false, low: 0.0, high: (high / step).ceil().max(1.0) * step, from, to }
     }
 
-    /// Values outside are drawn at the edge: a whisker on a logarithmic scale may reach below 0.
+    /// Returns the coordinate of a value. Values outside the scale map to its ends, because an error
+    /// bar on a logarithmic scale may extend below 0.
     fn at(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -315,7 +316,7 @@ impl Scale {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, for four to eight steps up to `high`.
+/// Returns a step of 1, 2 or 5 times a power of ten, for four to eight steps up to `high`.
 fn nice_step(high: f64) -> f64 {
     let raw = if high > 0.0 { high / 5.0 } else { 0.2 };
     let power = 10f64.powf(raw.log10().floor());

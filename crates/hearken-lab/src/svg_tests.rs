@@ -44,7 +44,7 @@ fn scales_have_ticks_within_them() {
 }
 
 #[test]
-fn a_line_has_gaps_and_no_markers() {
+fn line_has_gaps_and_no_markers() {
     let along = |across, ys: &[f64]| {
         let mut panel = Panel { across, log: true, ..panel("m", ys) };
         panel.series[0].points.iter_mut().for_each(|p| p.margin = 0.0);
@@ -57,7 +57,7 @@ fn a_line_has_gaps_and_no_markers() {
         let svg = along(Across::Percentiles, nothing);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
-    // Each tick is ten times as rare as the one before.
+    // Each tick stands for ten times fewer values.
     let svg = along(Across::Percentiles, &[1.0; 2000]);
     for tick in [">90 %<", ">99 %<", ">99.9 %<"] {
         assert!(svg.contains(tick), "{tick}");
@@ -67,7 +67,7 @@ fn a_line_has_gaps_and_no_markers() {
 
 proptest! {
     #[test]
-    fn labels_never_collide(mut wanted in prop::collection::vec(0.0f64..250.0, 0..7)) {
+    fn labels_never_overlap(mut wanted in prop::collection::vec(0.0f64..250.0, 0..7)) {
         wanted.sort_by(f64::total_cmp);
         let placed = spread(&wanted, 18.0, 0.0, 250.0);
         prop_assert!(placed.windows(2).all(|w| w[1] - w[0] >= 18.0 - 1e-9));
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scale_keeps_the_order(a in 0.001f64..1e9, b in 0.001f64..1e9) {
+    fn scale_preserves_order(a in 0.001f64..1e9, b in 0.001f64..1e9) {
         let panel = panel("m", &[a, b]);
         let y = Scale::for_values(panel.series[0].points.iter(), false, 0.0, 250.0);
         prop_assert_eq!(a < b, y.at(a) < y.at(b));

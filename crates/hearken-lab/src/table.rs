@@ -1,4 +1,4 @@
-//! The summary as a table: rows for any exporter, and aligned text for a terminal.
+//! Summary tables: rows for all exporters, and aligned text for a terminal.
 
 use crate::export::Exhibit;
 use crate::plan::Settings;
@@ -7,31 +7,31 @@ use crate::stats::{Estimate, Ratio};
 use crate::summary::Cell;
 use crate::units::{count, mebibytes, micros, number, with_margin};
 
-/// A table of text: headings and rows of as many cells.
+/// A table of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The headings.
+    /// Column headings.
     pub head: Vec<String>,
-    /// The rows.
+    /// Rows, each with one cell per column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Do some rows share their first column?
+    /// Returns whether successive rows share their first column.
     pub(crate) fn grouped(&self) -> bool {
         self.rows.windows(2).any(|pair| pair[0].first() == pair[1].first())
     }
 }
 
-/// One column: its heading, and its text for a cell; empty text everywhere leaves it out.
+/// A column: its heading, and a function from a cell to text. Columns without text are omitted.
 pub(crate) type Column<C> = (String, Box<dyn Fn(&C) -> String>);
 
-/// A column whose text needs nothing but the cell.
+/// Creates a column whose text depends only on the cell.
 pub(crate) fn column<C: 'static>(head: &str, text: fn(&C) -> String) -> Column<C> {
     (head.into(), Box::new(text))
 }
 
-/// The cells as rows, without the columns that have no value here.
+/// Builds a table from cells, without empty columns.
 pub(crate) fn rows<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
     let said = |(_, text): &Column<C>| cells.iter().any(|cell| !text(cell).is_empty());
     let columns: Vec<Column<C>> = columns.into_iter().filter(said).collect();
@@ -42,7 +42,7 @@ pub(crate) fn rows<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
     }
 }
 
-/// The summary of a report of the quick experiment.
+/// Returns the summary of the quick experiment.
 pub fn table(report: &Report) -> Table {
     rows(&report.summary, columns(&report.settings))
 }
@@ -76,7 +76,7 @@ pub(crate) fn spread(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String
     estimate.map_or_else(String::new, |e| with_margin(unit(e.mean), e.margin.map(unit)))
 }
 
-/// A ratio; one that may as well be 1 is marked by a tilde.
+/// Formats a ratio. A tilde marks a ratio whose confidence interval includes 1.
 pub(crate) fn times(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |r| {
         let sign = if r.differs() || r.low.is_none() { "" } else { "~" };
@@ -100,27 +100,26 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
     notes.join(", ")
 }
 
-/// Is this column text, rather than numbers?
+/// Returns whether a column contains text instead of numbers.
 pub(crate) fn is_text(head: &str) -> bool {
     matches!(head, "mechanism" | "workload" | "server" | "notes" | "figure" | "verdict")
 }
 
-/// The table for a terminal; under it what its columns leave out.
+/// Renders the report as text for a terminal: the table, notes and warnings.
 pub fn text(report: &impl Exhibit) -> String {
     report.text()
 }
 
-/// The text of the quick experiment.
+/// Renders the report of the quick experiment as text.
 pub(crate) fn quick(report: &Report) -> String {
     under(&table(report), report)
 }
 
-/// Aligned text: words to the left, numbers to the right, a blank line where the first column
-/// changes; under it what to keep in mind.
+/// Renders a table as aligned text, followed by notes and warnings.
 pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
     let mut out = aligned(table);
-    out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose interval holds \
-            1.\n";
+    out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
+            interval includes 1.\n";
     for refusal in &report.refusals {
         out += &format!("Not counted: {} ({}). {}\n", refusal.what, refusal.error, refusal.advice);
     }
@@ -130,7 +129,7 @@ pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String 
     out
 }
 
-/// Aligned text; a blank line where the first column changes, if it groups the rows.
+/// Aligns a table: text left, numbers right, with a blank line between groups of rows.
 pub(crate) fn aligned(table: &Table) -> String {
     let width = |column: usize| {
         let cells = table.rows.iter().chain([&table.head]).map(|row| row[column].chars().count());
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn aligns_columns() {
         let row = |cells: [&str; 4]| cells.map(String::from).to_vec();
         let table = Table {
             head: row(["mechanism", "idle", "CPU µs/req", "notes"]),
@@ -183,7 +182,7 @@ epoll-level      0           8
     }
 
     #[test]
-    fn a_ratio_that_may_be_one_is_marked() {
+    fn marks_ratios_whose_interval_includes_one() {
         let ratio = |ratio, low, high| times(Some(Ratio { ratio, low, high }));
         assert_eq!(ratio(2.0, Some(1.5), Some(2.5)), "2.00×");
         assert_eq!(ratio(1.1, Some(0.9), Some(1.3)), "~1.10×");

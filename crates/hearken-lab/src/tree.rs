@@ -1,4 +1,4 @@
-//! A process and its descendants, seen from outside.
+//! A process and its descendants.
 
 use std::collections::HashSet;
 use std::ops::Add;
@@ -10,39 +10,39 @@ use procfs::process::Process;
 use crate::error::LabError;
 use crate::meter::{Meter, Usage};
 
-/// A process and all that descend from it.
+/// A process and all its descendants.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: i32,
 }
 
 impl Tree {
-    /// Looks at the process `root` and its descendants, who they are at the time of each question.
+    /// Creates a view of the process `root`. Every method determines the current descendants.
     pub(crate) fn of(root: i32) -> Tree {
         Tree { root }
     }
 
-    /// The sum over all of their threads.
+    /// Returns the usage of all threads.
     pub(crate) fn usage(&self) -> Result<Usage, LabError> {
         Ok(self.each(Meter::usage)?.into_iter().fold(Usage::default(), Usage::add))
     }
 
-    /// The sum of their resident memory in bytes; what they share counts for each.
+    /// Returns the total resident memory in bytes. Shared pages count for each process.
     pub(crate) fn resident(&self) -> Result<u64, LabError> {
         Ok(self.each(Meter::resident_exactly)?.into_iter().sum())
     }
 
-    /// How many descriptors are open in them.
+    /// Returns the number of open descriptors.
     pub(crate) fn descriptors(&self) -> Result<u64, LabError> {
         Ok(self.each(Meter::descriptors)?.into_iter().sum())
     }
 
-    /// The ids of all of their threads.
+    /// Returns the ids of all threads.
     pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
         Ok(self.each(Meter::threads)?.concat())
     }
 
-    /// What each member says; a descendant that ends meanwhile says nothing.
+    /// Calls `asked` for each member. Ignores descendants that have exited.
     fn each<T>(&self, asked: fn(&Meter) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {
         let mut answers = vec![asked(&Meter::open(self.root)?)?];
         let descendants = self.descendants()?;
@@ -59,9 +59,9 @@ impl Tree {
     }
 }
 
-/// `roots` and all that descend from them.
+/// Returns `roots` and all their descendants.
 pub(crate) fn with_descendants(roots: &[i32]) -> ProcResult<Vec<i32>> {
-    // Where the kernel tells a thread's children, not all processes need be looked at.
+    // If the kernel lists the children of a thread, not all processes need to be scanned.
     let scanned = if tells_children() { None } else { Some(scan()?) };
     let mut found: Vec<i32> = roots.to_vec();
     let mut known: HashSet<i32> = found.iter().copied().collect();
@@ -77,16 +77,18 @@ pub(crate) fn with_descendants(roots: &[i32]) -> ProcResult<Vec<i32>> {
     Ok(found)
 }
 
+/// Returns whether the kernel lists the children of a thread.
 fn tells_children() -> bool {
     Path::new("/proc/thread-self/children").exists()
 }
 
+/// Returns the pid and parent pid of all processes.
 fn scan() -> ProcResult<Vec<(i32, i32)>> {
     let all = procfs::process::all_processes()?;
     Ok(all.filter_map(|p| p.ok()?.stat().ok()).map(|stat| (stat.pid, stat.ppid)).collect())
 }
 
-/// Those of each thread; of a process that has ended, none.
+/// Returns the children of all threads of a process; none if it has exited.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = Process::new(pid).and_then(|process| process.tasks());
     let of_each = tasks.into_iter().flatten().filter_map(|task| task.ok()?.children().ok());
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_has_its_children() {
+    fn tree_includes_children() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let this = std::process::id().cast_signed();
         let tree = Tree::of(this);

@@ -1,11 +1,11 @@
-//! Numbers for people: three significant digits, with a unit where it is not in the heading.
+//! Number formatting: three significant digits, with a unit if the heading has none.
 
-/// Three significant digits, but never fewer than the whole part; thousands are grouped.
+/// Formats a number with three significant digits and all digits of the integer part, grouped.
 pub(crate) fn number(value: f64) -> String {
     with_decimals(value, decimals(value))
 }
 
-/// A mean and its margin, to the same place.
+/// Formats a mean and its margin of error with the same number of decimals.
 pub(crate) fn with_margin(mean: f64, margin: Option<f64>) -> String {
     let margin = margin.map(|m| format!(" ± {}", with_decimals(m, decimals(mean))));
     number(mean) + &margin.unwrap_or_default()
@@ -26,7 +26,7 @@ fn with_decimals(value: f64, decimals: usize) -> String {
     group(whole) + fraction
 }
 
-/// 12345 as "12,345".
+/// Groups thousands: 12345 becomes "12,345".
 fn group(whole: &str) -> String {
     let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
     let mut grouped = String::from(sign);
@@ -39,12 +39,12 @@ fn group(whole: &str) -> String {
     grouped
 }
 
-/// A count, grouped.
+/// Formats a count with grouped thousands.
 pub(crate) fn count(value: u64) -> String {
     group(&value.to_string())
 }
 
-/// A tick of an axis: 2000000 as "2M", 0.5 as "0.5".
+/// Formats an axis tick: 2000000 as "2M", 0.5 as "0.5".
 pub(crate) fn tick(value: f64) -> String {
     for (unit, name) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
         if value.abs() >= unit {
@@ -54,18 +54,18 @@ pub(crate) fn tick(value: f64) -> String {
     round(value)
 }
 
-/// At most six decimals and no zeros at the end: an axis has steps of 1, 2 or 5.
+/// Formats with at most six decimals and no trailing zeros. Axis steps are 1, 2 or 5.
 fn round(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Nanoseconds in microseconds.
+/// Converts nanoseconds to microseconds.
 pub(crate) fn micros(ns: f64) -> f64 {
     ns / 1e3
 }
 
-/// Bytes in mebibytes.
+/// Converts bytes to mebibytes.
 pub(crate) fn mebibytes(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn formats_numbers_with_three_digits() {
         let said =
             [0.0, 0.0123, 1.5, 12.34, 99.96, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
         assert_eq!(
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_shorter() {
+    fn formats_ticks_with_unit_prefixes() {
         let said = [0.0, 0.5, 20.0, 1000.0, 2500.0, 5e6, 1e9].map(tick);
         assert_eq!(said, ["0", "0.5", "20", "1k", "2.5k", "5M", "1G"]);
     }

@@ -1,115 +1,115 @@
-//! What was wrong with the measurement itself, and what to do about it.
+//! Warnings about a measurement and their remedies.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A reason to read the numbers with care.
+/// A reason to doubt the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// One processor for the server, the load and the lab.
+    /// Server, load generator and lab share one processor.
     SharedProcessor,
-    /// A level of idle connections does not fit the limit on descriptors.
+    /// A number of idle connections exceeds the limit on descriptors.
     IdleClamped {
-        /// What was asked for.
+        /// Requested number.
         asked: u64,
-        /// What is measured instead.
+        /// Number used instead.
         used: u64,
-        /// The hard limit.
+        /// Hard limit on descriptors.
         limit: u64,
     },
-    /// Too few repetitions for an interval.
+    /// Too few repetitions for a confidence interval.
     FewRepetitions {
-        /// How many there are.
+        /// Number of repetitions.
         repetitions: u32,
     },
-    /// The reference is not among the mechanisms measured, so there are no ratios to it.
+    /// The reference is not among the measured mechanisms, so there are no ratios to it.
     NoReference {
-        /// Its name.
+        /// Name of the reference.
         reference: String,
     },
     /// A measurement failed and is missing from the samples.
     Failed {
-        /// The mechanism.
+        /// Mechanism of the server.
         mechanism: String,
-        /// The idle connections.
+        /// Number of idle connections.
         idle: u64,
-        /// The repetition, from 0.
+        /// Repetition, from 0.
         repetition: u32,
-        /// Why.
+        /// Error.
         reason: String,
     },
     /// A measurement of a server failed and is missing from the samples.
     ServerFailed {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The workload.
+        /// Name of the workload.
         workload: String,
-        /// The idle connections.
+        /// Number of idle connections.
         idle: u64,
-        /// The repetition, from 0.
+        /// Repetition, from 0.
         repetition: u32,
-        /// Why.
+        /// Error.
         reason: String,
     },
-    /// A server that was to be compared is not installed.
+    /// A server is not installed.
     NotInstalled {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// What was looked for.
+        /// Missing program.
         program: String,
-        /// What would bring it.
+        /// Package that provides the program.
         package: Option<String>,
     },
-    /// A server could not be started, or did not serve.
+    /// A server could not be started or did not answer correctly.
     LeftOut {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// Why.
+        /// Error.
         reason: String,
     },
     /// A server closed idle connections.
     IdleClosed {
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// How many.
+        /// Number of connections.
         connections: u64,
     },
-    /// Server and driver are not in the scheduling class for batches.
+    /// Server and driver do not run in the scheduling class SCHED_BATCH.
     NotBatch,
-    /// Too many failures in a row: the rest was not tried.
+    /// The run was aborted after too many consecutive failures.
     GaveUp {
-        /// How many failed one after another.
+        /// Number of consecutive failures.
         failures: usize,
     },
     /// The run was interrupted.
     Interrupted {
-        /// How many measurements were made.
+        /// Number of completed measurements.
         done: usize,
-        /// Of how many.
+        /// Number of planned measurements.
         planned: usize,
     },
-    /// Other work took the server's processor.
+    /// Other processes used the processor of the server.
     Busy {
-        /// In how many samples.
+        /// Number of affected samples.
         samples: usize,
-        /// The worst share of the time in which the server had to wait.
+        /// Maximum share of time in which the server waited for its processor.
         worst_share: f64,
     },
-    /// Requests left the load generator late, though the server kept up.
+    /// The load generator sent requests late, although the server was not saturated.
     LateLoad {
-        /// In how many samples.
+        /// Number of affected samples.
         samples: usize,
-        /// The worst 99th percentile of lateness.
+        /// Maximum of the 99th percentile of lateness, in nanoseconds.
         worst_p99_ns: f64,
     },
-    /// Idle connections were lost while the load ran.
+    /// Idle connections were lost during the load.
     IdleLost {
-        /// In how many samples.
+        /// Number of affected samples.
         samples: usize,
-        /// How many connections, in all of these.
+        /// Number of lost connections in all samples.
         connections: u64,
     },
 }
@@ -119,78 +119,78 @@ impl fmt::Display for Warning {
         match self {
             Warning::SharedProcessor => write!(
                 f,
-                "Only one processor is allowed: server, load and lab share it, so latency holds \
-                 the load's own work. Run on two or more (see taskset, cpuset)."
+                "Only one processor is allowed. Server, load generator and lab share it, so latency \
+                 includes the work of the load generator. Use two or more processors (see taskset)."
             ),
             Warning::IdleClamped { asked, used, limit } => write!(
                 f,
-                "{asked} idle connections do not fit the hard limit of {limit} descriptors a \
-                 process; {used} were used. Raise it with `ulimit -Hn`."
+                "{asked} idle connections exceed the hard limit of {limit} descriptors per process; \
+                 {used} were used. Raise the limit with `ulimit -Hn`."
             ),
             Warning::FewRepetitions { repetitions } => write!(
                 f,
-                "{repetitions} repetition(s) give no confidence interval; ask for three or more."
+                "{repetitions} repetition(s) give no confidence interval; use three or more."
             ),
             Warning::NoReference { reference } => write!(
                 f,
-                "The reference `{reference}` was not measured, so no ratio to it is given."
+                "The reference '{reference}' was not measured, so there are no ratios to it."
             ),
             Warning::Failed { mechanism, idle, repetition, reason } => write!(
                 f,
-                "{mechanism} with {idle} idle connections, repetition {}, was not measured: \
+                "The measurement of {mechanism} with {idle} idle connections, repetition {}, failed: \
                  {reason}",
                 repetition + 1
             ),
             Warning::ServerFailed { server, workload, idle, repetition, reason } => write!(
                 f,
-                "{server}, workload {workload} with {idle} idle connections, repetition {}, was not \
-                 measured: {reason}",
+                "The measurement of {server}, workload {workload} with {idle} idle connections, \
+                 repetition {}, failed: {reason}",
                 repetition + 1
             ),
             Warning::NotInstalled { server, program, package } => {
-                write!(f, "{server} is not installed: there is no program `{program}`")?;
+                write!(f, "{server} is not installed: program '{program}' not found")?;
                 match package {
                     Some(package) => write!(f, " (package: {package})."),
                     None => write!(f, "."),
                 }
             }
-            Warning::LeftOut { server, reason } => write!(f, "{server} was left out: {reason}"),
+            Warning::LeftOut { server, reason } => write!(f, "{server} was excluded: {reason}"),
             Warning::IdleClosed { server, connections } => write!(
                 f,
-                "{server} closed {connections} idle connection(s), or did not have them: its \
-                 memory for each, and its cost beside them, are of fewer."
+                "{server} closed or did not accept {connections} idle connection(s). Its memory per \
+                 connection and its costs refer to fewer connections."
             ),
             Warning::NotBatch => write!(
                 f,
-                "There is no `chrt` (package: util-linux), so server and driver interrupt each other \
-                 when they wake up: batches depend on timing, and counts repeat less well."
+                "`chrt` is not installed (package: util-linux), so server and driver preempt each \
+                 other. Batch sizes depend on timing, and counts are less repeatable."
             ),
             Warning::GaveUp { failures } => {
-                write!(f, "{failures} measurements failed in a row; the rest was not tried.")
+                write!(f, "The run was aborted after {failures} consecutive failures.")
             }
             Warning::Interrupted { done, planned } => write!(
                 f,
-                "Interrupted after {done} of {planned} measurements: cells have fewer samples \
+                "Interrupted after {done} of {planned} measurements: some cells have fewer samples \
                  than planned, or none."
             ),
             Warning::Busy { samples, worst_share } => write!(
                 f,
-                "In {samples} sample(s) the server had to wait for its processor, up to {:.0} % of \
-                 the time, because other work ran there: costs and latencies are not its own \
-                 alone. Measure again on a quiet machine.",
+                "In {samples} sample(s), the server waited for its processor up to {:.0} % of the time \
+                 because of other processes, which distorts costs and latencies. Repeat the run on an \
+                 idle machine.",
                 worst_share * 100.0
             ),
             Warning::LateLoad { samples, worst_p99_ns } => write!(
                 f,
-                "In {samples} sample(s) the load generator itself was late (99th percentile up \
-                 to {:.1} ms) though the server kept up. Latency counts from the intended moment, \
-                 so it includes this; lower the rate or free a processor.",
+                "In {samples} sample(s), the load generator was late (99th percentile up to {:.1} ms) \
+                 although the server was not saturated. Latency is measured from the scheduled time \
+                 and includes this delay. Reduce the rate or free a processor.",
                 worst_p99_ns / 1e6
             ),
             Warning::IdleLost { samples, connections } => write!(
                 f,
-                "{connections} idle connection(s) were lost in {samples} sample(s): the server \
-                 closed them, or ran out of something."
+                "{connections} idle connection(s) were lost in {samples} sample(s): the server closed \
+                 them or ran out of a resource."
             ),
         }
     }

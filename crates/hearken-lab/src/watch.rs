@@ -1,5 +1,5 @@
-//! A server that somebody else started, watched while it is under load: what it uses, by the
-//! kernel's accounts.
+//! Resource usage of a server that was started by someone else, sampled during a load test from the
+//! accounting of the kernel.
 //!
 //! ```
 //! use std::time::Duration;
@@ -41,10 +41,10 @@ use cgroup::{CpuSince, Group};
 use members::Members;
 use target::not_watched;
 
-/// A server that is watched.
+/// A server whose resource usage is sampled.
 ///
-/// A process is watched with its descendants, those that they start later too. What a process that
-/// ended had used stays in the sums.
+/// A process is watched with its descendants, including those started later. The totals include
+/// processes that have exited.
 #[derive(Debug)]
 pub struct Watch {
     what: String,
@@ -59,7 +59,7 @@ pub struct Watch {
     watching_ns: u64,
 }
 
-/// Where the counts stood at the start.
+/// Values at the start of the measurement.
 #[derive(Debug)]
 struct Start {
     at: Instant,
@@ -69,10 +69,10 @@ struct Start {
 }
 
 impl Watch {
-    /// Finds what `target` names, as [`Target`] says, and prepares to count.
+    /// Resolves `target`, as described at [`Target`], and attaches the counters.
     ///
     /// # Errors
-    /// There is no such process, unit, group or listener; it may not be looked at.
+    /// The process, unit, cgroup or listener does not exist or is not accessible.
     pub fn new(target: &str) -> Result<Watch, LabError> {
         let wrong = |problem: String| not_watched(target, &problem);
         let (group, roots) = match target.parse()? {
@@ -85,7 +85,7 @@ impl Watch {
             Target::Unit(unit) => {
                 let root = cgroup::mount().map_err(wrong)?;
                 let unit = Group::of_unit(&root, &unit);
-                // Or a group at the top, whose name has no slash.
+                // A cgroup at the top level has a name without a slash.
                 let found = unit.or_else(|problem| {
                     Group::at(&root, Path::new(target)).map_err(|_| wrong(problem))
                 });
@@ -120,29 +120,29 @@ impl Watch {
                 return Err(not_watched(target, &refused(&error)));
             }
             let problem = match &watch.members.group {
-                Some(group) => format!("there is no process in {}", group.path().display()),
-                None => "there is no such process".to_owned(),
+                Some(group) => format!("no process in {}", group.path().display()),
+                None => "no such process".to_owned(),
             };
             return Err(not_watched(target, &problem));
         }
         let counting = counting::attach(watch.members.group.as_ref(), &watch.members.pids);
         watch.counters = counting.0;
         watch.not_had.extend(counting.1);
-        // What is not a socket is known before there are very many.
+        // Identifies descriptors that are not sockets while there are few of them.
         watch.descriptors.count(&watch.members.tables);
         watch.begin();
         Ok(watch)
     }
 
-    /// Samples every `interval` on a thread of its own, from now on.
+    /// Starts sampling at the given interval in a new thread.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// The thread cannot be created.
     pub fn start(self, interval: Duration) -> Result<Sampler, LabError> {
         Sampler::start(self, interval)
     }
 
-    /// What it is at this moment, and used since the watch was made or started.
+    /// Returns the current state and the usage since the start.
     pub fn sample(&mut self) -> ServerSample {
         let began = own_cpu_ns();
         if self.members.are_stale() {
@@ -151,7 +151,7 @@ impl Watch {
         let at_s = self.start.at.elapsed().as_secs_f64();
         let levels = self.accounts.read(&self.members.pids);
         self.not_had.extend(levels.refused.as_ref().map(refused));
-        // The number of one that has ended may soon be another's.
+        // The pid of an exited process may be reused soon.
         self.members.pids.retain(|&pid| self.accounts.has(pid));
         self.most = self.most.max(levels.processes);
         match levels.processes {
@@ -186,7 +186,7 @@ impl Watch {
         (sample.sockets, sample.descriptors) = (counted.sockets, counted.descriptors);
         self.not_had.extend(counted.refused);
         if !switches {
-            let why = "context switches and waiting time: there are too many threads to ask each";
+            let why = "context switches and waiting time: there are too many threads to read each";
             self.not_had.insert(why.to_owned());
         }
         self.ask_group(&mut sample);
@@ -194,32 +194,32 @@ impl Watch {
         sample
     }
 
-    /// What a control group is charged for: also for those that were in it between two samples.
+    /// Adds the accounting of the cgroup, which includes processes that existed only between samples.
     fn ask_group(&mut self, sample: &mut ServerSample) {
         let Some(group) = &self.members.group else { return };
         let lacking = |file: &str, error: &io::Error| {
-            format!("{file} of the control group: {}/{file}: {error}", group.path().display())
+            format!("{file} of the cgroup: {}/{file}: {error}", group.path().display())
         };
         if let Some(cpu) = &mut self.start.cpu {
-            // One whose group has gone with its unit has used what it had.
+            // If the cgroup was removed with its unit, the last values remain valid.
             let used = cpu.used(group.cpu().ok());
             sample.cpu_ns = Some(used.cpu_ns);
             (sample.user_ns, sample.system_ns) = (Some(used.user_ns), Some(used.system_ns));
         }
         match group.memory("memory.current") {
             Ok(bytes) => sample.memory_bytes = Some(bytes),
-            // The root has none, and a group whose parent does not control memory.
+            // The root has no such file, nor has a cgroup without the memory controller.
             Err(error) if sample.processes > 0 => {
-                let advice = "it is there where the memory controller is enabled for the group";
+                let advice = "enable the memory controller for the cgroup";
                 self.not_had.insert(format!("{}; {advice}", lacking("memory.current", &error)));
             }
             Err(_) => {}
         }
     }
 
-    /// Sets the counts to nothing.
+    /// Resets the usage to zero.
     fn begin(&mut self) {
-        // Those that came since the watch was made.
+        // Includes processes that were started since the watch was created.
         self.look_again();
         self.accounts.read(&self.members.pids);
         let ticks = clock_gettime(ClockId::Boottime);
@@ -237,21 +237,22 @@ impl Watch {
         (self.most, self.gone) = (0, None);
     }
 
+    /// Updates the members.
     fn look_again(&mut self) {
         if let Err(problem) = self.members.look() {
             self.not_had.insert(format!("some processes: {problem}"));
         }
         if self.members.left_out > 0 {
             let most = members::MOST;
-            self.not_had.insert(format!("processes above {most}: as many are watched at most"));
+            self.not_had.insert(format!("processes beyond {most}: at most {most} are watched"));
         }
     }
 
-    /// The whole, from these samples.
+    /// Summarises the samples.
     fn conclude(mut self, samples: Vec<ServerSample>) -> Server {
         let mut total = ServerUse::of(&samples);
         let peak = self.members.group.as_ref().and_then(|group| group.memory("memory.peak").ok());
-        // It is since the group was made: if it has risen, that was now.
+        // The peak is since the creation of the cgroup. If it has risen, it occurred during the run.
         if peak > self.start.memory_peak && self.start.memory_peak.is_some() {
             total.peak_memory_bytes = total.peak_memory_bytes.max(peak);
         }
@@ -269,17 +270,18 @@ impl Watch {
     }
 }
 
+/// Formats an error that denies access to a process.
 fn refused(error: &LabError) -> String {
     match error {
         LabError::Accounting { pid, source: procfs::ProcError::PermissionDenied(_) } => format!(
-            "/proc/{pid} may not be read (permission denied); run as the server's user or as root, \
+            "/proc/{pid} is not readable (permission denied); run as the user of the server or as root, \
              or mount /proc without hidepid"
         ),
         other => other.to_string(),
     }
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn own_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
@@ -289,9 +291,9 @@ fn own_cpu_ns() -> u64 {
 mod tests {
     use super::*;
 
-    /// A made-up group whose accounts say what no process has.
+    /// Uses a simulated cgroup with values that no process has.
     #[test]
-    fn a_group_is_charged_by_its_own_accounts() {
+    fn cgroup_accounting_takes_precedence() {
         let root = tempfile::TempDir::new().unwrap();
         let dir = root.path().join("web");
         std::fs::create_dir(&dir).unwrap();
@@ -303,7 +305,7 @@ mod tests {
         write("cgroup.procs", "");
         let group = || Group::at(root.path(), Path::new("web")).unwrap();
         let error = Watch::of("web", Some(group()), Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("cannot watch \"web\": there is no process in "), "{error}");
+        assert!(error.contains("cannot watch 'web': no process in "), "{error}");
 
         write("cgroup.procs", &format!("{}\n", std::process::id()));
         write("memory.current", "4096");
@@ -318,7 +320,7 @@ mod tests {
         let server = watch.conclude(vec![sample]);
         assert_eq!(server.total.peak_memory_bytes, Some(9000));
 
-        // One whose group is removed has ended.
+        // A removed cgroup counts as exited.
         let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
         watch.look_again();

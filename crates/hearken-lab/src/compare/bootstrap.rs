@@ -1,16 +1,16 @@
-//! How far a figure would lie from itself if the runs were made again.
+//! Bootstrap estimates of the sampling variance of each metric.
 
 use fastrand::Rng;
 
 use super::runs::{Piece, Run, Side, nanos, share};
 use super::{Options, Quantity};
 
-/// Fewer pieces of a single run than this tell nothing.
+/// Minimum number of segments of a single run.
 const LEAST_PIECES: usize = 8;
-/// How many figures there are.
+/// Number of metrics.
 const FIGURES: usize = Quantity::ALL.len();
 
-/// The variance of a figure's logarithm, and how well it is known.
+/// The variance of the logarithm of a metric and its degrees of freedom.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spread {
     pub(super) variance: f64,
@@ -18,7 +18,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Of a difference: the variance, and Welch's degrees of freedom.
+    /// Returns the variance of a difference and its Welch-Satterthwaite degrees of freedom.
     pub(super) fn and(&self, other: &Spread) -> (f64, f64) {
         let sum = self.variance + other.variance;
         let parts = |s: &Spread| s.variance * s.variance / s.freedom;
@@ -27,7 +27,7 @@ impl Spread {
     }
 }
 
-/// The spread of each figure of a side; none where there is too little to tell.
+/// Estimates the variance of each metric of a side; none if there is too little data.
 pub(super) fn spreads(side: &Side, options: &Options, salt: u64) -> [Option<Spread>; FIGURES] {
     let runs: Vec<&Run> = side.runs.iter().filter(|run| !run.pieces.is_empty()).collect();
     let Some(units) = units(&runs) else { return [None; FIGURES] };
@@ -39,7 +39,7 @@ pub(super) fn spreads(side: &Side, options: &Options, salt: u64) -> [Option<Spre
             logs.push(value.ln());
         }
     }
-    // Resampling from n units underestimates the variance by that much.
+    // Resampling n units underestimates the variance by the factor (n - 1) / n.
     let wider = units / (units - 1.0);
     Quantity::ALL.map(|quantity| {
         let logs = &logs[quantity as usize];
@@ -54,7 +54,7 @@ pub(super) fn spreads(side: &Side, options: &Options, salt: u64) -> [Option<Spre
     })
 }
 
-/// How many independent units there are: runs, or blocks of the only one.
+/// Returns the number of independent units: runs, or blocks of a single run.
 fn units(runs: &[&Run]) -> Option<f64> {
     match runs {
         [] => None,
@@ -64,13 +64,13 @@ fn units(runs: &[&Run]) -> Option<f64> {
     }
 }
 
-/// Pieces in a block: longer for longer runs, so that what lasts for some is within one.
+/// Returns the number of segments in a block. Longer runs get longer blocks, to cover longer
+/// correlations (the cube root of the number of segments).
 fn block(run: &Run) -> usize {
     (run.pieces.len() as f64).cbrt().round().max(1.0) as usize
 }
 
-/// As many runs as there are, and of each as many pieces as it has, in blocks that may go from its end
-/// to its beginning.
+/// Draws as many runs as there are, and from each as many segments as it has, in circular blocks.
 fn draw<'a>(runs: &[&'a Run], random: &mut Rng) -> Vec<&'a Piece> {
     let mut drawn = Vec::new();
     for index in 0..runs.len() {
@@ -87,6 +87,7 @@ fn draw<'a>(runs: &[&'a Run], random: &mut Rng) -> Vec<&'a Piece> {
     drawn
 }
 
+/// Computes each metric of a resample.
 fn figures(drawn: &[&Piece], lowest: usize) -> [f64; FIGURES] {
     let sum = |of: fn(&Piece) -> f64| drawn.iter().map(|piece| of(piece)).sum::<f64>();
     let replies = sum(|piece| piece.replies as f64);
@@ -101,7 +102,7 @@ fn figures(drawn: &[&Piece], lowest: usize) -> [f64; FIGURES] {
     })
 }
 
-/// The latency below which this part of all drawn lies.
+/// Returns a quantile of the latency of a resample, in nanoseconds.
 fn percentile(drawn: &[&Piece], lowest: usize, quantile: f64) -> f64 {
     let below = |bucket: usize| drawn.iter().map(|piece| piece.below[bucket]).sum::<f64>();
     let Some(buckets) = drawn.first().map(|piece| piece.below.len()) else { return f64::NAN };

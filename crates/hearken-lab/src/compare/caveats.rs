@@ -1,19 +1,19 @@
-//! What casts doubt on a comparison.
+//! Warnings about a comparison.
 
 use hearken_load::Report;
 
 use crate::units::number;
 
-/// The generator's lateness, at the 99th percentile, that is too much to be passed over.
+/// The 99th percentile of generator lateness, in nanoseconds, above which a warning is issued.
 const LATE_NS: u64 = 1_000_000;
-/// Of what was offered, so much is replied to by a server that keeps up.
+/// Minimum ratio of replies to offered requests of a server that is not saturated.
 const KEPT_UP: f64 = 0.95;
-/// Offered rates within this part are the same.
+/// Relative difference of offered rates that is tolerated.
 const SAME: f64 = 0.01;
-/// Two runs that began within this time are of the same time.
+/// Maximum time between the starts of comparable runs, in nanoseconds.
 const SAME_TIME_NS: u64 = 3_600_000_000_000;
 
-/// Sentences, the gravest first.
+/// Returns the warnings, the most serious first.
 pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
     let mut said = Vec::new();
     let all = || a.iter().chain(b);
@@ -21,20 +21,20 @@ pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
     let mut differ = |what: &str, of: fn(&Report) -> String| {
         if let Some(other) = all().find(|report| of(report) != of(first)) {
             said.push(format!(
-                "{what} differ: \"{}\" and \"{}\"; they were not asked the same",
+                "{what} differ ('{}' and '{}'), so the runs did not measure the same load",
                 of(first),
                 of(other)
             ));
         }
     };
-    differ("what was asked for", |report| report.url.clone());
+    differ("the URLs", |report| report.url.clone());
     differ("the workloads", |report| report.workload.clone());
-    differ("what arrives", |report| format!("{:?}", report.model).to_lowercase());
-    differ("the arrivals", |report| report.arrivals.to_string());
+    differ("the arrival models", |report| format!("{:?}", report.model).to_lowercase());
+    differ("the arrival processes", |report| report.arrivals.to_string());
     differ("the rates", |report| report.rate.clone());
-    differ("the connections", |report| report.connections.to_string());
-    differ("the requests on a connection", |r| r.per_connection.clone().unwrap_or_default());
-    differ("the idle connections", |report| report.idle.asked.to_string());
+    differ("the numbers of connections", |report| report.connections.to_string());
+    differ("the requests per connection", |r| r.per_connection.clone().unwrap_or_default());
+    differ("the numbers of idle connections", |report| report.idle.asked.to_string());
     let (least, most) = all().fold((f64::INFINITY, 0.0f64), |(least, most), report| {
         (least.min(report.offered_rate), most.max(report.offered_rate))
     });
@@ -50,7 +50,7 @@ pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
     }
     if all().any(|report| report.machine != first.machine) {
         said.push(
-            "the generators did not run on the same machine, or not with all of its processors"
+            "the load generators ran on different machines or with different processors"
                 .to_owned(),
         );
     }
@@ -58,29 +58,30 @@ pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
     let (earliest, latest) = (starts.clone().min().unwrap_or(0), starts.max().unwrap_or(0));
     if latest - earliest > SAME_TIME_NS {
         said.push(format!(
-            "the runs began up to {} hours apart: what else the machines did may have changed",
+            "the runs started up to {} hours apart, so the machines may have changed in between",
             number((latest - earliest) as f64 / 3.6e12)
         ));
     }
     if a.len() < 2 || b.len() < 2 {
         said.push(
-            "one run tells nothing of how runs differ from each other; give several of each, taken \
-             in turn"
+            "a single run does not show the variation between runs; give several runs of each \
+             side, measured alternately"
                 .to_owned(),
         );
     }
     said
 }
 
+/// Adds the warnings about one side.
 fn of_side(side: &str, reports: &[Report], said: &mut Vec<String>) {
     if reports.iter().any(|report| !report.complete) {
-        said.push(format!("{side} was stopped before its time"));
+        said.push(format!("{side} was interrupted"));
     }
     let late = reports.iter().map(|report| report.lateness_ns.p99).max().unwrap_or(0);
     if late > LATE_NS {
         said.push(format!(
-            "the generator itself was late in {side}: 1 % of the requests were made {} ms or more \
-             after their time",
+            "the load generator was late in {side}: it sent 1 % of the requests {} ms or more \
+             after their scheduled time",
             number(late as f64 / 1e6)
         ));
     }
@@ -91,8 +92,8 @@ fn of_side(side: &str, reports: &[Report], said: &mut Vec<String>) {
     };
     if reports.iter().any(|report| saturated(&report)) {
         said.push(format!(
-            "{side} was saturated: fewer than {:.0} % of its requests had a reply in time, and latency \
-             is only of those that had one",
+            "{side} was saturated: fewer than {:.0} % of its requests received a reply in time, and \
+             latency covers only those that did",
             KEPT_UP * 100.0
         ));
     }

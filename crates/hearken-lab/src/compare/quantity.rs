@@ -1,31 +1,31 @@
-//! What is compared.
+//! Metrics that are compared.
 
 use serde::{Deserialize, Serialize};
 
-/// A figure of a load. Its number is its place in [`Quantity::ALL`].
+/// A metric of a load test. Its discriminant is its index in [`Metric::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
-    /// Replies per second while requests were made.
+    /// Replies per second while requests were sent.
     ReplyRate,
-    /// The part of the requests that failed.
+    /// Ratio of failed requests to all requests.
     ErrorShare,
     /// Mean latency, in nanoseconds.
     LatencyMean,
-    /// The median, in nanoseconds.
+    /// Median latency, in nanoseconds.
     LatencyP50,
-    /// The 90th percentile, in nanoseconds.
+    /// 90th percentile of latency, in nanoseconds.
     LatencyP90,
-    /// The 99th, in nanoseconds.
+    /// 99th percentile of latency, in nanoseconds.
     LatencyP99,
-    /// The 99.9th, in nanoseconds.
+    /// 99.9th percentile of latency, in nanoseconds.
     LatencyP999,
-    /// CPU time of the server for each reply, in nanoseconds.
+    /// CPU time of the server per reply, in nanoseconds.
     CpuPerReply,
 }
 
 impl Quantity {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Quantity; 8] = [
         Quantity::ReplyRate,
         Quantity::ErrorShare,
@@ -37,7 +37,7 @@ impl Quantity {
         Quantity::CpuPerReply,
     ];
 
-    /// With its unit, for people.
+    /// Returns the name with its unit.
     pub fn name(self) -> &'static str {
         match self {
             Quantity::ReplyRate => "replies/s",
@@ -51,12 +51,12 @@ impl Quantity {
         }
     }
 
-    /// Is more of it better?
+    /// Returns whether higher values are better.
     pub fn more_is_better(self) -> bool {
         self == Quantity::ReplyRate
     }
 
-    /// Of a percentile of latency, its quantile.
+    /// Returns the quantile of a latency percentile.
     pub(super) fn quantile(self) -> Option<f64> {
         match self {
             Quantity::LatencyP50 => Some(0.5),

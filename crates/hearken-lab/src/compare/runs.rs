@@ -1,4 +1,4 @@
-//! The runs of a side, in the pieces that are resampled.
+//! Runs of a side, divided into the segments that are resampled.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +6,32 @@ use hearken_load::{Histogram, Interval, Report, Server};
 
 use super::{Compared, Quantity};
 
-/// Most pieces of a side: beyond, successive ones are joined, which also takes up what they share.
+/// Maximum number of segments of a side. If there are more, neighbouring segments are merged.
 const MOST: usize = 1000;
-/// Most pieces of a run, where there is one.
+/// Maximum number of segments of a run.
 const MOST_OF_RUN: usize = 240;
-/// Buckets to a doubling of latency, for the resamples. Within one it is interpolated.
+/// Histogram buckets per doubling of latency. Quantiles are interpolated within a bucket.
 const FINENESS: f64 = 128.0;
-/// An interval is a piece of its own if it is so long, as a part of the longest.
+/// Minimum length of an interval that starts a segment, relative to the longest interval.
 const FULL: f64 = 0.75;
-/// So many latencies have to lie beyond a percentile, or it is not known.
+/// Minimum number of samples beyond a percentile.
 const BEYOND: f64 = 5.0;
 
-/// Some successive intervals.
+/// One or more successive intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
     pub(super) seconds: f64,
     pub(super) intended: u64,
     pub(super) failed: u64,
-    /// Those that came while requests were made.
+    /// Replies received while requests were sent.
     pub(super) replies: u64,
     pub(super) cpu_ns: f64,
-    /// How often each latency was seen; of few pieces a histogram would take more memory.
+    /// Latency counts by value in nanoseconds. A map needs less memory than a histogram here.
     latencies: BTreeMap<u64, u64>,
-    /// How many latencies there are, and their sum.
+    /// Number of latencies, and their sum in nanoseconds.
     pub(super) count: f64,
     pub(super) sum: f64,
-    /// How many are in each bucket of the axis or below.
+    /// Cumulative number of latencies by bucket.
     pub(super) below: Vec<f64>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Run {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Side {
     pub(super) runs: Vec<Run>,
-    /// The lowest bucket of the axis.
+    /// First bucket of [`Segment::cumulative`].
     pub(super) lowest: usize,
     whole: Piece,
     latency: Histogram,
@@ -68,7 +68,7 @@ impl Piece {
         let end = interval.at_s + interval.length_s;
         let cpu = |server| Some(cpu_at(server, end)? - cpu_at(server, interval.at_s)?);
         Piece {
-            // What comes after the last request is no time in which replies are expected.
+            // Replies received while draining do not count towards the reply rate.
             seconds: if interval.draining { 0.0 } else { interval.length_s },
             replies: if interval.draining { 0 } else { interval.replies },
             intended: interval.intended,
@@ -84,7 +84,7 @@ impl Piece {
     }
 }
 
-/// CPU time of the server at a moment, between the two samples around it.
+/// Returns the CPU time of the server at a time, interpolated between samples.
 fn cpu_at(server: &Server, at_s: f64) -> Option<f64> {
     let samples = &server.samples;
     let after = samples.partition_point(|sample| sample.at_s < at_s);
@@ -98,9 +98,10 @@ fn cpu_at(server: &Server, at_s: f64) -> Option<f64> {
 }
 
 impl Run {
-    /// `most` pieces at most. What is shorter than the others, as an end that was cut off, and what came
-    /// in draining is part of the piece before.
-    /// All latencies go into `all`.
+    /// Divides a report into at most `most` segments and adds all latencies to `all`.
+    ///
+    /// An interval that is shorter than the others, and the intervals of draining, are merged into
+    /// the segment before.
     fn of(report: &Report, most: usize, all: &mut Histogram) -> Run {
         let server = report.server.as_ref();
         let longest = report.intervals.iter().filter(|interval| !interval.draining);
@@ -123,7 +124,7 @@ impl Run {
             }
             joined += usize::from(own);
         }
-        // Of several that were joined, the last may be far shorter than the others.
+        // The last of several merged segments may be much shorter than the others.
         if together > 1
             && joined < together
             && pieces.len() > 1
@@ -139,7 +140,7 @@ impl Run {
 
 impl Side {
     pub(super) fn of(reports: &[Report]) -> Side {
-        // Distributions are taken apart one at a time.
+        // Histograms are decoded one at a time to limit memory use.
         let most = (MOST / reports.len().max(1)).clamp(1, MOST_OF_RUN);
         let mut latency = Histogram::new();
         let runs: Vec<Run> =
@@ -151,6 +152,7 @@ impl Side {
         Side { runs, lowest: 0, whole, latency }
     }
 
+    /// Returns the summary for the report.
     pub(super) fn told(&self, reports: &[Report]) -> Compared {
         let runs = self.runs.len();
         let offered: f64 = reports.iter().map(|report| report.offered_rate).sum();
@@ -158,7 +160,7 @@ impl Side {
         Compared { runs, intervals, offered_rate: offered / runs.max(1) as f64 }
     }
 
-    /// Is there such a figure, known or not?
+    /// Returns whether the metric was measured.
     pub(super) fn has(&self, quantity: Quantity) -> bool {
         match quantity {
             Quantity::ReplyRate => self.whole.seconds > 0.0,
@@ -172,13 +174,13 @@ impl Side {
         }
     }
 
-    /// Is there enough beyond a percentile to know it?
+    /// Returns whether enough latencies lie beyond a percentile to estimate it.
     pub(super) fn knows(&self, quantity: Quantity) -> bool {
         let count = self.latency.len() as f64;
         quantity.quantile().is_none_or(|quantile| count * (1.0 - quantile) >= BEYOND - 1e-6)
     }
 
-    /// The figure of all runs together, as it is shown.
+    /// Returns the value over all runs.
     pub(super) fn shown(&self, quantity: Quantity) -> f64 {
         let Piece { seconds, intended, failed, replies, cpu_ns, .. } = &self.whole;
         match quantity {
@@ -190,7 +192,7 @@ impl Side {
         }
     }
 
-    /// As it is compared: no errors at all are not infinitely better than one.
+    /// Returns the value used for the ratio: the error ratio is adjusted so that it is never 0.
     pub(super) fn compared(&self, quantity: Quantity) -> f64 {
         match quantity {
             Quantity::ErrorShare => share(self.whole.failed as f64, self.whole.intended as f64),
@@ -198,8 +200,8 @@ impl Side {
         }
     }
 
-    /// What is to be added to the variance that resampling shows: where few requests failed, or none,
-    /// resampling cannot tell how many might have; and percentiles are known to three digits only.
+    /// Returns the lower bound of the variance of the logarithm. Resampling cannot show the
+    /// uncertainty of few errors, and percentiles have a resolution of three digits.
     pub(super) fn least_variance(&self, quantity: Quantity) -> f64 {
         match quantity {
             Quantity::ErrorShare => (self.whole.failed as f64 + 0.5).recip(),
@@ -209,7 +211,7 @@ impl Side {
     }
 }
 
-/// A share that is never quite 0 (Haldane and Anscombe).
+/// Returns the error ratio with the Haldane-Anscombe correction, which is never 0.
 pub(super) fn share(failed: f64, intended: f64) -> f64 {
     (failed + 0.5) / (intended + 1.0)
 }
@@ -218,12 +220,12 @@ fn bucket(nanos: u64) -> usize {
     (nanos.max(1) as f64).log2().mul_add(FINENESS, 1e-6) as usize
 }
 
-/// Where a bucket of the axis begins, in nanoseconds; it may be a broken number.
+/// Returns the start of a bucket in nanoseconds; `bucket` may have a fraction.
 pub(super) fn nanos(bucket: f64) -> f64 {
     (bucket / FINENESS).exp2()
 }
 
-/// Gives all pieces of both sides their latencies by the same buckets.
+/// Counts the latencies of all segments of both sides in common buckets.
 pub(super) fn put_on_one_axis(sides: &mut [Side; 2]) {
     let ends = sides.iter().filter(|side| !side.latency.is_empty());
     let ends: Vec<_> = ends.map(|side| side.latency.quantiles()).collect();

@@ -7,14 +7,14 @@ use hearken_load::{
 
 use super::*;
 
-/// What is to come of a run: mean latency in nanoseconds, and the part that fails.
+/// Parameters of a simulated run: mean latency in nanoseconds and error ratio.
 #[derive(Clone, Copy)]
 struct Process {
     latency: f64,
     failing: f64,
-    /// CPU time for each reply, in nanoseconds.
+    /// CPU time per reply, in nanoseconds.
     cpu: f64,
-    /// How much the latency of whole runs differs, as a part of 1.
+    /// Standard deviation of the logarithm of latency between runs.
     runs: f64,
 }
 
@@ -24,7 +24,7 @@ fn normal(random: &mut Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// A run of intervals of a second, in which the latency drifts from one to the next.
+/// Simulates a run with intervals of one second and autocorrelated latency.
 fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
     let mut random = Rng::with_seed(seed);
     let level = process.latency * (process.runs * normal(&mut random)).exp();
@@ -40,7 +40,7 @@ fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
     };
     let mut samples = vec![ServerSample { cpu_ns: Some(0), ..ServerSample::default() }];
     for at in 0..intervals {
-        // What one interval is like tells of the next.
+        // An autoregressive process: neighbouring intervals are correlated.
         drift = 0.5 * drift + 0.03 * normal(&mut random);
         let here = level * f64::exp(drift);
         let count = requests as f64 + (requests as f64).sqrt() * normal(&mut random);
@@ -88,10 +88,10 @@ fn verdict(comparison: &Comparison, quantity: Quantity) -> Verdict {
     figure.unwrap_or_else(|| panic!("no {quantity:?}: {comparison}")).verdict
 }
 
-/// At 95 % for all figures together, 2 of 40 are expected to be called different; more than 7 would
-/// come by chance once in a thousand times.
+/// With a joint confidence level of 95 %, 2 false positives in 40 are expected. More than 7 have a
+/// probability of 0.1 %.
 #[test]
-fn the_same_process_is_seldom_called_different() {
+fn identical_processes_rarely_differ() {
     let called = (0..40).filter(|seed| {
         let [a, b] = [0, 1].map(|side| run(PLAIN, 24, 60, 1000 + seed * 2 + side));
         let comparison = compare(&[a], &[b], &few(0.0));
@@ -102,7 +102,7 @@ fn the_same_process_is_seldom_called_different() {
 }
 
 #[test]
-fn several_runs_that_differ_by_themselves_are_seldom_called_different() {
+fn runs_with_variation_between_runs_rarely_differ() {
     let process = Process { runs: 0.1, ..PLAIN };
     let called = (0..30).filter(|seed| {
         let [a, b] = [0, 10].map(|side| {
@@ -115,7 +115,7 @@ fn several_runs_that_differ_by_themselves_are_seldom_called_different() {
 }
 
 #[test]
-fn a_shift_of_a_fifth_is_found() {
+fn detects_a_shift_of_twenty_per_cent() {
     let slower = Process { latency: PLAIN.latency * 1.2, ..PLAIN };
     let found = (0..8).filter(|seed| {
         let (a, b) = (run(PLAIN, 40, 100, seed * 2), run(slower, 40, 100, seed * 2 + 1));
@@ -130,7 +130,7 @@ fn a_shift_of_a_fifth_is_found() {
 }
 
 #[test]
-fn errors_and_cpu_are_compared() {
+fn compares_errors_and_cpu_time() {
     let worse = Process { failing: 0.05, cpu: 36_000.0, ..PLAIN };
     let comparison = compare(&[run(PLAIN, 30, 100, 1)], &[run(worse, 30, 100, 2)], &few(0.02));
     assert_eq!(verdict(&comparison, Quantity::ErrorShare), Verdict::Worse);
@@ -138,21 +138,21 @@ fn errors_and_cpu_are_compared() {
     assert!(comparison.sentence.starts_with("B is worse: "), "{}", comparison.sentence);
     let cpu = comparison.figures.iter().find(|f| f.quantity == Quantity::CpuPerReply).unwrap();
     assert!((1.18..1.22).contains(&cpu.ratio.unwrap()), "{cpu:?}");
-    // Nothing failed in either: no difference, and not nothing to say.
+    // No errors on either side mean no difference, not insufficient data.
     let same = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 3)], &few(0.02));
     assert_eq!(verdict(&same, Quantity::ErrorShare), Verdict::NoDifferenceSeen);
     assert_eq!(same.verdict, Verdict::NoDifferenceSeen, "{same}");
 }
 
 #[test]
-fn what_is_too_little_is_said() {
+fn reports_insufficient_data() {
     let short = compare(&[run(PLAIN, 3, 100, 1)], &[run(PLAIN, 3, 100, 2)], &few(0.02));
     assert_eq!(short.verdict, Verdict::TooFewIntervals);
-    // 3000 replies have three beyond the 99.9th percentile.
+    // Of 3000 replies, only three lie beyond the 99.9th percentile.
     let long = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 2)], &few(0.02));
     assert_eq!(verdict(&long, Quantity::LatencyP999), Verdict::TooFewIntervals);
-    assert!(long.sentence.ends_with("to say of: latency p99.9."), "{}", long.sentence);
-    // Half of all intervals stalled in one run, once: that says little of the next run.
+    assert!(long.sentence.ends_with("Insufficient data for: latency p99.9."), "{}", long.sentence);
+    // A single stall over half of a run does not predict the next run.
     let mut stalled = run(Process { latency: 1e9, ..PLAIN }, 8, 100, 3);
     stalled.intervals[..4].clone_from_slice(&run(PLAIN, 4, 100, 4).intervals);
     let once = compare(&[run(PLAIN, 8, 100, 1)], &[stalled], &few(0.02));
@@ -164,7 +164,7 @@ fn what_is_too_little_is_said() {
 }
 
 #[test]
-fn what_differs_too_little_does_not_matter() {
+fn ignores_differences_below_the_threshold() {
     let slower = Process { cpu: PLAIN.cpu * 1.04, ..PLAIN };
     let (a, b) = (run(PLAIN, 60, 40, 1), run(slower, 60, 40, 2));
     let cpu = |threshold| {
@@ -176,7 +176,7 @@ fn what_differs_too_little_does_not_matter() {
 }
 
 #[test]
-fn the_seed_decides_and_json_keeps_it() {
+fn is_deterministic_and_round_trips_through_json() {
     let sides = || ([run(PLAIN, 12, 50, 1)], [run(PLAIN, 12, 50, 2)]);
     let (a, b) = sides();
     let comparison = compare(&a, &b, &few(0.02));
@@ -187,7 +187,7 @@ fn the_seed_decides_and_json_keeps_it() {
 }
 
 #[test]
-fn what_casts_doubt_is_said() {
+fn warns_about_incomparable_runs() {
     let (a, mut b) = (run(PLAIN, 12, 50, 1), run(PLAIN, 12, 50, 2));
     b.offered_rate = 100.0;
     b.machine = "another".to_owned();
@@ -198,12 +198,12 @@ fn what_casts_doubt_is_said() {
     let said = compare(std::slice::from_ref(&a), &[b], &few(0.02)).warnings.join("\n");
     for part in [
         "offered rates differ: 50.0 and 100 ",
-        "not run on the same machine",
+        "different machines",
         "2.00 hours apart",
-        "late in B: 1 % of the requests were made 5.00 ms",
+        "late in B: it sent 1 % of the requests 5.00 ms",
         "B was saturated",
         "http://a/x",
-        "one run tells nothing",
+        "a single run",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -212,7 +212,7 @@ fn what_casts_doubt_is_said() {
 }
 
 #[test]
-fn an_end_that_was_cut_off_and_what_drained_are_of_the_piece_before() {
+fn short_and_draining_intervals_join_the_previous_segment() {
     let mut report = run(PLAIN, 10, 50, 1);
     let whole = Side::of(std::slice::from_ref(&report)).runs[0].pieces.len();
     let mut rest = report.intervals[9].clone();
@@ -225,7 +225,7 @@ fn an_end_that_was_cut_off_and_what_drained_are_of_the_piece_before() {
     let last = &side.runs[0].pieces[9];
     assert!((last.seconds - 1.3).abs() < 1e-9);
     assert_eq!(last.replies, report.intervals[9].replies + report.intervals[10].replies);
-    // Thousands are joined.
+    // Thousands of intervals are merged.
     let many: Vec<Interval> = (0..2000)
         .map(|at| Interval { at_s: f64::from(at), ..report.intervals[0].clone() })
         .collect();

@@ -1,4 +1,4 @@
-//! What a difference means.
+//! Verdicts on differences between metrics.
 
 use std::fmt;
 
@@ -6,28 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{Figure, Quantity};
 
-/// An interval whose upper end is so many times its lower one tells of no difference.
+/// Ratio of the ends of an interval above which it contains too little information.
 const SAYS_NOTHING: f64 = 10.0;
 
-/// What is to be thought of B, beside A.
+/// Verdict on side B relative to side A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is better, and by so much that it matters.
+    /// Better by at least the threshold.
     Better,
-    /// It is worse, and by so much that it matters.
+    /// Worse by at least the threshold.
     Worse,
-    /// Better in some figures and worse in others; only of all together.
+    /// Better in some metrics and worse in others. Only used as the overall verdict.
     Mixed,
-    /// It differs, but not by so much that it matters.
+    /// A difference smaller than the threshold.
     TooSmallToMatter,
-    /// The interval contains 1, and is not so wide that it says nothing.
+    /// The confidence interval contains 1 and is reasonably narrow.
     NoDifferenceSeen,
-    /// There is too little to tell.
+    /// Too little data for a verdict.
     TooFewIntervals,
 }
 
 impl Verdict {
+    /// Judges a ratio by its confidence interval.
     pub(super) fn of(
         quantity: Quantity,
         ratio: Option<f64>,
@@ -50,6 +51,7 @@ impl Verdict {
         }
     }
 
+    /// Combines the verdicts on all metrics.
     pub(super) fn of_all(each: impl Iterator<Item = Verdict>) -> Verdict {
         let each: Vec<Verdict> = each.collect();
         let any = |verdict| each.contains(&verdict);
@@ -69,15 +71,15 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
-            Verdict::Mixed => "better and worse",
-            Verdict::TooSmallToMatter => "too small to matter",
-            Verdict::NoDifferenceSeen => "no difference seen",
-            Verdict::TooFewIntervals => "too few intervals to say",
+            Verdict::Mixed => "mixed",
+            Verdict::TooSmallToMatter => "below threshold",
+            Verdict::NoDifferenceSeen => "no difference detected",
+            Verdict::TooFewIntervals => "insufficient data",
         })
     }
 }
 
-/// The whole in a sentence.
+/// Returns the overall verdict as a sentence.
 pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> String {
     let named = |wanted: Verdict| {
         let those = figures.iter().filter(|figure| figure.verdict == wanted);
@@ -87,7 +89,7 @@ pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> 
         Verdict::Better => format!("B is better: {}.", named(verdict)),
         Verdict::Worse => format!("B is worse: {}.", named(verdict)),
         Verdict::Mixed => format!(
-            "B is better in some and worse in other figures. Better: {}. Worse: {}.",
+            "B is better in some metrics and worse in others. Better: {}. Worse: {}.",
             named(Verdict::Better),
             named(Verdict::Worse)
         ),
@@ -99,27 +101,32 @@ pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> 
             let unknown: Vec<_> = unknown.map(name).collect();
             let unknown = match &unknown[..] {
                 [] => String::new(),
-                names => format!(" There are too few intervals to say of: {}.", names.join(", ")),
+                names => format!(" Insufficient data for: {}.", names.join(", ")),
             };
-            format!("No difference was seen between A and B.{unknown}")
+            format!("No difference detected between A and B.{unknown}")
         }
         Verdict::TooFewIntervals => {
-            "There are too few intervals to say; measure for longer, or several times.".to_owned()
+            "Insufficient data: measure for longer or repeat the runs.".to_owned()
         }
     }
 }
 
-/// Without its unit.
+/// Returns the name of a metric without its unit.
 fn name(figure: &Figure) -> &'static str {
     figure.quantity.name().split(',').next().unwrap_or_default()
 }
 
+/// Formats the ratio of a metric and its confidence interval.
 fn told(figure: &Figure) -> String {
     let name = name(figure);
     let ratio = super::ratio(figure.ratio.unwrap_or(f64::NAN));
     match figure.low.zip(figure.high) {
         Some((low, high)) => {
-            format!("{name} {ratio} times ({} to {})", super::ratio(low), super::ratio(high))
+            format!(
+                "{name} {ratio} times (95 % CI {} to {})",
+                super::ratio(low),
+                super::ratio(high)
+            )
         }
         None => format!("{name} {ratio} times"),
     }

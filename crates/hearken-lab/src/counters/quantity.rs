@@ -1,4 +1,4 @@
-//! What the kernel is asked to count, and what is said where it refuses.
+//! Events that the kernel counts, and hints for those that it refuses.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::Refusal;
 
-/// What to count, and in which mode.
+/// An event to count, and its mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Quantity {
     UserInstructions,
@@ -20,6 +20,7 @@ pub(super) enum Quantity {
 }
 
 impl Quantity {
+    /// Returns the parameters of `perf_event_open`.
     pub(super) fn builder(self) -> io::Result<Builder<'static>> {
         match self {
             Quantity::UserInstructions => Ok(Builder::new(Hardware::INSTRUCTIONS)),
@@ -47,6 +48,7 @@ impl Quantity {
         }
     }
 
+    /// Returns the name of the event and the system call.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Quantity::UserInstructions => (
@@ -66,6 +68,7 @@ impl Quantity {
         }
     }
 
+    /// Describes why the counter is not available.
     pub(super) fn refusal(self, error: &io::Error) -> Refusal {
         let (what, call) = self.names();
         let tracing = matches!(self, Quantity::SystemCalls);
@@ -78,7 +81,7 @@ impl Quantity {
     }
 }
 
-/// The number that tracefs gives the entry of every system call.
+/// Returns the id of the tracepoint at the entry of system calls.
 fn syscall_tracepoint() -> io::Result<u64> {
     let id = |root: &str| {
         let path = format!("{root}/events/raw_syscalls/sys_enter/id");
@@ -89,22 +92,22 @@ fn syscall_tracepoint() -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
+/// Returns the probable cause of an error and its remedy.
 fn advice(error: &io::Error, tracing: bool) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
-            "There is no hardware counter here: most likely a virtual machine without a PMU. Run \
-             on bare metal, or let the hypervisor give the guest a virtual PMU."
+            "No hardware counter is available, probably because this is a virtual machine without a PMU. \
+             Run on bare metal, or enable a virtual PMU in the hypervisor."
         }
         Some(Errno::ACCESS | Errno::PERM) if tracing => {
-            "The tracepoint needs the capability CAP_PERFMON (or root), or \
-             `sysctl kernel.perf_event_paranoid=-1`."
+            "The tracepoint needs CAP_PERFMON (or root) or `sysctl kernel.perf_event_paranoid=-1`."
         }
         Some(Errno::ACCESS | Errno::PERM) => {
-            "Allow it with `sysctl kernel.perf_event_paranoid=1`, or give the capability \
-             CAP_PERFMON (or root); a container may also forbid the call by seccomp."
+            "Allow it with `sysctl kernel.perf_event_paranoid=1` or grant CAP_PERFMON (or root); the \
+             seccomp filter of a container may also forbid the call."
         }
-        Some(Errno::NOSYS) => "This kernel, or a seccomp filter, does not have the call.",
-        Some(Errno::MFILE) => "Too few descriptors are left; raise `ulimit -n`.",
+        Some(Errno::NOSYS) => "The kernel or a seccomp filter does not provide perf_event_open.",
+        Some(Errno::MFILE) => "Too few file descriptors are available; raise `ulimit -n`.",
         _ if tracing => {
             "tracefs must be mounted and readable: `mount -t tracefs none /sys/kernel/tracing` \
              as root, on a kernel with CONFIG_FTRACE_SYSCALLS."

@@ -1,4 +1,4 @@
-//! The page of a load.
+//! The HTML report of a load test.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,20 +10,20 @@ use crate::load::{figures, stretches};
 use crate::table::Table;
 use crate::units::{count, micros, number};
 
-/// Most rows of the table of intervals; successive ones are joined.
+/// Maximum number of rows in the table of intervals. Successive intervals are merged.
 const ROWS: usize = 120;
 
-/// The whole page.
+/// Renders the page.
 pub(crate) fn load(report: &Report) -> String {
     page(&format!("Hearken load: {}", report.url), &body(report))
 }
 
 fn body(report: &Report) -> Markup {
     html! {
-        h1 { "What clients saw of " (report.url) }
+        h1 { "Load test of " (report.url) }
         p.soft { (date(report.started_unix_ns)) ". " (offered(report)) }
         @if !report.complete {
-            div.note { strong { "This run was stopped before its time." } }
+            div.note { strong { "This run was interrupted." } }
         }
         @for warning in &report.warnings { div.note { (warning) } }
         @if !report.objectives.is_empty() {
@@ -33,27 +33,27 @@ fn body(report: &Report) -> Markup {
         (sections(&figures(report)))
         h2 { "Distributions" }
         (numbers(&distributions(report)))
-        h2 { "What became of the requests" }
+        h2 { "Request outcomes" }
         (outcomes(report))
-        h2 { "Where and how" }
+        h2 { "Environment and settings" }
         (facts(report))
         details {
-            summary { "As text" }
+            summary { "Text report" }
             pre { (report.to_string()) }
         }
         details {
-            summary { "Interval by interval" }
+            summary { "Intervals" }
             (numbers(&intervals(report)))
         }
-        h2 { "Again" }
+        h2 { "How to reproduce" }
         @if !report.command.is_empty() { pre { (command(&report.command)) } }
-        p { a href=(json(report)) download="result.json" { "The result as JSON" }
-            span.soft { ": all intervals and distributions are in it. Keep it to compare by: " }
+        p { a href=(json(report)) download="result.json" { "Download the result as JSON" }
+            span.soft { ", with all intervals and histograms. To compare it with another result: " }
             code { "hearken load compare result.json other.json" } }
     }
 }
 
-/// The moment, in UTC.
+/// Formats a time in UTC.
 fn date(unix_ns: u64) -> String {
     let moment = jiff::Timestamp::from_nanosecond(unix_ns.into());
     moment.map(|moment| moment.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()
@@ -64,9 +64,9 @@ fn offered(report: &Report) -> String {
     let what = format!("{:?}", report.model).to_lowercase();
     if report.offered_rate > 0.0 {
         let rate = number(report.offered_rate);
-        format!("{rate} {what} a second offered for {seconds} s, {}.", report.arrivals)
+        format!("{rate} {what} per second offered for {seconds} s, {} arrivals.", report.arrivals)
     } else if report.requests.intended > 0 {
-        format!("A closed loop of {connections} connections for {seconds} s.")
+        format!("Closed loop of {connections} connections for {seconds} s.")
     } else {
         format!("Idle connections only, for {seconds} s.")
     }
@@ -78,23 +78,23 @@ fn in_short(report: &Report) -> Markup {
     html! {
         @if requests.intended > 0 {
             p {
-                strong { (number(report.reply_rate)) " replies a second" } "; "
-                (count(requests.replies)) " of " (count(requests.intended)) " requests had their reply"
+                strong { (number(report.reply_rate)) " replies per second" } "; "
+                (count(requests.replies)) " of " (count(requests.intended)) " requests received a reply"
                 @if requests.failed > 0 {
                     ", " strong { (count(requests.failed)) " failed" }
                 }
                 ". "
                 @if latency.count > 0 {
-                    "Half of the replies took no longer than " strong { (time(latency.p50)) }
-                    ", 99 % than " strong { (time(latency.p99)) } ", the slowest " (time(latency.max))
-                    "."
+                    "Latency: median " strong { (time(latency.p50)) }
+                    ", 99th percentile " strong { (time(latency.p99)) } ", maximum "
+                    (time(latency.max)) "."
                 }
             }
         }
     }
 }
 
-/// With a unit.
+/// Formats a duration with its unit.
 fn time(nanos: u64) -> String {
     match nanos as f64 {
         ns if ns < 1e6 => format!("{} µs", number(micros(ns))),
@@ -105,7 +105,7 @@ fn time(nanos: u64) -> String {
 
 fn distributions(report: &Report) -> Table {
     let head =
-        ["figure", "count", "mean µs", "stddev", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
+        ["metric", "count", "mean µs", "stddev", "min", "p50", "p90", "p95", "p99", "p99.9", "max"];
     let row = |(name, of): (&str, &Quantiles)| {
         let mut row = vec![name.to_owned(), count(of.count), number(micros(of.mean))];
         row.push(number(micros(of.stddev)));
@@ -134,7 +134,7 @@ fn outcomes(report: &Report) -> Markup {
     let rate = match samples.count {
         0 | 1 => String::new(),
         n => format!(
-            "min {} avg {} max {} stddev {} ({} samples)",
+            "min {}, mean {}, max {}, stddev {} ({} samples)",
             number(samples.min),
             number(samples.mean),
             number(samples.max),
@@ -151,18 +151,18 @@ fn outcomes(report: &Report) -> Markup {
         ("waited for a connection", requests.waited),
     ]);
     let sessions = listed(&[
-        ("begun", sessions.begun),
+        ("started", sessions.begun),
         ("completed", sessions.completed),
         ("failed", sessions.failed),
     ]);
     let timeouts = listed(&[
         ("connect", late.connect),
         ("first byte", late.first_byte),
-        ("whole reply", late.reply),
+        ("complete reply", late.reply),
     ]);
     let idle = listed(&[
-        ("asked", idle.asked),
-        ("held at the end", idle.held),
+        ("requested", idle.asked),
+        ("open at the end", idle.held),
         ("lost", idle.lost),
         ("re-established", idle.re_established),
         ("requests", idle.requests),
@@ -191,8 +191,8 @@ fn outcomes(report: &Report) -> Markup {
 
 fn facts(report: &Report) -> Markup {
     let kept = match &report.per_connection {
-        Some(each) => format!("opened for requests, {each} on each"),
-        None => format!("{} kept open", count(report.connections)),
+        Some(each) => format!("opened on demand, {each} request(s) each"),
+        None => format!("{} persistent", count(report.connections)),
     };
     let parts = match report.parts.len() {
         0 => String::new(),
@@ -203,16 +203,16 @@ fn facts(report: &Report) -> Markup {
         ("Workload", &report.workload),
         ("Connections", &kept),
         ("Event loops", &count(report.threads)),
-        ("Events by", &report.events),
+        ("Event mechanism", &report.events),
         ("Seed", &report.seed.to_string()),
-        ("Generator's machine", &report.machine),
-        ("Parts", &parts),
+        ("Load generator", &report.machine),
+        ("Agents", &parts),
     ])
 }
 
 fn intervals(report: &Report) -> Table {
     let head = [
-        "at s", "for s", "intended", "sent", "replies", "failed", "opened", "idle", "p50 µs",
+        "start s", "length s", "intended", "sent", "replies", "failed", "opened", "idle", "p50 µs",
         "p99 µs", "max µs", "notes",
     ];
     let stretches = stretches(report, ROWS);
@@ -231,9 +231,9 @@ fn intervals(report: &Report) -> Table {
     Table { head: head.map(String::from).to_vec(), rows: stretches.iter().map(row).collect() }
 }
 
-/// The result itself, as a link that needs nothing else.
+/// Returns the result as a data URL.
 fn json(report: &Report) -> String {
-    // Fails only for maps whose keys are not strings, and there are none.
+    // Fails only for maps with non-string keys, and there are none.
     let text = serde_json::to_vec(report).unwrap_or_default();
     format!("data:application/json;base64,{}", STANDARD.encode(text))
 }

@@ -1,4 +1,4 @@
-//! The page of the comparison with other servers.
+//! The HTML report of a comparison with other servers or proxies.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::peers::{Cell, Kind, Report, Workload, figures, table};
 use crate::stats::Ratio;
 use crate::units::{count, number};
 
-/// The whole page.
+/// Renders the page.
 pub(crate) fn peers(report: &Report) -> String {
     let title = format!("Hearken lab: {} compared", report.settings.kind.plural());
     page(&title, &body(report))
@@ -25,11 +25,11 @@ fn body(report: &Report) -> Markup {
         cpus(&report.placement.others)
     );
     html! {
-        h1 { "What a request costs, " (settings.kind.name()) " by " (settings.kind.name()) }
+        h1 { "Cost per request by " (settings.kind.name()) }
         p.soft {
             "Hearken " (report.version) ", " (report.date) ". One worker each, rounds of "
             (count(settings.batch)) " connections in lockstep, " (settings.repetitions)
-            " repetitions in shuffled order."
+            " repetitions in random order."
         }
         @if let Some(emulator) = &settings.emulator { (emulated(report, emulator)) }
         (incomplete(report, settings.planned))
@@ -38,32 +38,32 @@ fn body(report: &Report) -> Markup {
         h2 { "Table" }
         (numbers(&table(report)))
         p.soft { "± is the 95 % confidence interval of the mean, × a ratio; ~ marks a ratio whose \
-            interval holds 1. Below 1 is cheaper." }
+            95 % confidence interval includes 1. A ratio below 1 means a lower cost." }
         (caveats(report))
         h2 { "The " (settings.kind.plural()) }
         (servers(report))
-        h2 { "Where and when" }
+        h2 { "Environment" }
         (facts(report, &placed, settings.seed, settings.emulator.as_deref()))
-        h2 { "How it was measured" }
+        h2 { "Method" }
         (method(report))
         (again(report))
     }
 }
 
-/// What the figures are where a machine was emulated to have them.
+/// Renders a note about instruction counts from an emulated machine.
 fn emulated(report: &Report, emulator: &str) -> Markup {
     html! {
         div.note {
             strong { "Instructions, counted by emulation. " }
-            "All of this ran in a machine emulated by " (emulator) ", processor \"" (report.machine.cpu)
-            "\", " (report.machine.kernel) ". Its clock advances by a nanosecond with each instruction, \
-            so the CPU time that its kernel accounts to a process is the process' instructions, in user \
-            mode and in the kernel together. Times of any kind would say nothing."
+            "The experiment ran in a machine emulated by " (emulator) ", processor '" (report.machine.cpu)
+            "', " (report.machine.kernel) ". Its clock advances by one nanosecond per instruction, \
+            so the CPU time of a process equals its instructions in user mode and in the kernel. \
+            Times are therefore meaningless and not reported."
         }
     }
 }
 
-/// The reference against each other server, workload by workload.
+/// Renders the ratio of the reference to every other server, for each workload.
 fn in_short(report: &Report) -> Markup {
     let settings = &report.settings;
     let counted = report.summary.iter().any(|c| c.instructions.is_some());
@@ -80,11 +80,12 @@ fn in_short(report: &Report) -> Markup {
     };
     html! {
         @if report.summary.iter().any(|c| ratio(c).is_some()) {
-            h2 { "In short" }
+            h2 { "Summary" }
             p {
-                (if counted { "Instructions" } else { "CPU time" }) " of a request to "
-                strong { (settings.reference) } ", divided by those to the other, with the \
-                95 % interval. Below 1, " (settings.reference) " is cheaper."
+                (if counted { "Instructions" } else { "CPU time" }) " per request of "
+                strong { (settings.reference) } ", divided by that of the other " (settings.kind.name())
+                ", with the 95 % confidence interval. Below 1, " (settings.reference) " costs less. Bold \
+                ratios differ significantly from 1."
             }
             div.wide { table {
                 thead { tr {
@@ -106,6 +107,7 @@ fn in_short(report: &Report) -> Markup {
     }
 }
 
+/// Renders a ratio and its confidence interval.
 fn told(ratio: Ratio) -> Markup {
     html! {
         @if ratio.differs() { strong { (number(ratio.ratio)) } } @else { (number(ratio.ratio)) }
@@ -115,6 +117,7 @@ fn told(ratio: Ratio) -> Markup {
     }
 }
 
+/// Renders the version and the recipe of every server.
 fn servers(report: &Report) -> Markup {
     let taking_part = report.settings.participants.iter().map(|server| (server, false));
     let all = taking_part.chain(report.settings.origin.iter().map(|server| (server, true)));
@@ -128,53 +131,52 @@ fn servers(report: &Report) -> Markup {
     }
 }
 
+/// Renders the description of the method.
 fn method(report: &Report) -> Markup {
     let settings = &report.settings;
     let workloads = settings.workloads.iter().filter_map(|name| Workload::find(name));
     let kind = settings.kind.name();
     html! {
         ul {
-            li { "A session starts a " (kind) " of its own with one worker, has it answer some requests, \
-                opens the idle connections, each of which makes one request, and then goes through \
-                the workloads." }
-            li { "Driver and " (kind) " share a processor, in the scheduling class SCHED_BATCH. The \
-                driver works in rounds: it sends a request on each connection and then reads the \
-                replies, so that the " (kind) " always finds as many connections ready. It checks \
-                the status and the length of each reply." }
+            li { "A session starts a new " (kind) " with one worker, sends some requests to it, opens \
+                the idle connections, each of which sends one request, and then runs the workloads." }
+            li { "The driver and the " (kind) " share a processor in the scheduling class SCHED_BATCH. \
+                The driver works in rounds: it sends a request on each connection and then reads the \
+                replies, so the " (kind) " always finds the same number of connections ready. The \
+                driver checks the status and the length of each reply." }
             @if let Some(origin) = &settings.origin {
-                li { "Behind each proxy is the same origin, " (origin.name) " (" (origin.version)
-                    "), started once, on the same processor and in the same scheduling class, so \
-                    that the replies of a round are all there when the proxy looks for them. Counted \
-                    is what the proxy's processes use, and not the origin's." }
+                li { "All proxies use the same origin server, " (origin.name) " (" (origin.version)
+                    "). It is started once and runs on the same processor and in the same scheduling \
+                    class, so all replies of a round are available when the proxy polls for them. Only \
+                    the processes of the proxy are measured, not the origin." }
             }
             @if settings.emulator.is_some() {
-                li { "After a warm-up, one pass without any counter gives instructions and context \
-                    switches, by the scheduler's own account of all of its processes and \
-                    threads; one counts system calls where the kernel allows." }
+                li { "After the warm-up, a pass without counters measures instructions and context \
+                    switches of all processes and threads by the accounting of the scheduler. Another \
+                    pass counts system calls, if the kernel permits it." }
             } @else {
-                li { "After a warm-up, one pass without any counter gives CPU time and context \
-                    switches, by the scheduler's own account of all of its processes and \
-                    threads; one counts instructions, one system calls; each where the kernel \
-                    allows." }
+                li { "After the warm-up, a pass without counters measures CPU time and context \
+                    switches of all processes and threads by the accounting of the scheduler. Two \
+                    more passes count instructions and system calls, if the kernel permits it." }
             }
-            li { "The workloads: "
+            li { "Workloads: "
                 @for (i, workload) in workloads.enumerate() {
                     @if i > 0 { "; " } strong { (workload.name) } ", " (workload.about) }
-                ". A pass has " (count(settings.requests)) " requests of the shortest, and fewer of \
-                those that take longer." }
+                ". A pass has " (count(settings.requests)) " requests; longer workloads have \
+                fewer." }
             @if settings.latency_s > 0.0 {
-                li { "Latency is from a pass of " (settings.latency_s) " s with requests that are \
-                    due at random, at a rate that none has trouble with." }
+                li { "Latency is measured in a pass of " (settings.latency_s) " s with requests at \
+                    random times, at a rate well below the capacity of every " (kind) "." }
             }
-            li { "Memory for an idle connection is the growth of resident memory (Rss) from before \
-                the idle connections to after, over all of the " (kind) "'s processes."
+            li { "Memory per idle connection is the growth of resident memory (Rss) of all \
+                processes of the " (kind) " while the idle connections are opened."
                 @if settings.kind == Kind::Proxy {
-                    " For one that is silent, which has connected and said nothing, it is the same \
-                    in a start of its own."
+                    " Memory per unused connection, which is accepted but has sent nothing, is \
+                    measured in the same way in a separate session."
                 } }
             li { (report.method) }
-            li { "The order of sessions was shuffled within each repetition, with the seed. Numbers \
-                of different runs are not to be compared." }
+            li { "The sessions of each repetition ran in random order, determined by the seed. \
+                Results of different runs are not comparable." }
         }
     }
 }

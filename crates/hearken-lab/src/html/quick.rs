@@ -1,4 +1,4 @@
-//! The page of the quick experiment.
+//! The HTML report of the quick experiment.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::results::Report;
 use crate::table::table;
 use crate::units::{count, number};
 
-/// The whole page.
+/// Renders the page.
 pub(crate) fn quick(report: &Report) -> String {
     page("Hearken lab: event mechanisms compared", &body(report))
 }
@@ -16,7 +16,7 @@ pub(crate) fn quick(report: &Report) -> String {
 fn body(report: &Report) -> Markup {
     let settings = &report.settings;
     let placed = format!(
-        "server on processor {}; load and lab on {}",
+        "server on processor {}; load generator and lab on {}",
         cpus(&report.placement.server),
         cpus(&report.placement.others)
     );
@@ -24,8 +24,8 @@ fn body(report: &Report) -> Markup {
         h1 { "Event mechanisms under the same load" }
         p.soft {
             "Hearken " (report.version) ", " (report.date) ". " (number(settings.rate))
-            " requests a second on " (count(settings.connections)) " connections, "
-            (settings.repetitions) " repetitions in shuffled order."
+            " requests per second on " (count(settings.connections)) " connections, "
+            (settings.repetitions) " repetitions in random order."
         }
         (incomplete(report, settings.planned()))
         (in_short(report))
@@ -33,17 +33,17 @@ fn body(report: &Report) -> Markup {
         h2 { "Table" }
         (numbers(&table(report)))
         p.soft { "± is the 95 % confidence interval of the mean, × a ratio of CPU time; ~ marks a \
-            ratio whose interval holds 1." }
+            ratio whose 95 % confidence interval includes 1." }
         (caveats(report))
-        h2 { "Where and when" }
+        h2 { "Environment" }
         (facts(report, &placed, settings.seed, None))
-        h2 { "How it was measured" }
+        h2 { "Method" }
         (method(report))
         (again(report))
     }
 }
 
-/// The comparison with most idle connections, in sentences.
+/// Renders the comparison at the highest number of idle connections.
 fn in_short(report: &Report) -> Markup {
     let most = report.summary.iter().map(|c| c.idle).max().unwrap_or(0);
     let reference = &report.settings.reference;
@@ -51,18 +51,18 @@ fn in_short(report: &Report) -> Markup {
     let compared: Vec<_> = lines.filter_map(|c| c.cpu_to_reference.map(|r| (c, r))).collect();
     html! {
         @if !compared.is_empty() {
-            h2 { "In short" }
-            p { "With " (count(most)) " idle connections, a request cost the server" }
+            h2 { "Summary" }
+            p { "CPU time of the server per request with " (count(most)) " idle connections:" }
             ul {
                 @for (cell, ratio) in compared {
                     li {
-                        "with " strong { (cell.mechanism) } " "
-                        strong { (number(ratio.ratio)) " times" } " the CPU time of " (reference)
+                        strong { (cell.mechanism) } ": " strong { (number(ratio.ratio)) " times" }
+                        " the CPU time of " (reference)
                         @if let (Some(low), Some(high)) = (ratio.low, ratio.high) {
-                            span.soft { " (" (number(low)) " to " (number(high)) " times)" }
-                            @if !ratio.differs() { "; this run cannot tell them apart" }
+                            span.soft { " (95 % CI " (number(low)) " to " (number(high)) ")" }
+                            @if !ratio.differs() { ", no difference detected" }
                         }
-                        @if cell.saturated > 0 { "; it was saturated" }
+                        @if cell.saturated > 0 { ", saturated" }
                     }
                 }
             }
@@ -70,26 +70,27 @@ fn in_short(report: &Report) -> Markup {
     }
 }
 
+/// Renders the description of the method.
 fn method(report: &Report) -> Markup {
     let settings = &report.settings;
     html! {
         ul {
-            li { "Each measurement starts a server of its own with one worker, alone on its \
-                processor where there is another for the rest, and then opens the idle \
-                connections." }
-            li { "The load is open: requests for /" (settings.document) " leave when they are due, \
-                however slow the replies are." }
-            li { "A first pass of " (settings.counters_s) " s warms the server up and counts \
-                instructions and system calls. A second, as long, makes a connection for each \
-                request: what is per connection is from it. A third of " (settings.duration_s) " s \
-                has no counter attached; CPU time per request and latency are from it." }
-            li { "CPU time is the scheduler's own account of the server's threads \
-                (/proc/PID/task/*/schedstat). Per request means per reply received." }
-            li { "A server is called saturated if fewer than 95 % of the requests were answered, or \
-                it used more than 95 % of its processor." }
+            li { "Each measurement starts a new server with one worker, on a processor of its own if \
+                there are at least two, and then opens the idle connections." }
+            li { "The load is an open loop: requests for /" (settings.document) " are sent at their \
+                scheduled times, independently of the replies." }
+            li { "The first pass of " (settings.counters_s) " s warms the server up and counts \
+                instructions and system calls. The second pass, of the same length, opens a \
+                connection for each request and yields the costs per connection. The third pass of "
+                (settings.duration_s) " s runs without counters and yields CPU time per request and \
+                latency." }
+            li { "CPU time is the accounting of the scheduler for the threads of the server \
+                (/proc/PID/task/*/schedstat). Values per request are per reply received." }
+            li { "A server is considered saturated if it answered fewer than 95 % of the requests \
+                or used more than 95 % of its processor." }
             li { (report.method) }
-            li { "The order of all measurements was shuffled with the seed. Numbers of different \
-                runs are not to be compared." }
+            li { "The measurements ran in random order, determined by the seed. Results of different \
+                runs are not comparable." }
         }
     }
 }

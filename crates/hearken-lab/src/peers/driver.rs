@@ -1,4 +1,4 @@
-//! The driver of a workload: a process that asks in lockstep, and is told when to.
+//! The driver of a workload: a process that sends requests in lockstep, controlled by its input.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::error::LabError;
 use crate::executor::words;
 use crate::process::Guard;
 
-/// For a pass, however busy the machine is.
+/// Time limit of a pass, sufficient for a busy machine.
 pub(super) const PASS: Duration = Duration::from_secs(60);
 
-/// What the driver is to do for a workload.
+/// Parameters of a driver.
 pub(super) struct Drive {
     pub(super) url: String,
     pub(super) workload: &'static Workload,
@@ -22,9 +22,9 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// Of the workload of that name.
+    /// Creates the parameters for the workload of the given name.
     pub(super) fn new(running: &Running, workload: &str, batch: u64) -> Result<Drive, LabError> {
-        let unknown = || LabError::Config(format!("there is no workload \"{workload}\""));
+        let unknown = || LabError::Config(format!("unknown workload '{workload}'"));
         let workload = Workload::find(workload).ok_or_else(unknown)?;
         let batch = workload.batch.unwrap_or(batch);
         let url = format!("{}/{}", running.url, workload.document);
@@ -32,7 +32,7 @@ impl Drive {
     }
 }
 
-/// A driver that has made its connections and waits to be told how many requests to make.
+/// A driver with established connections. It waits for the number of requests to send.
 pub(super) struct Driver<'a> {
     guard: Guard,
     drive: &'a Drive,
@@ -40,7 +40,7 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Starts the driver, and has it make `warm_up` requests.
+    /// Starts the driver and sends `warm_up` requests.
     pub(super) fn start(
         ground: &Ground,
         drive: &'a Drive,
@@ -70,7 +70,7 @@ impl<'a> Driver<'a> {
         Ok(driver)
     }
 
-    /// Has it make so many requests.
+    /// Sends the given number of requests.
     pub(super) fn pass(
         &mut self,
         requests: u64,
@@ -85,25 +85,26 @@ impl<'a> Driver<'a> {
             serde_json::from_str(&line).map_err(|e| unread(e.to_string()))?;
         let expected = self.drive.workload.length;
         if report.schema != lockstep::SCHEMA {
-            return Err(unread(format!("it speaks `{}`", report.schema)));
+            return Err(unread(format!("its format is '{}'", report.schema)));
         }
         if let Some(wrong) = report.warnings.first() {
-            return Err(self.running.guard.failed(&format!("answered wrongly: {wrong}")));
+            return Err(self.running.guard.failed(&format!("sent a wrong reply: {wrong}")));
         }
         if report.content_bytes != expected {
             let got = report.content_bytes;
-            let problem = format!("answered with {got} bytes where the file has {expected}");
+            let problem = format!("sent {got} bytes of content, expected {expected}");
             return Err(self.running.guard.failed(&problem));
         }
         Ok(report)
     }
 
+    /// Stops the driver and waits until it exits.
     pub(super) fn end(mut self, stop: &AtomicBool) -> Result<(), LabError> {
         self.guard.say_no_more();
         self.guard.wait_for_end(PASS, stop).map(drop)
     }
 
-    /// If the server has ended, that is why the driver failed.
+    /// Replaces an error of the driver by the error of the server if the server has exited.
     fn blame<T>(&self, result: Result<T, LabError>) -> Result<T, LabError> {
         match result {
             Err(LabError::Interrupted) => Err(LabError::Interrupted),

@@ -1,4 +1,4 @@
-//! Measures servers that it starts as processes of their own.
+//! Execution of measurements with servers in separate processes.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -21,30 +21,30 @@ use crate::machine::{Placement, cpu_set};
 use crate::process::{Guard, Pinned};
 use crate::warning::Warning;
 
-/// A server that failed so often in a row is tried no more with as many idle connections.
+/// Number of consecutive failures after which a server is skipped at this number of idle connections.
 const STRIKES: u32 = 2;
-/// System calls repeat, and counting them is slow: a pass has this part of the requests.
+/// Divisor of the number of requests of the pass that counts system calls: it is slow and repeatable.
 const SYSCALLS_PART: u64 = 10;
 
-/// Measures servers that it starts as processes of their own.
+/// Measures servers in separate processes.
 #[derive(Debug)]
 pub struct ProcessExecutor {
     settings: Settings,
     ground: Ground,
     participants: Vec<Participant>,
     session: Option<Session>,
-    /// What is behind proxies.
+    /// Origin server of proxies.
     origin: Option<Origin>,
     refusals: Vec<Refusal>,
     warnings: Vec<Warning>,
-    /// Failures in a row, by server and idle connections.
+    /// Consecutive failures by server and idle connections.
     strikes: HashMap<(String, u64), u32>,
     _scratch: TempDir,
 }
 
 impl ProcessExecutor {
-    /// Writes the documents, and tries each server of the settings once. Those that are not installed
-    /// or do not serve are left out, and `warnings` says why.
+    /// Creates the documents and tests each server of the settings once. Servers that are not installed
+    /// or fail the test are excluded with a warning.
     pub fn new(
         config: &Config,
         placement: &Placement,
@@ -98,7 +98,7 @@ impl ProcessExecutor {
         };
         for name in &config.settings.servers {
             let recipe = config.recipes.iter().find(|recipe| &recipe.name == name);
-            let recipe = recipe.ok_or_else(|| LabError::Config(format!("no recipe \"{name}\"")))?;
+            let recipe = recipe.ok_or_else(|| LabError::Config(format!("unknown recipe '{name}'")))?;
             match executor.admit(Participant::prepare(recipe, &executor.ground), stop)? {
                 Ok(participant) => executor.participants.push(participant),
                 Err(why) => warnings.push(why),
@@ -107,29 +107,29 @@ impl ProcessExecutor {
         match warnings.last().filter(|_| executor.participants.is_empty()) {
             Some(why) => {
                 let kind = config.settings.kind.name();
-                Err(LabError::Config(format!("no {kind} can take part: {why}")))
+                Err(LabError::Config(format!("no {kind} is available: {why}")))
             }
             None => Ok(executor),
         }
     }
 
-    /// The servers that take part.
+    /// Returns the participating servers.
     pub fn servers(&self) -> Vec<results::Participant> {
         self.participants.iter().map(Participant::describe).collect()
     }
 
-    /// The server behind the proxies.
+    /// Returns the origin server of the proxies.
     pub fn origin(&self) -> Option<results::Participant> {
         self.origin.as_ref().map(Origin::describe)
     }
 
-    /// Ends what runs, and tells what was noticed meanwhile.
+    /// Ends the current session and returns the warnings so far.
     pub fn end(&mut self) -> Vec<Warning> {
         self.leave();
         std::mem::take(&mut self.warnings)
     }
 
-    /// Has it answer once, before a run rests on it.
+    /// Tests a server once before the run relies on it.
     fn admit(
         &self,
         prepared: Result<Participant, Warning>,
@@ -149,6 +149,7 @@ impl ProcessExecutor {
         }
     }
 
+    /// Starts a server and sends a request of each workload.
     fn tried(&self, participant: &Participant, stop: &AtomicBool) -> Result<(), LabError> {
         let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
         let running = participant.start(&self.ground, stop)?;
@@ -164,7 +165,7 @@ impl ProcessExecutor {
         Ok(())
     }
 
-    /// The session that a case belongs to: the one that runs, or a new one.
+    /// Returns the session of a case: the current session or a new one.
     fn enter(&mut self, case: &Case, stop: &AtomicBool) -> Result<Session, LabError> {
         match self.session.take() {
             Some(session) if session.is_for(case) => return Ok(session),
@@ -173,18 +174,19 @@ impl ProcessExecutor {
         self.leave();
         let named = |p: &&Participant| p.recipe.name == case.server;
         let participant = self.participants.iter().find(named);
-        let unknown = || LabError::Config(format!("{} does not take part", case.server));
+        let unknown = || LabError::Config(format!("server '{}' is not available", case.server));
         let participant = participant.ok_or_else(unknown)?;
         Session::begin(&self.ground, participant, case, self.settings.batch, stop)
     }
 
-    /// Ends the session that runs, if one does.
+    /// Ends the current session.
     fn leave(&mut self) {
         if let Some(session) = self.session.take() {
             self.warnings.extend(session.end(&self.participants));
         }
     }
 
+    /// Runs the passes of a case.
     fn passes(
         &mut self,
         session: &Session,
@@ -254,8 +256,8 @@ impl ProcessExecutor {
         })
     }
 
-    /// An open-loop pass at a low rate, from another processor where there is one: median and 99th
-    /// percentile of latency, and how many requests failed.
+    /// Runs an open-loop pass at a low rate, if possible from another processor. Returns the median and
+    /// the 99th percentile of latency, and the number of failed requests.
     fn latency(
         &self,
         drive: &Drive,
@@ -307,7 +309,7 @@ impl Executor<Case, Measurement> for ProcessExecutor {
             return Err(LabError::GivenUp { failures: strikes });
         }
         let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
-        // What is measured in a session that failed would be worth nothing: it ends here.
+        // A session that failed is discarded, because its measurements are not reliable.
         let session = match self.enter(case, stop) {
             Ok(session) => session,
             Err(error) => return Err(self.strike(case, error)),
@@ -328,8 +330,9 @@ impl Executor<Case, Measurement> for ProcessExecutor {
 }
 
 impl ProcessExecutor {
+    /// Records a failure of a server.
     fn strike(&mut self, case: &Case, error: LabError) -> LabError {
-        // A proxy whose origin has ended can only fail.
+        // If the origin has exited, its error is the cause.
         let error = match self.origin.as_ref().map(Origin::check) {
             Some(Err(origin)) if !matches!(error, LabError::Interrupted) => origin,
             _ => error,

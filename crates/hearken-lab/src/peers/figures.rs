@@ -1,4 +1,4 @@
-//! What the figures of the report show: servers one below the other, a panel for each workload.
+//! Figures of the report: a row for each server, a panel for each workload.
 
 use super::results::Report;
 use super::summary::Cell;
@@ -7,10 +7,10 @@ use crate::stats::Estimate;
 use crate::svg::rows::{Mark, Row, Rows};
 use crate::units::{count, micros};
 
-/// A quantity of a cell, and how it is shown.
+/// Title, value and unit of a quantity.
 type Quantity = (&'static str, fn(&Cell) -> Option<Estimate>, fn(f64) -> f64);
 
-/// The figures that have something to show.
+/// Returns the figures that have data.
 pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
     let counted = report.summary.iter().any(|cell| cell.instructions.is_some());
     let cost: Quantity = match (counted, &report.settings.emulator) {
@@ -21,28 +21,28 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
     let all = [
         Figure {
             name: "cost",
-            title: "Cost of a request",
-            caption: "In lockstep rounds, the driver on the same processor. Whiskers are 95 % \
-                      confidence intervals.",
+            title: "Cost per request",
+            caption: "Measured in lockstep rounds with the driver on the same processor. Error bars are \
+                      95 % confidence intervals.",
             panels: by_workload(report, cost),
         },
         Figure {
             name: "syscalls",
             title: "System calls",
-            caption: "Counted in a pass of its own.",
+            caption: "Counted in a separate pass.",
             panels: by_workload(report, ("system calls per request", |c| c.syscalls, |v| v)),
         },
         Figure {
             name: "memory",
-            title: "Memory for an idle connection",
-            caption: "Growth of resident memory by connections that have each made a \
-                      request, divided by their number. Sockets are kernel memory and not in it.",
+            title: "Memory per idle connection",
+            caption: "Growth of resident memory per connection that has completed one request. \
+                      Excludes sockets, which are kernel memory.",
             panels: memory(report),
         },
         Figure {
             name: "latency",
             title: "Latency at a low rate",
-            caption: "Median of an open-loop pass, from another processor where there is one.",
+            caption: "Median of an open-loop pass, run from another processor if possible.",
             panels: by_workload(report, ("median latency, µs", |c| c.latency_p50_ns, micros)),
         },
     ];
@@ -61,7 +61,7 @@ fn by_workload(report: &Report, (title, quantity, unit): Quantity) -> Vec<Rows> 
     report.settings.workloads.iter().filter_map(panel).collect()
 }
 
-/// A session has its idle connections once, however many workloads are measured beside them.
+/// Returns the memory panel. The idle connections belong to the session, not to a workload.
 fn memory(report: &Report) -> Vec<Rows> {
     let levels: Vec<u64> = report.settings.idle.iter().copied().filter(|&idle| idle > 0).collect();
     let panel = rows(report, "bytes per idle connection".into(), &levels, |server, idle| {
@@ -81,7 +81,7 @@ fn mark(
     Some(Mark { value: unit(estimate.mean), margin })
 }
 
-/// A row for each server that has a mark; a kind of mark for each number of idle connections.
+/// Builds a row for each server that has a mark, with a level for each number of idle connections.
 fn rows(
     report: &Report,
     title: String,

@@ -1,4 +1,4 @@
-//! Connections that are held beside a workload, by a process of their own.
+//! Idle connections that a separate process keeps open during a workload.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,34 +11,34 @@ use crate::executor::{HOLD, LOAD_EVENTS, parse, words};
 use crate::machine::cpu_set;
 use crate::process::Guard;
 
-/// How many are begun in a second with a proxy: few are in flight at a time, so that it needs no more
-/// connections to the origin than it has, whose memory is not the idle ones'.
+/// Connections opened per second to a proxy. The rate is low to limit concurrent requests, so that the
+/// proxy needs no more origin connections, whose memory would be attributed to the idle connections.
 const PROXY_RATE: u64 = 2000;
-/// How often it is looked whether the server still works on them.
+/// Interval at which the server is polled.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a server has to accept who says nothing; one that never does is waited for as long.
+/// Time limit for a server to accept connections without a request.
 const ACCEPTED: Duration = Duration::from_secs(5);
 
-/// What they do before they are held.
+/// State of the idle connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
-    /// Each makes a request, and is kept after the reply.
+    /// Each has completed one request.
     Asks,
-    /// Nothing: the server has accepted them, no more.
+    /// The server has accepted them, but no request was sent.
     IsSilent,
 }
 
-/// Connections that are held.
+/// A group of idle connections.
 #[derive(Debug)]
 pub(super) struct Held {
     holder: Option<Guard>,
     result: PathBuf,
-    /// How many.
+    /// Number of connections.
     pub(super) count: u64,
 }
 
 impl Held {
-    /// Opens so many, and returns when the server has them all.
+    /// Opens connections and returns after the server has accepted all of them.
     pub(super) fn open(
         ground: &Ground,
         running: &Running,
@@ -64,7 +64,7 @@ impl Held {
             "--exit-with-parent",
         ]);
         if first == First::Asks {
-            // By the time that it is held, each has been accepted and answered.
+            // Each connection is accepted and has its reply before the process reports it as open.
             arguments.push("--idle-request".into());
         }
         let mut limit = HOLD;
@@ -84,12 +84,12 @@ impl Held {
         Ok(Held { holder: Some(holder), result, count })
     }
 
-    /// Ends them, and tells how many the server did not keep.
+    /// Closes the connections and returns the number that the server did not keep open.
     pub(super) fn end(self) -> u64 {
         let Some(holder) = self.holder else { return 0 };
         holder.terminate();
         let output = std::fs::read_to_string(&self.result).unwrap_or_default();
-        // Not to be taken for the result of the next one.
+        // The next process must not find this result.
         let _ = std::fs::remove_file(&self.result);
         match parse(String::new(), &output) {
             Ok(said) => said.idle.lost.max(self.count.saturating_sub(said.idle.held)),
@@ -98,8 +98,8 @@ impl Held {
     }
 }
 
-/// Whether the server has so many descriptors, or gets them soon: what connects is established before it
-/// is accepted, and on a busy machine long before.
+/// Returns whether the server reaches the given number of descriptors in time. The kernel establishes
+/// connections before the server accepts them, on a busy machine much earlier.
 pub(super) fn has_descriptors(running: &Running, count: u64) -> Result<bool, LabError> {
     let deadline = Instant::now() + ACCEPTED;
     while running.tree.descriptors()? < count {
@@ -111,7 +111,7 @@ pub(super) fn has_descriptors(running: &Running, count: u64) -> Result<bool, Lab
     Ok(true)
 }
 
-/// Waits until the server has nothing to do: what connects is established before it is accepted.
+/// Waits until the server is idle. The kernel establishes connections before the server accepts them.
 pub(super) fn settle(running: &Running, stop: &AtomicBool) -> Result<(), LabError> {
     let deadline = Instant::now() + HOLD;
     let mut before = running.tree.usage()?;
@@ -125,7 +125,7 @@ pub(super) fn settle(running: &Running, stop: &AtomicBool) -> Result<(), LabErro
             return Err(LabError::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(running.guard.failed("was still busy with connections that say nothing"));
+            return Err(running.guard.failed("did not become idle after accepting the connections"));
         }
         before = now;
     }

@@ -1,40 +1,40 @@
-//! What takes part in a run: servers, or proxies before an origin.
+//! The kind of participants: servers, or proxies with an origin.
 
 use serde::{Deserialize, Serialize};
 
 use super::workload::{WORKLOADS, Workload};
 
-/// What takes part. A run is of one kind: what a reply costs a server says nothing of a proxy.
+/// The kind of the participants of a run. Servers and proxies are never compared with each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Servers, which answer by themselves.
+    /// Servers that generate responses themselves.
     #[default]
     Server,
-    /// Proxies, which have the answers from one origin that all of them share, and that is not counted.
+    /// Proxies that forward requests to a common origin server, which is not measured.
     Proxy,
 }
 
 impl Kind {
-    /// What is asked of this kind.
+    /// Returns the workloads for this kind.
     pub fn workloads(self) -> impl Iterator<Item = &'static Workload> {
         WORKLOADS.iter().filter(move |workload| workload.of == self)
     }
 
-    /// What is asked of it first, and by the idle connections.
+    /// Returns the default workload, which the idle connections use.
     pub(crate) fn first(self) -> &'static Workload {
-        // Each kind has one, which a test holds; any other's document would be served as well.
+        // A test ensures that each kind has a workload.
         self.workloads().next().unwrap_or(&WORKLOADS[0])
     }
 
-    /// Says that it has no workload of that name, and which it has.
+    /// Formats an error message for an unknown workload.
     pub(crate) fn no_workload(self, name: &str) -> String {
         let known: Vec<_> = self.workloads().map(|w| w.name).collect();
         let known = known.join(", ");
-        format!("there is no workload \"{name}\" for a {} (known are {known})", self.name())
+        format!("unknown workload '{name}' for a {} (available: {known})", self.name())
     }
 
-    /// One of them, in a sentence.
+    /// Returns the singular.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Server => "server",
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Several of them.
+    /// Returns the plural.
     pub fn plural(self) -> &'static str {
         match self {
             Kind::Server => "servers",
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_workloads_of_its_own() {
+    fn each_kind_has_its_own_workloads() {
         for kind in [Kind::Server, Kind::Proxy] {
             assert_eq!(kind.first().of, kind);
             assert!(kind.workloads().all(|w| (w.of == Kind::Proxy) == w.name.contains("proxied")));

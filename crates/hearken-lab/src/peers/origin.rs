@@ -1,4 +1,4 @@
-//! The server behind the proxies: one for the whole run, so that it is the same for all of them.
+//! The origin server of the proxies, the same for the whole run.
 
 use std::sync::atomic::AtomicBool;
 
@@ -8,12 +8,11 @@ use super::recipe::Recipe;
 use super::results;
 use crate::error::LabError;
 
-/// No recipe has such a name, so nobody else has its directory.
+/// Name of the directory and the log. No recipe has this name.
 const PLACE: &str = ".origin";
 
-/// A server that proxies ask. It is started as any other is, on the processor that proxy and driver
-/// share: all replies of a round are then there before the proxy looks for them, and what it does for
-/// one repeats. Its own cost is not counted.
+/// The origin server. It runs on the processor shared by proxy and driver, so all replies of a round
+/// are available when the proxy polls for them, and its work is repeatable. Its cost is not measured.
 #[derive(Debug)]
 pub(super) struct Origin {
     participant: Participant,
@@ -21,16 +20,16 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Starts it. Without it no proxy can be measured, so that whatever is wrong ends the run.
+    /// Starts the origin. Every error ends the run, because proxies cannot be measured without an origin.
     pub(super) fn start(
         recipe: Option<&Recipe>,
         ground: &Ground,
         stop: &AtomicBool,
     ) -> Result<Origin, LabError> {
-        let unfit = |why: String| LabError::Config(format!("no origin for the proxies: {why}"));
-        let recipe = recipe.ok_or_else(|| unfit("name one".into()))?;
+        let unfit = |why: String| LabError::Config(format!("cannot start the origin: {why}"));
+        let recipe = recipe.ok_or_else(|| unfit("no recipe is given".into()))?;
         if recipe.kind != Kind::Server {
-            return Err(unfit(format!("{} is a {}", recipe.name, recipe.kind.name())));
+            return Err(unfit(format!("'{}' is a {}", recipe.name, recipe.kind.name())));
         }
         let prepared = Participant::prepare_at(PLACE, recipe, ground);
         let participant = prepared.map_err(|why| unfit(why.to_string()))?;
@@ -38,12 +37,12 @@ impl Origin {
         Ok(Origin { participant, running })
     }
 
-    /// Where it listens.
+    /// Returns the address and port.
     pub(super) fn address(&self) -> String {
         self.running.url.trim_start_matches("http://").to_owned()
     }
 
-    /// An error that quotes it, if it has ended.
+    /// Returns an error if the origin has exited.
     pub(super) fn check(&self) -> Result<(), LabError> {
         self.running.guard.check()
     }

@@ -1,4 +1,4 @@
-//! A server that takes part: found, built, tried, and started as often as it is needed.
+//! A participating server: located, built, tested, and started for each session.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -17,36 +17,36 @@ use crate::process::{Guard, Launch};
 use crate::tree::Tree;
 use crate::warning::Warning;
 
-/// For a server to listen.
+/// Time limit for a server to start listening.
 const START: Duration = Duration::from_secs(10);
-/// How often it is looked whether it does.
+/// Interval at which the server is polled.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What all servers stand on.
+/// Resources common to all servers.
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) kind: Kind,
-    /// Address and port of what is behind proxies.
+    /// Address and port of the origin, for proxies.
     pub(super) origin: Option<String>,
     pub(super) hearken: PathBuf,
-    /// The directory that is served, and one that has one for each server.
+    /// Document root, and parent of the directories of the servers.
     pub(super) root: PathBuf,
     pub(super) scratch: PathBuf,
-    /// What server and driver run on.
+    /// Processors of server and driver.
     pub(super) cpus: Vec<usize>,
-    /// What all else runs on.
+    /// Processors of all other processes.
     pub(super) others: Vec<usize>,
-    /// `chrt`, if it is installed.
+    /// Path of `chrt`, if it is installed.
     pub(super) chrt: Option<PathBuf>,
-    /// At most at a time, and how many of them are idle.
+    /// Maximum number of concurrent connections, and how many of them are idle.
     pub(super) connections: u64,
     pub(super) most_idle: u64,
     pub(super) descriptors: u64,
 }
 
 impl Ground {
-    /// Starts a program on the shared processor, in the scheduling class for batches, in which none
-    /// interrupts the other when it wakes up. It ends with the lab, even if that is killed.
+    /// Starts a program on the shared processor in the scheduling class SCHED_BATCH, in which processes
+    /// do not preempt each other on wake-up. It is killed with the lab.
     pub(super) fn launch(
         &self,
         program: &Path,
@@ -77,12 +77,12 @@ impl Ground {
 pub(super) struct Participant {
     pub(super) recipe: Recipe,
     version: String,
-    /// What its own directory and its log are called.
+    /// Name of its directory and its log.
     place: String,
     dir: PathBuf,
 }
 
-/// A server that listens.
+/// A listening server.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) guard: Guard,
@@ -91,12 +91,12 @@ pub(super) struct Running {
 }
 
 impl Participant {
-    /// Finds, builds and asks it; otherwise says why it cannot take part.
+    /// Locates and builds a server. Returns a warning if it cannot participate.
     pub(super) fn prepare(recipe: &Recipe, ground: &Ground) -> Result<Participant, Warning> {
         Participant::prepare_at(&recipe.name, recipe, ground)
     }
 
-    /// The same for one whose directory and log are not called as it is.
+    /// Locates and builds a server, with the given name for its directory and log.
     pub(super) fn prepare_at(
         place: &str,
         recipe: &Recipe,
@@ -131,16 +131,16 @@ impl Participant {
         }
     }
 
-    /// How many idle connections it can hold, of `idle`, and still be asked.
+    /// Limits a number of idle connections to what the server supports.
     pub(super) fn most_idle(&self, idle: u64, ground: &Ground) -> u64 {
         let others = ground.connections.saturating_sub(ground.most_idle);
         let room = ground.descriptors.saturating_sub(SPARE_DESCRIPTORS);
         idle.min((room / self.recipe.descriptors.max(1)).saturating_sub(others))
     }
 
-    /// Starts it on a port that is free, and waits until it accepts connections.
+    /// Starts the server on a free port and waits until it accepts connections.
     pub(super) fn start(&self, ground: &Ground, stop: &AtomicBool) -> Result<Running, LabError> {
-        // Another process may take the port meanwhile; the next one it does not.
+        // Another process may have taken the port. Retry once with another port.
         let first = self.start_once(ground, stop);
         match first {
             Err(LabError::Process { .. }) => self.start_once(ground, stop),
@@ -166,11 +166,11 @@ impl Participant {
                 return Err(LabError::Interrupted);
             }
             if Instant::now() > deadline {
-                return Err(guard.failed("did not listen in time"));
+                return Err(guard.failed("did not listen within the time limit"));
             }
             std::thread::sleep(LOOK);
         }
-        // It is the server that listens, and not whoever has its port.
+        // The connection may have been accepted by another process on this port.
         guard.check()?;
         let tree = Tree::of(guard.pid());
         Ok(Running { guard, tree, url: format!("http://{addr}") })
@@ -178,7 +178,7 @@ impl Participant {
 
     fn build(&self, ground: &Ground) -> Result<(), LabError> {
         std::fs::create_dir_all(&self.dir).map_err(LabError::file("create", &self.dir))?;
-        // For servers that give up being root.
+        // For servers that drop root privileges.
         open_to_all(&self.dir)?;
         for (name, content) in &self.recipe.copies {
             let path = self.dir.join(name);
@@ -201,7 +201,7 @@ impl Participant {
         })
     }
 
-    /// The first line that it says; servers disagree on where.
+    /// Returns the first line that the server prints as its version, to either output.
     fn ask_version(&self, ground: &Ground) -> String {
         let words = self.words(&self.recipe.version, 0, ground);
         let Some(program) = words.first() else { return String::new() };
@@ -233,7 +233,7 @@ impl Participant {
     }
 }
 
-/// Where a program is: servers are often where only root looks.
+/// Finds a program in PATH and in the directories of system administration programs.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let runs = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -247,9 +247,10 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     places.into_iter().map(|place| place.join(program)).find(|path| runs(path))
 }
 
+/// Makes a directory readable for all users.
 pub(super) fn open_to_all(dir: &Path) -> Result<(), LabError> {
     let all = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir, all).map_err(LabError::file("open to all", dir))
+    std::fs::set_permissions(dir, all).map_err(LabError::file("change the mode of", dir))
 }
 
 fn free_port() -> Result<u16, LabError> {

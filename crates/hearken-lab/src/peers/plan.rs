@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! Settings and plan of the comparison.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,30 +16,30 @@ use crate::plan::clamp_idle;
 use crate::run::Planned;
 use crate::warning::Warning;
 
-/// Starting and stopping a server, and one workload in it, take about so long besides their load.
+/// Approximate time to start and stop a server and one workload, without their load.
 const SETUP: Duration = Duration::from_millis(900);
 
-/// What [`peers`](super::peers()) is to do.
+/// Configuration of [`peers`](super::peers()).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `hearken`: what loads the others.
+    /// Path of `hearken`, which generates the load.
     pub executable: PathBuf,
-    /// What was typed, for the report.
+    /// Command line, for the report.
     pub command_line: Vec<String>,
-    /// The version for the report.
+    /// Version of Hearken, for the report.
     pub version: String,
-    /// How servers are started; [`Settings::servers`] names those that are.
+    /// Available recipes; [`Settings::servers`] selects from them.
     pub recipes: Vec<Recipe>,
-    /// What stands behind proxies.
+    /// Recipe of the origin server, for proxies.
     pub origin: Option<Recipe>,
-    /// What is compared.
+    /// Settings of the experiment.
     pub settings: Settings,
 }
 
-/// The numbers of the experiment, as they stand in the report.
+/// Parameters of the experiment, as stored in the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
-    /// What is compared.
+    /// Kind of the participants.
     #[serde(default)]
     pub kind: Kind,
     /// Names of recipes.
@@ -48,29 +48,29 @@ pub struct Settings {
     pub workloads: Vec<String>,
     /// Numbers of idle connections.
     pub idle: Vec<u64>,
-    /// How often each is measured.
+    /// Number of repetitions.
     pub repetitions: u32,
-    /// Requests in a pass of the shortest; workloads that take longer have fewer.
+    /// Requests in a pass; longer workloads have fewer.
     pub requests: u64,
     /// Connections in a round.
     pub batch: u64,
-    /// Length of the open-loop pass that latency is taken from, seconds; 0 for none.
+    /// Duration in seconds of the open-loop pass that measures latency; 0 for none.
     pub latency_s: f64,
-    /// The server that the others are compared with.
+    /// Server that the others are compared with.
     pub reference: String,
     /// Seed of the order.
     pub seed: u64,
-    /// What emulates this machine, where its clock counts instructions instead of time: a nanosecond of
-    /// CPU time is then one of them.
+    /// Description of the emulator, if the clock of this machine counts instructions instead of time. A
+    /// nanosecond of CPU time is then one instruction.
     #[serde(default)]
     pub emulator: Option<String>,
-    /// How many measurements that makes.
+    /// Number of planned measurements.
     #[serde(default)]
     pub planned: usize,
-    /// The servers as they were found.
+    /// Participating servers with their versions.
     #[serde(default)]
     pub participants: Vec<Participant>,
-    /// The server behind the proxies, likewise.
+    /// Origin server of the proxies with its version.
     #[serde(default)]
     pub origin: Option<Participant>,
 }
@@ -97,16 +97,16 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same in less than two minutes: says how far apart servers are, not by how much.
+    /// Returns settings for a run of less than two minutes, which shows only large differences.
     pub fn short() -> Settings {
         let idle = vec![0, 2000];
         Settings { idle, repetitions: 2, requests: 4000, latency_s: 0.1, ..Settings::default() }
     }
 
-    /// The same for proxies.
+    /// Returns the same settings for proxies.
     pub fn proxies(self) -> Settings {
         let mut idle = self.idle;
-        // Where many are held, some are too: the cost of a request is to depend on neither.
+        // An additional, moderate number of idle connections.
         if idle.iter().any(|&idle| idle > 2000) {
             idle.insert(idle.len() - 1, 2000);
         }
@@ -114,8 +114,8 @@ impl Settings {
         Settings { kind: Kind::Proxy, workloads, idle, ..self }
     }
 
-    /// The same in a machine emulated by `emulator`, whose clock counts instructions: it is slow, and
-    /// counts repeat, so that fewer will do. Latency would be none that anybody sees.
+    /// Returns the same settings for a machine emulated by `emulator`, whose clock counts instructions.
+    /// It is slow, but counts are repeatable, so fewer requests suffice. Latency is not meaningful.
     pub fn emulated(self, emulator: String) -> Settings {
         Settings {
             repetitions: self.repetitions.div_ceil(2),
@@ -126,54 +126,54 @@ impl Settings {
         }
     }
 
-    /// An error if these describe no experiment.
+    /// Checks the settings and returns an error if they are invalid.
     pub fn check(&self) -> Result<(), LabError> {
         let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
         let unknown = self.workloads.iter().find(|name| !ours(name));
         let wrong = if self.servers.is_empty() {
-            format!("name at least one {}", self.kind.name())
+            format!("at least one {} is required", self.kind.name())
         } else if let Some(name) = unknown {
             self.kind.no_workload(name)
         } else if self.workloads.is_empty() {
-            "name at least one workload".into()
+            "at least one workload is required".into()
         } else if self.idle.is_empty() {
-            "give at least one number of idle connections (0 is one)".into()
+            "at least one number of idle connections is required (0 is allowed)".into()
         } else if self.repetitions == 0 {
-            "ask for at least one repetition".into()
+            "at least one repetition is required".into()
         } else if self.requests == 0 || self.batch == 0 {
-            "a pass needs requests, and a round connections".into()
+            "the numbers of requests and of connections per round must be positive".into()
         } else if !self.latency_s.is_finite() || self.latency_s < 0.0 {
-            "the length of the latency pass is no time".into()
+            "the duration of the latency pass must not be negative".into()
         } else {
             return Ok(());
         };
         Err(LabError::Config(wrong))
     }
 
-    /// How long so many cases will take, before anything was measured.
+    /// Estimates the duration of the run.
     pub(crate) fn expected(&self, cases: usize) -> Duration {
         let passes = Duration::from_secs_f64(self.latency_s + self.requests as f64 * 30e-6);
         (SETUP + passes) * u32::try_from(cases).unwrap_or(u32::MAX)
     }
 
-    /// The most connections that a server is to have at a time.
+    /// Returns the maximum number of concurrent connections to a server.
     pub(crate) fn connections(&self) -> u64 {
         self.idle.iter().max().unwrap_or(&0) + 4 * self.batch
     }
 }
 
-/// One workload to be measured on one server.
+/// A planned measurement: one workload on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The server, by the name of its recipe.
+    /// Name of the recipe.
     pub server: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// How many idle connections it holds meanwhile.
+    /// Number of idle connections.
     pub idle: u64,
-    /// Which repetition this is, from 0.
+    /// Repetition, from 0.
     pub repetition: u32,
-    /// Its place in the shuffled order, from 0.
+    /// Position in the random order, from 0.
     pub order: usize,
 }
 
@@ -195,8 +195,8 @@ impl Planned for Case {
     }
 }
 
-/// Every case once. Repetition follows repetition; in each, the sessions (a server with so many idle
-/// connections) are shuffled, and in each session the workloads.
+/// Returns all trials. Repetitions are executed one after another. In each, the sessions (a server
+/// with a number of idle connections) are shuffled, and in each session the workloads.
 pub fn plan(settings: &Settings, recipes: &[Recipe]) -> Vec<Case> {
     let mut random = fastrand::Rng::with_seed(settings.seed);
     let mut cases = Vec::new();
@@ -229,8 +229,8 @@ pub fn plan(settings: &Settings, recipes: &[Recipe]) -> Vec<Case> {
     cases
 }
 
-/// Raises the limit on descriptors, which the children inherit, and lowers the levels of idle
-/// connections that do not fit.
+/// Raises the soft limit on descriptors, which child processes inherit, and reduces the numbers of
+/// idle connections to what fits.
 pub(crate) fn fit_descriptors(settings: &mut Settings, warnings: &mut Vec<Warning>) {
     if let Some(limit) = descriptors::raise_limit() {
         clamp_idle(&mut settings.idle, 4 * settings.batch, limit, warnings);

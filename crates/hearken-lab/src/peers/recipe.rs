@@ -1,4 +1,4 @@
-//! How a server is built, configured, started and stopped: a small TOML file.
+//! Recipes: TOML files that describe how to build, configure, start and stop a server.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,54 +10,54 @@ use super::kind::Kind;
 use super::workload::Workload;
 use crate::error::LabError;
 
-/// A recipe. In its commands and files `{port}`, `{root}` (the directory that is served), `{dir}` (one
-/// of its own), `{hearken}` (this program), `{connections}` (that it must hold at a time) and
-/// `{descriptors}` (that it may have) are replaced; in a proxy's also `{origin}`, the address and port of
-/// the server before which it stands.
+/// A recipe. Its commands and files may contain placeholders: `{port}`, `{root}` (the document root),
+/// `{dir}` (the directory of the server), `{hearken}` (this program), `{connections}` (the required
+/// number of concurrent connections), `{descriptors}` (the limit on descriptors) and, for proxies,
+/// `{origin}` (address and port of the origin server).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// What the server is called in the report.
+    /// Name of the server in reports.
     pub name: String,
-    /// Whether it answers by itself or for an origin.
+    /// Kind of the participant.
     #[serde(default)]
     pub kind: Kind,
-    /// What it is, in a line.
+    /// Description in one line.
     #[serde(default)]
     pub about: String,
-    /// What brings it, where it is not installed.
+    /// Package that provides the server.
     #[serde(default)]
     pub package: Option<String>,
-    /// Builds it, once, before its first start.
+    /// Command that builds the server once, before its first start.
     #[serde(default)]
     pub build: Vec<String>,
-    /// Starts it. It must stay in the foreground.
+    /// Command that starts the server in the foreground.
     pub command: Vec<String>,
-    /// Prints its version, in the first line.
+    /// Command that prints the version in the first line.
     #[serde(default)]
     pub version: Vec<String>,
-    /// The signal that ends it.
+    /// Signal that stops the server.
     #[serde(default)]
     pub stop: Stop,
-    /// The workloads it can do; all of its kind without this.
+    /// Supported workloads; all workloads of its kind if absent.
     #[serde(default)]
     pub workloads: Option<Vec<String>>,
-    /// Whether it can hold idle connections.
+    /// Whether the server supports idle connections.
     #[serde(default = "yes")]
     pub idle: bool,
-    /// Descriptors that it reckons with for a connection.
+    /// Descriptors that the server requires per connection.
     #[serde(default = "one")]
     pub descriptors: u64,
-    /// Files that are written to its directory before each start, by name.
+    /// Files written to the directory of the server before each start, by name.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Files beside the recipe that are copied there as they are.
+    /// Names of files in the directory of the recipe that are copied to the directory of the server.
     #[serde(default)]
     pub beside: Vec<String>,
-    /// What came of `beside`.
+    /// Contents of [`extra_files`](Self::extra_files).
     #[serde(skip)]
     pub(crate) copies: BTreeMap<String, Vec<u8>>,
-    /// The recipe as it was written.
+    /// Text of the recipe.
     #[serde(skip)]
     pub text: String,
 }
@@ -70,7 +70,7 @@ fn one() -> u64 {
     1
 }
 
-/// A signal that ends a server.
+/// A signal that stops a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Stop {
@@ -96,7 +96,7 @@ impl Stop {
     }
 }
 
-/// The recipes that come with Hearken.
+/// The built-in recipes.
 const BUILTIN: &[&str] = &[
     include_str!("../../recipes/hearken.toml"),
     include_str!("../../recipes/hearken-uring.toml"),
@@ -114,25 +114,25 @@ const BUILTIN: &[&str] = &[
     include_str!("../../recipes/proxy/nginx.toml"),
     include_str!("../../recipes/proxy/haproxy.toml"),
 ];
-/// What stands beside them.
+/// Extra file of the built-in recipes.
 const FLOOR: &str = include_str!("../../recipes/floor.c");
 
-/// The recipes of a kind that come with Hearken.
+/// Returns the built-in recipes of a kind.
 ///
 /// # Errors
-/// None, unless one of them is broken.
+/// A built-in recipe is invalid, which tests exclude.
 pub fn builtin(kind: Kind) -> Result<Vec<Recipe>, LabError> {
     let beside = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
     let recipes =
-        BUILTIN.iter().map(|text| Recipe::parse(text, "a recipe of Hearken's own", beside));
+        BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", beside));
     recipes.filter(|recipe| recipe.as_ref().map_or(true, |r| r.kind == kind)).collect()
 }
 
 impl Recipe {
-    /// Reads a recipe from a file, and what stands beside it.
+    /// Reads a recipe and its extra files.
     pub fn read(path: &Path) -> Result<Recipe, LabError> {
         let text = std::fs::read_to_string(path).map_err(LabError::file("read", path))?;
         let directory = path.parent().unwrap_or(Path::new(""));
@@ -140,7 +140,7 @@ impl Recipe {
         Recipe::parse(&text, &path.display().to_string(), beside)
     }
 
-    /// Takes a recipe in; `origin` names it in errors, `beside` reads what stands beside it.
+    /// Parses a recipe. `origin` names it in errors, `beside` reads an extra file.
     pub(crate) fn parse(
         text: &str,
         origin: &str,
@@ -150,13 +150,14 @@ impl Recipe {
         let mut recipe: Recipe = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         recipe.check().map_err(wrong)?;
         for name in &recipe.beside {
-            let content = beside(name).map_err(|e| wrong(format!("cannot read {name}: {e}")))?;
+            let content = beside(name).map_err(|e| wrong(format!("cannot read '{name}': {e}")))?;
             recipe.copies.insert(name.clone(), content);
         }
         recipe.text = text.to_owned();
         Ok(recipe)
     }
 
+    /// Checks the values and returns a message if one is invalid.
     fn check(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         let is_name = |name: &str| {
@@ -166,13 +167,16 @@ impl Recipe {
                 && !name.starts_with('.')
         };
         if !is_name(&self.name) {
-            return Err(format!("\"{}\" is no name: letters, digits, - _ .", self.name));
+            return Err(format!(
+                "invalid name '{}': only letters, digits, '-', '_' and '.' are allowed",
+                self.name
+            ));
         }
         if self.command.is_empty() {
-            return Err("it has no command".into());
+            return Err("the command is missing".into());
         }
         if let Some(name) = self.files.keys().chain(&self.beside).find(|name| !is_name(name)) {
-            return Err(format!("\"{name}\" is no name of a file in the server's own directory"));
+            return Err(format!("invalid file name '{name}'"));
         }
         let mut workloads = self.workloads.iter().flatten();
         let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
@@ -182,7 +186,7 @@ impl Recipe {
         }
     }
 
-    /// Whether the workload can be asked of it, with so many idle connections.
+    /// Returns whether the server supports the workload with this number of idle connections.
     pub(crate) fn takes(&self, workload: &str, idle: u64) -> bool {
         let can = match &self.workloads {
             Some(can) => can.iter().any(|name| name == workload),
@@ -191,13 +195,13 @@ impl Recipe {
         can && (self.idle || idle == 0)
     }
 
-    /// What must be installed: the program that builds it, or that it is.
+    /// Returns the program that must be installed: of the build command, or the server itself.
     pub(crate) fn program(&self) -> &str {
         self.build.first().unwrap_or(&self.command[0])
     }
 }
 
-/// Replaces each `{name}` that `values` knows; all else stays.
+/// Replaces each placeholder `{name}` of `values`. Other text remains unchanged.
 pub(crate) fn fill(text: &str, values: &[(&str, String)]) -> String {
     let mut filled = text.to_owned();
     for (name, value) in values {
@@ -216,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn those_that_come_with_it_are_in_order() {
+    fn builtin_recipes_are_consistent() {
         for kind in [Kind::Server, Kind::Proxy] {
-            they_are_in_order(&builtin(kind).unwrap(), kind);
+            check_builtin(&builtin(kind).unwrap(), kind);
         }
     }
 
-    fn they_are_in_order(recipes: &[Recipe], kind: Kind) {
+    fn check_builtin(recipes: &[Recipe], kind: Kind) {
         let mut names: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
         assert_eq!(names[0], "hearken");
         names.sort_unstable();
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_needs_little() {
+    fn optional_keys_have_defaults() {
         let recipe = parse("name = \"x\"\ncommand = [\"x\", \"{port}\"]").unwrap();
         assert!(recipe.takes("1b", 0) && recipe.takes("1m", 5) && recipe.stop == Stop::Term);
         let text = "name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]\nidle = false";
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_value() {
         for (text, named) in [
             ("name = \"x\"", "command"),
             ("name = \"x\"\ncommand = []", "command"),
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_is_replaced() {
+    fn substitutes_only_known_placeholders() {
         let values = [("port", "80".to_string()), ("root", "/srv".into())];
         assert_eq!(
             fill("http { listen {port}; {x} {root}/{port} }", &values),

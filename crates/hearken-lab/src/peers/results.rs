@@ -1,4 +1,4 @@
-//! The report as data: what `results.json` holds.
+//! Data model of the report: the content of `results.json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,45 +6,45 @@ use super::plan::{Case, Settings};
 use super::summary::Cell;
 use crate::results;
 
-/// Name and version of the format of `results.json`.
+/// Format name and version of `results.json`.
 pub const SCHEMA: &str = "hearken-lab-peers/1";
 
-/// Everything that a run found.
+/// The result of a run.
 pub type Report = results::Report<Settings, Cell, Sample>;
 
-/// A server that took part, as it was found.
+/// A participating server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Participant {
-    /// The name of its recipe.
+    /// Name of the recipe.
     pub name: String,
-    /// What it is, as the recipe says.
+    /// Description from the recipe.
     pub about: String,
-    /// What it says of its version.
+    /// Version that the server prints.
     pub version: String,
-    /// The recipe itself.
+    /// Text of the recipe.
     pub recipe: String,
 }
 
-/// One measurement, with its place in the plan.
+/// A measurement with its position in the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The server.
+    /// Name of the server.
     pub server: String,
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The idle connections asked for.
+    /// Requested number of idle connections.
     pub idle: u64,
-    /// The repetition, from 0.
+    /// Repetition, from 0.
     pub repetition: u32,
-    /// The place in the shuffled order, from 0.
+    /// Position in the random order, from 0.
     pub order: usize,
-    /// What was measured.
+    /// Measured values.
     #[serde(flatten)]
     pub measured: Measurement,
 }
 
 impl Sample {
-    /// Puts a measurement in its place.
+    /// Combines a trial and its measurement.
     pub fn new(case: &Case, measured: Measurement) -> Sample {
         Sample {
             server: case.server.clone(),
@@ -57,54 +57,54 @@ impl Sample {
     }
 }
 
-/// What a request cost the processes of one server.
+/// Costs per request of the processes of one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Requests in the pass that CPU time is taken from.
+    /// Requests in the pass that measures CPU time.
     pub requests: u64,
-    /// CPU time per request, nanoseconds; none where the clock counts instructions.
+    /// CPU time per request, in nanoseconds; none if the clock counts instructions.
     pub cpu_ns_per_request: Option<f64>,
-    /// The part in user mode, by ticks of 10 ms, so coarse.
+    /// CPU time in user mode per request, in nanoseconds. Its resolution is ticks of 10 ms.
     pub cpu_user_ns_per_request: Option<f64>,
-    /// The part in the kernel, likewise.
+    /// CPU time in the kernel per request, in nanoseconds. Its resolution is ticks of 10 ms.
     pub cpu_system_ns_per_request: Option<f64>,
-    /// Instructions in both modes, where the clock counts them, but not each mode's.
+    /// Instructions in both modes per request, if the clock counts instructions.
     #[serde(default)]
     pub instr_by_clock_per_request: Option<f64>,
-    /// Instructions in user mode.
+    /// Instructions in user mode per request.
     pub instr_user_per_request: Option<f64>,
-    /// Instructions in the kernel.
+    /// Instructions in the kernel per request.
     pub instr_kernel_per_request: Option<f64>,
-    /// System calls.
+    /// System calls per request.
     pub syscalls_per_request: Option<f64>,
-    /// Context switches, of one's own accord or not.
+    /// Voluntary and involuntary context switches per request.
     pub context_switches_per_request: Option<f64>,
-    /// Replies a second while server and driver shared a processor: not what it can do alone.
+    /// Replies per second in lockstep. Server and driver share a processor, so this is not a capacity.
     pub lockstep_rate: f64,
-    /// Connections of the driver that the server closed, so that they were made again.
+    /// Connections of the driver that the server closed and the driver reopened.
     pub reconnects: u64,
-    /// Idle connections that it had: fewer than asked for where it takes no more.
+    /// Open idle connections: fewer than requested if the server does not accept more.
     pub idle_connections: u64,
-    /// Resident memory of the server after its first requests.
+    /// Resident memory of the server after its first requests, in bytes.
     pub rss_start_bytes: u64,
-    /// Resident memory with the idle connections.
+    /// Resident memory with the idle connections, in bytes.
     pub rss_bytes: u64,
-    /// What each of them added; none without.
+    /// Growth of resident memory per idle connection, in bytes; none without idle connections.
     pub rss_per_idle_bytes: Option<f64>,
-    /// What a connection of a proxy adds that is accepted and has said nothing, in a start of its own;
-    /// none where it is not accepted before it says something.
+    /// Growth of the resident memory of a proxy per connection that is accepted but has sent nothing, in
+    /// bytes, measured in a separate session; none if such connections are not accepted.
     #[serde(default)]
     pub rss_per_silent_bytes: Option<f64>,
-    /// Median latency of the open-loop pass, nanoseconds.
+    /// Median latency of the open-loop pass, in nanoseconds.
     pub latency_p50_ns: Option<f64>,
-    /// Its 99th percentile.
+    /// 99th percentile of latency of the open-loop pass, in nanoseconds.
     pub latency_p99_ns: Option<f64>,
-    /// Requests of that pass that failed.
+    /// Failed requests of the open-loop pass.
     pub latency_errors: u64,
 }
 
 impl Measurement {
-    /// Instructions in both modes; none if either was refused.
+    /// Returns the instructions in both modes; none if either is not available.
     pub fn instr_per_request(&self) -> Option<f64> {
         let both = || Some(self.instr_user_per_request? + self.instr_kernel_per_request?);
         self.instr_by_clock_per_request.or_else(both)

@@ -1,4 +1,4 @@
-//! A session: a server that was started anew, and its idle connections.
+//! A session: a newly started server with idle connections.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,30 +10,30 @@ use super::plan::Case;
 use crate::error::LabError;
 use crate::warning::Warning;
 
-/// A server that runs, with its idle connections.
+/// A running server with idle connections.
 #[derive(Debug)]
 pub(super) struct Session {
     server: String,
     idle: u64,
     repetition: u32,
     started: Started,
-    /// What a connection adds that says nothing, where that was asked.
+    /// Memory per unused connection, if it was measured.
     pub(super) rss_per_silent_bytes: Option<f64>,
 }
 
-/// A server that was started and has answered, and the connections that it then got.
+/// A running server that has served requests and then received idle connections.
 #[derive(Debug)]
 struct Started {
     running: Running,
     held: Held,
-    /// Whether each of them is a descriptor of the server's.
+    /// Whether the server has accepted all of them.
     has_all: bool,
     rss_start_bytes: u64,
     rss_bytes: u64,
 }
 
 impl Session {
-    /// Starts the server of a case, and opens the idle connections.
+    /// Starts the server of a case and opens the idle connections.
     pub(super) fn begin(
         ground: &Ground,
         participant: &Participant,
@@ -42,10 +42,10 @@ impl Session {
         stop: &AtomicBool,
     ) -> Result<Session, LabError> {
         let rss_per_silent_bytes = match (ground.kind, case.idle) {
-            // In a start of its own: memory that these leave behind would be given to the others.
+            // In a separate start, because idle connections would reuse the freed memory.
             (Kind::Proxy, 1..) => {
                 let silent = Started::new(ground, participant, case, batch, First::IsSilent, stop)?;
-                // A server that defers accepting, and cannot be told not to, leaves them to the kernel.
+                // A server that always defers accepting leaves these connections to the kernel.
                 let per_connection = silent.per_connection().filter(|_| silent.has_all);
                 match silent.end(participant) {
                     0 => per_connection,
@@ -63,7 +63,7 @@ impl Session {
         })
     }
 
-    /// Whether the case is measured in it.
+    /// Returns whether the case belongs to this session.
     pub(super) fn is_for(&self, case: &Case) -> bool {
         (&self.server, self.idle, self.repetition) == (&case.server, case.idle, case.repetition)
     }
@@ -72,25 +72,25 @@ impl Session {
         &self.started.running
     }
 
-    /// How many idle connections it really has.
+    /// Returns the number of open idle connections.
     pub(super) fn held(&self) -> u64 {
         self.started.held.count
     }
 
-    /// Resident memory before and after it got the idle connections.
+    /// Returns the resident memory in bytes before and after the idle connections were opened.
     pub(super) fn rss_bytes(&self) -> (u64, u64) {
         (self.started.rss_start_bytes, self.started.rss_bytes)
     }
 
-    /// What each of them added; none without.
+    /// Returns the growth of resident memory per idle connection, in bytes; none without any.
     pub(super) fn rss_per_idle_bytes(&self) -> Option<f64> {
         self.started.per_connection()
     }
 
-    /// Ends it, and tells if the server closed idle connections meanwhile.
+    /// Ends the session. Returns a warning if the server closed idle connections.
     pub(super) fn end(self, participants: &[Participant]) -> Option<Warning> {
         let named = |p: &&Participant| p.recipe.name == self.server;
-        // Without a recipe it is killed.
+        // Without a recipe, the server is killed.
         let lost = match participants.iter().find(named) {
             Some(participant) => self.started.end(participant),
             None => self.started.held.end(),
@@ -111,30 +111,31 @@ impl Started {
     ) -> Result<Started, LabError> {
         let running = participant.start(ground, stop)?;
         let at_rest = running.tree.descriptors()?;
-        // What the first requests have it allocate is no connection's.
+        // Allocations of the first requests must not be attributed to the idle connections.
         let drive = Drive::new(&running, &case.workload, batch)?;
         let warm_up = drive.workload.warm_up(batch);
         Driver::start(ground, &drive, warm_up, &running, stop)?.end(stop)?;
         if first == First::IsSilent {
-            // So that those of the driver are not counted.
+            // The descriptors of the driver must be closed before they are counted.
             settle(&running, stop)?;
         }
         let rss_start_bytes = running.tree.resident()?;
         let most = participant.most_idle(case.idle, ground);
         let held = Held::open(ground, &running, most, first, stop)?;
-        // Who asked whether it is up may have been counted before.
+        // The baseline may include connections of the readiness check.
         let nearly_all = held.count - held.count / 10;
         let has_all = has_descriptors(&running, at_rest + nearly_all)?;
         let rss_bytes = running.tree.resident()?;
         Ok(Started { running, held, has_all, rss_start_bytes, rss_bytes })
     }
 
+    /// Returns the growth of resident memory per connection.
     fn per_connection(&self) -> Option<f64> {
         let added = self.rss_bytes.saturating_sub(self.rss_start_bytes) as f64;
         (self.held.count > 0).then(|| added / self.held.count as f64)
     }
 
-    /// Ends it, and tells how many of its idle connections it did not keep.
+    /// Stops the server and returns the number of idle connections that it did not keep open.
     fn end(self, participant: &Participant) -> u64 {
         let lost = self.held.end();
         self.running.guard.end(participant.recipe.stop.signal());

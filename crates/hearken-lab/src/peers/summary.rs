@@ -1,4 +1,4 @@
-//! Samples put together: one cell for each workload, number of idle connections and server.
+//! Summary of the samples: one cell for each workload, number of idle connections and server.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,75 +6,75 @@ use super::plan::Settings;
 use super::results::{Measurement, Sample};
 use crate::stats::{Estimate, Ratio, estimate, paired_ratio};
 
-/// What the repetitions of one combination say.
+/// Statistics of a combination of workload, idle connections and server, over all repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// The idle connections.
+    /// Number of idle connections.
     pub idle: u64,
-    /// The server.
+    /// Name of the server.
     pub server: String,
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: usize,
-    /// Connections that the server closed though it was not to, in all of them.
+    /// Connections that the server closed unexpectedly, in all samples.
     pub reconnects: u64,
-    /// The fewest idle connections that it had; less than `idle` where it takes no more.
+    /// Minimum number of open idle connections; less than `idle` if the server does not accept more.
     pub idle_connections: u64,
-    /// Requests of the open-loop passes that failed.
+    /// Failed requests of the open-loop passes.
     pub errors: u64,
-    /// CPU time per request, nanoseconds.
+    /// CPU time per request, in nanoseconds.
     pub cpu_ns: Option<Estimate>,
-    /// Its part in user mode.
+    /// CPU time in user mode per request, in nanoseconds.
     pub cpu_user_ns: Option<Estimate>,
-    /// Its part in the kernel.
+    /// CPU time in the kernel per request, in nanoseconds.
     pub cpu_system_ns: Option<Estimate>,
     /// Instructions per request.
     pub instructions: Option<Estimate>,
-    /// Those in user mode.
+    /// Instructions in user mode per request.
     pub instructions_user: Option<Estimate>,
-    /// Those in the kernel.
+    /// Instructions in the kernel per request.
     pub instructions_kernel: Option<Estimate>,
     /// System calls per request.
     pub syscalls: Option<Estimate>,
     /// Context switches per request.
     pub context_switches: Option<Estimate>,
-    /// Resident memory with the idle connections, bytes.
+    /// Resident memory with the idle connections, in bytes.
     pub rss_bytes: Option<Estimate>,
-    /// Resident memory that each idle connection added, bytes.
+    /// Growth of resident memory per idle connection, in bytes.
     pub rss_per_idle_bytes: Option<Estimate>,
-    /// Resident memory that each connection adds that has said nothing, bytes.
+    /// Growth of resident memory per connection that has sent nothing, in bytes.
     #[serde(default)]
     pub rss_per_silent_bytes: Option<Estimate>,
-    /// Median latency, nanoseconds.
+    /// Median latency, in nanoseconds.
     pub latency_p50_ns: Option<Estimate>,
-    /// 99th percentile of latency, nanoseconds.
+    /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<Estimate>,
-    /// CPU time and the reference's.
+    /// Ratios of CPU time to the reference.
     pub cpu_against: Against,
-    /// Instructions and the reference's.
+    /// Ratios of instructions to the reference.
     pub instructions_against: Against,
-    /// Resident memory per idle connection and the reference's.
+    /// Ratios of memory per idle connection to the reference.
     pub rss_against: Against,
-    /// Resident memory per silent connection and the reference's.
+    /// Ratios of memory per unused connection to the reference.
     #[serde(default)]
     pub silent_against: Against,
-    /// CPU time against the same server without idle connections; none for itself.
+    /// CPU time relative to the same server without idle connections; none for itself.
     pub cpu_to_no_idle: Option<Ratio>,
-    /// Instructions against the same.
+    /// Instructions relative to the same server without idle connections; none for itself.
     pub instructions_to_no_idle: Option<Ratio>,
 }
 
-/// Both ways round; none for the reference itself.
+/// Ratios of a server and the reference in both directions; none for the reference itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Against {
-    /// This server's, divided by the reference's.
+    /// Value of this server divided by that of the reference.
     pub to_reference: Option<Ratio>,
-    /// The reference's, divided by this server's.
+    /// Value of the reference divided by that of this server.
     pub of_reference: Option<Ratio>,
 }
 
-/// The cells that have samples: by workload, then by idle connections, then by server.
+/// Summarises the samples by workload, idle connections and server.
 pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &settings.workloads {
@@ -84,7 +84,7 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
                 if here.0.is_empty() {
                     continue;
                 }
-                // None is compared with itself.
+                // No cell is compared with itself.
                 let other = |of: &str, at| match (of, at) == (server.as_str(), idle) {
                     true => Group(Vec::new()),
                     false => Group::of(samples, workload, at, of),
@@ -97,7 +97,7 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     cells
 }
 
-/// A quantity of a measurement.
+/// A value of a measurement.
 type Quantity = fn(&Measurement) -> Option<f64>;
 
 /// The samples of one cell.
@@ -109,7 +109,7 @@ impl<'a> Group<'a> {
         Group(samples.iter().filter(ours).collect())
     }
 
-    /// The values of both, where a repetition has both.
+    /// Returns the values of both groups for the repetitions that have both.
     fn pairs(&self, other: &Group<'_>, of: Quantity) -> Vec<(f64, f64)> {
         let partner = |sample: &Sample| {
             let same = other.0.iter().find(|s| s.repetition == sample.repetition)?;

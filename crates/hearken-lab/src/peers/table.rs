@@ -6,7 +6,7 @@ use super::summary::Cell;
 use crate::table::{Column, Table, column, mean, rows, spread, times};
 use crate::units::{count, micros};
 
-/// The summary, without the columns that have no value here.
+/// Returns the summary without empty columns.
 pub(crate) fn table(report: &Report) -> Table {
     rows(&report.summary, columns(&report.settings))
 }
@@ -27,28 +27,28 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
         ("workload".into(), Box::new(workload)),
         column(settings.kind.name(), |c: &Cell| c.server.clone()),
         column("CPU µs/req", |c: &Cell| spread(c.cpu_ns, micros)),
-        (format!("to {reference}'s"), Box::new(|c| times(c.cpu_against.to_reference))),
-        (format!("{reference}'s to it"), Box::new(|c| times(c.cpu_against.of_reference))),
-        column("to 0 idle", |c: &Cell| times(c.cpu_to_no_idle)),
+        (format!("this ÷ {reference}"), Box::new(|c| times(c.cpu_against.to_reference))),
+        (format!("{reference} ÷ this"), Box::new(|c| times(c.cpu_against.of_reference))),
+        column("÷ 0 idle", |c: &Cell| times(c.cpu_to_no_idle)),
         column(instructions, |c: &Cell| spread(c.instructions, |v| v)),
         column("user", |c: &Cell| mean(c.instructions_user, |v| v)),
         column("kernel", |c: &Cell| mean(c.instructions_kernel, |v| v)),
         (
-            format!("instr to {reference}'s"),
+            format!("instr: this ÷ {reference}"),
             Box::new(|c| times(c.instructions_against.to_reference)),
         ),
         (
-            format!("{reference}'s instr to it"),
+            format!("instr: {reference} ÷ this"),
             Box::new(|c| times(c.instructions_against.of_reference)),
         ),
-        column("instr to 0 idle", |c: &Cell| times(c.instructions_to_no_idle)),
+        column("instr: ÷ 0 idle", |c: &Cell| times(c.instructions_to_no_idle)),
         column("syscalls/req", |c: &Cell| mean(c.syscalls, |v| v)),
         column("switches/req", |c: &Cell| mean(c.context_switches, |v| v)),
         column("B/idle", |c: &Cell| mean(c.rss_per_idle_bytes, |v| v)),
-        (format!("{reference}'s B to it"), Box::new(|c| times(c.rss_against.of_reference))),
-        column("B/silent", |c: &Cell| mean(c.rss_per_silent_bytes, |v| v)),
+        (format!("B/idle: {reference} ÷ this"), Box::new(|c| times(c.rss_against.of_reference))),
+        column("B/unused", |c: &Cell| mean(c.rss_per_silent_bytes, |v| v)),
         (
-            format!("{reference}'s silent B to it"),
+            format!("B/unused: {reference} ÷ this"),
             Box::new(|c| times(c.silent_against.of_reference)),
         ),
         column("p50 µs", |c: &Cell| mean(c.latency_p50_ns, micros)),
@@ -63,7 +63,7 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
         notes.push(format!("closed {} connections", count(cell.reconnects)));
     }
     if cell.idle_connections < cell.idle {
-        notes.push(format!("takes {} idle", count(cell.idle_connections)));
+        notes.push(format!("accepts {} idle", count(cell.idle_connections)));
     }
     if cell.errors > 0 {
         notes.push(format!("{} errors", count(cell.errors)));

@@ -1,37 +1,37 @@
-//! What the servers are asked, and the proxies.
+//! Workloads of the comparison.
 
 use super::kind::Kind;
 
-/// A workload: which document, and how it is asked for.
+/// A workload: a document and the way it is requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Its name, in reports and on command lines.
+    /// Name in reports and on command lines.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Description in one line.
     pub about: &'static str,
-    /// Who is asked.
+    /// Kind of participants.
     pub of: Kind,
-    /// The document, by its name in the root, and its length in bytes.
+    /// Name of the document in the document root.
     pub document: &'static str,
-    /// How long it is.
+    /// Length of the document in bytes.
     pub length: u64,
-    /// A connection for each request, instead of keeping them.
+    /// Whether each request uses a new connection.
     pub close: bool,
-    /// Requests sent at once on a connection.
+    /// Number of pipelined requests on a connection.
     pub pipeline: u64,
-    /// Connections in a round, where that is not as the settings say.
+    /// Connections in a round, if different from the settings.
     pub batch: Option<u64>,
-    /// One pass is so many times shorter than the settings say.
+    /// Divisor of the number of requests in the settings.
     pub shorter: u64,
-    /// Requests a second of the open-loop pass that latency is taken from; none is made without.
+    /// Requests per second of the open-loop pass that measures latency; none to skip it.
     pub rate: Option<u32>,
 }
 
-/// All of them. A mix of files, such as SPECweb99's, gets its line once the generator can ask for one.
+/// All workloads. A mix of files, such as SPECweb99, requires support in the load generator.
 pub const WORKLOADS: [Workload; 8] = [
     Workload {
         name: "1b",
-        about: "1 byte, connections kept",
+        about: "1 byte, persistent connections",
         of: Kind::Server,
         document: "1b",
         length: 1,
@@ -43,7 +43,7 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "1b-close",
-        about: "1 byte, a connection for each request",
+        about: "1 byte, one connection per request",
         of: Kind::Server,
         document: "1b",
         length: 1,
@@ -55,7 +55,7 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "1b-pipelined",
-        about: "1 byte, connections kept, 8 requests at once on each",
+        about: "1 byte, persistent connections, 8 pipelined requests",
         of: Kind::Server,
         document: "1b",
         length: 1,
@@ -67,7 +67,7 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "6k",
-        about: "6 KiB, connections kept",
+        about: "6 KiB, persistent connections",
         of: Kind::Server,
         document: "6k",
         length: 6 * 1024,
@@ -79,20 +79,20 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "1m",
-        about: "1 MiB, connections kept",
+        about: "1 MiB, persistent connections",
         of: Kind::Server,
         document: "1m",
         length: 1024 * 1024,
         close: false,
         pipeline: 1,
-        // Few, so that what is under way fits the cache as little as for a server in use.
+        // Few connections, so that the data in flight fits the cache as little as on a server in use.
         batch: Some(10),
         shorter: 32,
         rate: Some(50),
     },
     Workload {
         name: "1k-proxied",
-        about: "1 KiB through the proxy, connections kept on both sides",
+        about: "1 KiB through the proxy, persistent connections on both sides",
         of: Kind::Proxy,
         document: "1k",
         length: 1024,
@@ -104,7 +104,7 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "1k-proxied-close",
-        about: "1 KiB through the proxy, a client's connection for each request",
+        about: "1 KiB through the proxy, one client connection per request",
         of: Kind::Proxy,
         document: "1k",
         length: 1024,
@@ -116,7 +116,7 @@ pub const WORKLOADS: [Workload; 8] = [
     },
     Workload {
         name: "64k-proxied",
-        about: "64 KiB through the proxy, connections kept on both sides",
+        about: "64 KiB through the proxy, persistent connections on both sides",
         of: Kind::Proxy,
         document: "64k",
         length: 64 * 1024,
@@ -129,18 +129,18 @@ pub const WORKLOADS: [Workload; 8] = [
 ];
 
 impl Workload {
-    /// The workload of that name.
+    /// Returns the workload of the given name.
     pub fn find(name: &str) -> Option<&'static Workload> {
         WORKLOADS.iter().find(|workload| workload.name == name)
     }
 
-    /// How many requests a pass has, of whole rounds, where the settings say `requests`.
+    /// Returns the number of requests of a pass, in complete rounds.
     pub(crate) fn requests(&self, requests: u64, batch: u64) -> u64 {
         let round = self.batch.unwrap_or(batch) * self.pipeline;
         (requests / self.shorter).max(1).next_multiple_of(round)
     }
 
-    /// How many requests go before the first pass: caches are filled, buffers are had.
+    /// Returns the number of requests before the first pass, which fill caches and allocate buffers.
     pub(crate) fn warm_up(&self, batch: u64) -> u64 {
         self.requests(2000, batch).max(4 * self.batch.unwrap_or(batch) * self.pipeline)
     }

@@ -1,21 +1,21 @@
-//! What a horizontal axis shows, and lines of so many points that none has a marker.
+//! The horizontal axis of a line chart, and lines without markers.
 
 use maud::{Markup, html};
 
 use super::{ON_WHITE, Scale, Series, TICK_GAP, nice_step, px};
 use crate::units::{number, tick};
 
-/// How wide a letter of a label is.
+/// Width of a character of a label.
 const LETTER: f64 = 8.0;
 
-/// What lies along the horizontal axis.
+/// The kind of a horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Across {
-    /// Values that were measured: these are the ticks, and each point has its marker.
+    /// Measured values. They are the ticks, and each point has a marker.
     Measured,
-    /// Seconds.
+    /// Time in seconds.
     Time,
-    /// 1/(1 - p) for the p-th part of all, logarithmic: each tick is ten times as rare as the one before.
+    /// 1/(1 - p) for the quantile p on a logarithmic scale.
     Percentiles,
 }
 
@@ -67,20 +67,20 @@ impl Across {
     }
 }
 
-/// All but one in ten, in a hundred, and so on.
+/// Formats the quantile 1 - 10^-nines as a percentage.
 fn percentage(nines: i32) -> String {
     let places = usize::try_from(nines - 2).unwrap_or(0);
     format!("{:.places$} %", 100.0 - 100.0 / 10f64.powi(nines))
 }
 
-/// A line without markers, interrupted where there is no value.
+/// Renders a line without markers, interrupted at missing values.
 pub(super) fn draw_line(series: &Series, x: &Scale, y: &Scale) -> Markup {
     let colour = format!("c{}", series.style % ON_WHITE.len());
     let segments = series.points.split(|point| !point.y.is_finite());
     let path = |segment: &[super::Point]| {
         let at = |p: &super::Point| format!("{},{}", px(x.at(p.x)), px(y.at(p.y)));
         let mut path: Vec<String> = segment.iter().map(at).collect();
-        // A line of no length is a dot.
+        // A line of length zero is drawn as a dot.
         if let [only] = &path[..] {
             path.push(only.clone());
         }

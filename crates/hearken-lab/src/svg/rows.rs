@@ -1,5 +1,5 @@
-//! Rows of marks on a common axis: for what has names rather than numbers to be placed by. No label
-//! can run into another, however many rows there are.
+//! Dot plots: rows of marks on a common axis, for categories instead of numbers. Labels never overlap,
+//! regardless of the number of rows.
 
 use maud::{Markup, html};
 
@@ -7,33 +7,34 @@ use super::{Drawing, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
 use crate::units::{number, with_margin};
 
 const LEFT: f64 = 122.0;
-/// The values themselves stand right of the axis: two, and so much more room for each that is more.
+/// Width of the column of values to the right of the axis: space for two values, plus
+/// `VALUE_WIDTH` for each further value.
 const VALUES: f64 = 118.0;
 const VALUE: f64 = 64.0;
 const TOP: f64 = 52.0;
 const ROW: f64 = 26.0;
 const BELOW: f64 = 46.0;
-/// Whiskers may take this part of the axis beyond the largest value; they end at its edge.
+/// Extension of the axis for error bars, relative to the largest value. Error bars end at its edge.
 const BEYOND: f64 = 0.3;
-/// How far the marks of a row lie apart.
+/// Distance between the marks of a row.
 const APART: f64 = 9.0;
 
-/// A value with its interval.
+/// A value with its confidence interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) value: f64,
-    /// Half the interval; 0 draws no whisker.
+    /// Half the interval; 0 draws no error bar.
     pub(crate) margin: f64,
 }
 
-/// A name and its marks, one of each kind or none.
+/// A category and its marks: one for each level, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) marks: Vec<Option<Mark>>,
 }
 
-/// One axis with its rows. The title names the quantity and its unit.
+/// An axis with its rows. The title names the quantity and its unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     pub(crate) title: String,
@@ -57,12 +58,12 @@ impl Rows {
         Scale::for_values(points.iter(), false, LEFT, self.right())
     }
 
-    /// Where the axis ends.
+    /// Returns the right end of the axis.
     fn right(&self) -> f64 {
         WIDTH - VALUES - VALUE * self.kinds.len().clamp(2, 4).saturating_sub(2) as f64
     }
 
-    /// Colour and marker of a kind: those that differ most come first.
+    /// Returns the colour and marker of a level. The most distinct ones come first.
     fn style(kind: usize) -> usize {
         [3, 0, 4, 1, 5, 2, 6][kind % ON_WHITE.len()]
     }
@@ -127,7 +128,7 @@ fn draw_row(row: &Row, middle: f64, scale: &Scale, right: f64) -> Markup {
     }
 }
 
-/// The ticks, as far apart as their labels need.
+/// Returns ticks with enough distance for their labels.
 fn apart(scale: &Scale) -> Vec<(f64, String)> {
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for (at, label) in scale.ticks() {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_its_place_and_every_text_is_escaped() {
+    fn every_row_is_drawn_and_all_text_is_escaped() {
         let panel = rows(&[1.0, 500.0, 3.0]);
         assert_eq!(panel.height(), TOP + 3.0 * ROW + BELOW);
         let svg = figure("x", &[panel], None).into_string();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_the_axis_stay_apart() {
+    fn axis_labels_do_not_overlap() {
         for values in [&[0.0][..], &[1.0, 19.0], &[0.002, 900.0], &[123_456.0, 130_000.0]] {
             let ticks = apart(&rows(values).scale());
             assert!(ticks.len() >= 2, "{values:?} {ticks:?}");

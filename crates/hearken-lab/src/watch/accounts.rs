@@ -1,4 +1,4 @@
-//! What watched processes used since the start, those that ended meanwhile included.
+//! Resource usage of the watched processes since the start, including those that have exited.
 
 use std::collections::HashMap;
 use std::ops::Add;
@@ -8,36 +8,36 @@ use procfs::ProcError;
 use crate::error::LabError;
 use crate::meter::{Meter, Usage, Whole};
 
-/// Threads whose context switches are read: one at a time, from two files each.
+/// Maximum number of threads whose context switches are read. Each takes two files.
 const MOST_THREADS: u64 = 512;
 
-/// All of them.
+/// Usage of all watched processes.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     each: HashMap<i32, Account>,
-    /// What those that ended used since the start.
+    /// Usage of exited processes since the start.
     of_ended: Usage,
-    /// What those that ended had from children of theirs since the start.
+    /// Usage that exited processes inherited from their children since the start.
     from_children: Usage,
-    /// What those that ended and have a parent here used in their lives, children included: their
-    /// parents are charged for it, too.
+    /// Lifetime usage, including children, of exited processes whose parent is watched. The kernel
+    /// adds the same usage to the parent.
     lives: Usage,
-    /// How many ended since the start.
+    /// Number of processes that have exited since the start.
     pub(crate) ended: u64,
-    /// When the start was, in ticks since that of the machine; none before it.
+    /// Start of the measurement, in ticks since boot; none before the start.
     started: Option<u64>,
-    /// The most that was told, so that nothing is taken back.
+    /// Maximum usage returned so far, so that the usage never decreases.
     told: Usage,
-    /// Too many threads for context switches.
+    /// Whether there are too many threads to read their context switches.
     pub(crate) many: bool,
 }
 
-/// One process.
+/// Usage of one process.
 #[derive(Debug)]
 struct Account {
     born: u64,
     parent: i32,
-    /// At the start, or when it was first seen if it was older.
+    /// Own usage and usage of children at the start, or when first seen if the process is older.
     base: (Usage, Usage),
     whole: Usage,
     children: Usage,
@@ -45,13 +45,13 @@ struct Account {
     of_ended_threads: Usage,
 }
 
-/// What is there at a moment.
+/// Current state of all watched processes.
 #[derive(Debug, Default)]
 pub(crate) struct Levels {
     pub(crate) processes: u64,
     pub(crate) threads: u64,
     pub(crate) resident: u64,
-    /// One that may not be looked at.
+    /// Error of a process that is not accessible.
     pub(crate) refused: Option<LabError>,
 }
 
@@ -73,12 +73,12 @@ impl Account {
 }
 
 impl Accounts {
-    /// Whether `pid` is known and has not ended.
+    /// Returns whether `pid` is known and has not exited.
     pub(crate) fn has(&self, pid: i32) -> bool {
         self.each.contains_key(&pid)
     }
 
-    /// From here on it counts; the machine has been up for `now` ticks.
+    /// Starts the measurement. `now` is the time since boot in ticks.
     pub(crate) fn start(&mut self, now: u64) {
         for account in self.each.values_mut() {
             account.base = (account.used(), account.children);
@@ -87,8 +87,8 @@ impl Accounts {
         *self = Accounts { each, started: Some(now), many: self.many, ..Accounts::default() };
     }
 
-    /// Reads the accounts of `members`; those that are not among them any more have ended. One that
-    /// is not there is none.
+    /// Reads the usage of `members`. Known processes that are missing from `members` have exited.
+    /// Members that do not exist are ignored.
     pub(crate) fn read(&mut self, members: &[i32]) -> Levels {
         let mut levels = Levels::default();
         let mut left = std::mem::take(&mut self.each);
@@ -100,7 +100,7 @@ impl Accounts {
                     self.many |= threads.is_none();
                     let mut account = match known {
                         Some(account) if account.born == whole.born => account,
-                        // Another process has its number now.
+                        // The pid was reused by another process.
                         other => {
                             ended.extend(other);
                             if whole.zombie {
@@ -159,8 +159,8 @@ impl Accounts {
         }
     }
 
-    /// What was used since the start. Children that lived between two samples are in it by what
-    /// their parents were charged for them.
+    /// Returns the usage since the start. It includes children that existed only between two samples,
+    /// because the kernel adds their usage to their parents.
     pub(crate) fn used(&mut self) -> Usage {
         let (mut used, mut from_children) = (self.of_ended, self.from_children);
         for account in self.each.values() {
@@ -174,7 +174,7 @@ impl Accounts {
 
 type Read = (Meter, Whole, Option<Vec<(i32, Usage)>>);
 
-/// A process, and its threads if there are not too many with the `others`.
+/// Reads a process, and its threads unless there are too many including `others`.
 fn read_one(pid: i32, others: u64) -> Result<Read, ProcError> {
     let meter = Meter::look(pid)?;
     let whole = meter.whole()?;
@@ -182,7 +182,7 @@ fn read_one(pid: i32, others: u64) -> Result<Read, ProcError> {
         None
     } else {
         Some(meter.each_thread().or_else(|error| match error {
-            // A zombie has none.
+            // A zombie has no threads.
             ProcError::NotFound(_) => Ok(Vec::new()),
             error if is_gone(&error) => Ok(Vec::new()),
             error => Err(error),
@@ -191,7 +191,7 @@ fn read_one(pid: i32, others: u64) -> Result<Read, ProcError> {
     Ok((meter, whole, threads))
 }
 
-/// `/proc` says so of one that ends while a file of it is read.
+/// Returns whether the process exited while one of its files was read.
 fn is_gone(error: &ProcError) -> bool {
     const NO_SUCH_PROCESS: i32 = rustix::io::Errno::SRCH.raw_os_error();
     matches!(error, ProcError::Io(error, _) if error.raw_os_error() == Some(NO_SUCH_PROCESS))
@@ -230,21 +230,21 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_from_the_start_on() {
+    fn counts_from_the_start() {
         let mut accounts = Accounts::default();
         join(&mut accounts, 1, &whole(10, 500, 70));
         accounts.start(100);
         assert_eq!(used_ms(&mut accounts), 0);
         grow(&mut accounts, 1, &whole(10, 530, 70));
         assert_eq!(used_ms(&mut accounts), 30);
-        // One that is started counts whole, one that was older only from when it was seen.
+        // A process started later counts completely, an older one only since it was first seen.
         join(&mut accounts, 2, &whole(101, 5, 0));
         join(&mut accounts, 3, &whole(99, 1_000, 0));
         assert_eq!(used_ms(&mut accounts), 35);
     }
 
     #[test]
-    fn a_child_that_ends_counts_once_and_with_what_was_not_seen() {
+    fn exited_child_counts_once_with_its_unseen_usage() {
         let mut accounts = Accounts::default();
         join(&mut accounts, 1, &whole(10, 100, 0));
         join(&mut accounts, 2, &whole(20, 1_000, 0));
@@ -252,33 +252,33 @@ mod tests {
         grow(&mut accounts, 2, &whole(20, 1_040, 0));
         end(&mut accounts, 2);
         assert_eq!((used_ms(&mut accounts), accounts.ended), (40, 1));
-        // Its parent is charged for its whole life, in which it used 10 ms more after it was seen.
+        // The kernel adds its lifetime usage to its parent, with 10 ms after the last sample.
         grow(&mut accounts, 1, &whole(10, 100, 1_050));
         assert_eq!(used_ms(&mut accounts), 50);
-        // One that nobody saw.
+        // A child that no sample has seen.
         grow(&mut accounts, 1, &whole(10, 100, 1_070));
         assert_eq!(used_ms(&mut accounts), 70);
     }
 
     #[test]
-    fn what_was_told_is_not_taken_back() {
+    fn usage_never_decreases() {
         let mut accounts = Accounts::default();
         join(&mut accounts, 1, &whole(10, 0, 0));
         accounts.start(100);
         join(&mut accounts, 2, &whole(11, 0, 0));
-        // Children that nobody saw, then the end of one that had some.
+        // Unseen children, then the exit of a process with children.
         grow(&mut accounts, 2, &whole(11, 0, 30));
         assert_eq!(used_ms(&mut accounts), 30);
         end(&mut accounts, 2);
         assert_eq!(used_ms(&mut accounts), 30);
-        // Of one whose parent is not watched, nobody else is charged.
+        // The parent of this process is not watched, so its usage is added nowhere else.
         grow(&mut accounts, 1, &whole(10, 0, 60));
         end(&mut accounts, 1);
         assert_eq!(used_ms(&mut accounts), 60);
     }
 
     #[test]
-    fn threads_that_end_keep_what_they_did() {
+    fn exited_threads_remain_counted() {
         let mut accounts = Accounts::default();
         join(&mut accounts, 1, &whole(10, 0, 0));
         accounts.start(100);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_none() {
+    fn missing_process_is_ignored() {
         let mut accounts = Accounts::default();
         let this = std::process::id().cast_signed();
         let levels = accounts.read(&[this, i32::MAX]);

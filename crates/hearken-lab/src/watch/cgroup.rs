@@ -1,4 +1,4 @@
-//! Control groups of version 2: finding one, and what the kernel says of it.
+//! Control groups (cgroup v2): lookup and accounting.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,16 +7,16 @@ use std::process::{Command, Stdio};
 
 use procfs::process::Process;
 
-/// Directories that are looked at when one is searched for or summed up.
+/// Maximum number of directories that are searched or summed up.
 const MOST_GROUPS: usize = 20_000;
 
-/// A control group.
+/// A cgroup.
 #[derive(Debug)]
 pub(crate) struct Group {
     path: PathBuf,
 }
 
-/// CPU time of a control group, in nanoseconds; of all that ever were in it.
+/// CPU time of all current and past members of a cgroup, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cpu {
     pub(crate) cpu_ns: u64,
@@ -24,8 +24,8 @@ pub(crate) struct Cpu {
     pub(crate) system_ns: u64,
 }
 
-/// CPU time since a start, over the end and the beginning anew of the group: its accounts begin with
-/// it.
+/// CPU time since a start. Handles a cgroup that is removed and created again, which resets its
+/// accounting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CpuSince {
     base: Cpu,
@@ -34,12 +34,12 @@ pub(crate) struct CpuSince {
 }
 
 impl CpuSince {
-    /// From here on.
+    /// Starts at the given value.
     pub(crate) fn new(now: Cpu) -> CpuSince {
         CpuSince { base: now, last: now, before: Cpu::default() }
     }
 
-    /// What was used until `now`, or until it was last known.
+    /// Returns the usage up to `now`, or up to the last known value.
     pub(crate) fn used(&mut self, now: Option<Cpu>) -> Cpu {
         if let Some(now) = now {
             if now.cpu_ns < self.last.cpu_ns {
@@ -62,44 +62,44 @@ impl CpuSince {
     }
 }
 
-/// Where the kernel shows them.
+/// Returns the mount point of the cgroup file system.
 pub(crate) fn mount() -> Result<PathBuf, String> {
     let mounts = Process::myself()
         .and_then(|this| this.mountinfo())
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
     let mount = mounts.into_iter().find(|mount| mount.fs_type == "cgroup2");
     mount.map(|mount| mount.mount_point).ok_or_else(|| {
-        "no control groups of version 2 are mounted here (mount -t cgroup2 none /sys/fs/cgroup)"
+        "no cgroup2 file system is mounted (mount -t cgroup2 none /sys/fs/cgroup)"
             .to_owned()
     })
 }
 
 impl Group {
-    /// That which `given` names: a path below `root`, whole, or from there on.
+    /// Opens the cgroup with the given path: absolute, or relative to the mount point `root`.
     pub(crate) fn at(root: &Path, given: &Path) -> Result<Group, String> {
         let beneath = root.join(given.strip_prefix("/").unwrap_or(given));
         let whole = given.is_absolute() && given.is_dir();
         let named = if whole { given } else { &beneath };
         let path = named.canonicalize().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => format!("there is no control group {}", beneath.display()),
+            io::ErrorKind::NotFound => format!("cgroup {} does not exist", beneath.display()),
             _ => format!("{}: {error}", named.display()),
         })?;
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         if !path.starts_with(&root) || !path.join("cgroup.controllers").exists() {
             let path = path.display();
             let root = root.display();
-            return Err(format!("{path} is no control group of version 2; these are below {root}"));
+            return Err(format!("{path} is not a cgroup (cgroup v2 is mounted at {root})"));
         }
         Ok(Group { path })
     }
 
-    /// That of a unit, wherever it is below `root`.
+    /// Finds the cgroup of a systemd unit below `root`.
     pub(crate) fn of_unit(root: &Path, unit: &str) -> Result<Group, String> {
         let mut found: Vec<PathBuf> = subtree(root)
             .into_iter()
             .filter(|path| path.file_name().is_some_and(|name| name == unit))
             .collect();
-        // The system's own before those of its users.
+        // System units take precedence over user units.
         if let Some(own) = found.iter().position(|path| path.starts_with(root.join("system.slice")))
         {
             found = vec![found.swap_remove(own)];
@@ -108,44 +108,44 @@ impl Group {
             [path] => Group::at(root, path),
             [] => match ask_systemd(unit) {
                 Some(path) => Group::at(root, &path),
-                None => Err(format!("no unit {unit} is running: there is no such control group")),
+                None => Err(format!("unit {unit} is not running: it has no cgroup")),
             },
             [one, other, ..] => {
                 let (one, other) = (one.display(), other.display());
-                Err(format!("there are several, such as {one} and {other}; give one's path"))
+                Err(format!("the unit is ambiguous ({one} and {other}); specify the path of its cgroup"))
             }
         }
     }
 
-    /// Where it is.
+    /// Returns the path of its directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its directory, for the kernel.
+    /// Opens its directory.
     pub(crate) fn open(&self) -> io::Result<File> {
         File::open(&self.path)
     }
 
-    /// Those in it and in the groups below.
+    /// Returns the members of the cgroup and its descendants.
     pub(crate) fn processes(&self) -> io::Result<Vec<i32>> {
         let mut all = Vec::new();
         for (index, path) in subtree(&self.path).into_iter().enumerate() {
             match fs::read_to_string(path.join("cgroup.procs")) {
                 Ok(text) => all.extend(text.lines().filter_map(|line| line.parse::<i32>().ok())),
                 Err(error) if index == 0 => return Err(error),
-                // One that has gone meanwhile, or whose threads are in several.
+                // The cgroup was removed in the meantime, or it is threaded.
                 Err(_) => {}
             }
         }
-        // The kernel says 0 for those that this namespace does not see.
+        // The kernel reports 0 for processes outside this pid namespace.
         all.retain(|&pid| pid > 0);
         all.sort_unstable();
         all.dedup();
         Ok(all)
     }
 
-    /// `cpu.stat`.
+    /// Reads `cpu.stat`.
     pub(crate) fn cpu(&self) -> io::Result<Cpu> {
         let text = fs::read_to_string(self.path.join("cpu.stat"))?;
         let micros = |name: &str| {
@@ -162,14 +162,14 @@ impl Group {
         })
     }
 
-    /// `memory.current`, or `memory.peak`, which is since the group was made.
+    /// Reads `memory.current` or `memory.peak` (the maximum since the creation of the cgroup).
     pub(crate) fn memory(&self, which: &str) -> io::Result<u64> {
         let text = fs::read_to_string(self.path.join(which))?;
         text.trim().parse().map_err(io::Error::other)
     }
 }
 
-/// A group and all below it, the nearer first; links lead nowhere.
+/// Returns a cgroup and its descendants, in breadth-first order. Does not follow symbolic links.
 fn subtree(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     let mut next = 0;
@@ -185,7 +185,7 @@ fn subtree(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Where systemd says that it is; none if there is no systemd, or no such unit.
+/// Queries systemd for the cgroup of a unit; none without systemd or without such a unit.
 fn ask_systemd(unit: &str) -> Option<PathBuf> {
     let output = Command::new("systemctl")
         .args(["show", "-p", "ControlGroup", "--value", "--", unit])
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A hierarchy as the kernel would show it.
+    /// Creates a simulated hierarchy.
     fn made_up(groups: &[(&str, &str)]) -> TempDir {
         let root = TempDir::new().unwrap();
         for (path, processes) in [("", "")].iter().chain(groups) {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_whole_or_from_the_mount_on() {
+    fn path_is_absolute_or_relative_to_the_mount_point() {
         let root = made_up(&[("web", "7\n"), ("web/one", "9\n8\n0\n"), ("other", "5\n")]);
         let whole = root.path().join("web");
         for given in [whole.as_path(), Path::new("web"), Path::new("/web"), Path::new("web/")] {
@@ -229,20 +229,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_said() {
+    fn rejects_paths_that_are_not_cgroups() {
         let root = made_up(&[]);
         fs::create_dir(root.path().join("v1")).unwrap();
         fs::write(root.path().join("v1/cgroup.procs"), "").unwrap();
         let said = |given: &str| Group::at(root.path(), Path::new(given)).unwrap_err();
-        assert!(said("no/such").contains("there is no control group"), "{}", said("no/such"));
-        assert!(said("v1").contains("is no control group of version 2"), "{}", said("v1"));
-        assert!(said("/usr").contains("is no control group of version 2"), "{}", said("/usr"));
+        assert!(said("no/such").contains("does not exist"), "{}", said("no/such"));
+        assert!(said("v1").contains("is not a cgroup"), "{}", said("v1"));
+        assert!(said("/usr").contains("is not a cgroup"), "{}", said("/usr"));
         std::os::unix::fs::symlink("/", root.path().join("out")).unwrap();
-        assert!(said("out").contains("is no control group"), "{}", said("out"));
+        assert!(said("out").contains("is not a cgroup"), "{}", said("out"));
     }
 
     #[test]
-    fn a_unit_is_found_where_it_is() {
+    fn finds_units_by_name() {
         let root = made_up(&[
             ("system.slice", ""),
             ("system.slice/nginx.service", "3\n"),
@@ -255,13 +255,13 @@ mod tests {
         assert_eq!(processes("nginx.service"), [3]);
         assert_eq!(processes("web@1.service"), [5]);
         let twice = Group::of_unit(root.path(), "twice.service").unwrap_err();
-        assert!(twice.starts_with("there are several, such as "), "{twice}");
+        assert!(twice.starts_with("the unit is ambiguous"), "{twice}");
         let none = Group::of_unit(root.path(), "no-such-unit-anywhere.service").unwrap_err();
-        assert!(none.contains("no unit no-such-unit-anywhere.service is running"), "{none}");
+        assert!(none.contains("unit no-such-unit-anywhere.service is not running"), "{none}");
     }
 
     #[test]
-    fn a_group_that_begins_anew_goes_on() {
+    fn usage_continues_after_the_cgroup_is_created_again() {
         let cpu = |ns| Cpu { cpu_ns: ns, user_ns: ns / 2, system_ns: ns / 2 };
         let mut since = CpuSince::new(cpu(100));
         assert_eq!(since.used(Some(cpu(140))), cpu(40));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn its_accounts_are_read_or_the_lack_of_them_is_an_error() {
+    fn reads_accounting_or_returns_an_error() {
         let root = made_up(&[("web", "")]);
         let group = Group::at(root.path(), Path::new("web")).unwrap();
         assert!(group.cpu().is_err() && group.memory("memory.current").is_err());

@@ -1,13 +1,13 @@
-//! Counters on what is watched, and in sentences what cannot be counted.
+//! Counters of a watched server, and messages about those that are not available.
 
 use super::cgroup::Group;
 use crate::counters::{Counters, Refusal, Whom};
 use crate::meter::Meter;
 
-/// Threads that get counters: each takes four descriptors.
-const MOST_COUNTED: usize = 256;
+/// Maximum number of threads with counters. Each thread takes four descriptors.
+const MAX_THREADS: usize = 256;
 
-/// Counters on the group where that is allowed, else on each thread of `members` and what it starts.
+/// Attaches counters to the cgroup if permitted, otherwise to each thread of `members`.
 pub(super) fn attach(group: Option<&Group>, members: &[i32]) -> (Counters, Vec<String>) {
     let mut refusals = Vec::new();
     let dir = group.and_then(|group| group.open().ok());
@@ -20,10 +20,10 @@ pub(super) fn attach(group: Option<&Group>, members: &[i32]) -> (Counters, Vec<S
     }
     let threads = |&pid: &i32| Meter::look(pid).ok().and_then(|meter| meter.threads().ok());
     let threads = members.iter().filter_map(threads).flatten().collect::<Vec<_>>();
-    if threads.len() > MOST_COUNTED {
+    if threads.len() > MAX_THREADS {
         let too_many = format!(
-            "instructions, cycles and system calls: {} threads are too many to count each (at most \
-             {MOST_COUNTED})",
+            "instructions, cycles and system calls: {} threads are too many (at most {MAX_THREADS} \
+             are counted)",
             threads.len()
         );
         return (Counters::default(), vec![too_many]);
@@ -32,7 +32,7 @@ pub(super) fn attach(group: Option<&Group>, members: &[i32]) -> (Counters, Vec<S
     (counters, sentences(&refusals))
 }
 
-/// A sentence for each reason.
+/// Formats one sentence for each distinct error.
 fn sentences(refusals: &[Refusal]) -> Vec<String> {
     let mut reasons: Vec<(&Refusal, Vec<&str>)> = Vec::new();
     for refusal in refusals {
@@ -46,20 +46,20 @@ fn sentences(refusals: &[Refusal]) -> Vec<String> {
     }
     let sentence = |(reason, what): (&Refusal, Vec<&str>)| {
         let Refusal { call, error, advice, .. } = reason;
-        // The details of the call differ where there are several.
+        // The arguments of the call are omitted if they differ.
         let call = if what.len() > 1 { call.split('(').next().unwrap_or(call) } else { call };
         format!("{}: {call}: {error}. {advice}", what.join(", "))
     };
     reasons.into_iter().map(sentence).collect()
 }
 
-/// The processors that are there, for counters that are on each.
+/// Returns the online processors.
 fn online() -> Option<Vec<usize>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     ranges(text.trim())
 }
 
-/// `0-2,5` as numbers.
+/// Parses a list of ranges such as `0-2,5`.
 fn ranges(text: &str) -> Option<Vec<usize>> {
     const MOST: usize = 8_192;
     let mut all = Vec::new();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_are_listed_in_ranges() {
+    fn parses_ranges_of_processors() {
         assert_eq!(ranges("0"), Some(vec![0]));
         assert_eq!(ranges("0-2,5"), Some(vec![0, 1, 2, 5]));
         for odd in ["", "a", "3-1", "0-99999999", "1,"] {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_one_reason_is_one_sentence() {
+    fn merges_counters_with_the_same_error() {
         let refusal = |what: &str, call: &str, error: &str| Refusal {
             what: what.into(),
             call: call.into(),

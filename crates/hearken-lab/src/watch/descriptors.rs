@@ -1,8 +1,8 @@
-//! How many descriptors and sockets processes have open, without looking at each of very many.
+//! Numbers of open descriptors and sockets of processes, without reading each of very many.
 //!
-//! The size of `/proc/PID/fd` is the number of descriptors (Linux 6.2; before, its entries are
-//! counted). Whether one is a socket takes a `readlink(2)`, which a server with a hundred thousand
-//! of them would feel: the kernel locks its table for each.
+//! The size of `/proc/PID/fd` is the number of descriptors since Linux 6.2; older kernels require
+//! counting its entries. To identify a socket takes a `readlink(2)`, which slows down a server with
+//! a hundred thousand descriptors, because the kernel locks its table for each call.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,33 +10,33 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Descriptors that are looked at one by one in a sample; above, they are taken for sockets.
+/// Maximum number of descriptors that a sample reads. Above, the others are assumed to be sockets.
 const LOOKED_AT: u64 = 4_096;
-/// The same the first time, when nothing is known yet.
+/// Maximum number of descriptors that the first sample reads.
 const LOOKED_AT_FIRST: u64 = 200_000;
-/// Threads of a process that may have tables of their own; more are taken to share one.
+/// Maximum number of threads that are checked for separate tables; more are assumed to share one.
 const MOST_TABLES: usize = 64;
-/// Descriptors by which two tables are told from one another.
+/// Number of descriptors that are compared to distinguish two tables.
 const SAMPLED: usize = 32;
 
-/// Counts them.
+/// A counter of descriptors and sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
-    /// Descriptors that were no sockets, or second ones of a socket, when last looked at.
+    /// Descriptors that are not sockets, or duplicates of a socket, when they were last read.
     others: Option<u64>,
 }
 
-/// What was counted.
+/// Result of counting.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) descriptors: Option<u64>,
     pub(crate) sockets: Option<u64>,
-    /// What could not be looked at, and why.
+    /// Description of a table that is not readable, with the reason.
     pub(crate) refused: Option<String>,
 }
 
 impl Counter {
-    /// Counts what is in `tables`; one that has gone has nothing.
+    /// Counts the descriptors in `tables`. Tables of exited processes count as empty.
     pub(crate) fn count(&mut self, tables: &[PathBuf]) -> Counted {
         let mut descriptors = 0;
         for table in tables {
@@ -63,7 +63,7 @@ impl Counter {
                 seen += 1;
                 sockets.extend(socket_inode(link));
             }) {
-                // Nor is it then known whether threads have tables of their own.
+                // Without access, it is also unknown whether threads have separate tables.
                 Err(error) if !has_gone(&error) => {
                     return Counted { refused: said(table, &error), ..Counted::default() };
                 }
@@ -76,8 +76,8 @@ impl Counter {
     }
 }
 
-/// The tables of descriptors that the `threads` of a process have: one, or several where threads
-/// have their own.
+/// Returns the distinct descriptor tables of the `threads` of a process. Threads usually share one
+/// table but may have their own.
 pub(crate) fn tables(pid: i32, threads: &[i32]) -> Vec<PathBuf> {
     let shared = PathBuf::from(format!("/proc/{pid}/fd"));
     if threads.len() < 2 || threads.len() > MOST_TABLES {
@@ -101,8 +101,8 @@ pub(crate) fn tables(pid: i32, threads: &[i32]) -> Vec<PathBuf> {
 
 type Sampled = HashMap<u64, PathBuf>;
 
-/// Whether two tables, each of which was looked at twice, are one: each has most of what stays in the
-/// other. What comes and goes proves nothing.
+/// Returns whether two tables, each sampled twice, are the same: each contains most of the stable
+/// entries of the other. Entries that change between samples are ignored.
 fn is_same(one: [&Sampled; 2], other: [&Sampled; 2]) -> bool {
     has_most(one, other) && has_most(other, one)
 }
@@ -117,7 +117,7 @@ fn has_most(of: [&Sampled; 2], within: [&Sampled; 2]) -> bool {
     same * 2 > all || all == 0
 }
 
-/// The first descriptors after the standard ones that have an identity, as sockets and pipes have.
+/// Samples the first descriptors that identify their object, such as sockets and pipes.
 fn sampled(table: &Path) -> Sampled {
     let mut sampled = Sampled::new();
     let looked = look(table, SAMPLED, |fd, link| {
@@ -126,16 +126,16 @@ fn sampled(table: &Path) -> Sampled {
             sampled.insert(fd, link.to_owned());
         }
     });
-    // One that cannot be looked at is like any other.
+    // A table that is not readable is treated as empty.
     if looked.is_err() { Sampled::new() } else { sampled }
 }
 
-/// Calls `see` with up to `most` descriptors and what they refer to.
+/// Calls `see` with up to `most` descriptors and their links.
 fn look(table: &Path, most: usize, mut see: impl FnMut(u64, &Path)) -> io::Result<()> {
     for entry in fs::read_dir(table)?.take(most) {
         let entry = entry?;
         let fd = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // One that is closed meanwhile is not there.
+        // A descriptor that was closed in the meantime is skipped.
         if let (Some(fd), Ok(link)) = (fd, fs::read_link(entry.path())) {
             see(fd, &link);
         }
@@ -143,6 +143,7 @@ fn look(table: &Path, most: usize, mut see: impl FnMut(u64, &Path)) -> io::Resul
     Ok(())
 }
 
+/// Returns the number of descriptors in a table.
 fn size(table: &Path) -> io::Result<u64> {
     match fs::metadata(table)?.len() {
         0 => Ok(fs::read_dir(table)?.count() as u64),
@@ -150,18 +151,19 @@ fn size(table: &Path) -> io::Result<u64> {
     }
 }
 
-/// The process or the thread has ended.
+/// Returns whether the process or thread has exited.
 fn has_gone(error: &io::Error) -> bool {
     const NO_SUCH_PROCESS: i32 = rustix::io::Errno::SRCH.raw_os_error();
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_SUCH_PROCESS)
 }
 
+/// Describes a table that is not readable.
 fn said(table: &Path, error: &io::Error) -> Option<String> {
-    let remedy = "run as the server's user or as root, or with CAP_SYS_PTRACE";
-    Some(format!("sockets and descriptors: reading {}: {error}; {remedy}", table.display()))
+    let remedy = "run as the user of the server, as root or with CAP_SYS_PTRACE";
+    Some(format!("sockets and descriptors: cannot read {}: {error}; {remedy}", table.display()))
 }
 
-/// The number in `socket:[4242]`.
+/// Returns the inode number of a link such as `socket:[4242]`.
 pub(crate) fn socket_inode(link: &Path) -> Option<u64> {
     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_with_several_descriptors_is_one() {
+    fn socket_with_several_descriptors_counts_once() {
         let (_one, one) = table([socket(7), socket(7), "/dev/null".into(), "pipe:[9]".into()]);
         let (_other, other) = table([socket(7), socket(8)]);
         let mut counter = Counter::default();
@@ -198,25 +200,25 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_told_apart_by_what_stays_in_them() {
+    fn tables_are_distinguished_by_stable_entries() {
         let seen = |links: &[(u64, &str)]| -> Sampled {
             links.iter().map(|&(fd, link)| (fd, PathBuf::from(link))).collect()
         };
         let now = seen(&[(3, "socket:[1]"), (4, "socket:[2]"), (5, "socket:[3]")]);
         let later = seen(&[(3, "socket:[1]"), (4, "socket:[2]"), (5, "socket:[9]")]);
         let same = |links: &[(u64, &str)]| is_same([&now, &later], [&seen(links), &seen(links)]);
-        // The fifth comes and goes: it tells nothing.
+        // Descriptor 5 changes and is ignored.
         assert!(same(&[(3, "socket:[1]"), (4, "socket:[2]")]));
         assert!(same(&[(3, "socket:[1]"), (4, "socket:[2]"), (5, "socket:[7]")]));
         assert!(!same(&[(3, "socket:[1]"), (4, "socket:[8]")]));
         assert!(!same(&[(3, "socket:[5]"), (4, "socket:[6]")]));
-        // Two that have nothing may be one, but one that has nothing is not one that has.
+        // Two empty tables are considered the same, an empty and a non-empty one are not.
         assert!(!same(&[]));
         assert!(is_same([&seen(&[]); 2], [&seen(&[]); 2]));
     }
 
     #[test]
-    fn threads_that_share_a_table_have_one() {
+    fn threads_that_share_a_table_have_one_table() {
         let this = std::process::id().cast_signed();
         let _kept = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let threads = crate::meter::Meter::open(this).unwrap().threads().unwrap();
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_a_socket_or_not() {
+    fn parses_links_to_sockets() {
         assert_eq!(socket_inode(Path::new("socket:[12]")), Some(12));
         for other in ["pipe:[12]", "socket:[x]", "socket:[12", "/a/socket:[1]", ""] {
             assert_eq!(socket_inode(Path::new(other)), None);

@@ -1,4 +1,4 @@
-//! Which processes are watched at a moment.
+//! The set of watched processes.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,41 +9,41 @@ use super::descriptors;
 use crate::meter::Meter;
 use crate::tree::with_descendants;
 
-/// Processes that are watched at a time.
+/// Maximum number of watched processes.
 pub(super) const MOST: usize = 4_096;
-/// How often it is looked who belongs to it.
+/// Interval at which the set is refreshed.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Those of a control group, or some and their descendants.
+/// The members of a cgroup, or some processes and their descendants.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) group: Option<Group>,
     pub(super) pids: Vec<i32>,
-    /// Their tables of descriptors.
+    /// Paths of their descriptor tables.
     pub(super) tables: Vec<PathBuf>,
-    /// How many more there are than are watched.
+    /// Number of processes beyond the maximum.
     pub(super) left_out: usize,
     looked: Instant,
 }
 
 impl Members {
-    /// Those of `group`, or else `roots` and theirs.
+    /// Creates the set of the members of `group`, or of `roots` and their descendants.
     pub(super) fn new(group: Option<Group>, roots: Vec<i32>) -> Members {
         Members { group, pids: roots, tables: Vec::new(), left_out: 0, looked: Instant::now() }
     }
 
-    /// Is it time to look again?
+    /// Returns whether the set must be refreshed.
     pub(super) fn are_stale(&self) -> bool {
         self.looked.elapsed() >= LOOK
     }
 
-    /// Looks who they are now.
+    /// Refreshes the set.
     pub(super) fn look(&mut self) -> Result<(), String> {
         self.looked = Instant::now();
         self.pids = match &self.group {
             Some(group) => match group.processes() {
                 Ok(pids) => pids,
-                // The unit has ended, and is perhaps started again.
+                // The unit has exited and may be restarted.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
                 Err(error) => return Err(format!("{}: {error}", group.path().display())),
             },

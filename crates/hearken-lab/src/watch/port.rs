@@ -1,4 +1,4 @@
-//! Who listens on a port.
+//! Lookup of the processes that listen on a port.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -7,50 +7,50 @@ use std::path::Path;
 
 use super::descriptors::socket_inode;
 
-/// The state of a listening socket in `/proc/net/tcp`.
+/// State of a listening socket in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-/// The processes that have a socket which listens on `port`, in this network namespace.
+/// Returns the processes with a socket that listens on `port` in this network namespace.
 pub(crate) fn listeners(port: u16) -> Result<Vec<i32>, String> {
     let mut sockets = HashSet::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match listening(Path::new(table), port) {
             Ok(found) => sockets.extend(found),
-            // A kernel without IPv6.
+            // The kernel does not support IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(format!("cannot read {table}: {error}")),
         }
     }
     if sockets.is_empty() {
         return Err(format!(
-            "nobody listens on TCP port {port} here; a server in a container with a network of its \
-             own is watched by its process id or its control group"
+            "no process listens on TCP port {port}; specify a server in a container by its process id \
+             or cgroup"
         ));
     }
     let (mut holders, denied) = holders(&sockets);
-    // Systemd holds the sockets of the services that it starts when they are needed.
+    // systemd holds the sockets of socket-activated services.
     if holders.len() > 1 {
         holders.retain(|&pid| pid != 1);
     }
     match (holders.as_slice(), denied) {
         ([1], _) => Err(format!(
-            "only process 1 holds the socket that listens on port {port}; watch the unit that is \
-             started for it"
+            "only process 1 owns the socket that listens on port {port}; specify the \
+             socket-activated unit"
         )),
         ([_, ..], _) => Ok(holders),
         ([], 0) => Err(format!(
-            "somebody listens on port {port}, but no process that is seen here: it is in another \
-             process namespace; watch its control group"
+            "the process that listens on port {port} is in another pid namespace; specify its \
+             cgroup"
         )),
         ([], denied) => Err(format!(
-            "somebody listens on port {port}, but the descriptors of {denied} processes may not be \
-             looked at (/proc/PID/fd: permission denied); run as the server's user or as root, with \
-             CAP_SYS_PTRACE, or give its process id"
+            "the process that listens on port {port} is unknown: the descriptors of {denied} processes \
+             are not readable (/proc/PID/fd: permission denied); run as the user of the server, as \
+             root or with CAP_SYS_PTRACE, or specify its process id"
         )),
     }
 }
 
-/// The inodes of the sockets that listen, line by line: there may be millions that do not.
+/// Returns the inodes of listening sockets. Reads line by line, because there may be millions.
 fn listening(table: &Path, port: u16) -> io::Result<Vec<u64>> {
     let lines = BufReader::new(File::open(table)?).lines();
     let mut found = Vec::new();
@@ -60,7 +60,7 @@ fn listening(table: &Path, port: u16) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Port and inode, if the line is that of a listening socket.
+/// Parses port and inode of a listening socket.
 fn listener(line: &str) -> Option<(u16, u64)> {
     let mut fields = line.split_ascii_whitespace();
     let local = fields.nth(1)?;
@@ -72,7 +72,7 @@ fn listener(line: &str) -> Option<(u16, u64)> {
     Some((port, fields.nth(5)?.parse().ok()?))
 }
 
-/// Who has one of `sockets`, and how many processes would not show what they have.
+/// Returns the owners of `sockets`, and the number of processes whose descriptors are not readable.
 fn holders(sockets: &HashSet<u64>) -> (Vec<i32>, usize) {
     let (mut found, mut denied) = (Vec::new(), 0);
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -87,6 +87,7 @@ fn holders(sockets: &HashSet<u64>) -> (Vec<i32>, usize) {
     (found, denied)
 }
 
+/// Returns whether a process owns one of `sockets`.
 fn holds(pid: i32, sockets: &HashSet<u64>) -> io::Result<bool> {
     let has = |table: &Path| -> io::Result<bool> {
         let links = fs::read_dir(table)?.flatten().map(|entry| fs::read_link(entry.path()));
@@ -95,12 +96,12 @@ fn holds(pid: i32, sockets: &HashSet<u64>) -> io::Result<bool> {
     if has(Path::new(&format!("/proc/{pid}/fd")))? {
         return Ok(true);
     }
-    // A thread may have a table of its own.
+    // A thread may have its own table.
     let threads = fs::read_dir(format!("/proc/{pid}/task"))?.flatten().skip(1);
     Ok(threads.take(MOST_TABLES).any(|thread| has(&thread.path().join("fd")).unwrap_or(false)))
 }
 
-/// Threads of a process whose tables are looked at.
+/// Maximum number of threads of a process whose tables are read.
 const MOST_TABLES: usize = 64;
 
 #[cfg(test)]
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_listens_and_is_found() {
+    fn finds_this_process() {
         let v4 = TcpListener::bind("127.0.0.1:0").unwrap();
         let this = std::process::id().cast_signed();
         assert!(listeners(v4.local_addr().unwrap().port()).unwrap().contains(&this));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_kernel_are_understood_and_others_ignored() {
+    fn parses_lines_of_listening_sockets() {
         let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  \
                     1000        0 4242 1 0000000000000000 100 0 0 10 0";
         assert_eq!(listener(line), Some((8080, 4242)));

@@ -1,4 +1,4 @@
-//! A thread that samples.
+//! The sampling thread.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,21 +10,21 @@ use hearken_load::{Server, ServerSample};
 use super::Watch;
 use crate::error::LabError;
 
-/// How often it is sampled where nothing is said.
+/// Default sampling interval.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest interval.
+/// Minimum sampling interval.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
-/// Samples that are kept; before there are more, every second one is dropped, and the interval
-/// doubled.
+/// Maximum number of stored samples. When it is reached, every second sample is dropped and the
+/// interval is doubled.
 const MOST_SAMPLES: usize = 10_000;
-/// Of all time, how much may be spent on sampling: one in so many.
+/// Reciprocal of the maximum share of time that is spent on sampling.
 const SHARE: u32 = 20;
 
-/// Samples until it is stopped.
+/// A running sampling thread.
 #[derive(Debug)]
 pub struct Sampler {
     thread: JoinHandle<(Watch, Vec<ServerSample>)>,
-    /// Dropping it ends the thread.
+    /// Channel whose closing stops the thread.
     stop: Sender<()>,
     latest: Arc<Mutex<Latest>>,
     what: String,
@@ -51,31 +51,32 @@ impl Sampler {
         Ok(Sampler { thread, stop, latest, what })
     }
 
-    /// The processors that were busy with it between the last two samples.
+    /// Returns the number of processors that the server used between the last two samples.
     pub fn cores(&self) -> Option<f64> {
         let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         latest.last.cores_since(&latest.before)
     }
 
-    /// The last sample.
+    /// Returns the last sample.
     pub fn latest(&self) -> ServerSample {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).last
     }
 
-    /// Samples a last time, and sums up.
+    /// Takes a last sample, stops the thread and summarises the samples.
     pub fn stop(self) -> Server {
         drop(self.stop);
         match self.thread.join() {
             Ok((watch, samples)) => watch.conclude(samples),
             Err(_) => Server {
                 what: self.what,
-                not_had: vec!["anything: the thread that watches has failed".to_owned()],
+                not_had: vec!["all values: the sampling thread panicked".to_owned()],
                 ..Server::default()
             },
         }
     }
 }
 
+/// Samples until `stopped` is closed.
 fn sample_until(
     stopped: &Receiver<()>,
     mut watch: Watch,
@@ -107,14 +108,14 @@ fn sample_until(
     }
 }
 
-/// The next time on the beat, such that what a sample took stays within its share.
+/// Returns the time of the next sample, so that sampling does not exceed its share of time.
 fn later(due: Instant, began: Instant, now: Instant, interval: Duration) -> Instant {
     let rest = now + now.duration_since(began) * (SHARE - 1);
     let beat = due + interval;
     if beat >= rest { beat } else { rest.max(now + interval) }
 }
 
-/// Drops every second one, but neither the first nor the last.
+/// Drops every second sample, except for the first and the last.
 fn thin(samples: &mut Vec<ServerSample>) {
     let last = samples.len().saturating_sub(1);
     let mut index = 0;
@@ -130,18 +131,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_that_takes_long_delays_the_next() {
+    fn slow_sample_delays_the_next() {
         let (due, ms) = (Instant::now(), Duration::from_millis);
         let next = |took, interval| later(due, due, due + ms(took), ms(interval)) - due;
         assert_eq!(next(1, 1_000), ms(1_000));
         assert_eq!(next(40, 1_000), ms(1_000));
         assert_eq!(next(100, 1_000), ms(2_000));
-        // After a stop of the whole machine it does not make up for what it missed.
+        // Missed samples are not made up for after a stall of the machine.
         assert_eq!(later(due, due + ms(5_000), due + ms(5_001), ms(1_000)) - due, ms(6_001));
     }
 
     #[test]
-    fn thinning_keeps_both_ends() {
+    fn thinning_keeps_first_and_last() {
         for count in 0..9u32 {
             let at = |at| ServerSample { at_s: f64::from(at), ..ServerSample::default() };
             let mut samples: Vec<_> = (0..count).map(at).collect();

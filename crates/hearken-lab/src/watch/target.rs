@@ -1,25 +1,25 @@
-//! What may be watched, as it is written.
+//! Specification of the server to watch.
 
 use std::path::{Component, PathBuf};
 use std::str::FromStr;
 
 use crate::error::LabError;
 
-/// What is to be watched.
+/// A server to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `4711`: a process, with all that descend from it.
+    /// `4711`: a process and its descendants.
     Process(i32),
-    /// `:80`: whoever listens on a TCP port of this machine, with all that descend from them.
+    /// `:80`: the processes that listen on a TCP port of this machine, and their descendants.
     Port(u16),
-    /// `/sys/fs/cgroup/web` or `web/one`: a control group of version 2, with those below it.
+    /// `/sys/fs/cgroup/web` or `web/one`: a cgroup and its descendants (cgroup v2).
     Group(PathBuf),
-    /// `nginx.service` or `nginx`: a unit of systemd, which is a control group; if there is none, a
-    /// control group of that name.
+    /// `nginx.service` or `nginx`: a systemd unit, which is a cgroup. If no such unit exists, a cgroup
+    /// with that name.
     Unit(String),
 }
 
-/// Units that have processes.
+/// Types of systemd units that have processes.
 const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
 
 impl FromStr for Target {
@@ -28,35 +28,35 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Target, LabError> {
         let wrong = |problem: &str| Err(not_watched(text, problem));
         if text.is_empty() {
-            return wrong("give a process id, :PORT, a systemd unit or a control group");
+            return wrong("specify a process id, :PORT, a systemd unit or a cgroup");
         }
         if text.chars().any(char::is_control) {
-            return wrong("there are control characters in it");
+            return wrong("control characters are not allowed");
         }
         if let Some(port) = text.strip_prefix(':') {
             return match port.parse() {
                 Ok(port) if port > 0 && is_number(text, 1) => Ok(Target::Port(port)),
-                _ => wrong("after the colon a port from 1 to 65535 is expected"),
+                _ => wrong("expected a port from 1 to 65535 after ':'"),
             };
         }
         if is_number(text, 0) {
             return match text.parse() {
                 Ok(pid) if pid > 0 => Ok(Target::Process(pid)),
-                _ => wrong("a process id is a number from 1 to 2147483647"),
+                _ => wrong("a process id is an integer from 1 to 2147483647"),
             };
         }
         if text.starts_with(['-', '+']) {
-            return wrong("neither a process id nor a name begins with a sign");
+            return wrong("a process id or name must not start with a sign");
         }
         if text.contains('/') {
             let path = PathBuf::from(text);
             if path.components().any(|part| part == Component::ParentDir) {
-                return wrong("a control group is named without \"..\"");
+                return wrong("the path of a cgroup must not contain '..'");
             }
             return Ok(Target::Group(path));
         }
         if text == "." || text == ".." {
-            return wrong("this is no name of a unit");
+            return wrong("not a unit name");
         }
         let is_whole = UNITS.iter().any(|kind| text.ends_with(kind));
         Ok(Target::Unit(if is_whole { text.to_owned() } else { format!("{text}.service") }))
@@ -67,7 +67,7 @@ fn is_number(text: &str, after: usize) -> bool {
     text.bytes().skip(after).all(|byte| byte.is_ascii_digit())
 }
 
-/// The error that names what was to be watched.
+/// Returns the error for a target.
 pub(crate) fn not_watched(what: &str, problem: &str) -> LabError {
     LabError::Watch { what: what.escape_debug().to_string(), problem: problem.to_owned() }
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_told_by_its_form() {
+    fn parses_each_form() {
         for (text, target) in [
             ("4711", Target::Process(4711)),
             (":80", Target::Port(80)),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_of_them_is_refused_in_a_line() {
+    fn rejects_other_forms_with_one_line() {
         for text in [
             "",
             ":",
@@ -118,13 +118,13 @@ mod tests {
         ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert_eq!(error.lines().count(), 1, "{error}");
-            assert!(error.starts_with("cannot watch \""), "{error}");
+            assert!(error.starts_with("cannot watch '"), "{error}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_target_or_an_error_of_one_line(text in ".{0,40}") {
+        fn any_text_is_a_target_or_a_one_line_error(text in ".{0,40}") {
             match text.parse::<Target>() {
                 Ok(Target::Process(pid)) => prop_assert!(pid > 0),
                 Ok(Target::Port(port)) => prop_assert!(port > 0),
