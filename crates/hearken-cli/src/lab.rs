@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken::io::{find, names};
-use hearken_lab::export::Exhibit;
-use hearken_lab::{LabError, Progress, QuickConfig, Report, Settings, Shown, export, table};
+use hearken_lab::export::Render;
+use hearken_lab::{
+    LabError, Progress, QuickConfig, Report, Settings, StderrProgress, export, table,
+};
 
 use crate::args::{Experiment, LabArgs, LaunchArgs, QuickArgs};
 use crate::{Failure, signals};
@@ -48,7 +50,7 @@ fn report_on<S, C, P>(
     experiment: impl FnOnce(&mut dyn Progress, &AtomicBool) -> Result<Report<S, C, P>, LabError>,
 ) -> Result<ExitCode, Failure>
 where
-    Report<S, C, P>: Exhibit,
+    Report<S, C, P>: Render,
 {
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();
@@ -57,7 +59,7 @@ where
     // Before minutes are spent on it.
     std::fs::create_dir_all(out)
         .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
-    let report = match experiment(&mut Shown::on_stderr(), &stop) {
+    let report = match experiment(&mut StderrProgress::new(), &stop) {
         Err(error @ LabError::Config(_)) => return Err(Failure::usage(error)),
         // Before there was anything to report on.
         Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),

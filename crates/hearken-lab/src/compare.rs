@@ -18,15 +18,15 @@ use crate::table::{Table, aligned};
 use crate::units::{micros, number};
 
 mod bootstrap;
-mod caveats;
-mod quantity;
+mod metric;
 mod runs;
 mod verdict;
+mod warnings;
 
-pub use quantity::Quantity;
+pub use metric::Metric;
 pub use verdict::Verdict;
 
-use bootstrap::{Spread, spreads};
+use bootstrap::{LogVariance, log_variances};
 use runs::Side;
 
 /// Value of [`Comparison::schema`].
@@ -36,7 +36,7 @@ const CONFIDENCE: f64 = 0.95;
 /// Description of the method for the JSON output.
 const METHOD: &str = "ratios of B to A; standard errors of their logarithms by a circular block \
     bootstrap over intervals (and over runs, if there are several); intervals by Student's t with \
-    Welch's degrees of freedom, widened for the number of metrics (Bonferroni) to a joint confidence \
+    Welch's degrees of degrees_of_freedom, widened for the number of metrics (Bonferroni) to a joint confidence \
     level of 95 %";
 
 /// Options of a comparison.
@@ -62,9 +62,9 @@ pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: String,
     /// Runs and intervals of the first side, the baseline.
-    pub a: Compared,
+    pub a: SideSummary,
     /// Runs and intervals of the second side, which is judged.
-    pub b: Compared,
+    pub b: SideSummary,
     /// Smallest relative difference that is reported as better or worse, as a fraction of 1.
     pub threshold: f64,
     /// Joint confidence level of all intervals.
@@ -72,7 +72,7 @@ pub struct Comparison {
     /// Description of the statistical method.
     pub method: String,
     /// Comparison of each metric.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<MetricComparison>,
     /// Overall verdict.
     pub verdict: Verdict,
     /// Overall verdict as a sentence.
@@ -83,7 +83,7 @@ pub struct Comparison {
 
 /// Summary of the input of one side.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Compared {
+pub struct SideSummary {
     /// Number of runs.
     pub runs: usize,
     /// Number of intervals in all runs.
@@ -94,9 +94,9 @@ pub struct Compared {
 
 /// Comparison of one metric.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
+pub struct MetricComparison {
     /// Metric that is compared.
-    pub quantity: Quantity,
+    pub quantity: Metric,
     /// Value on the first side.
     pub a: f64,
     /// Value on the second side.
@@ -115,64 +115,73 @@ pub struct Figure {
 ///
 /// The reports are not validated here: see [`Report::check`].
 pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
-    let mut sides = [Side::of(a), Side::of(b)];
-    let present = |quantity: &Quantity| sides.iter().all(|side| side.has(*quantity));
-    let quantities: Vec<Quantity> = Quantity::ALL.into_iter().filter(present).collect();
-    runs::put_on_one_axis(&mut sides);
-    let [of_a, of_b] = [0, 1].map(|side| spreads(&sides[side], options, side as u64));
-    let figure = |&quantity: &Quantity| {
-        let spread = (of_a[quantity as usize], of_b[quantity as usize]);
-        Figure::of(quantity, &sides, spread, quantities.len(), options.threshold)
+    let mut sides = [Side::from_reports(a), Side::from_reports(b)];
+    let present = |quantity: &Metric| sides.iter().all(|side| side.has_metric(*quantity));
+    let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(present).collect();
+    runs::fill_buckets(&mut sides);
+    let [variances_a, variances_b] =
+        [0, 1].map(|side| log_variances(&sides[side], options, side as u64));
+    let figure = |&quantity: &Metric| {
+        let variances = (variances_a[quantity as usize], variances_b[quantity as usize]);
+        MetricComparison::new(quantity, &sides, variances, metrics.len(), options.threshold)
     };
-    let figures: Vec<Figure> = quantities.iter().map(figure).collect();
-    let verdict = Verdict::of_all(figures.iter().map(|figure| figure.verdict));
+    let figures: Vec<MetricComparison> = metrics.iter().map(figure).collect();
+    let verdict = Verdict::combine(figures.iter().map(|figure| figure.verdict));
     Comparison {
         schema: SCHEMA.to_owned(),
-        a: sides[0].told(a),
-        b: sides[1].told(b),
+        a: sides[0].summary(a),
+        b: sides[1].summary(b),
         threshold: options.threshold,
         confidence: CONFIDENCE,
         method: METHOD.to_owned(),
-        sentence: verdict::sentence(verdict, &figures, options.threshold),
+        sentence: verdict::summary(verdict, &figures, options.threshold),
         figures,
         verdict,
-        warnings: caveats::caveats(a, b),
+        warnings: warnings::warnings(a, b),
     }
 }
 
-impl Figure {
-    fn of(
-        quantity: Quantity,
+impl MetricComparison {
+    fn new(
+        quantity: Metric,
         sides: &[Side; 2],
-        spread: (Option<Spread>, Option<Spread>),
-        family: usize,
+        variances: (Option<LogVariance>, Option<LogVariance>),
+        count: usize,
         threshold: f64,
-    ) -> Figure {
-        let [a, b] = [0, 1].map(|side: usize| sides[side].shown(quantity));
-        if a == 0.0 && b == 0.0 && spread.0.and(spread.1).is_some() {
+    ) -> MetricComparison {
+        let [a, b] = [0, 1].map(|side: usize| sides[side].value(quantity));
+        if a == 0.0 && b == 0.0 && variances.0.and(variances.1).is_some() {
             let verdict = Verdict::NoDifferenceSeen;
-            return Figure { quantity, a, b, ratio: None, low: None, high: None, verdict };
+            return MetricComparison {
+                quantity,
+                a,
+                b,
+                ratio: None,
+                low: None,
+                high: None,
+                verdict,
+            };
         }
-        let compared = [0, 1].map(|side: usize| sides[side].compared(quantity));
-        let ratio = compared[1] / compared[0];
+        let adjusted = [0, 1].map(|side: usize| sides[side].adjusted_value(quantity));
+        let ratio = adjusted[1] / adjusted[0];
         let ratio = (ratio.is_finite() && ratio > 0.0).then_some(ratio);
-        let margin = spread.0.zip(spread.1).map(|(a, b)| {
-            let (variance, freedom) = a.and(&b);
-            let chance = (1.0 - CONFIDENCE) / family.max(1) as f64;
-            student_t_beyond(chance, freedom) * variance.sqrt()
+        let margin = variances.0.zip(variances.1).map(|(a, b)| {
+            let (variance, degrees_of_freedom) = a.combine(&b);
+            let level = (1.0 - CONFIDENCE) / count.max(1) as f64;
+            student_t_beyond(level, degrees_of_freedom) * variance.sqrt()
         });
         let interval = ratio
             .zip(margin)
             .map(|(ratio, margin)| (ratio * (-margin).exp(), ratio * margin.exp()));
         let interval = interval.filter(|(_, high)| high.is_finite());
-        Figure {
+        MetricComparison {
             quantity,
             a,
             b,
             ratio,
             low: interval.map(|(low, _)| low),
             high: interval.map(|(_, high)| high),
-            verdict: Verdict::of(quantity, ratio, interval, threshold),
+            verdict: Verdict::from_interval(quantity, ratio, interval, threshold),
         }
     }
 }
@@ -181,19 +190,21 @@ impl Comparison {
     /// Returns one row for each metric.
     pub fn table(&self) -> Table {
         let head = ["metric", "A", "B", "B/A", "95 % interval", "verdict"].map(String::from);
-        let row = |figure: &Figure| {
-            let shown = |value| match figure.quantity {
-                Quantity::ReplyRate => number(value),
-                Quantity::ErrorShare => format!("{:.3} %", value * 100.0),
+        let row = |figure: &MetricComparison| {
+            let formatted = |value| match figure.quantity {
+                Metric::ReplyRate => number(value),
+                Metric::ErrorShare => format!("{:.3} %", value * 100.0),
                 _ => number(micros(value)),
             };
             let interval = figure.low.zip(figure.high);
             vec![
                 figure.quantity.name().to_owned(),
-                shown(figure.a),
-                shown(figure.b),
-                figure.ratio.map(ratio).unwrap_or_default(),
-                interval.map(|(l, h)| format!("{} to {}", ratio(l), ratio(h))).unwrap_or_default(),
+                formatted(figure.a),
+                formatted(figure.b),
+                figure.ratio.map(format_ratio).unwrap_or_default(),
+                interval
+                    .map(|(l, h)| format!("{} to {}", format_ratio(l), format_ratio(h)))
+                    .unwrap_or_default(),
                 figure.verdict.to_string(),
             ]
         };
@@ -202,7 +213,7 @@ impl Comparison {
 }
 
 /// Formats a ratio with three decimals, so that differences of one per cent are visible.
-fn ratio(value: f64) -> String {
+fn format_ratio(value: f64) -> String {
     if value < 100.0 { format!("{value:.3}") } else { number(value) }
 }
 

@@ -10,13 +10,13 @@ use perf_event::Counter;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-mod quantity;
+mod event;
 
-use quantity::Quantity;
+use event::Event;
 
 /// A counter that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct UnavailableCounter {
     /// Name of the counter.
     pub what: String,
     /// System call that failed.
@@ -42,13 +42,13 @@ pub(crate) struct Counts {
 
 /// Scope of the counters.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Whom<'a> {
+pub(crate) enum CounterScope<'a> {
     /// These threads.
     Threads(&'a [i32]),
     /// These threads, and all threads and processes that they create.
-    Families(&'a [i32]),
+    ThreadsAndDescendants(&'a [i32]),
     /// All current and future members of a cgroup, on each of these processors.
-    Group(&'a File, &'a [usize]),
+    Cgroup(&'a File, &'a [usize]),
 }
 
 impl Counts {
@@ -60,20 +60,20 @@ impl Counts {
 
 /// The counters of one event: one for each thread or processor.
 #[derive(Debug)]
-struct Several(Vec<Counter>);
+struct CounterSet(Vec<Counter>);
 
 /// The counters of the threads that existed when they were attached.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    instructions_user: Option<Several>,
-    instructions_kernel: Option<Several>,
-    cycles: Option<Several>,
-    syscalls: Option<Several>,
+    instructions_user: Option<CounterSet>,
+    instructions_kernel: Option<CounterSet>,
+    cycles: Option<CounterSet>,
+    syscalls: Option<CounterSet>,
 }
 
 impl Counters {
     /// Attaches all but the cycle counters to `threads` and records those that are not available.
-    pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
+    pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<UnavailableCounter>) -> Counters {
         let instructions = Counters::attach_instructions(threads, refusals);
         let Counters { syscalls, .. } = Counters::attach_syscalls(threads, refusals);
         Counters { syscalls, ..instructions }
@@ -81,36 +81,45 @@ impl Counters {
 
     /// Attaches only the instruction counters. A tracepoint would add its own instructions to every
     /// system call.
-    pub(crate) fn attach_instructions(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
-        let whom = Whom::Threads(threads);
-        let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
+    pub(crate) fn attach_instructions(
+        threads: &[i32],
+        refusals: &mut Vec<UnavailableCounter>,
+    ) -> Counters {
+        let scope = CounterScope::Threads(threads);
+        let mut attach = |event| CounterSet::attach_or_record(event, scope, refusals);
         Counters {
-            instructions_user: attach(Quantity::UserInstructions),
-            instructions_kernel: attach(Quantity::KernelInstructions),
+            instructions_user: attach(Event::UserInstructions),
+            instructions_kernel: attach(Event::KernelInstructions),
             ..Counters::default()
         }
     }
 
     /// Attaches only the system call counters.
-    pub(crate) fn attach_syscalls(threads: &[i32], refusals: &mut Vec<Refusal>) -> Counters {
-        let whom = Whom::Threads(threads);
-        let syscalls = Several::attach_or_note(Quantity::SystemCalls, whom, refusals);
+    pub(crate) fn attach_syscalls(
+        threads: &[i32],
+        refusals: &mut Vec<UnavailableCounter>,
+    ) -> Counters {
+        let scope = CounterScope::Threads(threads);
+        let syscalls = CounterSet::attach_or_record(Event::SystemCalls, scope, refusals);
         Counters { syscalls, ..Counters::default() }
     }
 
     /// Attaches all counters.
-    pub(crate) fn attach_all(whom: Whom<'_>, refusals: &mut Vec<Refusal>) -> Counters {
-        let mut attach = |quantity| Several::attach_or_note(quantity, whom, refusals);
+    pub(crate) fn attach_all(
+        scope: CounterScope<'_>,
+        refusals: &mut Vec<UnavailableCounter>,
+    ) -> Counters {
+        let mut attach = |event| CounterSet::attach_or_record(event, scope, refusals);
         Counters {
-            instructions_user: attach(Quantity::UserInstructions),
-            instructions_kernel: attach(Quantity::KernelInstructions),
-            cycles: attach(Quantity::Cycles),
-            syscalls: attach(Quantity::SystemCalls),
+            instructions_user: attach(Event::UserInstructions),
+            instructions_kernel: attach(Event::KernelInstructions),
+            cycles: attach(Event::Cycles),
+            syscalls: attach(Event::SystemCalls),
         }
     }
 
     /// Returns whether any counter is attached.
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn is_any_attached(&self) -> bool {
         self.instructions_user.is_some()
             || self.instructions_kernel.is_some()
             || self.cycles.is_some()
@@ -124,7 +133,8 @@ impl Counters {
 
     /// Returns the counts since the counters were attached.
     pub(crate) fn read(&mut self) -> Counts {
-        let total = |counters: &mut Option<Several>| counters.as_mut().and_then(Several::total);
+        let total =
+            |counters: &mut Option<CounterSet>| counters.as_mut().and_then(CounterSet::total);
         Counts {
             instructions_user: total(&mut self.instructions_user),
             instructions_kernel: total(&mut self.instructions_kernel),
@@ -134,13 +144,13 @@ impl Counters {
     }
 }
 
-impl Several {
-    fn attach_or_note(
-        quantity: Quantity,
-        whom: Whom<'_>,
-        refusals: &mut Vec<Refusal>,
-    ) -> Option<Several> {
-        match Several::attach(quantity, whom) {
+impl CounterSet {
+    fn attach_or_record(
+        event: Event,
+        scope: CounterScope<'_>,
+        refusals: &mut Vec<UnavailableCounter>,
+    ) -> Option<CounterSet> {
+        match CounterSet::attach(event, scope) {
             Ok(counters) => Some(counters),
             Err(refusal) => {
                 if !refusals.contains(&refusal) {
@@ -151,41 +161,41 @@ impl Several {
         }
     }
 
-    fn attach(quantity: Quantity, whom: Whom<'_>) -> Result<Several, Refusal> {
-        let (threads, inherit) = match whom {
-            Whom::Threads(threads) => (threads, false),
-            Whom::Families(threads) => (threads, true),
-            Whom::Group(group, processors) => {
+    fn attach(event: Event, scope: CounterScope<'_>) -> Result<CounterSet, UnavailableCounter> {
+        let (threads, inherit) = match scope {
+            CounterScope::Threads(threads) => (threads, false),
+            CounterScope::ThreadsAndDescendants(threads) => (threads, true),
+            CounterScope::Cgroup(group, processors) => {
                 let counters = processors.iter().map(|&processor| {
-                    let mut builder = quantity.builder()?;
+                    let mut builder = event.builder()?;
                     builder.observe_cgroup(group).one_cpu(processor).enabled(true).build()
                 });
                 let counters: io::Result<_> = counters.collect();
-                return counters.map(Several).map_err(|e| quantity.refusal(&e));
+                return counters.map(CounterSet).map_err(|e| event.unavailable(&e));
             }
         };
         let mut counters = Vec::with_capacity(threads.len());
         for &thread in threads {
-            let mut builder = quantity.builder().map_err(|e| quantity.refusal(&e))?;
+            let mut builder = event.builder().map_err(|e| event.unavailable(&e))?;
             match builder.observe_pid(thread).inherit(inherit).enabled(true).build() {
                 Ok(counter) => counters.push(counter),
                 // The thread has exited. The others are still worth counting.
                 Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
-                Err(e) => return Err(quantity.refusal(&e)),
+                Err(e) => return Err(event.unavailable(&e)),
             }
         }
-        Ok(Several(counters))
+        Ok(CounterSet(counters))
     }
 
     /// Returns the sum, scaled up if the kernel multiplexed the hardware counters.
     fn total(&mut self) -> Option<u64> {
         let mut total = 0.0;
         for counter in &mut self.0 {
-            let read = counter.read_count_and_time().ok()?;
-            let share = read.time_running as f64 / read.time_enabled.max(1) as f64;
+            let value = counter.read_count_and_time().ok()?;
+            let share = value.time_running as f64 / value.time_enabled.max(1) as f64;
             // A thread that never ran was never counted.
-            if read.time_running > 0 {
-                total += read.count as f64 / share;
+            if value.time_running > 0 {
+                total += value.count as f64 / share;
             }
         }
         (!self.0.is_empty()).then_some(total.round() as u64)
@@ -203,7 +213,7 @@ mod tests {
     /// Uses the code path of the hardware counters with an event that every kernel supports.
     #[test]
     fn software_event_is_counted_or_unavailable_with_a_hint() {
-        match Several::attach(Quantity::TaskClock, Whom::Threads(&this_thread())) {
+        match CounterSet::attach(Event::TaskClock, CounterScope::Threads(&this_thread())) {
             Ok(mut counters) => {
                 let mut x = 1u64;
                 for _ in 0..1_000_000 {
@@ -236,8 +246,10 @@ mod tests {
 
     #[test]
     fn descendants_are_counted() {
-        let Ok(mut counters) = Several::attach(Quantity::TaskClock, Whom::Families(&this_thread()))
-        else {
+        let Ok(mut counters) = CounterSet::attach(
+            Event::TaskClock,
+            CounterScope::ThreadsAndDescendants(&this_thread()),
+        ) else {
             return;
         };
         let before = counters.total().unwrap();
@@ -255,7 +267,7 @@ mod tests {
 
     #[test]
     fn exited_thread_is_ignored() {
-        match Several::attach(Quantity::TaskClock, Whom::Threads(&[i32::MAX])) {
+        match CounterSet::attach(Event::TaskClock, CounterScope::Threads(&[i32::MAX])) {
             Ok(mut counters) => assert_eq!(counters.total(), None),
             Err(refusal) => assert!(refusal.error.contains("denied"), "{refusal:?}"),
         }
@@ -263,12 +275,12 @@ mod tests {
 
     #[test]
     fn hints_match_the_error() {
-        let refusal = |errno: Errno, q: Quantity| q.refusal(&io::Error::from(errno));
-        let no_pmu = refusal(Errno::NOENT, Quantity::UserInstructions);
+        let refusal = |errno: Errno, q: Event| q.unavailable(&io::Error::from(errno));
+        let no_pmu = refusal(Errno::NOENT, Event::UserInstructions);
         assert!(no_pmu.advice.contains("without a PMU"), "{no_pmu:?}");
-        let denied = refusal(Errno::ACCESS, Quantity::KernelInstructions);
+        let denied = refusal(Errno::ACCESS, Event::KernelInstructions);
         assert!(denied.advice.contains("perf_event_paranoid"), "{denied:?}");
         let tracefs = io::Error::new(io::ErrorKind::NotFound, "cannot read /sys/x/id: no such");
-        assert!(Quantity::SystemCalls.refusal(&tracefs).advice.contains("tracefs"));
+        assert!(Event::SystemCalls.unavailable(&tracefs).advice.contains("tracefs"));
     }
 }

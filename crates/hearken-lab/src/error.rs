@@ -33,7 +33,7 @@ pub enum LabError {
     },
 
     /// A process failed or did not do what the lab expects.
-    #[error("{process} {problem}{}", tail(.stderr))]
+    #[error("{process} {problem}{}", format_stderr(.stderr))]
     Process {
         /// Command line, shortened.
         process: String,
@@ -62,10 +62,10 @@ pub enum LabError {
     },
 
     /// A target cannot be watched.
-    #[error("cannot watch '{what}': {problem}")]
+    #[error("cannot watch '{target}': {problem}")]
     Watch {
         /// Target as the user specified it.
-        what: String,
+        target: String,
         /// Reason and remedy.
         problem: String,
     },
@@ -76,14 +76,14 @@ pub enum LabError {
 
     /// The measurement was skipped because it failed repeatedly.
     #[error("skipped after {failures} consecutive failures")]
-    GivenUp {
+    Skipped {
         /// Number of consecutive failures.
         failures: u32,
     },
 
     /// Every measurement failed.
     #[error("all {failures} measurements failed; first failure: {first}")]
-    NothingMeasured {
+    AllFailed {
         /// Number of failed measurements.
         failures: usize,
         /// First failure.
@@ -100,9 +100,9 @@ impl LabError {
 }
 
 /// Formats the standard error of a process for an error message.
-fn tail(stderr: &str) -> String {
+fn format_stderr(stderr: &str) -> String {
     match stderr.trim() {
         "" => String::new(),
-        said => format!("; its standard error: {said}"),
+        text => format!("; its standard error: {text}"),
     }
 }

@@ -6,29 +6,29 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::counters::{Counters, Counts, Refusal};
+use crate::accounting::{ProcessAccounting, Usage};
+use crate::counters::{Counters, Counts, UnavailableCounter};
 use crate::error::LabError;
 use crate::load_result::{self, LoadResult};
 use crate::machine::{Placement, cpu_set};
-use crate::meter::{Meter, Usage};
-use crate::plan::{Case, DOCUMENTS, QuickConfig, Settings};
-use crate::process::{Guard, Pinned};
+use crate::plan::{DOCUMENTS, QuickConfig, Settings, Trial};
+use crate::process::{AffinityGuard, ChildGuard};
 use crate::results::Measurement;
 
 /// Time limit for a server to start listening.
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for opening the idle connections.
-pub(crate) const HOLD: Duration = Duration::from_secs(30);
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for a load generator to exit after the end of its load.
-const DRAIN: Duration = Duration::from_secs(60);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Executes the measurements of a plan.
-pub trait Executor<C = Case, M = Measurement> {
+pub trait Executor<C = Trial, M = Measurement> {
     /// Executes one trial. Returns [`LabError::Interrupted`] if `stop` was set in the meantime.
-    fn measure(&mut self, case: &C, stop: &AtomicBool) -> Result<M, LabError>;
+    fn measure(&mut self, trial: &C, stop: &AtomicBool) -> Result<M, LabError>;
 
     /// Returns the counters that are not available, each once.
-    fn refusals(&self) -> Vec<Refusal> {
+    fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         Vec::new()
     }
 }
@@ -40,7 +40,7 @@ pub struct ProcessExecutor {
     settings: Settings,
     placement: Placement,
     scratch: TempDir,
-    refusals: Vec<Refusal>,
+    refusals: Vec<UnavailableCounter>,
 }
 
 impl ProcessExecutor {
@@ -63,15 +63,20 @@ impl ProcessExecutor {
         })
     }
 
-    fn start(&self, what: &str, cpus: &[usize], arguments: &[String]) -> Result<Guard, LabError> {
-        let stderr = self.scratch.path().join(what);
-        Guard::spawn(&self.executable, arguments, &cpu_set(cpus), stderr)
+    fn start(
+        &self,
+        name: &str,
+        cpus: &[usize],
+        arguments: &[String],
+    ) -> Result<ChildGuard, LabError> {
+        let stderr = self.scratch.path().join(name);
+        ChildGuard::spawn(&self.executable, arguments, &cpu_set(cpus), stderr)
     }
 
-    fn start_server(&self, mechanism: &str, stop: &AtomicBool) -> Result<Running, LabError> {
+    fn start_server(&self, mechanism: &str, stop: &AtomicBool) -> Result<RunningServer, LabError> {
         let site = self.scratch.path().join("site");
         // Only the lab may close idle connections, even if a saturated load takes long.
-        let arguments = words(&[
+        let arguments = to_strings(&[
             "serve",
             &site.display().to_string(),
             "--listen",
@@ -87,24 +92,24 @@ impl ProcessExecutor {
             "--exit-with-parent",
         ]);
         let mut guard = self.start("server", &self.placement.server, &arguments)?;
-        let line = guard.wait_for_line("listening on ", START, stop)?;
+        let line = guard.wait_for_line("listening on ", START_TIMEOUT, stop)?;
         let url = line.split_whitespace().nth(2).unwrap_or_default();
         let url = format!("{}/{}", url.trim_end_matches('/'), self.settings.document);
-        let meter = Meter::open(guard.pid())?;
-        Ok(Running { guard, meter, url })
+        let meter = ProcessAccounting::open(guard.pid())?;
+        Ok(RunningServer { guard, meter, url })
     }
 
-    fn hold_idle(
+    fn open_idle(
         &self,
-        server: &Running,
+        server: &RunningServer,
         idle: u64,
         stop: &AtomicBool,
-    ) -> Result<Option<Guard>, LabError> {
+    ) -> Result<Option<ChildGuard>, LabError> {
         if idle == 0 {
             return Ok(None);
         }
         // With `--json -`, the line awaited below would not appear on stdout.
-        let arguments = words(&[
+        let arguments = to_strings(&[
             "load",
             &server.url,
             "--rate",
@@ -118,12 +123,12 @@ impl ProcessExecutor {
             "--exit-with-parent",
         ]);
         let mut guard = self.start("idle", &self.placement.others, &arguments)?;
-        guard.wait_for_line("holding ", HOLD, stop)?;
+        guard.wait_for_line("holding ", OPEN_TIMEOUT, stop)?;
         // The server accepts connections after they are established.
-        let deadline = Instant::now() + HOLD;
-        while server.meter.descriptors()? < idle {
+        let deadline = Instant::now() + OPEN_TIMEOUT;
+        while server.meter.count_descriptors()? < idle {
             if Instant::now() >= deadline {
-                return Err(server.guard.failed("did not accept all idle connections in time"));
+                return Err(server.guard.error("did not accept all idle connections in time"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -135,7 +140,7 @@ impl ProcessExecutor {
     }
 
     /// Terminates the process that holds the idle connections and returns its statistics.
-    fn end_holder(&self, guard: Guard) -> Result<hearken_load::Idle, LabError> {
+    fn close_idle(&self, guard: ChildGuard) -> Result<hearken_load::Idle, LabError> {
         let process = guard.name().to_string();
         guard.terminate();
         let path = self.idle_result();
@@ -149,15 +154,15 @@ impl ProcessExecutor {
     /// their cost is not attributed to the requests.
     fn load<T>(
         &self,
-        server: &Running,
-        (seconds, each_its_own_connection): (f64, bool),
-        case: &Case,
+        server: &RunningServer,
+        (seconds, connection_per_request): (f64, bool),
+        trial: &Trial,
         stop: &AtomicBool,
         begin: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<(T, LoadResult), LabError> {
         // Each repetition has its own arrivals, the same for every cell.
-        let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
-        let mut arguments = words(&[
+        let seed = self.settings.seed.wrapping_add(u64::from(trial.repetition));
+        let mut arguments = to_strings(&[
             "load",
             &server.url,
             "--rate",
@@ -175,32 +180,32 @@ impl ProcessExecutor {
             "--announce",
             "--exit-with-parent",
         ]);
-        if each_its_own_connection {
-            arguments.extend(words(&["--per-connection", "1"]));
+        if connection_per_request {
+            arguments.extend(to_strings(&["--per-connection", "1"]));
         }
         let mut guard = self.start("load", &self.placement.others, &arguments)?;
-        guard.wait_for_line("prepared", HOLD, stop)?;
-        let begun = begin()?;
-        let limit = Duration::from_secs_f64(seconds) + DRAIN;
+        guard.wait_for_line("prepared", OPEN_TIMEOUT, stop)?;
+        let started = begin()?;
+        let limit = Duration::from_secs_f64(seconds) + DRAIN_TIMEOUT;
         let output = guard.wait_for_end(limit, stop)?;
-        Ok((begun, parse(guard.name().into(), &output)?))
+        Ok((started, parse(guard.name().into(), &output)?))
     }
 }
 
 impl Executor for ProcessExecutor {
-    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
         // This thread must not run on the processor of the server.
-        let _pinned = Pinned::to(&cpu_set(&self.placement.others))?;
-        let server = self.start_server(&case.mechanism, stop)?;
-        let rss_start_bytes = server.meter.resident()?;
-        let holder = self.hold_idle(&server, case.idle, stop)?;
-        let rss_bytes = server.meter.resident()?;
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.placement.others))?;
+        let server = self.start_server(&trial.mechanism, stop)?;
+        let rss_start_bytes = server.meter.rss_bytes()?;
+        let idle_load = self.open_idle(&server, trial.idle, stop)?;
+        let rss_bytes = server.meter.rss_bytes()?;
 
         // The first, short pass warms the server up and carries the overhead of the counters.
         let mut refusals = std::mem::take(&mut self.refusals);
         let attach = || Ok(Counters::attach(&server.meter.threads()?, &mut refusals));
-        let warmed = self.load(&server, (self.settings.counters_s, false), case, stop, attach);
-        let (counters, warm) = warmed?;
+        let passed = self.load(&server, (self.settings.counters_s, false), trial, stop, attach);
+        let (counters, warm_up) = passed?;
         let counts = counters.finish();
 
         // The second pass opens a connection for each request, to measure the cost per connection.
@@ -208,43 +213,43 @@ impl Executor for ProcessExecutor {
             let counters = Counters::attach(&server.meter.threads()?, &mut refusals);
             Ok((counters, server.meter.usage()?))
         };
-        let made = self.load(&server, (self.settings.counters_s, true), case, stop, attach);
-        let ((counters, before), brief) = made?;
-        let brief_cpu = server.meter.usage()?.since(&before).cpu_ns;
-        let brief_counts = counters.finish();
+        let passed = self.load(&server, (self.settings.counters_s, true), trial, stop, attach);
+        let ((counters, before), short) = passed?;
+        let short_cpu_ns = server.meter.usage()?.since(&before).cpu_ns;
+        let short_counts = counters.finish();
         self.refusals = refusals;
 
         let begin = || Ok((server.meter.usage()?, Instant::now()));
         let ((before, began), result) =
-            self.load(&server, (self.settings.duration_s, false), case, stop, begin)?;
+            self.load(&server, (self.settings.duration_s, false), trial, stop, begin)?;
         let elapsed = began.elapsed();
-        let used = server.meter.usage()?.since(&before);
-        let rss_end_bytes = server.meter.resident()?;
+        let usage = server.meter.usage()?.since(&before);
+        let rss_end_bytes = server.meter.rss_bytes()?;
 
-        let idle = match holder {
-            Some(guard) => self.end_holder(guard)?,
+        let idle = match idle_load {
+            Some(guard) => self.close_idle(guard)?,
             None => hearken_load::Idle::default(),
         };
         server.guard.terminate();
 
-        let replies = brief.requests.replies;
+        let replies = short.requests.replies;
         let per_connection = |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
         let added = rss_bytes.saturating_sub(rss_start_bytes) as f64;
         Ok(Measurement {
             rss_start_bytes,
             rss_bytes,
             rss_end_bytes,
-            rss_per_idle_bytes: (case.idle > 0).then(|| added / case.idle as f64),
+            rss_per_idle_bytes: (trial.idle > 0).then(|| added / trial.idle as f64),
             idle_held: idle.held,
             idle_lost: idle.lost,
-            cpu_ns_per_connection: per_connection(brief_cpu),
-            syscalls_per_connection: brief_counts.syscalls.and_then(per_connection),
-            instr_per_connection: brief_counts.instructions().and_then(per_connection),
-            ..account(&used, elapsed, counts, &warm, &result)
+            cpu_ns_per_connection: per_connection(short_cpu_ns),
+            syscalls_per_connection: short_counts.syscalls.and_then(per_connection),
+            instr_per_connection: short_counts.instructions().and_then(per_connection),
+            ..divide_by_replies(&usage, elapsed, counts, &warm_up, &result)
         })
     }
 
-    fn refusals(&self) -> Vec<Refusal> {
+    fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         self.refusals.clone()
     }
 }
@@ -254,13 +259,13 @@ pub(crate) const LOAD_EVENTS: &str = "epoll-edge";
 
 /// A listening server.
 #[derive(Debug)]
-struct Running {
-    guard: Guard,
-    meter: Meter,
+struct RunningServer {
+    guard: ChildGuard,
+    meter: ProcessAccounting,
     url: String,
 }
 
-pub(crate) fn words(arguments: &[&str]) -> Vec<String> {
+pub(crate) fn to_strings(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|&a| a.to_string()).collect()
 }
 
@@ -269,30 +274,30 @@ pub(crate) fn parse(process: String, output: &str) -> Result<LoadResult, LabErro
 }
 
 /// Divides the resource usage of the server by the number of replies.
-fn account(
-    used: &Usage,
+fn divide_by_replies(
+    usage: &Usage,
     elapsed: Duration,
     counts: Counts,
-    warm: &LoadResult,
+    warm_up: &LoadResult,
     result: &LoadResult,
 ) -> Measurement {
     let per = |replies: u64| move |n: u64| (replies > 0).then(|| n as f64 / replies as f64);
     let per_reply = per(result.requests.replies);
-    let per_warm = per(warm.requests.replies);
+    let per_warm_up_reply = per(warm_up.requests.replies);
     let latency = |ns: u64| (result.latency_ns.count > 0).then_some(ns as f64);
     let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
-    let cpu_share = share(used.cpu_ns);
+    let cpu_share = share(usage.cpu_ns);
     let answered = result.requests.replies as f64 / result.requests.intended.max(1) as f64;
     Measurement {
-        cpu_ns_per_request: per_reply(used.cpu_ns),
-        cpu_user_ns_per_request: per_reply(used.user_ns),
-        cpu_system_ns_per_request: per_reply(used.system_ns),
+        cpu_ns_per_request: per_reply(usage.cpu_ns),
+        cpu_user_ns_per_request: per_reply(usage.user_ns),
+        cpu_system_ns_per_request: per_reply(usage.system_ns),
         cpu_share,
-        cpu_wait_share: share(used.wait_ns),
-        instr_user_per_request: counts.instructions_user.and_then(&per_warm),
-        instr_kernel_per_request: counts.instructions_kernel.and_then(&per_warm),
-        syscalls_per_request: counts.syscalls.and_then(&per_warm),
-        context_switches_per_request: per_reply(used.context_switches()),
+        cpu_wait_share: share(usage.wait_ns),
+        instr_user_per_request: counts.instructions_user.and_then(&per_warm_up_reply),
+        instr_kernel_per_request: counts.instructions_kernel.and_then(&per_warm_up_reply),
+        syscalls_per_request: counts.syscalls.and_then(&per_warm_up_reply),
+        context_switches_per_request: per_reply(usage.context_switches()),
         intended: result.requests.intended,
         replies: result.requests.replies,
         reply_rate: result.reply_rate,

@@ -9,49 +9,49 @@ use tempfile::NamedTempFile;
 use crate::error::LabError;
 use crate::figures::{Figure, figures};
 use crate::html;
-use crate::load;
+use crate::load_figures;
 use crate::peers;
 use crate::results::Report;
-use crate::svg::{self, Drawing, ON_WHITE};
+use crate::svg::{self, Chart, ON_WHITE};
 use crate::table;
 
 /// A report that can be rendered.
-pub trait Exhibit: Serialize {
+pub trait Render: Serialize {
     /// Renders a self-contained HTML page.
-    fn page(&self) -> String;
+    fn render_html(&self) -> String;
 
     /// Renders each figure that has data as SVG on a white background, with its name.
-    fn figures_svg(&self) -> Vec<(&'static str, String)>;
+    fn render_svg(&self) -> Vec<(&'static str, String)>;
 
     /// Renders the table and notes for a terminal.
-    fn text(&self) -> String;
+    fn render_text(&self) -> String;
 }
 
-impl Exhibit for Report {
-    fn page(&self) -> String {
+impl Render for Report {
+    fn render_html(&self) -> String {
         html::quick(self)
     }
 
-    fn figures_svg(&self) -> Vec<(&'static str, String)> {
-        alone(figures(self))
+    fn render_svg(&self) -> Vec<(&'static str, String)> {
+        standalone(figures(self))
     }
 
-    fn text(&self) -> String {
+    fn render_text(&self) -> String {
         table::quick(self)
     }
 }
 
-impl Exhibit for peers::Report {
-    fn page(&self) -> String {
+impl Render for peers::Report {
+    fn render_html(&self) -> String {
         html::peers(self)
     }
 
-    fn figures_svg(&self) -> Vec<(&'static str, String)> {
-        alone(peers::figures(self))
+    fn render_svg(&self) -> Vec<(&'static str, String)> {
+        standalone(peers::figures(self))
     }
 
-    fn text(&self) -> String {
-        let mut text = table::under(&peers::table(self), self);
+    fn render_text(&self) -> String {
+        let mut text = table::with_notes(&peers::table(self), self);
         if let Some(emulator) = &self.settings.emulator {
             text += &format!("Instructions were counted by emulation: {emulator}.\n");
         }
@@ -60,40 +60,40 @@ impl Exhibit for peers::Report {
 }
 
 /// The result of a load test.
-impl Exhibit for hearken_load::Report {
-    fn page(&self) -> String {
+impl Render for hearken_load::Report {
+    fn render_html(&self) -> String {
         html::load(self)
     }
 
-    fn figures_svg(&self) -> Vec<(&'static str, String)> {
-        alone(load::figures(self))
+    fn render_svg(&self) -> Vec<(&'static str, String)> {
+        standalone(load_figures::figures(self))
     }
 
-    fn text(&self) -> String {
+    fn render_text(&self) -> String {
         self.to_string()
     }
 }
 
 /// Serialises the report as JSON, for use by other programs.
-pub fn json(report: &impl Exhibit) -> String {
+pub fn json(report: &impl Render) -> String {
     // Fails only for maps with non-string keys, and there are none.
     serde_json::to_string_pretty(report).unwrap_or_default() + "\n"
 }
 
 /// Renders the report as a self-contained HTML page.
-pub fn html(report: &impl Exhibit) -> String {
-    report.page()
+pub fn html(report: &impl Render) -> String {
+    report.render_html()
 }
 
 /// Renders the figures that have data as SVG on a white background, each with its name, such as
 /// `cost`, `latency` or `memory`.
-pub fn figures_svg(report: &impl Exhibit) -> Vec<(&'static str, String)> {
-    report.figures_svg()
+pub fn figures_svg(report: &impl Render) -> Vec<(&'static str, String)> {
+    report.render_svg()
 }
 
 /// Renders figures as standalone SVG documents.
-pub(crate) fn alone<P: Drawing>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
-    let css = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
+pub(crate) fn standalone<P: Chart>(figures: Vec<Figure<P>>) -> Vec<(&'static str, String)> {
+    let css = svg::stylesheet(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
     figures
         .into_iter()
         .map(|f| (f.name, svg::figure(f.title, &f.panels, Some(&css)).into_string() + "\n"))
@@ -102,7 +102,7 @@ pub(crate) fn alone<P: Drawing>(figures: Vec<Figure<P>>) -> Vec<(&'static str, S
 
 /// Writes all files into `dir` and returns their paths. Creates the directory if necessary. Each
 /// file is written atomically.
-pub fn write_all(report: &impl Exhibit, dir: &Path) -> Result<Vec<PathBuf>, LabError> {
+pub fn write_all(report: &impl Render, dir: &Path) -> Result<Vec<PathBuf>, LabError> {
     std::fs::create_dir_all(dir).map_err(LabError::file("create the directory", dir))?;
     let mut files =
         vec![("results.json".to_string(), json(report)), ("report.html".into(), html(report))];

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::figures::Figure;
 use crate::results::Report;
-use crate::svg::{self, Drawing, ON_DARK, ON_WHITE};
+use crate::svg::{self, Chart, ON_DARK, ON_WHITE};
 use crate::table::{Table, is_text};
 use crate::units::{mebibytes, number};
 
@@ -40,8 +40,8 @@ summary{cursor:pointer;padding:.2rem 0}";
 
 /// Renders a complete page.
 pub(crate) fn page(title: &str, body: &Markup) -> String {
-    let light = svg::style(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
-    let dark = svg::style(&ON_DARK, "#e6e8ea", "#363c43", "#14171a");
+    let light = svg::stylesheet(&ON_WHITE, "#1a1c1f", "#d9dde2", "#fff");
+    let dark = svg::stylesheet(&ON_DARK, "#e6e8ea", "#363c43", "#14171a");
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -60,7 +60,7 @@ pub(crate) fn page(title: &str, body: &Markup) -> String {
 }
 
 /// Renders the figures with their captions.
-pub(crate) fn sections<P: Drawing>(figures: &[Figure<P>]) -> Markup {
+pub(crate) fn sections<P: Chart>(figures: &[Figure<P>]) -> Markup {
     html! {
         @for figure in figures {
             h2 { (figure.title) }
@@ -73,7 +73,7 @@ pub(crate) fn sections<P: Drawing>(figures: &[Figure<P>]) -> Markup {
 }
 
 /// Renders a note if measurements are missing.
-pub(crate) fn incomplete<S, C, P>(report: &Report<S, C, P>, planned: usize) -> Markup {
+pub(crate) fn incomplete_note<S, C, P>(report: &Report<S, C, P>, planned: usize) -> Markup {
     html! {
         @if !report.complete {
             div.note { strong { "Incomplete run. " }
@@ -83,18 +83,18 @@ pub(crate) fn incomplete<S, C, P>(report: &Report<S, C, P>, planned: usize) -> M
 }
 
 /// Renders the command line that repeats the experiment.
-pub(crate) fn again<S, C, P>(report: &Report<S, C, P>) -> Markup {
+pub(crate) fn reproduction<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
         h2 { "How to reproduce" }
-        pre { (command(&report.command_line)) }
+        pre { (shell_command(&report.command_line)) }
         p.soft { "results.json, in the same directory, contains every sample." }
     }
 }
 
 /// Renders a table.
-pub(crate) fn numbers(table: &Table) -> Markup {
+pub(crate) fn render_table(table: &Table) -> Markup {
     let side = |column: usize| is_text(&table.head[column]).then_some("left");
-    let grouped = table.grouped();
+    let grouped = table.is_grouped();
     let starts = |row: usize| grouped && row > 0 && table.rows[row][0] != table.rows[row - 1][0];
     html! {
         div.wide { table {
@@ -109,7 +109,7 @@ pub(crate) fn numbers(table: &Table) -> Markup {
 }
 
 /// Renders the warnings and the unavailable counters.
-pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
+pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
         @if !report.warnings.is_empty() || !report.refusals.is_empty() {
             h2 { "Warnings" }
@@ -125,7 +125,7 @@ pub(crate) fn caveats<S, C, P>(report: &Report<S, C, P>) -> Markup {
 }
 
 /// Renders the environment of the run.
-pub(crate) fn facts<S, C, P>(
+pub(crate) fn environment<S, C, P>(
     report: &Report<S, C, P>,
     placed: &str,
     seed: u64,
@@ -151,11 +151,11 @@ pub(crate) fn facts<S, C, P>(
         ("Duration", &took),
         ("Seed", &seed.to_string()),
     ];
-    fact_rows(&rows)
+    property_table(&rows)
 }
 
 /// Renders names and values, without those that are empty.
-pub(crate) fn fact_rows(rows: &[(&str, &str)]) -> Markup {
+pub(crate) fn property_table(rows: &[(&str, &str)]) -> Markup {
     let rows = rows.iter().filter(|(_, value)| !value.is_empty());
     html! {
         table.facts { @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } } }
@@ -168,7 +168,7 @@ pub(crate) fn cpus(cpus: &[usize]) -> String {
 }
 
 /// Formats a command line, quoted for a shell if necessary.
-fn command(words: &[String]) -> String {
+fn shell_command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+@%".contains(c);
     let quoted = words.iter().map(|word| {
         if !word.is_empty() && word.chars().all(plain) {
@@ -182,11 +182,11 @@ fn command(words: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::command;
+    use super::shell_command;
 
     #[test]
     fn command_lines_are_quoted_for_a_shell() {
         let words = ["hearken", "lab", "--out", "it's here", ""].map(String::from);
-        assert_eq!(command(&words), r"hearken lab --out 'it'\''s here' ''");
+        assert_eq!(shell_command(&words), r"hearken lab --out 'it'\''s here' ''");
     }
 }

@@ -8,6 +8,7 @@
 //! Two numbers are compared only if they come from one run, in which the measurements were made in
 //! shuffled order, so that a drift of the machine falls on all of them alike.
 
+mod accounting;
 pub mod compare;
 mod counters;
 mod error;
@@ -15,13 +16,13 @@ mod executor;
 pub mod export;
 mod figures;
 mod html;
-mod load;
+mod load_figures;
 mod load_result;
 mod machine;
-mod meter;
 pub mod peers;
 mod plan;
 mod process;
+mod process_tree;
 mod progress;
 mod quick;
 mod results;
@@ -30,19 +31,18 @@ pub mod stats;
 mod summary;
 mod svg;
 pub mod table;
-mod tree;
 mod units;
 mod warning;
 pub mod watch;
 
-pub use counters::Refusal;
+pub use counters::UnavailableCounter;
 pub use error::LabError;
 pub use executor::{Executor, ProcessExecutor};
 pub use hearken_load::Errors;
 pub use machine::{Machine, Placement};
-pub use plan::{Case, QuickConfig, Settings, plan};
-pub use progress::{Progress, Shown, Silent};
-pub use quick::{quick, quick_with};
+pub use plan::{QuickConfig, Settings, Trial, plan};
+pub use progress::{NoProgress, Progress, StderrProgress};
+pub use quick::{quick, quick_with_executor};
 pub use results::{Measurement, Report, SCHEMA, Sample};
 pub use summary::{Cell, summarise};
 pub use warning::Warning;

@@ -18,14 +18,14 @@ use crate::error::LabError;
 use crate::executor::Executor;
 use crate::machine::{Machine, Placement};
 use crate::progress::Progress;
-use crate::run::{Way, run};
+use crate::run::{RunContext, run};
 use crate::stats;
 use crate::warning::Warning;
 
 mod driver;
 mod executor;
 mod figures;
-mod held;
+mod idle;
 mod kind;
 mod origin;
 mod participant;
@@ -40,10 +40,10 @@ mod workload;
 pub use executor::ProcessExecutor;
 pub(crate) use figures::figures;
 pub use kind::Kind;
-pub use plan::{Case, Config, Settings, plan};
+pub use plan::{Config, Settings, Trial, plan};
 pub use recipe::{Recipe, Stop, builtin};
 pub use results::{Measurement, Participant, Report, SCHEMA, Sample};
-pub use summary::{Against, Cell, summarise};
+pub use summary::{Cell, ReferenceRatios, summarise};
 pub(crate) use table::table;
 pub use workload::{WORKLOADS, Workload};
 
@@ -67,18 +67,18 @@ pub fn peers(
     let mut executor = ProcessExecutor::new(&config, &placement, &mut warnings, stop)?;
     config.settings.servers = executor.servers().iter().map(|s| s.name.clone()).collect();
     let servers = executor.servers();
-    let mut report = peers_with(&config, &mut executor, placement, progress, stop)?;
+    let mut report = peers_with_executor(&config, &mut executor, placement, progress, stop)?;
     report.settings.participants = servers;
     report.settings.origin = executor.origin();
     warnings.append(&mut report.warnings);
-    warnings.extend(executor.end());
+    warnings.extend(executor.finish());
     Ok(Report { warnings, ..report })
 }
 
 /// Runs the experiment with the given executor.
-pub fn peers_with(
+pub fn peers_with_executor(
     config: &Config,
-    executor: &mut dyn Executor<Case, Measurement>,
+    executor: &mut dyn Executor<Trial, Measurement>,
     placement: Placement,
     progress: &mut dyn Progress,
     stop: &AtomicBool,
@@ -87,12 +87,17 @@ pub fn peers_with(
     settings.check()?;
     let date = jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
     let began = Instant::now();
-    let cases = plan(settings, &config.recipes);
+    let trials = plan(settings, &config.recipes);
     // The executor skips servers that fail repeatedly; the run continues with the others.
     let most_failures = usize::MAX;
-    let mut way = Way { expected: settings.expected(cases.len()), most_failures, progress, stop };
-    let measure = |case: &Case| executor.measure(case, stop).map(|m| Sample::new(case, m));
-    let (samples, mut warnings) = run(&cases, &mut way, measure)?;
+    let mut context = RunContext {
+        expected_duration: settings.expected_duration(trials.len()),
+        max_consecutive_failures: most_failures,
+        progress,
+        stop,
+    };
+    let measure = |trial: &Trial| executor.measure(trial, stop).map(|m| Sample::new(trial, m));
+    let (samples, mut warnings) = run(&trials, &mut context, measure)?;
     if settings.repetitions < 2 {
         warnings.push(Warning::FewRepetitions { repetitions: settings.repetitions });
     }
@@ -101,15 +106,15 @@ pub fn peers_with(
     }
     Ok(Report {
         schema: SCHEMA.into(),
-        complete: samples.len() == cases.len(),
+        complete: samples.len() == trials.len(),
         version: config.version.clone(),
         command_line: config.command_line.clone(),
         date,
         elapsed_s: began.elapsed().as_secs_f64(),
-        settings: Settings { planned: cases.len(), ..settings.clone() },
+        settings: Settings { planned: trials.len(), ..settings.clone() },
         machine: Machine::look(),
         placement,
-        refusals: executor.refusals(),
+        refusals: executor.unavailable_counters(),
         warnings,
         method: stats::PAIRED_METHOD.into(),
         summary: summarise(settings, &samples),

@@ -8,13 +8,13 @@ use hearken::descriptors;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::run::Planned;
+use crate::run::PlannedTrial;
 use crate::warning::Warning;
 
 /// Descriptors reserved for standard streams, files and the event queue.
-pub(crate) const SPARE_DESCRIPTORS: u64 = 64;
+pub(crate) const RESERVED_DESCRIPTORS: u64 = 64;
 /// Approximate time to start and stop the processes of a measurement.
-const SETUP: Duration = Duration::from_millis(350);
+const SETUP_TIME: Duration = Duration::from_millis(350);
 
 /// Configuration of [`quick`](crate::quick).
 #[derive(Clone, Debug)]
@@ -99,13 +99,13 @@ impl Settings {
     }
 
     /// Estimates the duration of the run.
-    pub fn expected(&self) -> Duration {
-        let each = SETUP + Duration::from_secs_f64(self.duration_s + 2.0 * self.counters_s);
-        each * u32::try_from(self.planned()).unwrap_or(u32::MAX)
+    pub fn expected_duration(&self) -> Duration {
+        let each = SETUP_TIME + Duration::from_secs_f64(self.duration_s + 2.0 * self.counters_s);
+        each * u32::try_from(self.count_trials()).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of trials.
-    pub fn planned(&self) -> usize {
+    pub fn count_trials(&self) -> usize {
         self.mechanisms.len() * self.idle.len() * self.repetitions as usize
     }
 }
@@ -115,7 +115,7 @@ pub(crate) const DOCUMENTS: [(&str, usize); 2] = [("1b", 1), ("6k", 6 * 1024)];
 
 /// A planned measurement: a mechanism, a number of idle connections and a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct Trial {
     /// Mechanism of the server.
     pub mechanism: String,
     /// Number of idle connections.
@@ -126,14 +126,14 @@ pub struct Case {
     pub order: usize,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {} idle", self.mechanism, self.idle)
     }
 }
 
-impl Planned for Case {
-    fn failed(&self, reason: String) -> Warning {
+impl PlannedTrial for Trial {
+    fn failure_warning(&self, reason: String) -> Warning {
         Warning::Failed {
             mechanism: self.mechanism.clone(),
             idle: self.idle,
@@ -144,20 +144,20 @@ impl Planned for Case {
 }
 
 /// Returns all trials in random order, so that a drift of the machine affects them equally.
-pub fn plan(settings: &Settings) -> Vec<Case> {
-    let mut cases = Vec::with_capacity(settings.planned());
+pub fn plan(settings: &Settings) -> Vec<Trial> {
+    let mut trials = Vec::with_capacity(settings.count_trials());
     for repetition in 0..settings.repetitions {
         for mechanism in &settings.mechanisms {
             for &idle in &settings.idle {
-                cases.push(Case { mechanism: mechanism.clone(), idle, repetition, order: 0 });
+                trials.push(Trial { mechanism: mechanism.clone(), idle, repetition, order: 0 });
             }
         }
     }
-    fastrand::Rng::with_seed(settings.seed).shuffle(&mut cases);
-    for (order, case) in cases.iter_mut().enumerate() {
-        case.order = order;
+    fastrand::Rng::with_seed(settings.seed).shuffle(&mut trials);
+    for (order, trial) in trials.iter_mut().enumerate() {
+        trial.order = order;
     }
-    cases
+    trials
 }
 
 /// Raises the soft limit on descriptors, which child processes inherit, and reduces the numbers of
@@ -175,11 +175,11 @@ pub(crate) fn clamp_idle(
     limit: u64,
     warnings: &mut Vec<Warning>,
 ) {
-    let most = limit.saturating_sub(connections + SPARE_DESCRIPTORS);
+    let max = limit.saturating_sub(connections + RESERVED_DESCRIPTORS);
     for idle in levels.iter_mut() {
-        if *idle > most {
-            warnings.push(Warning::IdleClamped { asked: *idle, used: most, limit });
-            *idle = most;
+        if *idle > max {
+            warnings.push(Warning::IdleClamped { asked: *idle, used: max, limit });
+            *idle = max;
         }
     }
     levels.sort_unstable();
@@ -201,14 +201,14 @@ mod tests {
                 seed,
                 ..Settings::default()
             };
-            let cases = plan(&settings);
-            prop_assert_eq!(cases.len(), settings.planned());
-            prop_assert!(cases.iter().enumerate().all(|(i, case)| case.order == i));
+            let trials = plan(&settings);
+            prop_assert_eq!(trials.len(), settings.count_trials());
+            prop_assert!(trials.iter().enumerate().all(|(i, trial)| trial.order == i));
             let mut seen: Vec<_> =
-                cases.iter().map(|c| (&c.mechanism, c.idle, c.repetition)).collect();
+                trials.iter().map(|c| (&c.mechanism, c.idle, c.repetition)).collect();
             seen.sort();
             seen.dedup();
-            prop_assert_eq!(seen.len(), cases.len());
+            prop_assert_eq!(seen.len(), trials.len());
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn default_settings_take_about_two_minutes() {
-        let expected = Settings::default().expected().as_secs();
+        let expected = Settings::default().expected_duration().as_secs();
         assert!((60..150).contains(&expected), "{expected} s");
     }
 }

@@ -17,13 +17,13 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::error::LabError;
 
 /// Interval at which a wait checks the stop flag.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a process to exit after a signal.
-const GRACE: Duration = Duration::from_secs(3);
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A child process. Dropping it kills and reaps the process and kills its process group.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ChildGuard {
     child: Child,
     name: String,
     stdout: Receiver<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Guard {
 
 /// Parameters of a child process.
 #[derive(Debug)]
-pub(crate) struct Launch<'a> {
+pub(crate) struct LaunchOptions<'a> {
     pub(crate) executable: &'a Path,
     pub(crate) arguments: &'a [String],
     /// Name in messages.
@@ -43,10 +43,10 @@ pub(crate) struct Launch<'a> {
     /// Path of the file for standard error.
     pub(crate) stderr: PathBuf,
     /// Whether standard input is a pipe for [`ChildGuard::write_line`].
-    pub(crate) listens: bool,
+    pub(crate) pipe_stdin: bool,
 }
 
-impl Guard {
+impl ChildGuard {
     /// Starts `hearken` with `arguments` on the processors `cpus` and redirects its standard error
     /// to the file `stderr`.
     pub(crate) fn spawn(
@@ -54,30 +54,38 @@ impl Guard {
         arguments: &[String],
         cpus: &CpuSet,
         stderr: PathBuf,
-    ) -> Result<Guard, LabError> {
+    ) -> Result<ChildGuard, LabError> {
         let name = format!("`hearken {}`", arguments.join(" "));
-        Guard::launch(Launch { executable, arguments, name, cpus, stderr, listens: false })
+        ChildGuard::launch(LaunchOptions {
+            executable,
+            arguments,
+            name,
+            cpus,
+            stderr,
+            pipe_stdin: false,
+        })
     }
 
     /// Starts a process in a process group of its own, so that Ctrl-C reaches only the lab, and its
     /// descendants are terminated with it.
-    pub(crate) fn launch(launch: Launch<'_>) -> Result<Guard, LabError> {
-        let Launch { executable, arguments, name, cpus, stderr, listens } = launch;
+    pub(crate) fn launch(launch: LaunchOptions<'_>) -> Result<ChildGuard, LabError> {
+        let LaunchOptions { executable, arguments, name, cpus, stderr, pipe_stdin: listens } =
+            launch;
         // A child inherits the affinity of the thread that starts it. It must be this thread, because
         // the parent-death signal of the child refers to the thread that created it.
-        let _pinned = Pinned::to(cpus)?;
-        let said = File::create(&stderr).map_err(LabError::file("create", &stderr))?;
+        let _pinned = AffinityGuard::pin(cpus)?;
+        let stderr_file = File::create(&stderr).map_err(LabError::file("create", &stderr))?;
         let mut child = Command::new(executable)
             .args(arguments)
             .stdin(if listens { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
-            .stderr(said)
+            .stderr(stderr_file)
             .process_group(0)
             .spawn()
             .map_err(LabError::file("start", executable))?;
         let (lines, stdout) = channel();
         let pipe = child.stdout.take();
-        let guard = Guard { child, name, stdout, stderr, reaped: false };
+        let guard = ChildGuard { child, name, stdout, stderr, reaped: false };
         // The thread ends when the child closes its output.
         std::thread::spawn(move || {
             for line in pipe.into_iter().flat_map(|p| BufReader::new(p).lines()) {
@@ -100,22 +108,22 @@ impl Guard {
     }
 
     /// Writes a line to standard input.
-    pub(crate) fn say(&mut self, line: &str) -> Result<(), LabError> {
+    pub(crate) fn write_line(&mut self, line: &str) -> Result<(), LabError> {
         let written = match &mut self.child.stdin {
             Some(stdin) => writeln!(stdin, "{line}"),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
-        written.map_err(|error| self.failed(&format!("does not read its input ({error})")))
+        written.map_err(|error| self.error(&format!("does not read its input ({error})")))
     }
 
     /// Closes standard input.
-    pub(crate) fn say_no_more(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         self.child.stdin = None;
     }
 
     /// Returns an error if the process has exited.
-    pub(crate) fn check(&self) -> Result<(), LabError> {
-        if self.has_ended() { Err(self.failed("exited unexpectedly")) } else { Ok(()) }
+    pub(crate) fn check_running(&self) -> Result<(), LabError> {
+        if self.has_exited() { Err(self.error("exited unexpectedly")) } else { Ok(()) }
     }
 
     /// Waits for a line that starts with `start` and returns it.
@@ -131,7 +139,7 @@ impl Guard {
                 Some(line) if line.starts_with(start) => return Ok(line),
                 Some(_) => {}
                 None => {
-                    return Err(self.failed(&format!("exited without printing '{start}...'")));
+                    return Err(self.error(&format!("exited without printing '{start}...'")));
                 }
             }
         }
@@ -143,41 +151,41 @@ impl Guard {
         timeout: Duration,
         stop: &AtomicBool,
     ) -> Result<String, LabError> {
-        let output = self.collect(Instant::now() + timeout, stop)?;
-        match self.reap(Instant::now() + GRACE) {
+        let output = self.read_to_end(Instant::now() + timeout, stop)?;
+        match self.reap(Instant::now() + STOP_TIMEOUT) {
             Some(status) if status.success() => Ok(output),
-            Some(status) => Err(self.failed(&format!("failed ({status})"))),
-            None => Err(self.failed("closed its output but did not exit")),
+            Some(status) => Err(self.error(&format!("failed ({status})"))),
+            None => Err(self.error("closed its output but did not exit")),
         }
     }
 
     /// Terminates the process with SIGTERM, or SIGKILL if it does not exit in time.
     pub(crate) fn terminate(self) {
-        self.end(Signal::TERM);
+        self.stop(Signal::TERM);
     }
 
     /// Stops the process with a signal, or SIGKILL if it does not exit in time.
-    pub(crate) fn end(self, signal: Signal) {
+    pub(crate) fn stop(self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid()) {
             // Fails only if the process has already exited.
             let _ = kill_process(pid, signal);
         }
-        let deadline = Instant::now() + GRACE;
-        while !self.has_ended() && Instant::now() < deadline {
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.has_exited() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
     /// Returns whether the process has exited. Does not reap it, so that its process id and process
     /// group id are not reused.
-    fn has_ended(&self) -> bool {
+    fn has_exited(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.reaped
             || Pid::from_raw(self.pid())
                 .is_none_or(|pid| !matches!(waitid(WaitId::Pid(pid), options), Ok(None)))
     }
 
-    fn collect(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<String, LabError> {
+    fn read_to_end(&mut self, deadline: Instant, stop: &AtomicBool) -> Result<String, LabError> {
         let mut output = String::new();
         while let Some(line) = self.next_line(deadline, stop)? {
             output += &line;
@@ -192,11 +200,11 @@ impl Guard {
             if stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
-            match self.stdout.recv_timeout(LOOK) {
+            match self.stdout.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => return Ok(Some(line)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
-                    return Err(self.failed("printed nothing before the time limit"));
+                    return Err(self.error("printed nothing before the time limit"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -219,7 +227,7 @@ impl Guard {
     }
 
     /// Returns an error with the problem and the standard error of the process.
-    pub(crate) fn failed(&self, problem: &str) -> LabError {
+    pub(crate) fn error(&self, problem: &str) -> LabError {
         const MOST: u64 = 4096;
         let mut stderr = Vec::new();
         if let Ok(file) = File::open(&self.stderr) {
@@ -234,7 +242,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.reaped {
             return;
@@ -249,24 +257,24 @@ impl Drop for Guard {
 
 /// Pins this thread to processors until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct AffinityGuard {
     before: CpuSet,
 }
 
-impl Pinned {
+impl AffinityGuard {
     /// Moves this thread to the given processors.
-    pub(crate) fn to(cpus: &CpuSet) -> Result<Pinned, LabError> {
+    pub(crate) fn pin(cpus: &CpuSet) -> Result<AffinityGuard, LabError> {
         let failed = |e: rustix::io::Errno| LabError::System {
             action: "pin a process to its processors (sched_setaffinity)".into(),
             source: e.into(),
         };
         let before = sched_getaffinity(None).map_err(failed)?;
         sched_setaffinity(None, cpus).map_err(failed)?;
-        Ok(Pinned { before })
+        Ok(AffinityGuard { before })
     }
 }
 
-impl Drop for Pinned {
+impl Drop for AffinityGuard {
     fn drop(&mut self) {
         // The previous mask was valid. Restoring it fails only if a cpuset changed in the meantime.
         let _ = sched_setaffinity(None, &self.before);
@@ -278,12 +286,12 @@ mod tests {
     use super::*;
     use rustix::process::test_kill_process;
 
-    fn shell(script: &str) -> (Guard, tempfile::TempDir) {
+    fn shell(script: &str) -> (ChildGuard, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let cpus = sched_getaffinity(None).unwrap();
         let arguments = ["-c".to_string(), script.to_string()];
         let stderr = dir.path().join("stderr");
-        (Guard::spawn(Path::new("/bin/sh"), &arguments, &cpus, stderr).unwrap(), dir)
+        (ChildGuard::spawn(Path::new("/bin/sh"), &arguments, &cpus, stderr).unwrap(), dir)
     }
 
     fn alive(pid: i32) -> bool {
@@ -339,22 +347,22 @@ mod tests {
     fn writes_lines_to_standard_input() {
         let dir = tempfile::tempdir().unwrap();
         let cpus = sched_getaffinity(None).unwrap();
-        let launch = Launch {
+        let launch = LaunchOptions {
             executable: Path::new("/bin/cat"),
             arguments: &[],
             name: "`cat`".into(),
             cpus: &cpus,
             stderr: dir.path().join("stderr"),
-            listens: true,
+            pipe_stdin: true,
         };
-        let mut guard = Guard::launch(launch).unwrap();
+        let mut guard = ChildGuard::launch(launch).unwrap();
         let stop = AtomicBool::new(false);
-        guard.say("echo 5").unwrap();
+        guard.write_line("echo 5").unwrap();
         assert_eq!(guard.wait_for_line("echo", LONG, &stop).unwrap(), "echo 5");
-        guard.check().unwrap();
-        guard.say_no_more();
+        guard.check_running().unwrap();
+        guard.close_stdin();
         assert_eq!(guard.wait_for_end(LONG, &stop).unwrap(), "");
-        assert!(guard.check().unwrap_err().to_string().contains("`cat` exited"));
+        assert!(guard.check_running().unwrap_err().to_string().contains("`cat` exited"));
     }
 
     #[test]
@@ -386,7 +394,7 @@ mod tests {
         let first = (0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap();
         let mut one = CpuSet::new();
         one.set(first);
-        let pinned = Pinned::to(&one).unwrap();
+        let pinned = AffinityGuard::pin(&one).unwrap();
         assert_eq!(sched_getaffinity(None).unwrap(), one);
         drop(pinned);
         assert_eq!(sched_getaffinity(None).unwrap(), before);

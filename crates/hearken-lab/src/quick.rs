@@ -6,20 +6,20 @@ use std::time::Instant;
 use crate::error::LabError;
 use crate::executor::{Executor, ProcessExecutor};
 use crate::machine::{Machine, Placement};
-use crate::plan::{Case, QuickConfig, fit_descriptors, plan};
+use crate::plan::{QuickConfig, Trial, fit_descriptors, plan};
 use crate::progress::Progress;
 use crate::results::{Report, SCHEMA, Sample};
-use crate::run::{Way, run};
+use crate::run::{RunContext, run};
 use crate::stats;
 use crate::summary::summarise;
 use crate::warning::Warning;
 
 /// Number of consecutive failures after which the run is aborted.
-const MOST_FAILURES: usize = 5;
+const MAX_CONSECUTIVE_FAILURES: usize = 5;
 /// Share of time waiting for the processor above which a server is considered disturbed.
-const BUSY: f64 = 0.05;
+const MAX_WAIT_SHARE: f64 = 0.05;
 /// Lateness of the load generator, in nanoseconds, above which a warning is issued.
-const LATE_NS: f64 = 5e6;
+const MAX_LATENESS_NS: f64 = 5e6;
 
 /// Runs the experiment with real servers. Setting `stop` ends it early with a partial report, in
 /// which `complete` is false.
@@ -40,13 +40,13 @@ pub fn quick(
         warnings.push(Warning::SharedProcessor);
     }
     let mut executor = ProcessExecutor::new(&config, &placement)?;
-    let mut report = quick_with(&config, &mut executor, placement, progress, stop)?;
+    let mut report = quick_with_executor(&config, &mut executor, placement, progress, stop)?;
     warnings.append(&mut report.warnings);
     Ok(Report { warnings, ..report })
 }
 
 /// Runs the experiment with the given executor.
-pub fn quick_with(
+pub fn quick_with_executor(
     config: &QuickConfig,
     executor: &mut dyn Executor,
     placement: Placement,
@@ -57,15 +57,19 @@ pub fn quick_with(
     settings.check()?;
     let date = jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
     let began = Instant::now();
-    let cases = plan(settings);
-    let measure = |case: &Case| executor.measure(case, stop).map(|m| Sample::new(case, m));
-    let mut way =
-        Way { expected: settings.expected(), most_failures: MOST_FAILURES, progress, stop };
-    let (samples, mut warnings) = run(&cases, &mut way, measure)?;
-    warnings.extend(findings(config, &samples));
+    let trials = plan(settings);
+    let measure = |trial: &Trial| executor.measure(trial, stop).map(|m| Sample::new(trial, m));
+    let mut context = RunContext {
+        expected_duration: settings.expected_duration(),
+        max_consecutive_failures: MAX_CONSECUTIVE_FAILURES,
+        progress,
+        stop,
+    };
+    let (samples, mut warnings) = run(&trials, &mut context, measure)?;
+    warnings.extend(sample_warnings(config, &samples));
     Ok(Report {
         schema: SCHEMA.into(),
-        complete: samples.len() == settings.planned(),
+        complete: samples.len() == settings.count_trials(),
         version: config.version.clone(),
         command_line: config.command_line.clone(),
         date,
@@ -73,7 +77,7 @@ pub fn quick_with(
         settings: settings.clone(),
         machine: Machine::look(),
         placement,
-        refusals: executor.refusals(),
+        refusals: executor.unavailable_counters(),
         warnings,
         method: stats::METHOD.into(),
         summary: summarise(settings, &samples),
@@ -82,7 +86,7 @@ pub fn quick_with(
 }
 
 /// Returns the warnings that follow from the samples.
-fn findings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
+fn sample_warnings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
     let settings = &config.settings;
     let mut found = Vec::new();
     if settings.repetitions < 2 {
@@ -96,11 +100,11 @@ fn findings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
         let worst = values.iter().copied().reduce(f64::max)?;
         Some((values.len(), worst))
     };
-    if let Some((samples, worst_share)) = beyond(BUSY, |s| s.measured.cpu_wait_share) {
+    if let Some((samples, worst_share)) = beyond(MAX_WAIT_SHARE, |s| s.measured.cpu_wait_share) {
         found.push(Warning::Busy { samples, worst_share });
     }
     let late = |s: &Sample| if s.measured.saturated { 0.0 } else { s.measured.lateness_p99_ns };
-    if let Some((samples, worst_p99_ns)) = beyond(LATE_NS, late) {
+    if let Some((samples, worst_p99_ns)) = beyond(MAX_LATENESS_NS, late) {
         found.push(Warning::LateLoad { samples, worst_p99_ns });
     }
     // Connections that were lost and not reopened are missing at the end. Use the larger count.

@@ -3,9 +3,9 @@
 use hearken_load::Errors;
 use serde::{Deserialize, Serialize};
 
-use crate::counters::Refusal;
+use crate::counters::UnavailableCounter;
 use crate::machine::{Machine, Placement};
-use crate::plan::{Case, Settings};
+use crate::plan::{Settings, Trial};
 use crate::summary::Cell;
 use crate::warning::Warning;
 
@@ -34,7 +34,7 @@ pub struct Report<S = Settings, C = Cell, P = Sample> {
     /// Assignment of processors.
     pub placement: Placement,
     /// Counters that were not available.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<UnavailableCounter>,
     /// Problems that affect the results.
     pub warnings: Vec<Warning>,
     /// Description of the statistical method.
@@ -63,12 +63,12 @@ pub struct Sample {
 
 impl Sample {
     /// Combines a trial and its measurement.
-    pub fn new(case: &Case, measured: Measurement) -> Sample {
+    pub fn new(trial: &Trial, measured: Measurement) -> Sample {
         Sample {
-            mechanism: case.mechanism.clone(),
-            idle: case.idle,
-            repetition: case.repetition,
-            order: case.order,
+            mechanism: trial.mechanism.clone(),
+            idle: trial.idle,
+            repetition: trial.repetition,
+            order: trial.order,
             measured,
         }
     }

@@ -9,68 +9,69 @@ use crate::progress::Progress;
 use crate::warning::Warning;
 
 /// A planned measurement. Its `Display` form is shown as progress.
-pub(crate) trait Planned: Display {
+pub(crate) trait PlannedTrial: Display {
     /// Returns the warning for a failed measurement.
-    fn failed(&self, reason: String) -> Warning;
+    fn failure_warning(&self, reason: String) -> Warning;
 }
 
 /// Parameters of a run.
-pub(crate) struct Way<'a> {
+pub(crate) struct RunContext<'a> {
     /// Estimated duration of the run.
-    pub(crate) expected: Duration,
+    pub(crate) expected_duration: Duration,
     /// Number of consecutive failures after which the run is aborted.
-    pub(crate) most_failures: usize,
+    pub(crate) max_consecutive_failures: usize,
     pub(crate) progress: &'a mut dyn Progress,
     pub(crate) stop: &'a AtomicBool,
 }
 
 /// Executes the trials in order. A failed trial is a warning; it is an error if all trials failed.
-pub(crate) fn run<C: Planned, S>(
-    cases: &[C],
-    way: &mut Way<'_>,
+pub(crate) fn run<C: PlannedTrial, S>(
+    trials: &[C],
+    context: &mut RunContext<'_>,
     mut measure: impl FnMut(&C) -> Result<S, LabError>,
 ) -> Result<(Vec<S>, Vec<Warning>), LabError> {
-    let mut samples = Vec::with_capacity(cases.len());
+    let mut samples = Vec::with_capacity(trials.len());
     let mut warnings = Vec::new();
     let mut first_failure = None;
-    let (mut in_a_row, mut failures) = (0, 0);
+    let (mut consecutive, mut failures) = (0, 0);
     let began = Instant::now();
-    for (done, case) in cases.iter().enumerate() {
-        let left = left(began.elapsed(), done, cases.len(), way.expected);
-        way.progress.step(done, cases.len(), case, left);
-        let stopped = way.stop.load(Ordering::Relaxed);
-        match if stopped { Err(LabError::Interrupted) } else { measure(case) } {
+    for (done, trial) in trials.iter().enumerate() {
+        let remaining =
+            remaining_time(began.elapsed(), done, trials.len(), context.expected_duration);
+        context.progress.update(done, trials.len(), trial, remaining);
+        let stopped = context.stop.load(Ordering::Relaxed);
+        match if stopped { Err(LabError::Interrupted) } else { measure(trial) } {
             Ok(sample) => {
                 samples.push(sample);
-                in_a_row = 0;
+                consecutive = 0;
             }
             Err(LabError::Interrupted) => {
                 let done = samples.len();
-                warnings.push(Warning::Interrupted { done, planned: cases.len() });
-                way.progress.finish();
+                warnings.push(Warning::Interrupted { done, planned: trials.len() });
+                context.progress.finish();
                 return Ok((samples, warnings));
             }
             Err(error) => {
                 let reason = error.to_string();
                 first_failure.get_or_insert_with(|| reason.clone());
-                warnings.push(case.failed(reason));
+                warnings.push(trial.failure_warning(reason));
                 failures += 1;
-                in_a_row += 1;
-                if in_a_row == way.most_failures {
-                    warnings.push(Warning::GaveUp { failures: in_a_row });
+                consecutive += 1;
+                if consecutive == context.max_consecutive_failures {
+                    warnings.push(Warning::GaveUp { failures: consecutive });
                     break;
                 }
             }
         }
     }
-    way.progress.finish();
+    context.progress.finish();
     match first_failure {
-        Some(first) if samples.is_empty() => Err(LabError::NothingMeasured { failures, first }),
+        Some(first) if samples.is_empty() => Err(LabError::AllFailed { failures, first }),
         _ => Ok((samples, warnings)),
     }
 }
 
 /// Estimates the remaining time from the pace so far, or from the expected duration at the start.
-fn left(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
+fn remaining_time(elapsed: Duration, done: usize, planned: usize, expected: Duration) -> Duration {
     if done == 0 { expected } else { elapsed.mul_f64((planned - done) as f64 / done as f64) }
 }

@@ -128,8 +128,8 @@ fn student_t(freedom: f64) -> f64 {
         2.052, 2.048, 2.045, 2.042,
     ];
     // Tolerates rounding errors, such as 1.9999999 for 2.
-    let whole = (freedom + 1e-9).max(1.0) as usize;
-    TABLE.get(whole - 1).copied().unwrap_or(if whole < 60 { 2.042 } else { 2.0 })
+    let integer = (freedom + 1e-9).max(1.0) as usize;
+    TABLE.get(integer - 1).copied().unwrap_or(if integer < 60 { 2.042 } else { 2.0 })
 }
 
 /// Returns the two-sided critical value of Student's t for the significance level `chance`. Serves

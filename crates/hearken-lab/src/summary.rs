@@ -66,8 +66,8 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for mechanism in &settings.mechanisms {
         for &idle in &settings.idle {
-            let here = Group::of(samples, mechanism, idle);
-            if !here.0.is_empty() {
+            let group = Group::of(samples, mechanism, idle);
+            if !group.0.is_empty() {
                 // A cell is not compared with itself, because the two would not be independent.
                 let others = |of: &str, at| match (of, at) == (mechanism.as_str(), idle) {
                     true => Group(Vec::new()),
@@ -75,7 +75,7 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
                 };
                 let reference = others(&settings.reference, idle);
                 let no_idle = others(mechanism, 0);
-                cells.push(here.cell(mechanism, idle, &reference, &no_idle));
+                cells.push(group.cell(mechanism, idle, &reference, &no_idle));
             }
         }
     }
@@ -87,8 +87,8 @@ struct Group<'a>(Vec<&'a Measurement>);
 
 impl<'a> Group<'a> {
     fn of(samples: &'a [Sample], mechanism: &str, idle: u64) -> Group<'a> {
-        let ours = |s: &&Sample| s.mechanism == mechanism && s.idle == idle;
-        Group(samples.iter().filter(ours).map(|s| &s.measured).collect())
+        let matches = |s: &&Sample| s.mechanism == mechanism && s.idle == idle;
+        Group(samples.iter().filter(matches).map(|s| &s.measured).collect())
     }
 
     fn values(&self, of: impl Fn(&Measurement) -> Option<f64>) -> Vec<f64> {
@@ -134,16 +134,16 @@ impl<'a> Group<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Case;
+    use crate::plan::Trial;
 
     fn sample(mechanism: &str, idle: u64, repetition: u32, cpu: f64) -> Sample {
-        let case = Case { mechanism: mechanism.into(), idle, repetition, order: 0 };
+        let trial = Trial { mechanism: mechanism.into(), idle, repetition, order: 0 };
         let measured = Measurement {
             cpu_ns_per_request: Some(cpu),
             saturated: cpu > 1000.0,
             ..Measurement::default()
         };
-        Sample::new(&case, measured)
+        Sample::new(&trial, measured)
     }
 
     #[test]

@@ -4,26 +4,26 @@ use maud::{Markup, PreEscaped, html};
 
 use crate::units::{number, tick, with_margin};
 
-mod across;
-pub(crate) mod rows;
+pub(crate) mod dot_plot;
+mod x_axis;
 
-pub(crate) use across::Across;
+pub(crate) use x_axis::XAxis;
 
 /// Width of a figure in user units; the font size is chosen for it.
 const WIDTH: f64 = 560.0;
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = WIDTH - 122.0;
 const TOP: f64 = 40.0;
-const PLOT: f64 = 250.0;
-const PANEL: f64 = TOP + PLOT + 50.0;
+const PLOT_HEIGHT: f64 = 250.0;
+const PANEL_HEIGHT: f64 = TOP + PLOT_HEIGHT + 50.0;
 /// Minimum distance between two labels.
-const LINE: f64 = 18.0;
+const LABEL_GAP: f64 = 18.0;
 /// Minimum distance between two ticks of the horizontal axis.
 const TICK_GAP: f64 = 40.0;
 /// Horizontal offset between series, so that their error bars are distinguishable.
 const DODGE: f64 = 5.0;
 /// Ratio of maximum to minimum above which the scale is logarithmic.
-const LOG_BEYOND: f64 = 20.0;
+const LOG_THRESHOLD: f64 = 20.0;
 
 /// Colours of the series on white, distinguishable with colour blindness (Okabe and Ito, 2008).
 pub(crate) const ON_WHITE: [&str; 7] =
@@ -74,14 +74,14 @@ pub(crate) struct Series {
 pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) x_title: String,
-    pub(crate) across: Across,
+    pub(crate) x_axis: XAxis,
     /// Whether the scale is always logarithmic.
     pub(crate) log: bool,
     pub(crate) series: Vec<Series>,
 }
 
 /// Returns the style sheet for the classes of a figure.
-pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) -> String {
+pub(crate) fn stylesheet(colours: &[&str; 7], text: &str, faint: &str, background: &str) -> String {
     let mut css = format!(
         "svg text{{font:14px system-ui,sans-serif;fill:{text}}}svg .b{{font-weight:600}}\
          svg .n{{font-size:12px;opacity:.8}}svg .g{{stroke:{faint};stroke-width:1}}\
@@ -94,11 +94,11 @@ pub(crate) fn style(colours: &[&str; 7], text: &str, faint: &str, ground: &str) 
     css + "svg .l{fill:none;stroke-width:2}svg .w{stroke-width:1.5}svg .t{fill:none;\
            stroke-width:1;opacity:.5}svg .d{stroke-dasharray:6 3}svg .r{stroke-linecap:round;\
            stroke-linejoin:round}"
-        + &format!("svg .h{{fill:{ground};stroke-width:2}}")
+        + &format!("svg .h{{fill:{background};stroke-width:2}}")
 }
 
 /// A chart of a figure. Charts are stacked vertically.
-pub(crate) trait Drawing {
+pub(crate) trait Chart {
     /// Returns the height in user units.
     fn height(&self) -> f64;
 
@@ -106,9 +106,9 @@ pub(crate) trait Drawing {
     fn draw(&self) -> Markup;
 }
 
-impl Drawing for Panel {
+impl Chart for Panel {
     fn height(&self) -> f64 {
-        PANEL
+        PANEL_HEIGHT
     }
 
     fn draw(&self) -> Markup {
@@ -117,12 +117,12 @@ impl Drawing for Panel {
 }
 
 /// Renders a figure; `css` is embedded in standalone documents, which have a white background.
-pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&str>) -> Markup {
+pub(crate) fn figure(alternative: &str, panels: &[impl Chart], css: Option<&str>) -> Markup {
     let tops = panels.iter().scan(0.0, |top, panel| {
         *top += panel.height();
         Some(*top - panel.height())
     });
-    let height: f64 = panels.iter().map(Drawing::height).sum();
+    let height: f64 = panels.iter().map(Chart::height).sum();
     html! {
         svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {WIDTH} {height}"))
             width=[css.map(|_| WIDTH)] height=[css.map(|_| height)]
@@ -141,16 +141,17 @@ pub(crate) fn figure(alternative: &str, panels: &[impl Drawing], css: Option<&st
 
 fn draw(panel: &Panel) -> Markup {
     let points = || panel.series.iter().flat_map(|s| &s.points);
-    let x = panel.across.scale(points().map(|p| p.x), LEFT, RIGHT);
-    let y = Scale::for_values(points().filter(|p| p.y.is_finite()), panel.log, TOP + PLOT, TOP);
-    let bottom = TOP + PLOT;
+    let x = panel.x_axis.scale(points().map(|p| p.x), LEFT, RIGHT);
+    let y =
+        Scale::for_values(points().filter(|p| p.y.is_finite()), panel.log, TOP + PLOT_HEIGHT, TOP);
+    let bottom = TOP + PLOT_HEIGHT;
     html! {
         text.b x="8" y="20" { (panel.title) @if y.log { " (logarithmic)" } }
         @for (at, label) in y.ticks() {
             line.g x1=(LEFT) x2=(RIGHT) y1=(px(at)) y2=(px(at)) {}
             text x=(LEFT - 8.0) y=(px(at + 5.0)) text-anchor="end" { (label) }
         }
-        @for (at, label) in panel.across.ticks(points().map(|p| p.x), &x) {
+        @for (at, label) in panel.x_axis.ticks(points().map(|p| p.x), &x) {
             line.g x1=(px(at)) x2=(px(at)) y1=(bottom) y2=(bottom + 5.0) {}
             text x=(px(at)) y=(bottom + 21.0) text-anchor="middle" { (label) }
         }
@@ -158,10 +159,10 @@ fn draw(panel: &Panel) -> Markup {
             (panel.x_title)
         }
         @for (i, series) in panel.series.iter().enumerate() {
-            @if panel.across.has_markers() {
+            @if panel.x_axis.has_markers() {
                 (draw_series(series, dodge(i, panel.series.len()), &x, &y))
             } @else {
-                (across::draw_line(series, &x, &y))
+                (x_axis::draw_line(series, &x, &y))
             }
         }
         (labels(panel, &x, &y))
@@ -172,9 +173,9 @@ fn dodge(index: usize, of: usize) -> f64 {
     (index as f64 - (of as f64 - 1.0) / 2.0) * DODGE
 }
 
-fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
+fn draw_series(series: &Series, offset: f64, x: &Scale, y: &Scale) -> Markup {
     let colour = format!("c{}", series.style % ON_WHITE.len());
-    let at = |p: &Point| (x.at(p.x) + aside, y.at(p.y));
+    let at = |p: &Point| (x.at(p.x) + offset, y.at(p.y));
     let path: Vec<String> =
         series.points.iter().map(at).map(|(x, y)| format!("{},{}", px(x), px(y))).collect();
     html! {
@@ -189,7 +190,7 @@ fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
                 }
                 @if point.margin > 0.0 {
                     @let (top, low) = (y.at(point.y + point.margin), y.at(point.y - point.margin));
-                    path.w.(colour) d=(whisker(top - cy, low - cy)) {}
+                    path.w.(colour) d=(error_bar(top - cy, low - cy)) {}
                 }
                 path.(colour).(if point.hollow { "h" } else { "s" })
                     d=(marker(series.style)) {}
@@ -198,7 +199,7 @@ fn draw_series(series: &Series, aside: f64, x: &Scale, y: &Scale) -> Markup {
     }
 }
 
-fn whisker(top: f64, low: f64) -> String {
+fn error_bar(top: f64, low: f64) -> String {
     let (top, low) = (px(top), px(low));
     format!("M-3,{top}H3M0,{top}V{low}M-3,{low}H3")
 }
@@ -206,7 +207,7 @@ fn whisker(top: f64, low: f64) -> String {
 /// Renders the labels on the right, in the order of the last points, each connected to its line.
 fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
     let count = panel.series.len();
-    let dodge = |i| if panel.across.has_markers() { dodge(i, count) } else { 0.0 };
+    let dodge = |i| if panel.x_axis.has_markers() { dodge(i, count) } else { 0.0 };
     let last = |s: &Series| s.points.iter().rfind(|p| p.y.is_finite()).copied();
     let mut ends: Vec<(&Series, f64, f64)> = panel
         .series
@@ -216,7 +217,7 @@ fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
         .collect();
     ends.sort_by(|a, b| a.2.total_cmp(&b.2));
     let wanted: Vec<f64> = ends.iter().map(|e| e.2).collect();
-    let placed = spread(&wanted, LINE, TOP, TOP + PLOT);
+    let placed = spread_labels(&wanted, LABEL_GAP, TOP, TOP + PLOT_HEIGHT);
     html! {
         @for ((series, from_x, from_y), at) in ends.into_iter().zip(placed) {
             @let style = series.style % ON_WHITE.len();
@@ -230,7 +231,7 @@ fn labels(panel: &Panel, x: &Scale, y: &Scale) -> Markup {
 }
 
 /// Moves sorted positions apart to at least `gap`, within the bounds if there is enough space.
-fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
+fn spread_labels(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut placed = wanted.to_vec();
     for i in 1..placed.len() {
         placed[i] = placed[i].max(placed[i - 1] + gap);
@@ -275,12 +276,12 @@ impl Scale {
         from: f64,
         to: f64,
     ) -> Scale {
-        let least = points.clone().map(|p| p.y).fold(f64::INFINITY, f64::min);
-        let most = points.clone().map(|p| p.y).fold(0.0, f64::max);
+        let min = points.clone().map(|p| p.y).fold(f64::INFINITY, f64::min);
+        let max = points.clone().map(|p| p.y).fold(0.0, f64::max);
         let high = points.map(|p| p.y + p.margin).fold(0.0, f64::max);
-        if least > 0.0 && most > 0.0 && (log || most / least > LOG_BEYOND) {
+        if min > 0.0 && max > 0.0 && (log || max / min > LOG_THRESHOLD) {
             let step = |v: f64| 10f64.powf(v);
-            let (low, high) = (least.log10().floor(), high.log10().ceil());
+            let (low, high) = (min.log10().floor(), high.log10().ceil());
             let (low, high) = (step(low), step(high.max(low + 1.0)));
             return Scale { log: true, low, high, from, to };
         }

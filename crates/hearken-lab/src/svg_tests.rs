@@ -7,7 +7,7 @@ fn panel(name: &str, ys: &[f64]) -> Panel {
     Panel {
         title: "cost <µs> & more".into(),
         x_title: "idle".into(),
-        across: Across::Measured,
+        x_axis: XAxis::Values,
         log: false,
         series: vec![Series { name: name.into(), style: 9, points }],
     }
@@ -23,7 +23,7 @@ fn all_text_is_escaped() {
 
 #[test]
 fn every_element_is_closed() {
-    let css = style(&ON_WHITE, "#111", "#ddd", "#fff");
+    let css = stylesheet(&ON_WHITE, "#111", "#ddd", "#fff");
     let svg = figure("x", &[panel("m", &[1.0, 500.0])], Some(&css)).into_string();
     let opened = svg.matches('<').count() - svg.matches("</").count();
     assert_eq!(opened, svg.matches("</").count(), "{svg}");
@@ -46,19 +46,19 @@ fn scales_have_ticks_within_them() {
 #[test]
 fn line_has_gaps_and_no_markers() {
     let along = |across, ys: &[f64]| {
-        let mut panel = Panel { across, log: true, ..panel("m", ys) };
+        let mut panel = Panel { x_axis: across, log: true, ..panel("m", ys) };
         panel.series[0].points.iter_mut().for_each(|p| p.margin = 0.0);
         figure("x", &[panel], None).into_string()
     };
-    let svg = along(Across::Time, &[1.0, 2.0, f64::NAN, 3.0, f64::NAN, f64::NAN, 2.0, 2.0]);
+    let svg = along(XAxis::Time, &[1.0, 2.0, f64::NAN, 3.0, f64::NAN, f64::NAN, 2.0, 2.0]);
     assert_eq!(svg.matches("<polyline").count(), 3, "{svg}");
     assert!(svg.contains("(logarithmic)") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     for nothing in [&[][..], &[f64::NAN], &[0.0, 0.0]] {
-        let svg = along(Across::Percentiles, nothing);
+        let svg = along(XAxis::Percentiles, nothing);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
     // Each tick stands for ten times fewer values.
-    let svg = along(Across::Percentiles, &[1.0; 2000]);
+    let svg = along(XAxis::Percentiles, &[1.0; 2000]);
     for tick in [">90 %<", ">99 %<", ">99.9 %<"] {
         assert!(svg.contains(tick), "{tick}");
     }
@@ -69,7 +69,7 @@ proptest! {
     #[test]
     fn labels_never_overlap(mut wanted in prop::collection::vec(0.0f64..250.0, 0..7)) {
         wanted.sort_by(f64::total_cmp);
-        let placed = spread(&wanted, 18.0, 0.0, 250.0);
+        let placed = spread_labels(&wanted, 18.0, 0.0, 250.0);
         prop_assert!(placed.windows(2).all(|w| w[1] - w[0] >= 18.0 - 1e-9));
         prop_assert!(placed.iter().all(|at| (0.0..=250.0 + 1e-9).contains(at)));
     }

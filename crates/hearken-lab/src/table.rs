@@ -1,6 +1,6 @@
 //! Summary tables: rows for all exporters, and aligned text for a terminal.
 
-use crate::export::Exhibit;
+use crate::export::Render;
 use crate::plan::Settings;
 use crate::results::Report;
 use crate::stats::{Estimate, Ratio};
@@ -18,7 +18,7 @@ pub struct Table {
 
 impl Table {
     /// Returns whether successive rows share their first column.
-    pub(crate) fn grouped(&self) -> bool {
+    pub(crate) fn is_grouped(&self) -> bool {
         self.rows.windows(2).any(|pair| pair[0].first() == pair[1].first())
     }
 }
@@ -32,9 +32,9 @@ pub(crate) fn column<C: 'static>(head: &str, text: fn(&C) -> String) -> Column<C
 }
 
 /// Builds a table from cells, without empty columns.
-pub(crate) fn rows<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
-    let said = |(_, text): &Column<C>| cells.iter().any(|cell| !text(cell).is_empty());
-    let columns: Vec<Column<C>> = columns.into_iter().filter(said).collect();
+pub(crate) fn build<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
+    let has_text = |(_, text): &Column<C>| cells.iter().any(|cell| !text(cell).is_empty());
+    let columns: Vec<Column<C>> = columns.into_iter().filter(has_text).collect();
     let row = |cell| columns.iter().map(|(_, text)| text(cell)).collect();
     Table {
         head: columns.iter().map(|(head, _)| head.clone()).collect(),
@@ -44,7 +44,7 @@ pub(crate) fn rows<C>(cells: &[C], columns: Vec<Column<C>>) -> Table {
 
 /// Returns the summary of the quick experiment.
 pub fn table(report: &Report) -> Table {
-    rows(&report.summary, columns(&report.settings))
+    build(&report.summary, columns(&report.settings))
 }
 
 fn columns(settings: &Settings) -> Vec<Column<Cell>> {
@@ -52,32 +52,32 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
     vec![
         column("mechanism", |c| c.mechanism.clone()),
         column("idle", |c| count(c.idle)),
-        column("CPU µs/req", |c| spread(c.cpu_ns, micros)),
-        (format!("vs {}", settings.reference), Box::new(|c| times(c.cpu_to_reference))),
-        column("vs 0 idle", |c| times(c.cpu_to_no_idle)),
-        column("instr/req", |c| spread(c.instructions, |v| v)),
-        column("syscalls/req", |c| mean(c.syscalls, |v| v)),
-        column("CPU µs/conn", |c| spread(c.cpu_per_connection_ns, micros)),
-        column("instr/conn", |c| mean(c.instructions_per_connection, |v| v)),
-        column("syscalls/conn", |c| mean(c.syscalls_per_connection, |v| v)),
-        column("RSS MiB", |c| mean(c.rss_bytes, mebibytes)),
-        column("B/idle", |c| mean(c.rss_per_idle_bytes, |v| v)),
-        column("p50 µs", |c| mean(c.latency_p50_ns, micros)),
-        column("p99 µs", |c| spread(c.latency_p99_ns, micros)),
+        column("CPU µs/req", |c| mean_with_margin(c.cpu_ns, micros)),
+        (format!("vs {}", settings.reference), Box::new(|c| format_ratio(c.cpu_to_reference))),
+        column("vs 0 idle", |c| format_ratio(c.cpu_to_no_idle)),
+        column("instr/req", |c| mean_with_margin(c.instructions, |v| v)),
+        column("syscalls/req", |c| format_mean(c.syscalls, |v| v)),
+        column("CPU µs/conn", |c| mean_with_margin(c.cpu_per_connection_ns, micros)),
+        column("instr/conn", |c| format_mean(c.instructions_per_connection, |v| v)),
+        column("syscalls/conn", |c| format_mean(c.syscalls_per_connection, |v| v)),
+        column("RSS MiB", |c| format_mean(c.rss_bytes, mebibytes)),
+        column("B/idle", |c| format_mean(c.rss_per_idle_bytes, |v| v)),
+        column("p50 µs", |c| format_mean(c.latency_p50_ns, micros)),
+        column("p99 µs", |c| mean_with_margin(c.latency_p99_ns, micros)),
         ("notes".into(), Box::new(move |c| notes(c, repetitions))),
     ]
 }
 
-pub(crate) fn mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+pub(crate) fn format_mean(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
     estimate.map_or_else(String::new, |e| number(unit(e.mean)))
 }
 
-pub(crate) fn spread(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
+pub(crate) fn mean_with_margin(estimate: Option<Estimate>, unit: fn(f64) -> f64) -> String {
     estimate.map_or_else(String::new, |e| with_margin(unit(e.mean), e.margin.map(unit)))
 }
 
 /// Formats a ratio. A tilde marks a ratio whose confidence interval includes 1.
-pub(crate) fn times(ratio: Option<Ratio>) -> String {
+pub(crate) fn format_ratio(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |r| {
         let sign = if r.differs() || r.low.is_none() { "" } else { "~" };
         format!("{sign}{}×", number(r.ratio))
@@ -106,17 +106,17 @@ pub(crate) fn is_text(head: &str) -> bool {
 }
 
 /// Renders the report as text for a terminal: the table, notes and warnings.
-pub fn text(report: &impl Exhibit) -> String {
-    report.text()
+pub fn text(report: &impl Render) -> String {
+    report.render_text()
 }
 
 /// Renders the report of the quick experiment as text.
 pub(crate) fn quick(report: &Report) -> String {
-    under(&table(report), report)
+    with_notes(&table(report), report)
 }
 
 /// Renders a table as aligned text, followed by notes and warnings.
-pub(crate) fn under<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
+pub(crate) fn with_notes<S, C, P>(table: &Table, report: &Report<S, C, P>) -> String {
     let mut out = aligned(table);
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
             interval includes 1.\n";
@@ -145,7 +145,7 @@ pub(crate) fn aligned(table: &Table) -> String {
     let mut out = line(&table.head);
     let mut first = None;
     for row in &table.rows {
-        if table.grouped() && first.is_some_and(|first| first != &row[0]) {
+        if table.is_grouped() && first.is_some_and(|first| first != &row[0]) {
             out.push('\n');
         }
         first = row.first();
@@ -177,15 +177,15 @@ poll         8,000  1,234 ± 56  saturated
 epoll-level      0           8
 ";
         assert_eq!(aligned(&table), expected);
-        let alone = Table { rows: table.rows[1..].to_vec(), ..table };
-        assert!(!aligned(&alone).contains("\n\n"));
+        let ungrouped = Table { rows: table.rows[1..].to_vec(), ..table };
+        assert!(!aligned(&ungrouped).contains("\n\n"));
     }
 
     #[test]
     fn marks_ratios_whose_interval_includes_one() {
-        let ratio = |ratio, low, high| times(Some(Ratio { ratio, low, high }));
+        let ratio = |ratio, low, high| format_ratio(Some(Ratio { ratio, low, high }));
         assert_eq!(ratio(2.0, Some(1.5), Some(2.5)), "2.00×");
         assert_eq!(ratio(1.1, Some(0.9), Some(1.3)), "~1.10×");
-        assert_eq!(times(None), "");
+        assert_eq!(format_ratio(None), "");
     }
 }

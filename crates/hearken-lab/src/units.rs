@@ -22,13 +22,13 @@ fn decimals(value: f64) -> usize {
 
 fn with_decimals(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
-    let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
-    group(whole) + fraction
+    let (integer, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
+    group(integer) + fraction
 }
 
 /// Groups thousands: 12345 becomes "12,345".
-fn group(whole: &str) -> String {
-    let (sign, digits) = whole.split_at(usize::from(whole.starts_with('-')));
+fn group(integer: &str) -> String {
+    let (sign, digits) = integer.split_at(usize::from(integer.starts_with('-')));
     let mut grouped = String::from(sign);
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i) % 3 == 0 {
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn formats_numbers_with_three_digits() {
-        let said =
+        let formatted =
             [0.0, 0.0123, 1.5, 12.34, 99.96, 123.4, 1234.5, 1_234_567.0, -1234.0].map(number);
         assert_eq!(
-            said,
+            formatted,
             ["0", "0.012", "1.50", "12.3", "100", "123", "1,234", "1,234,567", "-1,234"]
         );
         assert_eq!(count(8000), "8,000");
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn formats_ticks_with_unit_prefixes() {
-        let said = [0.0, 0.5, 20.0, 1000.0, 2500.0, 5e6, 1e9].map(tick);
-        assert_eq!(said, ["0", "0.5", "20", "1k", "2.5k", "5M", "1G"]);
+        let formatted = [0.0, 0.5, 20.0, 1000.0, 2500.0, 5e6, 1e9].map(tick);
+        assert_eq!(formatted, ["0", "0.5", "20", "1k", "2.5k", "5M", "1G"]);
     }
 }

@@ -22,24 +22,24 @@ use std::time::{Duration, Instant};
 use hearken_load::{Server, ServerSample, ServerUse};
 use rustix::time::{ClockId, clock_gettime};
 
-mod accounts;
 mod cgroup;
-mod counting;
+mod counters;
 mod descriptors;
 mod members;
 mod port;
 mod sampler;
 mod target;
+mod usage;
 
 pub use sampler::{DEFAULT_INTERVAL, SHORTEST_INTERVAL, Sampler};
 pub use target::Target;
 
 use crate::counters::{Counters, Counts};
 use crate::error::LabError;
-use accounts::Accounts;
-use cgroup::{CpuSince, Group};
+use cgroup::{Cgroup, CpuMeter};
 use members::Members;
-use target::not_watched;
+use target::watch_error;
+use usage::UsageTracker;
 
 /// A server whose resource usage is sampled.
 ///
@@ -47,24 +47,24 @@ use target::not_watched;
 /// processes that have exited.
 #[derive(Debug)]
 pub struct Watch {
-    what: String,
+    target: String,
     members: Members,
-    accounts: Accounts,
+    accounts: UsageTracker,
     counters: Counters,
-    descriptors: descriptors::Counter,
-    start: Start,
-    most: u64,
-    gone: Option<f64>,
-    not_had: BTreeSet<String>,
-    watching_ns: u64,
+    descriptors: descriptors::DescriptorCounter,
+    start: Baseline,
+    max_processes: u64,
+    exited_at_s: Option<f64>,
+    unavailable: BTreeSet<String>,
+    overhead_ns: u64,
 }
 
 /// Values at the start of the measurement.
 #[derive(Debug)]
-struct Start {
+struct Baseline {
     at: Instant,
     counts: Counts,
-    cpu: Option<CpuSince>,
+    cpu: Option<CpuMeter>,
     memory_peak: Option<u64>,
 }
 
@@ -74,63 +74,67 @@ impl Watch {
     /// # Errors
     /// The process, unit, cgroup or listener does not exist or is not accessible.
     pub fn new(target: &str) -> Result<Watch, LabError> {
-        let wrong = |problem: String| not_watched(target, &problem);
+        let wrong = |problem: String| watch_error(target, &problem);
         let (group, roots) = match target.parse()? {
             Target::Process(pid) => (None, vec![pid]),
-            Target::Port(port) => (None, port::listeners(port).map_err(wrong)?),
-            Target::Group(path) => {
-                let root = cgroup::mount().map_err(wrong)?;
-                (Some(Group::at(&root, &path).map_err(wrong)?), Vec::new())
+            Target::Port(port) => (None, port::find_listeners(port).map_err(wrong)?),
+            Target::Cgroup(path) => {
+                let root = cgroup::find_mount().map_err(wrong)?;
+                (Some(Cgroup::from_path(&root, &path).map_err(wrong)?), Vec::new())
             }
             Target::Unit(unit) => {
-                let root = cgroup::mount().map_err(wrong)?;
-                let unit = Group::of_unit(&root, &unit);
+                let root = cgroup::find_mount().map_err(wrong)?;
+                let unit = Cgroup::from_unit(&root, &unit);
                 // A cgroup at the top level has a name without a slash.
                 let found = unit.or_else(|problem| {
-                    Group::at(&root, Path::new(target)).map_err(|_| wrong(problem))
+                    Cgroup::from_path(&root, Path::new(target)).map_err(|_| wrong(problem))
                 });
                 (Some(found?), Vec::new())
             }
         };
-        Watch::of(target, group, roots)
+        Watch::with_members(target, group, roots)
     }
 
-    fn of(target: &str, group: Option<Group>, roots: Vec<i32>) -> Result<Watch, LabError> {
+    fn with_members(
+        target: &str,
+        group: Option<Cgroup>,
+        roots: Vec<i32>,
+    ) -> Result<Watch, LabError> {
         let mut watch = Watch {
-            what: target.to_owned(),
+            target: target.to_owned(),
             members: Members::new(group, roots),
-            accounts: Accounts::default(),
+            accounts: UsageTracker::default(),
             counters: Counters::default(),
-            descriptors: descriptors::Counter::default(),
-            start: Start {
+            descriptors: descriptors::DescriptorCounter::default(),
+            start: Baseline {
                 at: Instant::now(),
                 counts: Counts::default(),
                 cpu: None,
                 memory_peak: None,
             },
-            most: 0,
-            gone: None,
-            not_had: BTreeSet::new(),
-            watching_ns: 0,
+            max_processes: 0,
+            exited_at_s: None,
+            unavailable: BTreeSet::new(),
+            overhead_ns: 0,
         };
-        watch.members.look().map_err(|problem| not_watched(target, &problem))?;
-        let levels = watch.accounts.read(&watch.members.pids);
-        if levels.processes == 0 {
-            if let Some(error) = levels.refused {
-                return Err(not_watched(target, &refused(&error)));
+        watch.members.refresh().map_err(|problem| watch_error(target, &problem))?;
+        let state = watch.accounts.read(&watch.members.pids);
+        if state.processes == 0 {
+            if let Some(error) = state.refused {
+                return Err(watch_error(target, &access_error(&error)));
             }
             let problem = match &watch.members.group {
                 Some(group) => format!("no process in {}", group.path().display()),
                 None => "no such process".to_owned(),
             };
-            return Err(not_watched(target, &problem));
+            return Err(watch_error(target, &problem));
         }
-        let counting = counting::attach(watch.members.group.as_ref(), &watch.members.pids);
+        let counting = counters::attach(watch.members.group.as_ref(), &watch.members.pids);
         watch.counters = counting.0;
-        watch.not_had.extend(counting.1);
+        watch.unavailable.extend(counting.1);
         // Identifies descriptors that are not sockets while there are few of them.
         watch.descriptors.count(&watch.members.tables);
-        watch.begin();
+        watch.reset();
         Ok(watch)
     }
 
@@ -144,29 +148,29 @@ impl Watch {
 
     /// Returns the current state and the usage since the start.
     pub fn sample(&mut self) -> ServerSample {
-        let began = own_cpu_ns();
+        let began = thread_cpu_ns();
         if self.members.are_stale() {
-            self.look_again();
+            self.refresh_members();
         }
         let at_s = self.start.at.elapsed().as_secs_f64();
-        let levels = self.accounts.read(&self.members.pids);
-        self.not_had.extend(levels.refused.as_ref().map(refused));
+        let state = self.accounts.read(&self.members.pids);
+        self.unavailable.extend(state.refused.as_ref().map(access_error));
         // The pid of an exited process may be reused soon.
-        self.members.pids.retain(|&pid| self.accounts.has(pid));
-        self.most = self.most.max(levels.processes);
-        match levels.processes {
-            0 => self.gone = self.gone.or(Some(at_s)),
-            _ => self.gone = None,
+        self.members.pids.retain(|&pid| self.accounts.is_running(pid));
+        self.max_processes = self.max_processes.max(state.processes);
+        match state.processes {
+            0 => self.exited_at_s = self.exited_at_s.or(Some(at_s)),
+            _ => self.exited_at_s = None,
         }
         let used = self.accounts.used();
-        let switches = !self.accounts.many;
+        let switches = !self.accounts.too_many_threads;
         let counts = self.counters.read();
         let since = |now: Option<u64>, start: Option<u64>| Some(now?.saturating_sub(start?));
         let start = &self.start.counts;
         let mut sample = ServerSample {
             at_s,
-            processes: levels.processes,
-            threads: Some(levels.threads),
+            processes: state.processes,
+            threads: Some(state.threads),
             cpu_ns: Some(used.cpu_ns),
             user_ns: Some(used.user_ns),
             system_ns: Some(used.system_ns),
@@ -174,7 +178,7 @@ impl Watch {
             instructions: since(counts.instructions(), start.instructions()),
             user_instructions: since(counts.instructions_user, start.instructions_user),
             cycles: since(counts.cycles, start.cycles),
-            resident_bytes: Some(levels.resident),
+            resident_bytes: Some(state.resident),
             memory_bytes: None,
             voluntary_context_switches: switches.then_some(used.voluntary),
             involuntary_context_switches: switches.then_some(used.involuntary),
@@ -182,45 +186,48 @@ impl Watch {
             descriptors: None,
             syscalls: since(counts.syscalls, start.syscalls),
         };
-        let counted = self.descriptors.count(&self.members.tables);
-        (sample.sockets, sample.descriptors) = (counted.sockets, counted.descriptors);
-        self.not_had.extend(counted.refused);
+        let counts_of_descriptors = self.descriptors.count(&self.members.tables);
+        (sample.sockets, sample.descriptors) =
+            (counts_of_descriptors.sockets, counts_of_descriptors.descriptors);
+        self.unavailable.extend(counts_of_descriptors.error);
         if !switches {
-            let why = "context switches and waiting time: there are too many threads to read each";
-            self.not_had.insert(why.to_owned());
+            let message =
+                "context switches and waiting time: there are too many threads to read each";
+            self.unavailable.insert(message.to_owned());
         }
-        self.ask_group(&mut sample);
-        self.watching_ns += own_cpu_ns().saturating_sub(began);
+        self.add_cgroup_usage(&mut sample);
+        self.overhead_ns += thread_cpu_ns().saturating_sub(began);
         sample
     }
 
     /// Adds the accounting of the cgroup, which includes processes that existed only between samples.
-    fn ask_group(&mut self, sample: &mut ServerSample) {
+    fn add_cgroup_usage(&mut self, sample: &mut ServerSample) {
         let Some(group) = &self.members.group else { return };
-        let lacking = |file: &str, error: &io::Error| {
+        let describe = |file: &str, error: &io::Error| {
             format!("{file} of the cgroup: {}/{file}: {error}", group.path().display())
         };
         if let Some(cpu) = &mut self.start.cpu {
             // If the cgroup was removed with its unit, the last values remain valid.
-            let used = cpu.used(group.cpu().ok());
+            let used = cpu.used(group.cpu_time().ok());
             sample.cpu_ns = Some(used.cpu_ns);
             (sample.user_ns, sample.system_ns) = (Some(used.user_ns), Some(used.system_ns));
         }
-        match group.memory("memory.current") {
+        match group.read_memory("memory.current") {
             Ok(bytes) => sample.memory_bytes = Some(bytes),
             // The root has no such file, nor has a cgroup without the memory controller.
             Err(error) if sample.processes > 0 => {
                 let advice = "enable the memory controller for the cgroup";
-                self.not_had.insert(format!("{}; {advice}", lacking("memory.current", &error)));
+                self.unavailable
+                    .insert(format!("{}; {advice}", describe("memory.current", &error)));
             }
             Err(_) => {}
         }
     }
 
     /// Resets the usage to zero.
-    fn begin(&mut self) {
+    fn reset(&mut self) {
         // Includes processes that were started since the watch was created.
-        self.look_again();
+        self.refresh_members();
         self.accounts.read(&self.members.pids);
         let ticks = clock_gettime(ClockId::Boottime);
         let per_second = procfs::ticks_per_second();
@@ -228,50 +235,53 @@ impl Watch {
             + ticks.tv_nsec.cast_unsigned() * per_second / 1_000_000_000;
         self.accounts.start(now);
         let group = self.members.group.as_ref();
-        self.start = Start {
+        self.start = Baseline {
             at: Instant::now(),
             counts: self.counters.read(),
-            cpu: group.and_then(|group| group.cpu().ok()).map(CpuSince::new),
-            memory_peak: group.and_then(|group| group.memory("memory.peak").ok()),
+            cpu: group.and_then(|group| group.cpu_time().ok()).map(CpuMeter::new),
+            memory_peak: group.and_then(|group| group.read_memory("memory.peak").ok()),
         };
-        (self.most, self.gone) = (0, None);
+        (self.max_processes, self.exited_at_s) = (0, None);
     }
 
     /// Updates the members.
-    fn look_again(&mut self) {
-        if let Err(problem) = self.members.look() {
-            self.not_had.insert(format!("some processes: {problem}"));
+    fn refresh_members(&mut self) {
+        if let Err(problem) = self.members.refresh() {
+            self.unavailable.insert(format!("some processes: {problem}"));
         }
-        if self.members.left_out > 0 {
-            let most = members::MOST;
-            self.not_had.insert(format!("processes beyond {most}: at most {most} are watched"));
+        if self.members.excluded > 0 {
+            let max = members::MAX_PROCESSES;
+            self.unavailable.insert(format!("processes beyond {max}: at most {max} are watched"));
         }
     }
 
     /// Summarises the samples.
-    fn conclude(mut self, samples: Vec<ServerSample>) -> Server {
+    fn finish(mut self, samples: Vec<ServerSample>) -> Server {
         let mut total = ServerUse::of(&samples);
-        let peak = self.members.group.as_ref().and_then(|group| group.memory("memory.peak").ok());
+        let peak =
+            self.members.group.as_ref().and_then(|group| group.read_memory("memory.peak").ok());
         // The peak is since the creation of the cgroup. If it has risen, it occurred during the run.
         if peak > self.start.memory_peak && self.start.memory_peak.is_some() {
             total.peak_memory_bytes = total.peak_memory_bytes.max(peak);
         }
-        self.most = self.most.max(samples.iter().map(|sample| sample.processes).max().unwrap_or(0));
+        self.max_processes = self
+            .max_processes
+            .max(samples.iter().map(|sample| sample.processes).max().unwrap_or(0));
         Server {
-            what: self.what,
-            processes: self.most,
-            ended: self.accounts.ended,
-            gone_at_s: self.gone,
+            what: self.target,
+            processes: self.max_processes,
+            ended: self.accounts.exited,
+            gone_at_s: self.exited_at_s,
             samples,
             total,
-            watching_ns: self.watching_ns,
-            not_had: self.not_had.into_iter().collect(),
+            watching_ns: self.overhead_ns,
+            not_had: self.unavailable.into_iter().collect(),
         }
     }
 }
 
 /// Formats an error that denies access to a process.
-fn refused(error: &LabError) -> String {
+fn access_error(error: &LabError) -> String {
     match error {
         LabError::Accounting { pid, source: procfs::ProcError::PermissionDenied(_) } => format!(
             "/proc/{pid} is not readable (permission denied); run as the user of the server or as root, \
@@ -282,7 +292,7 @@ fn refused(error: &LabError) -> String {
 }
 
 /// Returns the CPU time of this thread.
-fn own_cpu_ns() -> u64 {
+fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -303,30 +313,30 @@ mod tests {
         };
         write("cgroup.controllers", "");
         write("cgroup.procs", "");
-        let group = || Group::at(root.path(), Path::new("web")).unwrap();
-        let error = Watch::of("web", Some(group()), Vec::new()).unwrap_err().to_string();
+        let group = || Cgroup::from_path(root.path(), Path::new("web")).unwrap();
+        let error = Watch::with_members("web", Some(group()), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("cannot watch 'web': no process in "), "{error}");
 
         write("cgroup.procs", &format!("{}\n", std::process::id()));
         write("memory.current", "4096");
         write("memory.peak", "5000");
         cpu(100);
-        let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
+        let mut watch = Watch::with_members("web", Some(group()), Vec::new()).unwrap();
         cpu(350);
         write("memory.peak", "9000");
         let sample = watch.sample();
         assert_eq!((sample.cpu_ns, sample.memory_bytes), (Some(250_000), Some(4096)));
         assert_eq!((sample.processes, sample.user_ns), (1, Some(0)));
-        let server = watch.conclude(vec![sample]);
+        let server = watch.finish(vec![sample]);
         assert_eq!(server.total.peak_memory_bytes, Some(9000));
 
         // A removed cgroup counts as exited.
-        let mut watch = Watch::of("web", Some(group()), Vec::new()).unwrap();
+        let mut watch = Watch::with_members("web", Some(group()), Vec::new()).unwrap();
         std::fs::remove_dir_all(&dir).unwrap();
-        watch.look_again();
+        watch.refresh_members();
         let sample = watch.sample();
         assert_eq!((sample.processes, sample.cpu_ns), (0, Some(0)));
-        let server = watch.conclude(vec![sample]);
+        let server = watch.finish(vec![sample]);
         assert_eq!((server.ended, server.gone_at_s.is_some()), (1, true));
     }
 }

@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken_lab::{
-    Case, Errors, Executor, LabError, Measurement, Placement, QuickConfig, Refusal, Report,
-    Settings, Silent, Warning, export, quick_with, table,
+    Errors, Executor, LabError, Measurement, NoProgress, Placement, QuickConfig, Report, Settings,
+    Trial, UnavailableCounter, Warning, export, quick_with_executor, table,
 };
 
 /// Answers from a formula, fails where told, and raises the stop flag where told.
 struct Mock {
-    measured: Vec<Case>,
-    fails: fn(&Case) -> bool,
+    measured: Vec<Trial>,
+    fails: fn(&Trial) -> bool,
     stops_at: Option<usize>,
 }
 
 impl Executor for Mock {
-    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+    fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
         if self.stops_at == Some(case.order) {
             stop.store(true, Ordering::Relaxed);
             return Err(LabError::Interrupted);
@@ -27,8 +27,8 @@ impl Executor for Mock {
         Ok(measurement(case))
     }
 
-    fn refusals(&self) -> Vec<Refusal> {
-        vec![Refusal {
+    fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
+        vec![UnavailableCounter {
             what: "instructions".into(),
             call: "perf_event_open".into(),
             error: "No such file or directory (os error 2)".into(),
@@ -38,7 +38,7 @@ impl Executor for Mock {
 }
 
 /// Select and poll pay for every idle connection, epoll for none; repetitions differ a little.
-fn measurement(case: &Case) -> Measurement {
+fn measurement(case: &Trial) -> Measurement {
     let per_idle = match case.mechanism.as_str() {
         "select" => 60.0,
         "poll" => 45.0,
@@ -86,7 +86,7 @@ fn config() -> QuickConfig {
 
 fn run(config: &QuickConfig, mock: &mut Mock) -> Result<Report, LabError> {
     let placement = Placement { server: vec![0], others: vec![1] };
-    quick_with(config, mock, placement, &mut Silent, &AtomicBool::new(false))
+    quick_with_executor(config, mock, placement, &mut NoProgress, &AtomicBool::new(false))
 }
 
 fn mock() -> Mock {
@@ -160,7 +160,7 @@ fn a_run_in_which_nothing_works_is_given_up_and_says_why() {
 fn what_disturbed_the_measurement_is_said() {
     struct Disturbed;
     impl Executor for Disturbed {
-        fn measure(&mut self, case: &Case, _: &AtomicBool) -> Result<Measurement, LabError> {
+        fn measure(&mut self, case: &Trial, _: &AtomicBool) -> Result<Measurement, LabError> {
             let odd = case.order % 2 == 1;
             Ok(Measurement {
                 cpu_wait_share: if odd { 0.25 } else { 0.01 },
@@ -176,7 +176,8 @@ fn what_disturbed_the_measurement_is_said() {
     config.settings.reference = "absent".into();
     let placement = Placement { server: vec![0], others: vec![1] };
     let stop = AtomicBool::new(false);
-    let report = quick_with(&config, &mut Disturbed, placement, &mut Silent, &stop).unwrap();
+    let report =
+        quick_with_executor(&config, &mut Disturbed, placement, &mut NoProgress, &stop).unwrap();
     let lost = report.samples.iter().filter(|s| s.order % 2 == 1 && s.idle > 0).count();
     let expected = [
         Warning::FewRepetitions { repetitions: 1 },

@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken_lab::peers::{
-    Case, Config, Kind, Measurement, Recipe, Report, Settings, builtin, peers_with, plan,
+    Config, Kind, Measurement, Recipe, Report, Settings, Trial, builtin, peers_with_executor, plan,
 };
-use hearken_lab::{Executor, LabError, Placement, Silent, Warning, export, table};
+use hearken_lab::{Executor, LabError, NoProgress, Placement, Warning, export, table};
 
 /// Answers from a formula, fails where told, and raises the stop flag where told.
 struct Mock {
-    measured: Vec<Case>,
-    fails: fn(&Case) -> bool,
+    measured: Vec<Trial>,
+    fails: fn(&Trial) -> bool,
     stops_at: Option<usize>,
 }
 
-impl Executor<Case, Measurement> for Mock {
-    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+impl Executor<Trial, Measurement> for Mock {
+    fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
         if self.stops_at == Some(case.order) {
             stop.store(true, Ordering::Relaxed);
             return Err(LabError::Interrupted);
@@ -29,7 +29,7 @@ impl Executor<Case, Measurement> for Mock {
 }
 
 /// nginx costs twice as much as hearken; the machine drifts from repetition to repetition.
-fn measurement(case: &Case) -> Measurement {
+fn measurement(case: &Trial) -> Measurement {
     let server = match case.server.as_str() {
         "hearken" => 5_000.0,
         "nginx" => 10_000.0,
@@ -68,7 +68,7 @@ fn config() -> Config {
 
 fn run(config: &Config, mock: &mut Mock) -> Result<Report, LabError> {
     let placement = Placement { server: vec![0], others: vec![1] };
-    peers_with(config, mock, placement, &mut Silent, &AtomicBool::new(false))
+    peers_with_executor(config, mock, placement, &mut NoProgress, &AtomicBool::new(false))
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn sessions_are_shuffled_within_each_repetition() {
     let repetitions: Vec<u32> = cases.iter().map(|case| case.repetition).collect();
     assert!(repetitions.is_sorted());
     let of_one: Vec<_> = cases.iter().filter(|case| case.repetition == 0).collect();
-    let session = |case: &Case| (case.server.clone(), case.idle);
+    let session = |case: &Trial| (case.server.clone(), case.idle);
     let mut sessions: Vec<_> = of_one.iter().map(|case| session(case)).collect();
     sessions.dedup();
     // A server is started once for all of its workloads.
@@ -203,8 +203,8 @@ fn table_page_and_figures_show_every_server() {
 #[test]
 fn an_emulated_machine_has_instructions_and_no_times() {
     struct Emulated(Mock);
-    impl Executor<Case, Measurement> for Emulated {
-        fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
+    impl Executor<Trial, Measurement> for Emulated {
+        fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
             let m = self.0.measure(case, stop)?;
             let (instr_by_clock_per_request, cpu_ns_per_request) = (m.cpu_ns_per_request, None);
             Ok(Measurement { instr_by_clock_per_request, cpu_ns_per_request, ..m })
@@ -216,7 +216,8 @@ fn an_emulated_machine_has_instructions_and_no_times() {
     let placement = Placement { server: vec![0], others: vec![0] };
     let mut executor = Emulated(mock());
     let stop = AtomicBool::new(false);
-    let report = peers_with(&config, &mut executor, placement, &mut Silent, &stop).unwrap();
+    let report =
+        peers_with_executor(&config, &mut executor, placement, &mut NoProgress, &stop).unwrap();
     let ours = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.workload == "1b";
     let cell = report.summary.iter().find(ours).unwrap();
     assert!(cell.cpu_ns.is_none() && cell.cpu_against.to_reference.is_none());

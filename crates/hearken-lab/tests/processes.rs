@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hearken_lab::{LabError, Progress, QuickConfig, Settings, Silent, Warning, quick};
+use hearken_lab::{LabError, NoProgress, Progress, QuickConfig, Settings, Warning, quick};
 
 fn config(mechanisms: &[&str]) -> QuickConfig {
     QuickConfig {
@@ -25,7 +25,7 @@ fn config(mechanisms: &[&str]) -> QuickConfig {
 
 #[test]
 fn a_measurement_passes_through_every_process() {
-    let report = quick(&config(&["fake"]), &mut Silent, &AtomicBool::new(false)).unwrap();
+    let report = quick(&config(&["fake"]), &mut NoProgress, &AtomicBool::new(false)).unwrap();
     assert!(report.complete, "{:?}", report.warnings);
     assert_eq!(report.samples.len(), 4);
     for sample in &report.samples {
@@ -45,7 +45,8 @@ fn a_measurement_passes_through_every_process() {
 
 #[test]
 fn a_server_that_fails_is_quoted() {
-    let report = quick(&config(&["fake", "broken"]), &mut Silent, &AtomicBool::new(false)).unwrap();
+    let report =
+        quick(&config(&["fake", "broken"]), &mut NoProgress, &AtomicBool::new(false)).unwrap();
     assert!(!report.complete);
     assert_eq!(report.samples.len(), 4);
     let said = |w: &Warning| w.to_string().contains("no such mechanism: broken");
@@ -55,8 +56,8 @@ fn a_server_that_fails_is_quoted() {
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let config = QuickConfig { executable: "/no/such/hearken".into(), ..config(&["fake"]) };
-    let error = quick(&config, &mut Silent, &AtomicBool::new(false)).unwrap_err();
-    assert!(matches!(error, LabError::NothingMeasured { .. }));
+    let error = quick(&config, &mut NoProgress, &AtomicBool::new(false)).unwrap_err();
+    assert!(matches!(error, LabError::AllFailed { .. }));
     assert!(error.to_string().contains("cannot start /no/such/hearken"), "{error}");
 }
 
@@ -64,7 +65,7 @@ fn a_program_that_is_not_there_is_named() {
 struct Interrupt(Arc<AtomicBool>);
 
 impl Progress for Interrupt {
-    fn step(&mut self, done: usize, _: usize, _: &dyn Display, _: Duration) {
+    fn update(&mut self, done: usize, _: usize, _: &dyn Display, _: Duration) {
         self.0.store(done == 1, Ordering::Relaxed);
     }
 }

@@ -79,7 +79,7 @@ fn outside(words: impl Iterator<Item = String>) -> Vec<String> {
 
 fn list(recipes: &[Recipe]) -> String {
     let width = recipes.iter().map(|recipe| recipe.name.len()).max().unwrap_or(0);
-    let line = |recipe: &Recipe| format!("{:width$}  {}\n", recipe.name, recipe.about);
+    let line = |recipe: &Recipe| format!("{:width$}  {}\n", recipe.name, recipe.description);
     recipes.iter().map(line).collect()
 }
 

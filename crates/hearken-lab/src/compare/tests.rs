@@ -83,7 +83,7 @@ fn few(threshold: f64) -> Options {
     Options { threshold, resamples: 200, ..Options::default() }
 }
 
-fn verdict(comparison: &Comparison, quantity: Quantity) -> Verdict {
+fn verdict(comparison: &Comparison, quantity: Metric) -> Verdict {
     let figure = comparison.figures.iter().find(|figure| figure.quantity == quantity);
     figure.unwrap_or_else(|| panic!("no {quantity:?}: {comparison}")).verdict
 }
@@ -122,9 +122,9 @@ fn detects_a_shift_of_twenty_per_cent() {
         let forth = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(0.02));
         let back = compare(&[b], &[a], &few(0.02));
         assert!(!matches!(forth.verdict, Verdict::Better) && back.verdict != Verdict::Worse);
-        verdict(&forth, Quantity::LatencyMean) == Verdict::Worse
-            && verdict(&forth, Quantity::LatencyP50) == Verdict::Worse
-            && verdict(&back, Quantity::LatencyMean) == Verdict::Better
+        verdict(&forth, Metric::LatencyMean) == Verdict::Worse
+            && verdict(&forth, Metric::LatencyP50) == Verdict::Worse
+            && verdict(&back, Metric::LatencyMean) == Verdict::Better
     });
     assert_eq!(found.count(), 8);
 }
@@ -133,14 +133,14 @@ fn detects_a_shift_of_twenty_per_cent() {
 fn compares_errors_and_cpu_time() {
     let worse = Process { failing: 0.05, cpu: 36_000.0, ..PLAIN };
     let comparison = compare(&[run(PLAIN, 30, 100, 1)], &[run(worse, 30, 100, 2)], &few(0.02));
-    assert_eq!(verdict(&comparison, Quantity::ErrorShare), Verdict::Worse);
-    assert_eq!(verdict(&comparison, Quantity::CpuPerReply), Verdict::Worse);
+    assert_eq!(verdict(&comparison, Metric::ErrorShare), Verdict::Worse);
+    assert_eq!(verdict(&comparison, Metric::CpuPerReply), Verdict::Worse);
     assert!(comparison.sentence.starts_with("B is worse: "), "{}", comparison.sentence);
-    let cpu = comparison.figures.iter().find(|f| f.quantity == Quantity::CpuPerReply).unwrap();
+    let cpu = comparison.figures.iter().find(|f| f.quantity == Metric::CpuPerReply).unwrap();
     assert!((1.18..1.22).contains(&cpu.ratio.unwrap()), "{cpu:?}");
     // No errors on either side mean no difference, not insufficient data.
     let same = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 3)], &few(0.02));
-    assert_eq!(verdict(&same, Quantity::ErrorShare), Verdict::NoDifferenceSeen);
+    assert_eq!(verdict(&same, Metric::ErrorShare), Verdict::NoDifferenceSeen);
     assert_eq!(same.verdict, Verdict::NoDifferenceSeen, "{same}");
 }
 
@@ -150,13 +150,13 @@ fn reports_insufficient_data() {
     assert_eq!(short.verdict, Verdict::TooFewIntervals);
     // Of 3000 replies, only three lie beyond the 99.9th percentile.
     let long = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 2)], &few(0.02));
-    assert_eq!(verdict(&long, Quantity::LatencyP999), Verdict::TooFewIntervals);
+    assert_eq!(verdict(&long, Metric::LatencyP999), Verdict::TooFewIntervals);
     assert!(long.sentence.ends_with("Insufficient data for: latency p99.9."), "{}", long.sentence);
     // A single stall over half of a run does not predict the next run.
     let mut stalled = run(Process { latency: 1e9, ..PLAIN }, 8, 100, 3);
     stalled.intervals[..4].clone_from_slice(&run(PLAIN, 4, 100, 4).intervals);
     let once = compare(&[run(PLAIN, 8, 100, 1)], &[stalled], &few(0.02));
-    assert_eq!(verdict(&once, Quantity::LatencyP90), Verdict::TooFewIntervals, "{once}");
+    assert_eq!(verdict(&once, Metric::LatencyP90), Verdict::TooFewIntervals, "{once}");
     for nothing in [compare(&[], &[], &few(0.02)), compare(&[Report::default()], &[], &few(0.02))] {
         assert_eq!(nothing.verdict, Verdict::TooFewIntervals);
         assert!(!nothing.to_string().contains("NaN"), "{nothing}");
@@ -170,7 +170,7 @@ fn ignores_differences_below_the_threshold() {
     let cpu = |threshold| {
         let comparison =
             compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(threshold));
-        verdict(&comparison, Quantity::CpuPerReply)
+        verdict(&comparison, Metric::CpuPerReply)
     };
     assert_eq!((cpu(0.01), cpu(0.1)), (Verdict::Worse, Verdict::TooSmallToMatter));
 }
@@ -214,15 +214,15 @@ fn warns_about_incomparable_runs() {
 #[test]
 fn short_and_draining_intervals_join_the_previous_segment() {
     let mut report = run(PLAIN, 10, 50, 1);
-    let whole = Side::of(std::slice::from_ref(&report)).runs[0].pieces.len();
+    let whole = Side::from_reports(std::slice::from_ref(&report)).runs[0].segments.len();
     let mut rest = report.intervals[9].clone();
     (rest.at_s, rest.length_s) = (10.0, 0.3);
     report.intervals.push(rest.clone());
     (rest.at_s, rest.length_s, rest.draining, rest.intended) = (10.3, 4.0, true, 0);
     report.intervals.push(rest);
-    let side = Side::of(&[report.clone()]);
-    assert_eq!((whole, side.runs[0].pieces.len()), (10, 10));
-    let last = &side.runs[0].pieces[9];
+    let side = Side::from_reports(&[report.clone()]);
+    assert_eq!((whole, side.runs[0].segments.len()), (10, 10));
+    let last = &side.runs[0].segments[9];
     assert!((last.seconds - 1.3).abs() < 1e-9);
     assert_eq!(last.replies, report.intervals[9].replies + report.intervals[10].replies);
     // Thousands of intervals are merged.
@@ -230,7 +230,7 @@ fn short_and_draining_intervals_join_the_previous_segment() {
         .map(|at| Interval { at_s: f64::from(at), ..report.intervals[0].clone() })
         .collect();
     report.intervals = many;
-    let pieces = Side::of(&[report]).runs.remove(0).pieces;
+    let pieces = Side::from_reports(&[report]).runs.remove(0).segments;
     assert!(pieces.len() <= 240 && pieces.len() > 100, "{}", pieces.len());
     assert!((pieces.iter().map(|piece| piece.seconds).sum::<f64>() - 2000.0).abs() < 1e-6);
 }

@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Figure, Quantity};
+use super::{Metric, MetricComparison};
 
 /// Ratio of the ends of an interval above which it contains too little information.
-const SAYS_NOTHING: f64 = 10.0;
+const MAX_INTERVAL_RATIO: f64 = 10.0;
 
 /// Verdict on side B relative to side A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ pub enum Verdict {
 
 impl Verdict {
     /// Judges a ratio by its confidence interval.
-    pub(super) fn of(
-        quantity: Quantity,
+    pub(super) fn from_interval(
+        quantity: Metric,
         ratio: Option<f64>,
         interval: Option<(f64, f64)>,
         threshold: f64,
@@ -38,13 +38,13 @@ impl Verdict {
         let (Some(ratio), Some((low, high))) = (ratio, interval) else {
             return Verdict::TooFewIntervals;
         };
-        if low <= 1.0 && 1.0 <= high && high > low * SAYS_NOTHING {
+        if low <= 1.0 && 1.0 <= high && high > low * MAX_INTERVAL_RATIO {
             Verdict::TooFewIntervals
         } else if low <= 1.0 && 1.0 <= high {
             Verdict::NoDifferenceSeen
         } else if (ratio - 1.0).abs() < threshold {
             Verdict::TooSmallToMatter
-        } else if (ratio > 1.0) == quantity.more_is_better() {
+        } else if (ratio > 1.0) == quantity.higher_is_better() {
             Verdict::Better
         } else {
             Verdict::Worse
@@ -52,9 +52,9 @@ impl Verdict {
     }
 
     /// Combines the verdicts on all metrics.
-    pub(super) fn of_all(each: impl Iterator<Item = Verdict>) -> Verdict {
-        let each: Vec<Verdict> = each.collect();
-        let any = |verdict| each.contains(&verdict);
+    pub(super) fn combine(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        let any = |verdict| verdicts.contains(&verdict);
         match (any(Verdict::Better), any(Verdict::Worse)) {
             (true, true) => Verdict::Mixed,
             (true, false) => Verdict::Better,
@@ -80,25 +80,25 @@ impl fmt::Display for Verdict {
 }
 
 /// Returns the overall verdict as a sentence.
-pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> String {
-    let named = |wanted: Verdict| {
-        let those = figures.iter().filter(|figure| figure.verdict == wanted);
-        those.map(told).collect::<Vec<_>>().join(", ")
+pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold: f64) -> String {
+    let list = |wanted: Verdict| {
+        let selected = figures.iter().filter(|figure| figure.verdict == wanted);
+        selected.map(describe).collect::<Vec<_>>().join(", ")
     };
     match verdict {
-        Verdict::Better => format!("B is better: {}.", named(verdict)),
-        Verdict::Worse => format!("B is worse: {}.", named(verdict)),
+        Verdict::Better => format!("B is better: {}.", list(verdict)),
+        Verdict::Worse => format!("B is worse: {}.", list(verdict)),
         Verdict::Mixed => format!(
             "B is better in some metrics and worse in others. Better: {}. Worse: {}.",
-            named(Verdict::Better),
-            named(Verdict::Worse)
+            list(Verdict::Better),
+            list(Verdict::Worse)
         ),
         Verdict::TooSmallToMatter => {
             format!("A and B differ by less than {} %.", threshold * 100.0)
         }
         Verdict::NoDifferenceSeen => {
             let unknown = figures.iter().filter(|f| f.verdict == Verdict::TooFewIntervals);
-            let unknown: Vec<_> = unknown.map(name).collect();
+            let unknown: Vec<_> = unknown.map(metric_name).collect();
             let unknown = match &unknown[..] {
                 [] => String::new(),
                 names => format!(" Insufficient data for: {}.", names.join(", ")),
@@ -112,20 +112,20 @@ pub(super) fn sentence(verdict: Verdict, figures: &[Figure], threshold: f64) -> 
 }
 
 /// Returns the name of a metric without its unit.
-fn name(figure: &Figure) -> &'static str {
+fn metric_name(figure: &MetricComparison) -> &'static str {
     figure.quantity.name().split(',').next().unwrap_or_default()
 }
 
 /// Formats the ratio of a metric and its confidence interval.
-fn told(figure: &Figure) -> String {
-    let name = name(figure);
-    let ratio = super::ratio(figure.ratio.unwrap_or(f64::NAN));
+fn describe(figure: &MetricComparison) -> String {
+    let name = metric_name(figure);
+    let ratio = super::format_ratio(figure.ratio.unwrap_or(f64::NAN));
     match figure.low.zip(figure.high) {
         Some((low, high)) => {
             format!(
                 "{name} {ratio} times (95 % CI {} to {})",
-                super::ratio(low),
-                super::ratio(high)
+                super::format_ratio(low),
+                super::format_ratio(high)
             )
         }
         None => format!("{name} {ratio} times"),

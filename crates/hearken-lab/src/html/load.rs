@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use hearken_load::{Quantiles, Report};
 use maud::{Markup, html};
 
-use super::{command, fact_rows, numbers, page, sections};
-use crate::load::{figures, stretches};
+use super::{page, property_table, render_table, sections, shell_command};
+use crate::load_figures::{figures, group_intervals};
 use crate::table::Table;
 use crate::units::{count, micros, number};
 
@@ -21,7 +21,7 @@ pub(crate) fn load(report: &Report) -> String {
 fn body(report: &Report) -> Markup {
     html! {
         h1 { "Load test of " (report.url) }
-        p.soft { (date(report.started_unix_ns)) ". " (offered(report)) }
+        p.soft { (date(report.started_unix_ns)) ". " (load_description(report)) }
         @if !report.complete {
             div.note { strong { "This run was interrupted." } }
         }
@@ -29,25 +29,25 @@ fn body(report: &Report) -> Markup {
         @if !report.objectives.is_empty() {
             ul { @for judgement in &report.objectives { li { (judgement.to_string()) } } }
         }
-        (in_short(report))
+        (summary(report))
         (sections(&figures(report)))
         h2 { "Distributions" }
-        (numbers(&distributions(report)))
+        (render_table(&distributions(report)))
         h2 { "Request outcomes" }
         (outcomes(report))
         h2 { "Environment and settings" }
-        (facts(report))
+        (settings(report))
         details {
             summary { "Text report" }
             pre { (report.to_string()) }
         }
         details {
             summary { "Intervals" }
-            (numbers(&intervals(report)))
+            (render_table(&intervals(report)))
         }
         h2 { "How to reproduce" }
-        @if !report.command.is_empty() { pre { (command(&report.command)) } }
-        p { a href=(json(report)) download="result.json" { "Download the result as JSON" }
+        @if !report.command.is_empty() { pre { (shell_command(&report.command)) } }
+        p { a href=(json_data_url(report)) download="result.json" { "Download the result as JSON" }
             span.soft { ", with all intervals and histograms. To compare it with another result: " }
             code { "hearken load compare result.json other.json" } }
     }
@@ -59,12 +59,12 @@ fn date(unix_ns: u64) -> String {
     moment.map(|moment| moment.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()).unwrap_or_default()
 }
 
-fn offered(report: &Report) -> String {
+fn load_description(report: &Report) -> String {
     let (seconds, connections) = (number(report.duration_s), count(report.connections));
-    let what = format!("{:?}", report.model).to_lowercase();
+    let model = format!("{:?}", report.model).to_lowercase();
     if report.offered_rate > 0.0 {
         let rate = number(report.offered_rate);
-        format!("{rate} {what} per second offered for {seconds} s, {} arrivals.", report.arrivals)
+        format!("{rate} {model} per second offered for {seconds} s, {} arrivals.", report.arrivals)
     } else if report.requests.intended > 0 {
         format!("Closed loop of {connections} connections for {seconds} s.")
     } else {
@@ -72,7 +72,7 @@ fn offered(report: &Report) -> String {
     }
 }
 
-fn in_short(report: &Report) -> Markup {
+fn summary(report: &Report) -> Markup {
     let requests = &report.requests;
     let latency = &report.latency_ns;
     html! {
@@ -85,9 +85,9 @@ fn in_short(report: &Report) -> Markup {
                 }
                 ". "
                 @if latency.count > 0 {
-                    "Latency: median " strong { (time(latency.p50)) }
-                    ", 99th percentile " strong { (time(latency.p99)) } ", maximum "
-                    (time(latency.max)) "."
+                    "Latency: median " strong { (format_duration(latency.p50)) }
+                    ", 99th percentile " strong { (format_duration(latency.p99)) } ", maximum "
+                    (format_duration(latency.max)) "."
                 }
             }
         }
@@ -95,7 +95,7 @@ fn in_short(report: &Report) -> Markup {
 }
 
 /// Formats a duration with its unit.
-fn time(nanos: u64) -> String {
+fn format_duration(nanos: u64) -> String {
     match nanos as f64 {
         ns if ns < 1e6 => format!("{} µs", number(micros(ns))),
         ns if ns < 1e9 => format!("{} ms", number(ns / 1e6)),
@@ -125,11 +125,11 @@ fn distributions(report: &Report) -> Table {
 
 fn outcomes(report: &Report) -> Markup {
     let listed = |counts: &[(&str, u64)]| {
-        let those = counts.iter().filter(|(_, n)| *n > 0);
-        those.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
+        let nonzero = counts.iter().filter(|(_, n)| *n > 0);
+        nonzero.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
     };
     let (requests, sessions) = (&report.requests, &report.sessions);
-    let (idle, tls, late) = (&report.idle, &report.tls, &report.timeouts);
+    let (idle, tls, timeouts) = (&report.idle, &report.tls, &report.timeouts);
     let samples = &report.reply_rate_samples;
     let rate = match samples.count {
         0 | 1 => String::new(),
@@ -156,9 +156,9 @@ fn outcomes(report: &Report) -> Markup {
         ("failed", sessions.failed),
     ]);
     let timeouts = listed(&[
-        ("connect", late.connect),
-        ("first byte", late.first_byte),
-        ("complete reply", late.reply),
+        ("connect", timeouts.connect),
+        ("first byte", timeouts.first_byte),
+        ("complete reply", timeouts.reply),
     ]);
     let idle = listed(&[
         ("requested", idle.asked),
@@ -173,7 +173,7 @@ fn outcomes(report: &Report) -> Markup {
     let server =
         report.server.as_ref().map(|server| server.beside(report.requests.replies).to_string());
     html! {
-        (fact_rows(&[
+        (property_table(&[
             ("Requests", &requests),
             ("Reply rate", &rate),
             ("Status", &listed(&report.status.by_class())),
@@ -189,8 +189,8 @@ fn outcomes(report: &Report) -> Markup {
     }
 }
 
-fn facts(report: &Report) -> Markup {
-    let kept = match &report.per_connection {
+fn settings(report: &Report) -> Markup {
+    let connections = match &report.per_connection {
         Some(each) => format!("opened on demand, {each} request(s) each"),
         None => format!("{} persistent", count(report.connections)),
     };
@@ -198,10 +198,10 @@ fn facts(report: &Report) -> Markup {
         0 => String::new(),
         parts => format!("merged from {} of {}", count(parts as u64), report.parts[0].size),
     };
-    fact_rows(&[
+    property_table(&[
         ("Rate", &report.rate),
         ("Workload", &report.workload),
-        ("Connections", &kept),
+        ("Connections", &connections),
         ("Event loops", &count(report.threads)),
         ("Event mechanism", &report.events),
         ("Seed", &report.seed.to_string()),
@@ -215,24 +215,24 @@ fn intervals(report: &Report) -> Table {
         "start s", "length s", "intended", "sent", "replies", "failed", "opened", "idle", "p50 µs",
         "p99 µs", "max µs", "notes",
     ];
-    let stretches = stretches(report, ROWS);
-    let row = |stretch: &crate::load::Stretch| {
-        let i = &stretch.interval;
+    let groups = group_intervals(report, ROWS);
+    let row = |group: &crate::load_figures::IntervalGroup| {
+        let i = &group.interval;
         let mut row = vec![format!("{:.1}", i.at_s), format!("{:.1}", i.length_s)];
         row.extend([i.intended, i.sent, i.replies, i.failed].map(count));
         row.extend([i.connections_opened, i.idle_held].map(count));
         let of = &i.latency_ns;
-        let told =
+        let format_time =
             |nanos: u64| if of.count > 0 { number(micros(nanos as f64)) } else { String::new() };
-        row.extend([of.p50, of.p99, of.max].map(told));
+        row.extend([of.p50, of.p99, of.max].map(format_time));
         row.push(if i.draining { "draining".to_owned() } else { String::new() });
         row
     };
-    Table { head: head.map(String::from).to_vec(), rows: stretches.iter().map(row).collect() }
+    Table { head: head.map(String::from).to_vec(), rows: groups.iter().map(row).collect() }
 }
 
 /// Returns the result as a data URL.
-fn json(report: &Report) -> String {
+fn json_data_url(report: &Report) -> String {
     // Fails only for maps with non-string keys, and there are none.
     let text = serde_json::to_vec(report).unwrap_or_default();
     format!("data:application/json;base64,{}", STANDARD.encode(text))

@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::{again, caveats, cpus, facts, incomplete, numbers, page, sections};
+use super::{
+    cpus, environment, incomplete_note, page, render_table, reproduction, sections, warnings,
+};
 use crate::peers::{Cell, Kind, Report, Workload, figures, table};
 use crate::stats::Ratio;
 use crate::units::{count, number};
@@ -32,21 +34,21 @@ fn body(report: &Report) -> Markup {
             " repetitions in random order."
         }
         @if let Some(emulator) = &settings.emulator { (emulated(report, emulator)) }
-        (incomplete(report, settings.planned))
-        (in_short(report))
+        (incomplete_note(report, settings.planned))
+        (summary(report))
         (sections(&figures(report)))
         h2 { "Table" }
-        (numbers(&table(report)))
+        (render_table(&table(report)))
         p.soft { "± is the 95 % confidence interval of the mean, × a ratio; ~ marks a ratio whose \
             95 % confidence interval includes 1. A ratio below 1 means a lower cost." }
-        (caveats(report))
+        (warnings(report))
         h2 { "The " (settings.kind.plural()) }
         (servers(report))
         h2 { "Environment" }
-        (facts(report, &placed, settings.seed, settings.emulator.as_deref()))
+        (environment(report, &placed, settings.seed, settings.emulator.as_deref()))
         h2 { "Method" }
         (method(report))
-        (again(report))
+        (reproduction(report))
     }
 }
 
@@ -64,7 +66,7 @@ fn emulated(report: &Report, emulator: &str) -> Markup {
 }
 
 /// Renders the ratio of the reference to every other server, for each workload.
-fn in_short(report: &Report) -> Markup {
+fn summary(report: &Report) -> Markup {
     let settings = &report.settings;
     let counted = report.summary.iter().any(|c| c.instructions.is_some());
     let ratio = |c: &Cell| match counted {
@@ -75,8 +77,8 @@ fn in_short(report: &Report) -> Markup {
     let lines = settings.workloads.iter().flat_map(|w| settings.idle.iter().map(move |&i| (w, i)));
     let lines: Vec<_> = lines.collect();
     let find = |server: &str, workload: &str, idle: u64| {
-        let ours = |c: &&Cell| c.server == server && c.workload == workload && c.idle == idle;
-        report.summary.iter().find(ours).and_then(ratio)
+        let matches = |c: &&Cell| c.server == server && c.workload == workload && c.idle == idle;
+        report.summary.iter().find(matches).and_then(ratio)
     };
     html! {
         @if report.summary.iter().any(|c| ratio(c).is_some()) {
@@ -98,7 +100,7 @@ fn in_short(report: &Report) -> Markup {
                         td.left { (workload) }
                         td { (count(*idle)) }
                         @for server in &others {
-                            td { @if let Some(ratio) = find(server, workload, *idle) { (told(ratio)) } }
+                            td { @if let Some(ratio) = find(server, workload, *idle) { (render_ratio(ratio)) } }
                         }
                     }
                 } }
@@ -108,7 +110,7 @@ fn in_short(report: &Report) -> Markup {
 }
 
 /// Renders a ratio and its confidence interval.
-fn told(ratio: Ratio) -> Markup {
+fn render_ratio(ratio: Ratio) -> Markup {
     html! {
         @if ratio.differs() { strong { (number(ratio.ratio)) } } @else { (number(ratio.ratio)) }
         @if let (Some(low), Some(high)) = (ratio.low, ratio.high) {
@@ -161,7 +163,7 @@ fn method(report: &Report) -> Markup {
             }
             li { "Workloads: "
                 @for (i, workload) in workloads.enumerate() {
-                    @if i > 0 { "; " } strong { (workload.name) } ", " (workload.about) }
+                    @if i > 0 { "; " } strong { (workload.name) } ", " (workload.description) }
                 ". A pass has " (count(settings.requests)) " requests; longer workloads have \
                 fewer." }
             @if settings.latency_s > 0.0 {

@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::{again, caveats, cpus, facts, incomplete, numbers, page, sections};
+use super::{
+    cpus, environment, incomplete_note, page, render_table, reproduction, sections, warnings,
+};
 use crate::figures::figures;
 use crate::results::Report;
 use crate::table::table;
@@ -27,32 +29,32 @@ fn body(report: &Report) -> Markup {
             " requests per second on " (count(settings.connections)) " connections, "
             (settings.repetitions) " repetitions in random order."
         }
-        (incomplete(report, settings.planned()))
-        (in_short(report))
+        (incomplete_note(report, settings.count_trials()))
+        (summary(report))
         (sections(&figures(report)))
         h2 { "Table" }
-        (numbers(&table(report)))
+        (render_table(&table(report)))
         p.soft { "± is the 95 % confidence interval of the mean, × a ratio of CPU time; ~ marks a \
             ratio whose 95 % confidence interval includes 1." }
-        (caveats(report))
+        (warnings(report))
         h2 { "Environment" }
-        (facts(report, &placed, settings.seed, None))
+        (environment(report, &placed, settings.seed, None))
         h2 { "Method" }
         (method(report))
-        (again(report))
+        (reproduction(report))
     }
 }
 
 /// Renders the comparison at the highest number of idle connections.
-fn in_short(report: &Report) -> Markup {
-    let most = report.summary.iter().map(|c| c.idle).max().unwrap_or(0);
+fn summary(report: &Report) -> Markup {
+    let max_idle = report.summary.iter().map(|c| c.idle).max().unwrap_or(0);
     let reference = &report.settings.reference;
-    let lines = report.summary.iter().filter(|c| c.idle == most && &c.mechanism != reference);
+    let lines = report.summary.iter().filter(|c| c.idle == max_idle && &c.mechanism != reference);
     let compared: Vec<_> = lines.filter_map(|c| c.cpu_to_reference.map(|r| (c, r))).collect();
     html! {
         @if !compared.is_empty() {
             h2 { "Summary" }
-            p { "CPU time of the server per request with " (count(most)) " idle connections:" }
+            p { "CPU time of the server per request with " (count(max_idle)) " idle connections:" }
             ul {
                 @for (cell, ratio) in compared {
                     li {

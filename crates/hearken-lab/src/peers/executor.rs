@@ -6,39 +6,39 @@ use std::sync::atomic::AtomicBool;
 use hearken::descriptors;
 use tempfile::TempDir;
 
-use super::driver::{Drive, Driver, PASS};
+use super::driver::{Driver, DriverConfig, PASS_TIMEOUT};
 use super::kind::Kind;
 use super::origin::Origin;
-use super::participant::{Ground, Participant, Running, find, open_to_all};
-use super::plan::{Case, Config, Settings};
+use super::participant::{Environment, Participant, RunningServer, find_program, make_readable};
+use super::plan::{Config, Settings, Trial};
 use super::results::{self, Measurement};
 use super::session::Session;
 use super::workload::WORKLOADS;
-use crate::counters::{Counters, Refusal};
+use crate::counters::{Counters, UnavailableCounter};
 use crate::error::LabError;
-use crate::executor::{Executor, LOAD_EVENTS, parse, words};
+use crate::executor::{Executor, LOAD_EVENTS, parse, to_strings};
 use crate::machine::{Placement, cpu_set};
-use crate::process::{Guard, Pinned};
+use crate::process::{AffinityGuard, ChildGuard};
 use crate::warning::Warning;
 
 /// Number of consecutive failures after which a server is skipped at this number of idle connections.
-const STRIKES: u32 = 2;
+const MAX_FAILURES: u32 = 2;
 /// Divisor of the number of requests of the pass that counts system calls: it is slow and repeatable.
-const SYSCALLS_PART: u64 = 10;
+const SYSCALL_PASS_DIVISOR: u64 = 10;
 
 /// Measures servers in separate processes.
 #[derive(Debug)]
 pub struct ProcessExecutor {
     settings: Settings,
-    ground: Ground,
+    environment: Environment,
     participants: Vec<Participant>,
     session: Option<Session>,
     /// Origin server of proxies.
     origin: Option<Origin>,
-    refusals: Vec<Refusal>,
+    refusals: Vec<UnavailableCounter>,
     warnings: Vec<Warning>,
     /// Consecutive failures by server and idle connections.
-    strikes: HashMap<(String, u64), u32>,
+    failures: HashMap<(String, u64), u32>,
     _scratch: TempDir,
 }
 
@@ -53,21 +53,21 @@ impl ProcessExecutor {
     ) -> Result<Self, LabError> {
         let scratch = TempDir::with_prefix("hearken-lab-")
             .map_err(LabError::file("create a directory in", &std::env::temp_dir()))?;
-        open_to_all(scratch.path())?;
+        make_readable(scratch.path())?;
         let root = scratch.path().join("site");
         std::fs::create_dir(&root).map_err(LabError::file("create", &root))?;
-        open_to_all(&root)?;
+        make_readable(&root)?;
         for workload in &WORKLOADS {
             let path = root.join(workload.document);
             let content = vec![b'x'; workload.length as usize];
             std::fs::write(&path, content).map_err(LabError::file("write", &path))?;
         }
-        let chrt = find("chrt");
+        let chrt = find_program("chrt");
         if chrt.is_none() {
             warnings.push(Warning::NotBatch);
         }
         let settings = config.settings.clone();
-        let mut ground = Ground {
+        let mut environment = Environment {
             kind: settings.kind,
             origin: None,
             hearken: config.executable.clone(),
@@ -77,37 +77,38 @@ impl ProcessExecutor {
             others: placement.others.clone(),
             chrt,
             connections: settings.connections(),
-            most_idle: settings.idle.iter().copied().max().unwrap_or(0),
+            max_idle: settings.idle.iter().copied().max().unwrap_or(0),
             descriptors: descriptors::raise_limit().unwrap_or(1024),
         };
         let origin = match settings.kind {
             Kind::Server => None,
-            Kind::Proxy => Some(Origin::start(config.origin.as_ref(), &ground, stop)?),
+            Kind::Proxy => Some(Origin::start(config.origin.as_ref(), &environment, stop)?),
         };
-        ground.origin = origin.as_ref().map(Origin::address);
+        environment.origin = origin.as_ref().map(Origin::address);
         let mut executor = ProcessExecutor {
             settings,
-            ground,
+            environment,
             participants: Vec::new(),
             session: None,
             origin,
             refusals: Vec::new(),
             warnings: Vec::new(),
-            strikes: HashMap::new(),
+            failures: HashMap::new(),
             _scratch: scratch,
         };
         for name in &config.settings.servers {
             let recipe = config.recipes.iter().find(|recipe| &recipe.name == name);
-            let recipe = recipe.ok_or_else(|| LabError::Config(format!("unknown recipe '{name}'")))?;
-            match executor.admit(Participant::prepare(recipe, &executor.ground), stop)? {
+            let recipe =
+                recipe.ok_or_else(|| LabError::Config(format!("unknown recipe '{name}'")))?;
+            match executor.test(Participant::prepare(recipe, &executor.environment), stop)? {
                 Ok(participant) => executor.participants.push(participant),
-                Err(why) => warnings.push(why),
+                Err(reason) => warnings.push(reason),
             }
         }
         match warnings.last().filter(|_| executor.participants.is_empty()) {
-            Some(why) => {
+            Some(reason) => {
                 let kind = config.settings.kind.name();
-                Err(LabError::Config(format!("no {kind} is available: {why}")))
+                Err(LabError::Config(format!("no {kind} is available: {reason}")))
             }
             None => Ok(executor),
         }
@@ -124,22 +125,22 @@ impl ProcessExecutor {
     }
 
     /// Ends the current session and returns the warnings so far.
-    pub fn end(&mut self) -> Vec<Warning> {
-        self.leave();
+    pub fn finish(&mut self) -> Vec<Warning> {
+        self.end_session();
         std::mem::take(&mut self.warnings)
     }
 
     /// Tests a server once before the run relies on it.
-    fn admit(
+    fn test(
         &self,
         prepared: Result<Participant, Warning>,
         stop: &AtomicBool,
     ) -> Result<Result<Participant, Warning>, LabError> {
         let participant = match prepared {
             Ok(participant) => participant,
-            Err(why) => return Ok(Err(why)),
+            Err(reason) => return Ok(Err(reason)),
         };
-        match self.tried(&participant, stop) {
+        match self.test_workloads(&participant, stop) {
             Ok(()) => Ok(Ok(participant)),
             Err(LabError::Interrupted) => Err(LabError::Interrupted),
             Err(error) => {
@@ -150,82 +151,83 @@ impl ProcessExecutor {
     }
 
     /// Starts a server and sends a request of each workload.
-    fn tried(&self, participant: &Participant, stop: &AtomicBool) -> Result<(), LabError> {
-        let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
-        let running = participant.start(&self.ground, stop)?;
+    fn test_workloads(&self, participant: &Participant, stop: &AtomicBool) -> Result<(), LabError> {
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.others))?;
+        let running = participant.start(&self.environment, stop)?;
         for name in &self.settings.workloads {
-            if participant.recipe.takes(name, 0) {
-                let drive = Drive::new(&running, name, self.settings.batch)?;
-                let mut driver = Driver::start(&self.ground, &drive, 0, &running, stop)?;
-                driver.pass(1, stop)?;
-                driver.end(stop)?;
+            if participant.recipe.supports(name, 0) {
+                let config = DriverConfig::new(&running, name, self.settings.batch)?;
+                let mut driver = Driver::start(&self.environment, &config, 0, &running, stop)?;
+                driver.run_pass(1, stop)?;
+                driver.finish(stop)?;
             }
         }
-        running.guard.end(participant.recipe.stop.signal());
+        running.guard.stop(participant.recipe.stop.signal());
         Ok(())
     }
 
-    /// Returns the session of a case: the current session or a new one.
-    fn enter(&mut self, case: &Case, stop: &AtomicBool) -> Result<Session, LabError> {
+    /// Returns the session of a trial: the current session or a new one.
+    fn session_for(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Session, LabError> {
         match self.session.take() {
-            Some(session) if session.is_for(case) => return Ok(session),
+            Some(session) if session.matches(trial) => return Ok(session),
             other => self.session = other,
         }
-        self.leave();
-        let named = |p: &&Participant| p.recipe.name == case.server;
+        self.end_session();
+        let named = |p: &&Participant| p.recipe.name == trial.server;
         let participant = self.participants.iter().find(named);
-        let unknown = || LabError::Config(format!("server '{}' is not available", case.server));
+        let unknown = || LabError::Config(format!("server '{}' is not available", trial.server));
         let participant = participant.ok_or_else(unknown)?;
-        Session::begin(&self.ground, participant, case, self.settings.batch, stop)
+        Session::start(&self.environment, participant, trial, self.settings.batch, stop)
     }
 
     /// Ends the current session.
-    fn leave(&mut self) {
+    fn end_session(&mut self) {
         if let Some(session) = self.session.take() {
-            self.warnings.extend(session.end(&self.participants));
+            self.warnings.extend(session.finish(&self.participants));
         }
     }
 
-    /// Runs the passes of a case.
-    fn passes(
+    /// Runs the passes of a trial.
+    fn run_passes(
         &mut self,
         session: &Session,
-        case: &Case,
+        trial: &Trial,
         stop: &AtomicBool,
     ) -> Result<Measurement, LabError> {
         let running = session.running();
-        let drive = Drive::new(running, &case.workload, self.settings.batch)?;
-        let (workload, batch) = (drive.workload, self.settings.batch);
+        let config = DriverConfig::new(running, &trial.workload, self.settings.batch)?;
+        let (workload, batch) = (config.workload, self.settings.batch);
         let requests = workload.requests(self.settings.requests, batch);
         let mut refusals = std::mem::take(&mut self.refusals);
         let mut driver =
-            Driver::start(&self.ground, &drive, workload.warm_up(batch), running, stop)?;
+            Driver::start(&self.environment, &config, workload.warm_up(batch), running, stop)?;
 
         let before = running.tree.usage()?;
-        let timed = driver.pass(requests, stop)?;
+        let timed = driver.run_pass(requests, stop)?;
         let used = running.tree.usage()?.since(&before);
 
         let threads = running.tree.threads()?;
         let by_clock = self.settings.emulator.is_some();
         let counters = (!by_clock).then(|| Counters::attach_instructions(&threads, &mut refusals));
-        let counted = match counters.as_ref().is_some_and(Counters::any) {
-            true => driver.pass(requests, stop)?.requests.replies,
+        let counted = match counters.as_ref().is_some_and(Counters::is_any_attached) {
+            true => driver.run_pass(requests, stop)?.requests.replies,
             false => 0,
         };
         let instructions = counters.map(Counters::finish).unwrap_or_default();
         let syscalls = Counters::attach_syscalls(&threads, &mut refusals);
-        let traced = match syscalls.any() {
+        let traced = match syscalls.is_any_attached() {
             true => {
-                let few = workload.requests(self.settings.requests / SYSCALLS_PART, batch);
-                driver.pass(few, stop)?.requests.replies
+                let requests =
+                    workload.requests(self.settings.requests / SYSCALL_PASS_DIVISOR, batch);
+                driver.run_pass(requests, stop)?.requests.replies
             }
             false => 0,
         };
         let syscalls = syscalls.finish().syscalls;
-        driver.end(stop)?;
+        driver.finish(stop)?;
         self.refusals = refusals;
-        let (latency, errors) = self.latency(&drive, running, case, stop)?;
-        running.guard.check()?;
+        let (latency, errors) = self.measure_latency(&config, running, trial, stop)?;
+        running.guard.check_running()?;
 
         let replies = timed.requests.replies;
         let per = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
@@ -245,7 +247,7 @@ impl ProcessExecutor {
             context_switches_per_request: per(used.context_switches(), replies),
             lockstep_rate: replies as f64 / timed.duration_s.max(1e-9),
             reconnects: if workload.close { 0 } else { timed.connections_opened },
-            idle_connections: session.held(),
+            idle_connections: session.idle_connections(),
             rss_start_bytes,
             rss_bytes,
             rss_per_idle_bytes: session.rss_per_idle_bytes(),
@@ -258,26 +260,26 @@ impl ProcessExecutor {
 
     /// Runs an open-loop pass at a low rate, if possible from another processor. Returns the median and
     /// the 99th percentile of latency, and the number of failed requests.
-    fn latency(
+    fn measure_latency(
         &self,
-        drive: &Drive,
-        running: &Running,
-        case: &Case,
+        config: &DriverConfig,
+        running: &RunningServer,
+        trial: &Trial,
         stop: &AtomicBool,
     ) -> Result<(Option<(f64, f64)>, u64), LabError> {
-        let Some(rate) = drive.workload.rate.filter(|_| self.settings.latency_s > 0.0) else {
+        let Some(rate) = config.workload.rate.filter(|_| self.settings.latency_s > 0.0) else {
             return Ok((None, 0));
         };
-        let seed = self.settings.seed.wrapping_add(u64::from(case.repetition));
-        let mut arguments = words(&[
+        let seed = self.settings.seed.wrapping_add(u64::from(trial.repetition));
+        let mut arguments = to_strings(&[
             "load",
-            &drive.url,
+            &config.url,
             "--rate",
             &rate.to_string(),
             "--duration",
             &format!("{}s", self.settings.latency_s),
             "--connections",
-            &drive.batch.to_string(),
+            &config.batch.to_string(),
             "--events",
             LOAD_EVENTS,
             "--seed",
@@ -286,14 +288,14 @@ impl ProcessExecutor {
             "-",
             "--exit-with-parent",
         ]);
-        if drive.workload.close {
-            arguments.extend(words(&["--per-connection", "1"]));
+        if config.workload.close {
+            arguments.extend(to_strings(&["--per-connection", "1"]));
         }
-        let stderr = self.ground.scratch.join("latency.stderr");
-        let cpus = cpu_set(&self.ground.others);
-        let mut load = Guard::spawn(&self.ground.hearken, &arguments, &cpus, stderr)?;
-        let output = load.wait_for_end(PASS, stop);
-        running.guard.check()?;
+        let stderr = self.environment.scratch.join("latency.stderr");
+        let cpus = cpu_set(&self.environment.others);
+        let mut load = ChildGuard::spawn(&self.environment.hearken, &arguments, &cpus, stderr)?;
+        let output = load.wait_for_end(PASS_TIMEOUT, stop);
+        running.guard.check_running()?;
         let result = parse(load.name().to_string(), &output?)?;
         let times = result.latency_ns;
         let times = (times.count > 0).then_some((times.p50 as f64, times.p99 as f64));
@@ -301,44 +303,44 @@ impl ProcessExecutor {
     }
 }
 
-impl Executor<Case, Measurement> for ProcessExecutor {
-    fn measure(&mut self, case: &Case, stop: &AtomicBool) -> Result<Measurement, LabError> {
-        let key = (case.server.clone(), case.idle);
-        let strikes = self.strikes.get(&key).copied().unwrap_or(0);
-        if strikes >= STRIKES {
-            return Err(LabError::GivenUp { failures: strikes });
+impl Executor<Trial, Measurement> for ProcessExecutor {
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
+        let key = (trial.server.clone(), trial.idle);
+        let strikes = self.failures.get(&key).copied().unwrap_or(0);
+        if strikes >= MAX_FAILURES {
+            return Err(LabError::Skipped { failures: strikes });
         }
-        let _pinned = Pinned::to(&cpu_set(&self.ground.others))?;
+        let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.others))?;
         // A session that failed is discarded, because its measurements are not reliable.
-        let session = match self.enter(case, stop) {
+        let session = match self.session_for(trial, stop) {
             Ok(session) => session,
-            Err(error) => return Err(self.strike(case, error)),
+            Err(error) => return Err(self.record_failure(trial, error)),
         };
-        match self.passes(&session, case, stop) {
+        match self.run_passes(&session, trial, stop) {
             Ok(measured) => {
                 self.session = Some(session);
-                self.strikes.remove(&key);
+                self.failures.remove(&key);
                 Ok(measured)
             }
-            Err(error) => Err(self.strike(case, error)),
+            Err(error) => Err(self.record_failure(trial, error)),
         }
     }
 
-    fn refusals(&self) -> Vec<Refusal> {
+    fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         self.refusals.clone()
     }
 }
 
 impl ProcessExecutor {
     /// Records a failure of a server.
-    fn strike(&mut self, case: &Case, error: LabError) -> LabError {
+    fn record_failure(&mut self, trial: &Trial, error: LabError) -> LabError {
         // If the origin has exited, its error is the cause.
         let error = match self.origin.as_ref().map(Origin::check) {
             Some(Err(origin)) if !matches!(error, LabError::Interrupted) => origin,
             _ => error,
         };
         if !matches!(error, LabError::Interrupted) {
-            *self.strikes.entry((case.server.clone(), case.idle)).or_default() += 1;
+            *self.failures.entry((trial.server.clone(), trial.idle)).or_default() += 1;
         }
         error
     }

@@ -4,14 +4,14 @@ use super::results::Report;
 use super::summary::Cell;
 use crate::figures::Figure;
 use crate::stats::Estimate;
-use crate::svg::rows::{Mark, Row, Rows};
+use crate::svg::dot_plot::{DotPlot, Mark, Row};
 use crate::units::{count, micros};
 
 /// Title, value and unit of a quantity.
 type Quantity = (&'static str, fn(&Cell) -> Option<Estimate>, fn(f64) -> f64);
 
 /// Returns the figures that have data.
-pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
+pub(crate) fn figures(report: &Report) -> Vec<Figure<DotPlot>> {
     let counted = report.summary.iter().any(|cell| cell.instructions.is_some());
     let cost: Quantity = match (counted, &report.settings.emulator) {
         (true, Some(_)) => ("instructions per request, emulated", |c| c.instructions, |v| v),
@@ -46,27 +46,27 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure<Rows>> {
             panels: by_workload(report, ("median latency, µs", |c| c.latency_p50_ns, micros)),
         },
     ];
-    let shown = |figure: &Figure<Rows>| !figure.panels.is_empty();
+    let shown = |figure: &Figure<DotPlot>| !figure.panels.is_empty();
     all.into_iter().filter(shown).collect()
 }
 
-fn by_workload(report: &Report, (title, quantity, unit): Quantity) -> Vec<Rows> {
+fn by_workload(report: &Report, (title, quantity, unit): Quantity) -> Vec<DotPlot> {
     let panel = |name: &String| {
         let title = format!("{name}: {title}");
         rows(report, title, &report.settings.idle, |server, idle| {
-            let ours = |c: &&Cell| (&c.workload, &c.server, c.idle) == (name, server, idle);
-            mark(report.summary.iter().find(ours)?, quantity, unit)
+            let matches = |c: &&Cell| (&c.workload, &c.server, c.idle) == (name, server, idle);
+            mark(report.summary.iter().find(matches)?, quantity, unit)
         })
     };
     report.settings.workloads.iter().filter_map(panel).collect()
 }
 
 /// Returns the memory panel. The idle connections belong to the session, not to a workload.
-fn memory(report: &Report) -> Vec<Rows> {
+fn memory(report: &Report) -> Vec<DotPlot> {
     let levels: Vec<u64> = report.settings.idle.iter().copied().filter(|&idle| idle > 0).collect();
     let panel = rows(report, "bytes per idle connection".into(), &levels, |server, idle| {
-        let ours = |c: &&Cell| &c.server == server && c.idle == idle;
-        mark(report.summary.iter().find(ours)?, |c| c.rss_per_idle_bytes, |v| v)
+        let matches = |c: &&Cell| &c.server == server && c.idle == idle;
+        mark(report.summary.iter().find(matches)?, |c| c.rss_per_idle_bytes, |v| v)
     });
     panel.into_iter().collect()
 }
@@ -87,7 +87,7 @@ fn rows(
     title: String,
     levels: &[u64],
     mark: impl Fn(&String, u64) -> Option<Mark>,
-) -> Option<Rows> {
+) -> Option<DotPlot> {
     let kinds = levels.iter().map(|&idle| format!("{} idle", count(idle))).collect();
     let row = |server: &String| Row {
         name: server.clone(),
@@ -96,5 +96,5 @@ fn rows(
     let rows: Vec<Row> = report.settings.servers.iter().map(row).collect();
     let rows: Vec<Row> =
         rows.into_iter().filter(|row| row.marks.iter().any(Option::is_some)).collect();
-    (!rows.is_empty()).then_some(Rows { title, kinds, rows })
+    (!rows.is_empty()).then_some(DotPlot { title, levels: kinds, rows })
 }

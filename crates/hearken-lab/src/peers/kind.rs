@@ -18,17 +18,17 @@ pub enum Kind {
 impl Kind {
     /// Returns the workloads for this kind.
     pub fn workloads(self) -> impl Iterator<Item = &'static Workload> {
-        WORKLOADS.iter().filter(move |workload| workload.of == self)
+        WORKLOADS.iter().filter(move |workload| workload.kind == self)
     }
 
     /// Returns the default workload, which the idle connections use.
-    pub(crate) fn first(self) -> &'static Workload {
+    pub(crate) fn default_workload(self) -> &'static Workload {
         // A test ensures that each kind has a workload.
         self.workloads().next().unwrap_or(&WORKLOADS[0])
     }
 
     /// Formats an error message for an unknown workload.
-    pub(crate) fn no_workload(self, name: &str) -> String {
+    pub(crate) fn unknown_workload(self, name: &str) -> String {
         let known: Vec<_> = self.workloads().map(|w| w.name).collect();
         let known = known.join(", ");
         format!("unknown workload '{name}' for a {} (available: {known})", self.name())
@@ -58,8 +58,10 @@ mod tests {
     #[test]
     fn each_kind_has_its_own_workloads() {
         for kind in [Kind::Server, Kind::Proxy] {
-            assert_eq!(kind.first().of, kind);
-            assert!(kind.workloads().all(|w| (w.of == Kind::Proxy) == w.name.contains("proxied")));
+            assert_eq!(kind.default_workload().kind, kind);
+            assert!(
+                kind.workloads().all(|w| (w.kind == Kind::Proxy) == w.name.contains("proxied"))
+            );
         }
     }
 }

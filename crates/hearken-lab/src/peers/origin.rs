@@ -3,37 +3,38 @@
 use std::sync::atomic::AtomicBool;
 
 use super::kind::Kind;
-use super::participant::{Ground, Participant, Running};
+use super::participant::{Environment, Participant, RunningServer};
 use super::recipe::Recipe;
 use super::results;
 use crate::error::LabError;
 
 /// Name of the directory and the log. No recipe has this name.
-const PLACE: &str = ".origin";
+const DIRECTORY: &str = ".origin";
 
 /// The origin server. It runs on the processor shared by proxy and driver, so all replies of a round
 /// are available when the proxy polls for them, and its work is repeatable. Its cost is not measured.
 #[derive(Debug)]
 pub(super) struct Origin {
     participant: Participant,
-    running: Running,
+    running: RunningServer,
 }
 
 impl Origin {
     /// Starts the origin. Every error ends the run, because proxies cannot be measured without an origin.
     pub(super) fn start(
         recipe: Option<&Recipe>,
-        ground: &Ground,
+        environment: &Environment,
         stop: &AtomicBool,
     ) -> Result<Origin, LabError> {
-        let unfit = |why: String| LabError::Config(format!("cannot start the origin: {why}"));
-        let recipe = recipe.ok_or_else(|| unfit("no recipe is given".into()))?;
+        let config_error =
+            |reason: String| LabError::Config(format!("cannot start the origin: {reason}"));
+        let recipe = recipe.ok_or_else(|| config_error("no recipe is given".into()))?;
         if recipe.kind != Kind::Server {
-            return Err(unfit(format!("'{}' is a {}", recipe.name, recipe.kind.name())));
+            return Err(config_error(format!("'{}' is a {}", recipe.name, recipe.kind.name())));
         }
-        let prepared = Participant::prepare_at(PLACE, recipe, ground);
-        let participant = prepared.map_err(|why| unfit(why.to_string()))?;
-        let running = participant.start(ground, stop)?;
+        let prepared = Participant::prepare_as(DIRECTORY, recipe, environment);
+        let participant = prepared.map_err(|reason| config_error(reason.to_string()))?;
+        let running = participant.start(environment, stop)?;
         Ok(Origin { participant, running })
     }
 
@@ -44,7 +45,7 @@ impl Origin {
 
     /// Returns an error if the origin has exited.
     pub(super) fn check(&self) -> Result<(), LabError> {
-        self.running.guard.check()
+        self.running.guard.check_running()
     }
 
     pub(super) fn describe(&self) -> results::Participant {

@@ -8,23 +8,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::kind::Kind;
-use super::recipe::{Recipe, fill};
+use super::recipe::{Recipe, substitute};
 use super::results;
 use crate::error::LabError;
 use crate::machine::cpu_set;
-use crate::plan::SPARE_DESCRIPTORS;
-use crate::process::{Guard, Launch};
-use crate::tree::Tree;
+use crate::plan::RESERVED_DESCRIPTORS;
+use crate::process::{ChildGuard, LaunchOptions};
+use crate::process_tree::ProcessTree;
 use crate::warning::Warning;
 
 /// Time limit for a server to start listening.
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which the server is polled.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Resources common to all servers.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct Environment {
     pub(super) kind: Kind,
     /// Address and port of the origin, for proxies.
     pub(super) origin: Option<String>,
@@ -40,11 +40,11 @@ pub(super) struct Ground {
     pub(super) chrt: Option<PathBuf>,
     /// Maximum number of concurrent connections, and how many of them are idle.
     pub(super) connections: u64,
-    pub(super) most_idle: u64,
+    pub(super) max_idle: u64,
     pub(super) descriptors: u64,
 }
 
-impl Ground {
+impl Environment {
     /// Starts a program on the shared processor in the scheduling class SCHED_BATCH, in which processes
     /// do not preempt each other on wake-up. It is killed with the lab.
     pub(super) fn launch(
@@ -53,7 +53,7 @@ impl Ground {
         arguments: &[String],
         log: &str,
         listens: bool,
-    ) -> Result<Guard, LabError> {
+    ) -> Result<ChildGuard, LabError> {
         let mut words: Vec<String> = ["lab", "launch", "--"].map(String::from).to_vec();
         if let Some(chrt) = &self.chrt {
             words.extend([chrt.display().to_string(), "--batch".into(), "0".into()]);
@@ -61,13 +61,13 @@ impl Ground {
         words.push(program.display().to_string());
         words.extend_from_slice(arguments);
         let shown = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        Guard::launch(Launch {
+        ChildGuard::launch(LaunchOptions {
             executable: &self.hearken,
             arguments: &words,
             name: format!("`{shown} {}`", arguments.join(" ")),
             cpus: &cpu_set(&self.cpus),
             stderr: self.scratch.join(format!("{log}.stderr")),
-            listens,
+            pipe_stdin: listens,
         })
     }
 }
@@ -78,108 +78,119 @@ pub(super) struct Participant {
     pub(super) recipe: Recipe,
     version: String,
     /// Name of its directory and its log.
-    place: String,
+    directory_name: String,
     dir: PathBuf,
 }
 
 /// A listening server.
 #[derive(Debug)]
-pub(super) struct Running {
-    pub(super) guard: Guard,
-    pub(super) tree: Tree,
+pub(super) struct RunningServer {
+    pub(super) guard: ChildGuard,
+    pub(super) tree: ProcessTree,
     pub(super) url: String,
 }
 
 impl Participant {
     /// Locates and builds a server. Returns a warning if it cannot participate.
-    pub(super) fn prepare(recipe: &Recipe, ground: &Ground) -> Result<Participant, Warning> {
-        Participant::prepare_at(&recipe.name, recipe, ground)
+    pub(super) fn prepare(
+        recipe: &Recipe,
+        environment: &Environment,
+    ) -> Result<Participant, Warning> {
+        Participant::prepare_as(&recipe.name, recipe, environment)
     }
 
     /// Locates and builds a server, with the given name for its directory and log.
-    pub(super) fn prepare_at(
-        place: &str,
+    pub(super) fn prepare_as(
+        name: &str,
         recipe: &Recipe,
-        ground: &Ground,
+        environment: &Environment,
     ) -> Result<Participant, Warning> {
         let left_out = |error: LabError| Warning::LeftOut {
             server: recipe.name.clone(),
             reason: error.to_string(),
         };
-        let (place, dir) = (place.to_owned(), ground.scratch.join(place));
+        let (directory_name, dir) = (name.to_owned(), environment.scratch.join(name));
         let version = String::new();
-        let mut participant = Participant { recipe: recipe.clone(), version, place, dir };
-        let program = participant.fill(recipe.program(), 0, ground);
-        if find(&program).is_none() {
+        let mut participant = Participant { recipe: recipe.clone(), version, directory_name, dir };
+        let program = participant.substitute(recipe.program(), 0, environment);
+        if find_program(&program).is_none() {
             return Err(Warning::NotInstalled {
                 server: recipe.name.clone(),
                 program,
                 package: recipe.package.clone(),
             });
         }
-        participant.build(ground).map_err(left_out)?;
-        participant.version = participant.ask_version(ground);
+        participant.build(environment).map_err(left_out)?;
+        participant.version = participant.query_version(environment);
         Ok(participant)
     }
 
     pub(super) fn describe(&self) -> results::Participant {
         results::Participant {
             name: self.recipe.name.clone(),
-            about: self.recipe.about.clone(),
+            about: self.recipe.description.clone(),
             version: self.version.clone(),
             recipe: self.recipe.text.clone(),
         }
     }
 
     /// Limits a number of idle connections to what the server supports.
-    pub(super) fn most_idle(&self, idle: u64, ground: &Ground) -> u64 {
-        let others = ground.connections.saturating_sub(ground.most_idle);
-        let room = ground.descriptors.saturating_sub(SPARE_DESCRIPTORS);
-        idle.min((room / self.recipe.descriptors.max(1)).saturating_sub(others))
+    pub(super) fn max_idle(&self, idle: u64, environment: &Environment) -> u64 {
+        let others = environment.connections.saturating_sub(environment.max_idle);
+        let available = environment.descriptors.saturating_sub(RESERVED_DESCRIPTORS);
+        idle.min((available / self.recipe.descriptors.max(1)).saturating_sub(others))
     }
 
     /// Starts the server on a free port and waits until it accepts connections.
-    pub(super) fn start(&self, ground: &Ground, stop: &AtomicBool) -> Result<Running, LabError> {
+    pub(super) fn start(
+        &self,
+        environment: &Environment,
+        stop: &AtomicBool,
+    ) -> Result<RunningServer, LabError> {
         // Another process may have taken the port. Retry once with another port.
-        let first = self.start_once(ground, stop);
+        let first = self.start_once(environment, stop);
         match first {
-            Err(LabError::Process { .. }) => self.start_once(ground, stop),
+            Err(LabError::Process { .. }) => self.start_once(environment, stop),
             other => other,
         }
     }
 
-    fn start_once(&self, ground: &Ground, stop: &AtomicBool) -> Result<Running, LabError> {
+    fn start_once(
+        &self,
+        environment: &Environment,
+        stop: &AtomicBool,
+    ) -> Result<RunningServer, LabError> {
         let port = free_port()?;
         for (name, content) in &self.recipe.files {
             let path = self.dir.join(name);
-            let content = self.fill(content, port, ground);
+            let content = self.substitute(content, port, environment);
             std::fs::write(&path, content).map_err(LabError::file("write", &path))?;
         }
-        let words = self.words(&self.recipe.command, port, ground);
-        let program = find(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
-        let guard = ground.launch(&program, &words[1..], &self.place, false)?;
-        let deadline = Instant::now() + START;
+        let words = self.substitute_all(&self.recipe.command, port, environment);
+        let program = find_program(&words[0]).unwrap_or_else(|| PathBuf::from(&words[0]));
+        let guard = environment.launch(&program, &words[1..], &self.directory_name, false)?;
+        let deadline = Instant::now() + START_TIMEOUT;
         let addr = SocketAddr::from(([127, 0, 0, 1], port));
-        while TcpStream::connect_timeout(&addr, START).is_err() {
-            guard.check()?;
+        while TcpStream::connect_timeout(&addr, START_TIMEOUT).is_err() {
+            guard.check_running()?;
             if stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
             if Instant::now() > deadline {
-                return Err(guard.failed("did not listen within the time limit"));
+                return Err(guard.error("did not listen within the time limit"));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         // The connection may have been accepted by another process on this port.
-        guard.check()?;
-        let tree = Tree::of(guard.pid());
-        Ok(Running { guard, tree, url: format!("http://{addr}") })
+        guard.check_running()?;
+        let tree = ProcessTree::new(guard.pid());
+        Ok(RunningServer { guard, tree, url: format!("http://{addr}") })
     }
 
-    fn build(&self, ground: &Ground) -> Result<(), LabError> {
+    fn build(&self, environment: &Environment) -> Result<(), LabError> {
         std::fs::create_dir_all(&self.dir).map_err(LabError::file("create", &self.dir))?;
         // For servers that drop root privileges.
-        open_to_all(&self.dir)?;
+        make_readable(&self.dir)?;
         for (name, content) in &self.recipe.copies {
             let path = self.dir.join(name);
             std::fs::write(&path, content).map_err(LabError::file("write", &path))?;
@@ -187,7 +198,7 @@ impl Participant {
         if self.recipe.build.is_empty() {
             return Ok(());
         }
-        let words = self.words(&self.recipe.build, 0, ground);
+        let words = self.substitute_all(&self.recipe.build, 0, environment);
         let program = Path::new(&words[0]);
         let output = Command::new(program).args(&words[1..]).output();
         let output = output.map_err(LabError::file("start", program))?;
@@ -202,53 +213,61 @@ impl Participant {
     }
 
     /// Returns the first line that the server prints as its version, to either output.
-    fn ask_version(&self, ground: &Ground) -> String {
-        let words = self.words(&self.recipe.version, 0, ground);
+    fn query_version(&self, environment: &Environment) -> String {
+        let words = self.substitute_all(&self.recipe.version, 0, environment);
         let Some(program) = words.first() else { return String::new() };
-        let program = find(program).unwrap_or_else(|| program.into());
+        let program = find_program(program).unwrap_or_else(|| program.into());
         let Ok(output) = Command::new(program).args(&words[1..]).output() else {
             return String::new();
         };
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+        let output = [output.stdout, output.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        output.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
     }
 
-    fn words(&self, words: &[String], port: u16, ground: &Ground) -> Vec<String> {
-        words.iter().map(|word| self.fill(word, port, ground)).collect()
+    fn substitute_all(
+        &self,
+        words: &[String],
+        port: u16,
+        environment: &Environment,
+    ) -> Vec<String> {
+        words.iter().map(|word| self.substitute(word, port, environment)).collect()
     }
 
-    fn fill(&self, text: &str, port: u16, ground: &Ground) -> String {
+    fn substitute(&self, text: &str, port: u16, environment: &Environment) -> String {
         let path = |path: &Path| path.display().to_string();
         let values = [
             ("port", port.to_string()),
-            ("root", path(&ground.root)),
+            ("root", path(&environment.root)),
             ("dir", path(&self.dir)),
-            ("hearken", path(&ground.hearken)),
-            ("origin", ground.origin.clone().unwrap_or_default()),
-            ("connections", ground.connections.to_string()),
-            ("descriptors", ground.descriptors.to_string()),
+            ("hearken", path(&environment.hearken)),
+            ("origin", environment.origin.clone().unwrap_or_default()),
+            ("connections", environment.connections.to_string()),
+            ("descriptors", environment.descriptors.to_string()),
         ];
-        fill(text, &values)
+        substitute(text, &values)
     }
 }
 
 /// Finds a program in PATH and in the directories of system administration programs.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let runs = |path: &Path| {
+pub(super) fn find_program(program: &str) -> Option<PathBuf> {
+    let is_executable = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
     if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(|path| runs(path));
+        return Some(PathBuf::from(program)).filter(|path| is_executable(path));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    places.extend(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
-    places.into_iter().map(|place| place.join(program)).find(|path| runs(path))
+    let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    directories.extend(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
+    directories
+        .into_iter()
+        .map(|directory| directory.join(program))
+        .find(|path| is_executable(path))
 }
 
 /// Makes a directory readable for all users.
-pub(super) fn open_to_all(dir: &Path) -> Result<(), LabError> {
+pub(super) fn make_readable(dir: &Path) -> Result<(), LabError> {
     let all = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(dir, all).map_err(LabError::file("change the mode of", dir))
 }

@@ -13,11 +13,11 @@ use super::results::Participant;
 use super::workload::Workload;
 use crate::error::LabError;
 use crate::plan::clamp_idle;
-use crate::run::Planned;
+use crate::run::PlannedTrial;
 use crate::warning::Warning;
 
 /// Approximate time to start and stop a server and one workload, without their load.
-const SETUP: Duration = Duration::from_millis(900);
+const SETUP_TIME: Duration = Duration::from_millis(900);
 
 /// Configuration of [`peers`](super::peers()).
 #[derive(Clone, Debug)]
@@ -128,12 +128,12 @@ impl Settings {
 
     /// Checks the settings and returns an error if they are invalid.
     pub fn check(&self) -> Result<(), LabError> {
-        let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
-        let unknown = self.workloads.iter().find(|name| !ours(name));
+        let is_supported = |name: &str| Workload::find(name).is_some_and(|w| w.kind == self.kind);
+        let unknown = self.workloads.iter().find(|name| !is_supported(name));
         let wrong = if self.servers.is_empty() {
             format!("at least one {} is required", self.kind.name())
         } else if let Some(name) = unknown {
-            self.kind.no_workload(name)
+            self.kind.unknown_workload(name)
         } else if self.workloads.is_empty() {
             "at least one workload is required".into()
         } else if self.idle.is_empty() {
@@ -151,9 +151,9 @@ impl Settings {
     }
 
     /// Estimates the duration of the run.
-    pub(crate) fn expected(&self, cases: usize) -> Duration {
+    pub(crate) fn expected_duration(&self, trials: usize) -> Duration {
         let passes = Duration::from_secs_f64(self.latency_s + self.requests as f64 * 30e-6);
-        (SETUP + passes) * u32::try_from(cases).unwrap_or(u32::MAX)
+        (SETUP_TIME + passes) * u32::try_from(trials).unwrap_or(u32::MAX)
     }
 
     /// Returns the maximum number of concurrent connections to a server.
@@ -164,7 +164,7 @@ impl Settings {
 
 /// A planned measurement: one workload on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct Trial {
     /// Name of the recipe.
     pub server: String,
     /// Name of the workload.
@@ -177,14 +177,14 @@ pub struct Case {
     pub order: usize,
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}, {} idle", self.server, self.workload, self.idle)
     }
 }
 
-impl Planned for Case {
-    fn failed(&self, reason: String) -> Warning {
+impl PlannedTrial for Trial {
+    fn failure_warning(&self, reason: String) -> Warning {
         Warning::ServerFailed {
             server: self.server.clone(),
             workload: self.workload.clone(),
@@ -197,18 +197,18 @@ impl Planned for Case {
 
 /// Returns all trials. Repetitions are executed one after another. In each, the sessions (a server
 /// with a number of idle connections) are shuffled, and in each session the workloads.
-pub fn plan(settings: &Settings, recipes: &[Recipe]) -> Vec<Case> {
+pub fn plan(settings: &Settings, recipes: &[Recipe]) -> Vec<Trial> {
     let mut random = fastrand::Rng::with_seed(settings.seed);
-    let mut cases = Vec::new();
+    let mut trials = Vec::new();
     for repetition in 0..settings.repetitions {
         let mut sessions = Vec::new();
         for server in &settings.servers {
             for &idle in &settings.idle {
                 let recipe = recipes.iter().find(|recipe| &recipe.name == server);
                 let workloads = settings.workloads.iter();
-                let mut session: Vec<Case> = workloads
-                    .filter(|workload| recipe.is_none_or(|r| r.takes(workload, idle)))
-                    .map(|workload| Case {
+                let mut session: Vec<Trial> = workloads
+                    .filter(|workload| recipe.is_none_or(|r| r.supports(workload, idle)))
+                    .map(|workload| Trial {
                         server: server.clone(),
                         workload: workload.clone(),
                         idle,
@@ -221,12 +221,12 @@ pub fn plan(settings: &Settings, recipes: &[Recipe]) -> Vec<Case> {
             }
         }
         random.shuffle(&mut sessions);
-        cases.extend(sessions.into_iter().flatten());
+        trials.extend(sessions.into_iter().flatten());
     }
-    for (order, case) in cases.iter_mut().enumerate() {
-        case.order = order;
+    for (order, trial) in trials.iter_mut().enumerate() {
+        trial.order = order;
     }
-    cases
+    trials
 }
 
 /// Raises the soft limit on descriptors, which child processes inherit, and reduces the numbers of

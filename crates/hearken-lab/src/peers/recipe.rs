@@ -24,7 +24,7 @@ pub struct Recipe {
     pub kind: Kind,
     /// Description in one line.
     #[serde(default)]
-    pub about: String,
+    pub description: String,
     /// Package that provides the server.
     #[serde(default)]
     pub package: Option<String>,
@@ -53,7 +53,7 @@ pub struct Recipe {
     pub files: BTreeMap<String, String>,
     /// Names of files in the directory of the recipe that are copied to the directory of the server.
     #[serde(default)]
-    pub beside: Vec<String>,
+    pub extra_files: Vec<String>,
     /// Contents of [`extra_files`](Self::extra_files).
     #[serde(skip)]
     pub(crate) copies: BTreeMap<String, Vec<u8>>,
@@ -122,12 +122,11 @@ const FLOOR: &str = include_str!("../../recipes/floor.c");
 /// # Errors
 /// A built-in recipe is invalid, which tests exclude.
 pub fn builtin(kind: Kind) -> Result<Vec<Recipe>, LabError> {
-    let beside = |name: &str| match name {
+    let read_extra = |name: &str| match name {
         "floor.c" => Ok(FLOOR.as_bytes().to_vec()),
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    let recipes =
-        BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", beside));
+    let recipes = BUILTIN.iter().map(|text| Recipe::parse(text, "built-in recipe", read_extra));
     recipes.filter(|recipe| recipe.as_ref().map_or(true, |r| r.kind == kind)).collect()
 }
 
@@ -136,21 +135,22 @@ impl Recipe {
     pub fn read(path: &Path) -> Result<Recipe, LabError> {
         let text = std::fs::read_to_string(path).map_err(LabError::file("read", path))?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let beside = |name: &str| std::fs::read(directory.join(name));
-        Recipe::parse(&text, &path.display().to_string(), beside)
+        let read_extra = |name: &str| std::fs::read(directory.join(name));
+        Recipe::parse(&text, &path.display().to_string(), read_extra)
     }
 
-    /// Parses a recipe. `origin` names it in errors, `beside` reads an extra file.
+    /// Parses a recipe. `origin` names it in errors, `read_extra` reads an extra file.
     pub(crate) fn parse(
         text: &str,
         origin: &str,
-        beside: impl Fn(&str) -> std::io::Result<Vec<u8>>,
+        read_extra: impl Fn(&str) -> std::io::Result<Vec<u8>>,
     ) -> Result<Recipe, LabError> {
         let wrong = |problem: String| LabError::Config(format!("{origin}: {problem}"));
         let mut recipe: Recipe = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
         recipe.check().map_err(wrong)?;
-        for name in &recipe.beside {
-            let content = beside(name).map_err(|e| wrong(format!("cannot read '{name}': {e}")))?;
+        for name in &recipe.extra_files {
+            let content =
+                read_extra(name).map_err(|e| wrong(format!("cannot read '{name}': {e}")))?;
             recipe.copies.insert(name.clone(), content);
         }
         recipe.text = text.to_owned();
@@ -175,22 +175,22 @@ impl Recipe {
         if self.command.is_empty() {
             return Err("the command is missing".into());
         }
-        if let Some(name) = self.files.keys().chain(&self.beside).find(|name| !is_name(name)) {
+        if let Some(name) = self.files.keys().chain(&self.extra_files).find(|name| !is_name(name)) {
             return Err(format!("invalid file name '{name}'"));
         }
         let mut workloads = self.workloads.iter().flatten();
-        let ours = |name: &str| Workload::find(name).is_some_and(|w| w.of == self.kind);
-        match workloads.find(|name| !ours(name)) {
-            Some(name) => Err(self.kind.no_workload(name)),
+        let is_supported = |name: &str| Workload::find(name).is_some_and(|w| w.kind == self.kind);
+        match workloads.find(|name| !is_supported(name)) {
+            Some(name) => Err(self.kind.unknown_workload(name)),
             None => Ok(()),
         }
     }
 
     /// Returns whether the server supports the workload with this number of idle connections.
-    pub(crate) fn takes(&self, workload: &str, idle: u64) -> bool {
+    pub(crate) fn supports(&self, workload: &str, idle: u64) -> bool {
         let can = match &self.workloads {
             Some(can) => can.iter().any(|name| name == workload),
-            None => Workload::find(workload).is_some_and(|w| w.of == self.kind),
+            None => Workload::find(workload).is_some_and(|w| w.kind == self.kind),
         };
         can && (self.idle || idle == 0)
     }
@@ -202,7 +202,7 @@ impl Recipe {
 }
 
 /// Replaces each placeholder `{name}` of `values`. Other text remains unchanged.
-pub(crate) fn fill(text: &str, values: &[(&str, String)]) -> String {
+pub(crate) fn substitute(text: &str, values: &[(&str, String)]) -> String {
     let mut filled = text.to_owned();
     for (name, value) in values {
         filled = filled.replace(&format!("{{{name}}}"), value);
@@ -233,7 +233,11 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), recipes.len());
         for recipe in recipes {
-            assert!(!recipe.about.is_empty() && recipe.text.starts_with('#'), "{}", recipe.name);
+            assert!(
+                !recipe.description.is_empty() && recipe.text.starts_with('#'),
+                "{}",
+                recipe.name
+            );
             let words = recipe.command.iter().chain(recipe.files.values());
             assert!(words.clone().any(|word| word.contains("{port}")), "{}", recipe.name);
             let forwards = words.clone().any(|word| word.contains("{origin}"));
@@ -244,12 +248,12 @@ mod tests {
     #[test]
     fn optional_keys_have_defaults() {
         let recipe = parse("name = \"x\"\ncommand = [\"x\", \"{port}\"]").unwrap();
-        assert!(recipe.takes("1b", 0) && recipe.takes("1m", 5) && recipe.stop == Stop::Term);
+        assert!(recipe.supports("1b", 0) && recipe.supports("1m", 5) && recipe.stop == Stop::Term);
         let text = "name = \"x\"\ncommand = [\"x\"]\nworkloads = [\"1b\"]\nidle = false";
         let recipe = parse(text).unwrap();
-        assert!(recipe.takes("1b", 0) && !recipe.takes("1b", 1) && !recipe.takes("6k", 0));
+        assert!(recipe.supports("1b", 0) && !recipe.supports("1b", 1) && !recipe.supports("6k", 0));
         let recipe = parse("name = \"x\"\nkind = \"proxy\"\ncommand = [\"x\"]").unwrap();
-        assert!(recipe.takes("1k-proxied", 0) && !recipe.takes("1b", 0));
+        assert!(recipe.supports("1k-proxied", 0) && !recipe.supports("1b", 0));
     }
 
     #[test]
@@ -279,7 +283,7 @@ mod tests {
     fn substitutes_only_known_placeholders() {
         let values = [("port", "80".to_string()), ("root", "/srv".into())];
         assert_eq!(
-            fill("http { listen {port}; {x} {root}/{port} }", &values),
+            substitute("http { listen {port}; {x} {root}/{port} }", &values),
             "http { listen 80; {x} /srv/80 }"
         );
     }

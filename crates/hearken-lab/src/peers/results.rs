@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Case, Settings};
+use super::plan::{Settings, Trial};
 use super::summary::Cell;
 use crate::results;
 
@@ -45,13 +45,13 @@ pub struct Sample {
 
 impl Sample {
     /// Combines a trial and its measurement.
-    pub fn new(case: &Case, measured: Measurement) -> Sample {
+    pub fn new(trial: &Trial, measured: Measurement) -> Sample {
         Sample {
-            server: case.server.clone(),
-            workload: case.workload.clone(),
-            idle: case.idle,
-            repetition: case.repetition,
-            order: case.order,
+            server: trial.server.clone(),
+            workload: trial.workload.clone(),
+            idle: trial.idle,
+            repetition: trial.repetition,
+            order: trial.order,
             measured,
         }
     }

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::driver::{Drive, Driver};
-use super::held::{First, Held, has_descriptors, settle};
+use super::driver::{Driver, DriverConfig};
+use super::idle::{IdleConnections, IdleState, reaches_descriptors, wait_until_idle};
 use super::kind::Kind;
-use super::participant::{Ground, Participant, Running};
-use super::plan::Case;
+use super::participant::{Environment, Participant, RunningServer};
+use super::plan::Trial;
 use crate::error::LabError;
 use crate::warning::Warning;
 
@@ -16,38 +16,45 @@ pub(super) struct Session {
     server: String,
     idle: u64,
     repetition: u32,
-    started: Started,
+    started: StartedServer,
     /// Memory per unused connection, if it was measured.
     pub(super) rss_per_silent_bytes: Option<f64>,
 }
 
 /// A running server that has served requests and then received idle connections.
 #[derive(Debug)]
-struct Started {
-    running: Running,
-    held: Held,
+struct StartedServer {
+    running: RunningServer,
+    idle_connections: IdleConnections,
     /// Whether the server has accepted all of them.
-    has_all: bool,
+    all_accepted: bool,
     rss_start_bytes: u64,
     rss_bytes: u64,
 }
 
 impl Session {
-    /// Starts the server of a case and opens the idle connections.
-    pub(super) fn begin(
-        ground: &Ground,
+    /// Starts the server of a trial and opens the idle connections.
+    pub(super) fn start(
+        environment: &Environment,
         participant: &Participant,
-        case: &Case,
+        trial: &Trial,
         batch: u64,
         stop: &AtomicBool,
     ) -> Result<Session, LabError> {
-        let rss_per_silent_bytes = match (ground.kind, case.idle) {
+        let rss_per_silent_bytes = match (environment.kind, trial.idle) {
             // In a separate start, because idle connections would reuse the freed memory.
             (Kind::Proxy, 1..) => {
-                let silent = Started::new(ground, participant, case, batch, First::IsSilent, stop)?;
+                let unused = StartedServer::new(
+                    environment,
+                    participant,
+                    trial,
+                    batch,
+                    IdleState::BeforeRequest,
+                    stop,
+                )?;
                 // A server that always defers accepting leaves these connections to the kernel.
-                let per_connection = silent.per_connection().filter(|_| silent.has_all);
-                match silent.end(participant) {
+                let per_connection = unused.per_connection().filter(|_| unused.all_accepted);
+                match unused.stop(participant) {
                     0 => per_connection,
                     _ => None,
                 }
@@ -55,26 +62,33 @@ impl Session {
             _ => None,
         };
         Ok(Session {
-            server: case.server.clone(),
-            idle: case.idle,
-            repetition: case.repetition,
-            started: Started::new(ground, participant, case, batch, First::Asks, stop)?,
+            server: trial.server.clone(),
+            idle: trial.idle,
+            repetition: trial.repetition,
+            started: StartedServer::new(
+                environment,
+                participant,
+                trial,
+                batch,
+                IdleState::AfterRequest,
+                stop,
+            )?,
             rss_per_silent_bytes,
         })
     }
 
-    /// Returns whether the case belongs to this session.
-    pub(super) fn is_for(&self, case: &Case) -> bool {
-        (&self.server, self.idle, self.repetition) == (&case.server, case.idle, case.repetition)
+    /// Returns whether the trial belongs to this session.
+    pub(super) fn matches(&self, trial: &Trial) -> bool {
+        (&self.server, self.idle, self.repetition) == (&trial.server, trial.idle, trial.repetition)
     }
 
-    pub(super) fn running(&self) -> &Running {
+    pub(super) fn running(&self) -> &RunningServer {
         &self.started.running
     }
 
     /// Returns the number of open idle connections.
-    pub(super) fn held(&self) -> u64 {
-        self.started.held.count
+    pub(super) fn idle_connections(&self) -> u64 {
+        self.started.idle_connections.count
     }
 
     /// Returns the resident memory in bytes before and after the idle connections were opened.
@@ -88,57 +102,63 @@ impl Session {
     }
 
     /// Ends the session. Returns a warning if the server closed idle connections.
-    pub(super) fn end(self, participants: &[Participant]) -> Option<Warning> {
+    pub(super) fn finish(self, participants: &[Participant]) -> Option<Warning> {
         let named = |p: &&Participant| p.recipe.name == self.server;
         // Without a recipe, the server is killed.
         let lost = match participants.iter().find(named) {
-            Some(participant) => self.started.end(participant),
-            None => self.started.held.end(),
+            Some(participant) => self.started.stop(participant),
+            None => self.started.idle_connections.close(),
         };
         let server = self.server;
         (lost > 0).then_some(Warning::IdleClosed { server, connections: lost })
     }
 }
 
-impl Started {
+impl StartedServer {
     fn new(
-        ground: &Ground,
+        environment: &Environment,
         participant: &Participant,
-        case: &Case,
+        trial: &Trial,
         batch: u64,
-        first: First,
+        state: IdleState,
         stop: &AtomicBool,
-    ) -> Result<Started, LabError> {
-        let running = participant.start(ground, stop)?;
-        let at_rest = running.tree.descriptors()?;
+    ) -> Result<StartedServer, LabError> {
+        let running = participant.start(environment, stop)?;
+        let baseline = running.tree.count_descriptors()?;
         // Allocations of the first requests must not be attributed to the idle connections.
-        let drive = Drive::new(&running, &case.workload, batch)?;
-        let warm_up = drive.workload.warm_up(batch);
-        Driver::start(ground, &drive, warm_up, &running, stop)?.end(stop)?;
-        if first == First::IsSilent {
+        let config = DriverConfig::new(&running, &trial.workload, batch)?;
+        let warm_up = config.workload.warm_up(batch);
+        Driver::start(environment, &config, warm_up, &running, stop)?.finish(stop)?;
+        if state == IdleState::BeforeRequest {
             // The descriptors of the driver must be closed before they are counted.
-            settle(&running, stop)?;
+            wait_until_idle(&running, stop)?;
         }
-        let rss_start_bytes = running.tree.resident()?;
-        let most = participant.most_idle(case.idle, ground);
-        let held = Held::open(ground, &running, most, first, stop)?;
+        let rss_start_bytes = running.tree.rss_bytes()?;
+        let max = participant.max_idle(trial.idle, environment);
+        let connections = IdleConnections::open(environment, &running, max, state, stop)?;
         // The baseline may include connections of the readiness check.
-        let nearly_all = held.count - held.count / 10;
-        let has_all = has_descriptors(&running, at_rest + nearly_all)?;
-        let rss_bytes = running.tree.resident()?;
-        Ok(Started { running, held, has_all, rss_start_bytes, rss_bytes })
+        let nearly_all = connections.count - connections.count / 10;
+        let has_all = reaches_descriptors(&running, baseline + nearly_all)?;
+        let rss_bytes = running.tree.rss_bytes()?;
+        Ok(StartedServer {
+            running,
+            idle_connections: connections,
+            all_accepted: has_all,
+            rss_start_bytes,
+            rss_bytes,
+        })
     }
 
     /// Returns the growth of resident memory per connection.
     fn per_connection(&self) -> Option<f64> {
         let added = self.rss_bytes.saturating_sub(self.rss_start_bytes) as f64;
-        (self.held.count > 0).then(|| added / self.held.count as f64)
+        (self.idle_connections.count > 0).then(|| added / self.idle_connections.count as f64)
     }
 
     /// Stops the server and returns the number of idle connections that it did not keep open.
-    fn end(self, participant: &Participant) -> u64 {
-        let lost = self.held.end();
-        self.running.guard.end(participant.recipe.stop.signal());
+    fn stop(self, participant: &Participant) -> u64 {
+        let lost = self.idle_connections.close();
+        self.running.guard.stop(participant.recipe.stop.signal());
         lost
     }
 }

@@ -51,14 +51,14 @@ pub struct Cell {
     /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<Estimate>,
     /// Ratios of CPU time to the reference.
-    pub cpu_against: Against,
+    pub cpu_against: ReferenceRatios,
     /// Ratios of instructions to the reference.
-    pub instructions_against: Against,
+    pub instructions_against: ReferenceRatios,
     /// Ratios of memory per idle connection to the reference.
-    pub rss_against: Against,
+    pub rss_against: ReferenceRatios,
     /// Ratios of memory per unused connection to the reference.
     #[serde(default)]
-    pub silent_against: Against,
+    pub silent_against: ReferenceRatios,
     /// CPU time relative to the same server without idle connections; none for itself.
     pub cpu_to_no_idle: Option<Ratio>,
     /// Instructions relative to the same server without idle connections; none for itself.
@@ -67,7 +67,7 @@ pub struct Cell {
 
 /// Ratios of a server and the reference in both directions; none for the reference itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Against {
+pub struct ReferenceRatios {
     /// Value of this server divided by that of the reference.
     pub to_reference: Option<Ratio>,
     /// Value of the reference divided by that of this server.
@@ -80,8 +80,8 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     for workload in &settings.workloads {
         for &idle in &settings.idle {
             for server in &settings.servers {
-                let here = Group::of(samples, workload, idle, server);
-                if here.0.is_empty() {
+                let group = Group::of(samples, workload, idle, server);
+                if group.0.is_empty() {
                     continue;
                 }
                 // No cell is compared with itself.
@@ -90,7 +90,7 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
                     false => Group::of(samples, workload, at, of),
                 };
                 let (reference, no_idle) = (other(&settings.reference, idle), other(server, 0));
-                cells.push(here.cell(workload, idle, server, &reference, &no_idle));
+                cells.push(group.cell(workload, idle, server, &reference, &no_idle));
             }
         }
     }
@@ -98,19 +98,19 @@ pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
 }
 
 /// A value of a measurement.
-type Quantity = fn(&Measurement) -> Option<f64>;
+type Value = fn(&Measurement) -> Option<f64>;
 
 /// The samples of one cell.
 struct Group<'a>(Vec<&'a Sample>);
 
 impl<'a> Group<'a> {
     fn of(samples: &'a [Sample], workload: &str, idle: u64, server: &str) -> Group<'a> {
-        let ours = |s: &&Sample| s.server == server && s.workload == workload && s.idle == idle;
-        Group(samples.iter().filter(ours).collect())
+        let matches = |s: &&Sample| s.server == server && s.workload == workload && s.idle == idle;
+        Group(samples.iter().filter(matches).collect())
     }
 
     /// Returns the values of both groups for the repetitions that have both.
-    fn pairs(&self, other: &Group<'_>, of: Quantity) -> Vec<(f64, f64)> {
+    fn pairs(&self, other: &Group<'_>, of: Value) -> Vec<(f64, f64)> {
         let partner = |sample: &Sample| {
             let same = other.0.iter().find(|s| s.repetition == sample.repetition)?;
             Some((of(&sample.measured)?, of(&same.measured)?))
@@ -118,9 +118,9 @@ impl<'a> Group<'a> {
         self.0.iter().filter_map(|sample| partner(sample)).collect()
     }
 
-    fn against(&self, reference: &Group<'_>, of: Quantity) -> Against {
+    fn reference_ratios(&self, reference: &Group<'_>, of: Value) -> ReferenceRatios {
         let to_reference = paired_ratio(&self.pairs(reference, of));
-        Against { to_reference, of_reference: to_reference.map(|ratio| ratio.inverse()) }
+        ReferenceRatios { to_reference, of_reference: to_reference.map(|ratio| ratio.inverse()) }
     }
 
     fn cell(
@@ -132,12 +132,12 @@ impl<'a> Group<'a> {
         no_idle: &Group<'_>,
     ) -> Cell {
         let measured = || self.0.iter().map(|s| &s.measured);
-        let of = |get: Quantity| estimate(measured().filter_map(get));
-        let to = |other: &Group<'_>, get: Quantity| paired_ratio(&self.pairs(other, get));
-        let instructions: Quantity = Measurement::instr_per_request;
-        let cpu: Quantity = |m| m.cpu_ns_per_request;
-        let rss: Quantity = |m| m.rss_per_idle_bytes;
-        let silent: Quantity = |m| m.rss_per_silent_bytes;
+        let of = |get: Value| estimate(measured().filter_map(get));
+        let to = |other: &Group<'_>, get: Value| paired_ratio(&self.pairs(other, get));
+        let instructions: Value = Measurement::instr_per_request;
+        let cpu: Value = |m| m.cpu_ns_per_request;
+        let rss: Value = |m| m.rss_per_idle_bytes;
+        let silent: Value = |m| m.rss_per_silent_bytes;
         Cell {
             workload: workload.into(),
             idle,
@@ -159,10 +159,10 @@ impl<'a> Group<'a> {
             rss_per_silent_bytes: of(silent),
             latency_p50_ns: of(|m| m.latency_p50_ns),
             latency_p99_ns: of(|m| m.latency_p99_ns),
-            cpu_against: self.against(reference, cpu),
-            instructions_against: self.against(reference, instructions),
-            rss_against: self.against(reference, rss),
-            silent_against: self.against(reference, silent),
+            cpu_against: self.reference_ratios(reference, cpu),
+            instructions_against: self.reference_ratios(reference, instructions),
+            rss_against: self.reference_ratios(reference, rss),
+            silent_against: self.reference_ratios(reference, silent),
             cpu_to_no_idle: to(no_idle, cpu),
             instructions_to_no_idle: to(no_idle, instructions),
         }

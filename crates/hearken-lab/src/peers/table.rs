@@ -3,12 +3,12 @@
 use super::plan::Settings;
 use super::results::Report;
 use super::summary::Cell;
-use crate::table::{Column, Table, column, mean, rows, spread, times};
+use crate::table::{Column, Table, build, column, format_mean, format_ratio, mean_with_margin};
 use crate::units::{count, micros};
 
 /// Returns the summary without empty columns.
 pub(crate) fn table(report: &Report) -> Table {
-    rows(&report.summary, columns(&report.settings))
+    build(&report.summary, columns(&report.settings))
 }
 
 fn columns(settings: &Settings) -> Vec<Column<Cell>> {
@@ -26,33 +26,36 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
     vec![
         ("workload".into(), Box::new(workload)),
         column(settings.kind.name(), |c: &Cell| c.server.clone()),
-        column("CPU µs/req", |c: &Cell| spread(c.cpu_ns, micros)),
-        (format!("this ÷ {reference}"), Box::new(|c| times(c.cpu_against.to_reference))),
-        (format!("{reference} ÷ this"), Box::new(|c| times(c.cpu_against.of_reference))),
-        column("÷ 0 idle", |c: &Cell| times(c.cpu_to_no_idle)),
-        column(instructions, |c: &Cell| spread(c.instructions, |v| v)),
-        column("user", |c: &Cell| mean(c.instructions_user, |v| v)),
-        column("kernel", |c: &Cell| mean(c.instructions_kernel, |v| v)),
+        column("CPU µs/req", |c: &Cell| mean_with_margin(c.cpu_ns, micros)),
+        (format!("this ÷ {reference}"), Box::new(|c| format_ratio(c.cpu_against.to_reference))),
+        (format!("{reference} ÷ this"), Box::new(|c| format_ratio(c.cpu_against.of_reference))),
+        column("÷ 0 idle", |c: &Cell| format_ratio(c.cpu_to_no_idle)),
+        column(instructions, |c: &Cell| mean_with_margin(c.instructions, |v| v)),
+        column("user", |c: &Cell| format_mean(c.instructions_user, |v| v)),
+        column("kernel", |c: &Cell| format_mean(c.instructions_kernel, |v| v)),
         (
             format!("instr: this ÷ {reference}"),
-            Box::new(|c| times(c.instructions_against.to_reference)),
+            Box::new(|c| format_ratio(c.instructions_against.to_reference)),
         ),
         (
             format!("instr: {reference} ÷ this"),
-            Box::new(|c| times(c.instructions_against.of_reference)),
+            Box::new(|c| format_ratio(c.instructions_against.of_reference)),
         ),
-        column("instr: ÷ 0 idle", |c: &Cell| times(c.instructions_to_no_idle)),
-        column("syscalls/req", |c: &Cell| mean(c.syscalls, |v| v)),
-        column("switches/req", |c: &Cell| mean(c.context_switches, |v| v)),
-        column("B/idle", |c: &Cell| mean(c.rss_per_idle_bytes, |v| v)),
-        (format!("B/idle: {reference} ÷ this"), Box::new(|c| times(c.rss_against.of_reference))),
-        column("B/unused", |c: &Cell| mean(c.rss_per_silent_bytes, |v| v)),
+        column("instr: ÷ 0 idle", |c: &Cell| format_ratio(c.instructions_to_no_idle)),
+        column("syscalls/req", |c: &Cell| format_mean(c.syscalls, |v| v)),
+        column("switches/req", |c: &Cell| format_mean(c.context_switches, |v| v)),
+        column("B/idle", |c: &Cell| format_mean(c.rss_per_idle_bytes, |v| v)),
+        (
+            format!("B/idle: {reference} ÷ this"),
+            Box::new(|c| format_ratio(c.rss_against.of_reference)),
+        ),
+        column("B/unused", |c: &Cell| format_mean(c.rss_per_silent_bytes, |v| v)),
         (
             format!("B/unused: {reference} ÷ this"),
-            Box::new(|c| times(c.silent_against.of_reference)),
+            Box::new(|c| format_ratio(c.silent_against.of_reference)),
         ),
-        column("p50 µs", |c: &Cell| mean(c.latency_p50_ns, micros)),
-        column("p99 µs", |c: &Cell| mean(c.latency_p99_ns, micros)),
+        column("p50 µs", |c: &Cell| format_mean(c.latency_p50_ns, micros)),
+        column("p99 µs", |c: &Cell| format_mean(c.latency_p99_ns, micros)),
         ("notes".into(), Box::new(move |c| notes(c, repetitions))),
     ]
 }

@@ -8,9 +8,9 @@ pub struct Workload {
     /// Name in reports and on command lines.
     pub name: &'static str,
     /// Description in one line.
-    pub about: &'static str,
+    pub description: &'static str,
     /// Kind of participants.
-    pub of: Kind,
+    pub kind: Kind,
     /// Name of the document in the document root.
     pub document: &'static str,
     /// Length of the document in bytes.
@@ -22,7 +22,7 @@ pub struct Workload {
     /// Connections in a round, if different from the settings.
     pub batch: Option<u64>,
     /// Divisor of the number of requests in the settings.
-    pub shorter: u64,
+    pub request_divisor: u64,
     /// Requests per second of the open-loop pass that measures latency; none to skip it.
     pub rate: Option<u32>,
 }
@@ -31,99 +31,99 @@ pub struct Workload {
 pub const WORKLOADS: [Workload; 8] = [
     Workload {
         name: "1b",
-        about: "1 byte, persistent connections",
-        of: Kind::Server,
+        description: "1 byte, persistent connections",
+        kind: Kind::Server,
         document: "1b",
         length: 1,
         close: false,
         pipeline: 1,
         batch: None,
-        shorter: 1,
+        request_divisor: 1,
         rate: Some(1000),
     },
     Workload {
         name: "1b-close",
-        about: "1 byte, one connection per request",
-        of: Kind::Server,
+        description: "1 byte, one connection per request",
+        kind: Kind::Server,
         document: "1b",
         length: 1,
         close: true,
         pipeline: 1,
         batch: None,
-        shorter: 4,
+        request_divisor: 4,
         rate: Some(1000),
     },
     Workload {
         name: "1b-pipelined",
-        about: "1 byte, persistent connections, 8 pipelined requests",
-        of: Kind::Server,
+        description: "1 byte, persistent connections, 8 pipelined requests",
+        kind: Kind::Server,
         document: "1b",
         length: 1,
         close: false,
         pipeline: 8,
         batch: None,
-        shorter: 1,
+        request_divisor: 1,
         rate: None,
     },
     Workload {
         name: "6k",
-        about: "6 KiB, persistent connections",
-        of: Kind::Server,
+        description: "6 KiB, persistent connections",
+        kind: Kind::Server,
         document: "6k",
         length: 6 * 1024,
         close: false,
         pipeline: 1,
         batch: None,
-        shorter: 2,
+        request_divisor: 2,
         rate: Some(1000),
     },
     Workload {
         name: "1m",
-        about: "1 MiB, persistent connections",
-        of: Kind::Server,
+        description: "1 MiB, persistent connections",
+        kind: Kind::Server,
         document: "1m",
         length: 1024 * 1024,
         close: false,
         pipeline: 1,
         // Few connections, so that the data in flight fits the cache as little as on a server in use.
         batch: Some(10),
-        shorter: 32,
+        request_divisor: 32,
         rate: Some(50),
     },
     Workload {
         name: "1k-proxied",
-        about: "1 KiB through the proxy, persistent connections on both sides",
-        of: Kind::Proxy,
+        description: "1 KiB through the proxy, persistent connections on both sides",
+        kind: Kind::Proxy,
         document: "1k",
         length: 1024,
         close: false,
         pipeline: 1,
         batch: None,
-        shorter: 1,
+        request_divisor: 1,
         rate: Some(1000),
     },
     Workload {
         name: "1k-proxied-close",
-        about: "1 KiB through the proxy, one client connection per request",
-        of: Kind::Proxy,
+        description: "1 KiB through the proxy, one client connection per request",
+        kind: Kind::Proxy,
         document: "1k",
         length: 1024,
         close: true,
         pipeline: 1,
         batch: None,
-        shorter: 4,
+        request_divisor: 4,
         rate: Some(1000),
     },
     Workload {
         name: "64k-proxied",
-        about: "64 KiB through the proxy, persistent connections on both sides",
-        of: Kind::Proxy,
+        description: "64 KiB through the proxy, persistent connections on both sides",
+        kind: Kind::Proxy,
         document: "64k",
         length: 64 * 1024,
         close: false,
         pipeline: 1,
         batch: None,
-        shorter: 4,
+        request_divisor: 4,
         rate: Some(200),
     },
 ];
@@ -137,7 +137,7 @@ impl Workload {
     /// Returns the number of requests of a pass, in complete rounds.
     pub(crate) fn requests(&self, requests: u64, batch: u64) -> u64 {
         let round = self.batch.unwrap_or(batch) * self.pipeline;
-        (requests / self.shorter).max(1).next_multiple_of(round)
+        (requests / self.request_divisor).max(1).next_multiple_of(round)
     }
 
     /// Returns the number of requests before the first pass, which fill caches and allocate buffers.

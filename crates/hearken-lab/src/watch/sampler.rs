@@ -16,9 +16,9 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of stored samples. When it is reached, every second sample is dropped and the
 /// interval is doubled.
-const MOST_SAMPLES: usize = 10_000;
+const MAX_SAMPLES: usize = 10_000;
 /// Reciprocal of the maximum share of time that is spent on sampling.
-const SHARE: u32 = 20;
+const OVERHEAD_DIVISOR: u32 = 20;
 
 /// A running sampling thread.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Sampler {
     /// Channel whose closing stops the thread.
     stop: Sender<()>,
     latest: Arc<Mutex<Latest>>,
-    what: String,
+    target: String,
 }
 
 /// The last two samples.
@@ -39,16 +39,16 @@ struct Latest {
 
 impl Sampler {
     pub(super) fn start(mut watch: Watch, interval: Duration) -> Result<Sampler, LabError> {
-        watch.begin();
+        watch.reset();
         let first = watch.sample();
         let latest = Arc::new(Mutex::new(Latest { before: first, last: first }));
         let (stop, stopped) = channel();
-        let (shared, what) = (latest.clone(), watch.what.clone());
+        let (shared, target) = (latest.clone(), watch.target.clone());
         let thread = thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || sample_until(&stopped, watch, first, interval, &shared))
             .map_err(|source| LabError::System { action: "start a thread".into(), source })?;
-        Ok(Sampler { thread, stop, latest, what })
+        Ok(Sampler { thread, stop, latest, target })
     }
 
     /// Returns the number of processors that the server used between the last two samples.
@@ -66,9 +66,9 @@ impl Sampler {
     pub fn stop(self) -> Server {
         drop(self.stop);
         match self.thread.join() {
-            Ok((watch, samples)) => watch.conclude(samples),
+            Ok((watch, samples)) => watch.finish(samples),
             Err(_) => Server {
-                what: self.what,
+                what: self.target,
                 not_had: vec!["all values: the sampling thread panicked".to_owned()],
                 ..Server::default()
             },
@@ -100,23 +100,23 @@ fn sample_until(
         if !more {
             return (watch, samples);
         }
-        if samples.len() >= MOST_SAMPLES {
-            thin(&mut samples);
+        if samples.len() >= MAX_SAMPLES {
+            drop_every_second(&mut samples);
             interval *= 2;
         }
-        next = later(next, began, Instant::now(), interval);
+        next = next_sample_time(next, began, Instant::now(), interval);
     }
 }
 
 /// Returns the time of the next sample, so that sampling does not exceed its share of time.
-fn later(due: Instant, began: Instant, now: Instant, interval: Duration) -> Instant {
-    let rest = now + now.duration_since(began) * (SHARE - 1);
+fn next_sample_time(due: Instant, began: Instant, now: Instant, interval: Duration) -> Instant {
+    let rest = now + now.duration_since(began) * (OVERHEAD_DIVISOR - 1);
     let beat = due + interval;
     if beat >= rest { beat } else { rest.max(now + interval) }
 }
 
 /// Drops every second sample, except for the first and the last.
-fn thin(samples: &mut Vec<ServerSample>) {
+fn drop_every_second(samples: &mut Vec<ServerSample>) {
     let last = samples.len().saturating_sub(1);
     let mut index = 0;
     samples.retain(|_| {
@@ -133,12 +133,15 @@ mod tests {
     #[test]
     fn slow_sample_delays_the_next() {
         let (due, ms) = (Instant::now(), Duration::from_millis);
-        let next = |took, interval| later(due, due, due + ms(took), ms(interval)) - due;
+        let next = |took, interval| next_sample_time(due, due, due + ms(took), ms(interval)) - due;
         assert_eq!(next(1, 1_000), ms(1_000));
         assert_eq!(next(40, 1_000), ms(1_000));
         assert_eq!(next(100, 1_000), ms(2_000));
         // Missed samples are not made up for after a stall of the machine.
-        assert_eq!(later(due, due + ms(5_000), due + ms(5_001), ms(1_000)) - due, ms(6_001));
+        assert_eq!(
+            next_sample_time(due, due + ms(5_000), due + ms(5_001), ms(1_000)) - due,
+            ms(6_001)
+        );
     }
 
     #[test]
@@ -147,7 +150,7 @@ mod tests {
             let at = |at| ServerSample { at_s: f64::from(at), ..ServerSample::default() };
             let mut samples: Vec<_> = (0..count).map(at).collect();
             let ends = (samples.first().copied(), samples.last().copied());
-            thin(&mut samples);
+            drop_every_second(&mut samples);
             assert_eq!((samples.first().copied(), samples.last().copied()), ends);
             assert!(samples.len() <= count as usize / 2 + 1);
         }

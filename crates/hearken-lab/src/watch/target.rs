@@ -13,20 +13,20 @@ pub enum Target {
     /// `:80`: the processes that listen on a TCP port of this machine, and their descendants.
     Port(u16),
     /// `/sys/fs/cgroup/web` or `web/one`: a cgroup and its descendants (cgroup v2).
-    Group(PathBuf),
+    Cgroup(PathBuf),
     /// `nginx.service` or `nginx`: a systemd unit, which is a cgroup. If no such unit exists, a cgroup
     /// with that name.
     Unit(String),
 }
 
 /// Types of systemd units that have processes.
-const UNITS: [&str; 3] = [".service", ".scope", ".slice"];
+const UNIT_TYPES: [&str; 3] = [".service", ".scope", ".slice"];
 
 impl FromStr for Target {
     type Err = LabError;
 
     fn from_str(text: &str) -> Result<Target, LabError> {
-        let wrong = |problem: &str| Err(not_watched(text, problem));
+        let wrong = |problem: &str| Err(watch_error(text, problem));
         if text.is_empty() {
             return wrong("specify a process id, :PORT, a systemd unit or a cgroup");
         }
@@ -53,12 +53,12 @@ impl FromStr for Target {
             if path.components().any(|part| part == Component::ParentDir) {
                 return wrong("the path of a cgroup must not contain '..'");
             }
-            return Ok(Target::Group(path));
+            return Ok(Target::Cgroup(path));
         }
         if text == "." || text == ".." {
             return wrong("not a unit name");
         }
-        let is_whole = UNITS.iter().any(|kind| text.ends_with(kind));
+        let is_whole = UNIT_TYPES.iter().any(|kind| text.ends_with(kind));
         Ok(Target::Unit(if is_whole { text.to_owned() } else { format!("{text}.service") }))
     }
 }
@@ -68,8 +68,8 @@ fn is_number(text: &str, after: usize) -> bool {
 }
 
 /// Returns the error for a target.
-pub(crate) fn not_watched(what: &str, problem: &str) -> LabError {
-    LabError::Watch { what: what.escape_debug().to_string(), problem: problem.to_owned() }
+pub(crate) fn watch_error(target: &str, problem: &str) -> LabError {
+    LabError::Watch { target: target.escape_debug().to_string(), problem: problem.to_owned() }
 }
 
 #[cfg(test)]
@@ -83,9 +83,9 @@ mod tests {
         for (text, target) in [
             ("4711", Target::Process(4711)),
             (":80", Target::Port(80)),
-            ("/sys/fs/cgroup/web", Target::Group("/sys/fs/cgroup/web".into())),
-            ("web/one", Target::Group("web/one".into())),
-            ("/", Target::Group("/".into())),
+            ("/sys/fs/cgroup/web", Target::Cgroup("/sys/fs/cgroup/web".into())),
+            ("web/one", Target::Cgroup("web/one".into())),
+            ("/", Target::Cgroup("/".into())),
             ("nginx", Target::Unit("nginx.service".into())),
             ("nginx.service", Target::Unit("nginx.service".into())),
             ("web@1", Target::Unit("web@1.service".into())),
@@ -128,7 +128,7 @@ mod tests {
             match text.parse::<Target>() {
                 Ok(Target::Process(pid)) => prop_assert!(pid > 0),
                 Ok(Target::Port(port)) => prop_assert!(port > 0),
-                Ok(Target::Group(path)) => prop_assert!(!path.as_os_str().is_empty()),
+                Ok(Target::Cgroup(path)) => prop_assert!(!path.as_os_str().is_empty()),
                 Ok(Target::Unit(unit)) => prop_assert!(!unit.contains('/')),
                 Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1),
             }

@@ -6,11 +6,11 @@ use perf_event::Builder;
 use perf_event::events::{Hardware, Tracepoint};
 use rustix::io::Errno;
 
-use super::Refusal;
+use super::UnavailableCounter;
 
 /// An event to count, and its mode.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Quantity {
+pub(super) enum Event {
     UserInstructions,
     KernelInstructions,
     Cycles,
@@ -19,28 +19,28 @@ pub(super) enum Quantity {
     TaskClock,
 }
 
-impl Quantity {
+impl Event {
     /// Returns the parameters of `perf_event_open`.
     pub(super) fn builder(self) -> io::Result<Builder<'static>> {
         match self {
-            Quantity::UserInstructions => Ok(Builder::new(Hardware::INSTRUCTIONS)),
-            Quantity::KernelInstructions => {
+            Event::UserInstructions => Ok(Builder::new(Hardware::INSTRUCTIONS)),
+            Event::KernelInstructions => {
                 let mut builder = Builder::new(Hardware::INSTRUCTIONS);
                 builder.include_kernel().exclude_user(true);
                 Ok(builder)
             }
-            Quantity::Cycles => {
+            Event::Cycles => {
                 let mut builder = Builder::new(Hardware::CPU_CYCLES);
                 builder.include_kernel();
                 Ok(builder)
             }
-            Quantity::SystemCalls => {
+            Event::SystemCalls => {
                 let mut builder = Builder::new(Tracepoint::with_id(syscall_tracepoint()?));
                 builder.include_kernel();
                 Ok(builder)
             }
             #[cfg(test)]
-            Quantity::TaskClock => {
+            Event::TaskClock => {
                 let mut builder = Builder::new(perf_event::events::Software::TASK_CLOCK);
                 builder.include_kernel();
                 Ok(builder)
@@ -51,32 +51,32 @@ impl Quantity {
     /// Returns the name of the event and the system call.
     fn names(self) -> (&'static str, &'static str) {
         match self {
-            Quantity::UserInstructions => (
+            Event::UserInstructions => (
                 "instructions in user mode",
                 "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_kernel)",
             ),
-            Quantity::KernelInstructions => (
+            Event::KernelInstructions => (
                 "instructions in the kernel",
                 "perf_event_open(PERF_COUNT_HW_INSTRUCTIONS, exclude_user)",
             ),
-            Quantity::Cycles => ("cycles", "perf_event_open(PERF_COUNT_HW_CPU_CYCLES)"),
-            Quantity::SystemCalls => {
+            Event::Cycles => ("cycles", "perf_event_open(PERF_COUNT_HW_CPU_CYCLES)"),
+            Event::SystemCalls => {
                 ("system calls", "perf_event_open(tracepoint raw_syscalls:sys_enter)")
             }
             #[cfg(test)]
-            Quantity::TaskClock => ("task clock", "perf_event_open(PERF_COUNT_SW_TASK_CLOCK)"),
+            Event::TaskClock => ("task clock", "perf_event_open(PERF_COUNT_SW_TASK_CLOCK)"),
         }
     }
 
     /// Describes why the counter is not available.
-    pub(super) fn refusal(self, error: &io::Error) -> Refusal {
-        let (what, call) = self.names();
-        let tracing = matches!(self, Quantity::SystemCalls);
-        Refusal {
-            what: what.into(),
+    pub(super) fn unavailable(self, error: &io::Error) -> UnavailableCounter {
+        let (name, call) = self.names();
+        let tracing = matches!(self, Event::SystemCalls);
+        UnavailableCounter {
+            what: name.into(),
             call: call.into(),
             error: error.to_string(),
-            advice: advice(error, tracing).into(),
+            advice: hint(error, tracing).into(),
         }
     }
 }
@@ -93,7 +93,7 @@ fn syscall_tracepoint() -> io::Result<u64> {
 }
 
 /// Returns the probable cause of an error and its remedy.
-fn advice(error: &io::Error, tracing: bool) -> &'static str {
+fn hint(error: &io::Error, tracing: bool) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV) => {
             "No hardware counter is available, probably because this is a virtual machine without a PMU. \

@@ -1,24 +1,25 @@
 //! Counters of a watched server, and messages about those that are not available.
 
-use super::cgroup::Group;
-use crate::counters::{Counters, Refusal, Whom};
-use crate::meter::Meter;
+use super::cgroup::Cgroup;
+use crate::accounting::ProcessAccounting;
+use crate::counters::{CounterScope, Counters, UnavailableCounter};
 
 /// Maximum number of threads with counters. Each thread takes four descriptors.
 const MAX_THREADS: usize = 256;
 
 /// Attaches counters to the cgroup if permitted, otherwise to each thread of `members`.
-pub(super) fn attach(group: Option<&Group>, members: &[i32]) -> (Counters, Vec<String>) {
+pub(super) fn attach(group: Option<&Cgroup>, members: &[i32]) -> (Counters, Vec<String>) {
     let mut refusals = Vec::new();
-    let dir = group.and_then(|group| group.open().ok());
+    let dir = group.and_then(|group| group.open_dir().ok());
     if let (Some(dir), Some(processors)) = (dir, online()) {
-        let counters = Counters::attach_all(Whom::Group(&dir, &processors), &mut refusals);
-        if counters.any() {
+        let counters = Counters::attach_all(CounterScope::Cgroup(&dir, &processors), &mut refusals);
+        if counters.is_any_attached() {
             return (counters, sentences(&refusals));
         }
         refusals.clear();
     }
-    let threads = |&pid: &i32| Meter::look(pid).ok().and_then(|meter| meter.threads().ok());
+    let threads =
+        |&pid: &i32| ProcessAccounting::try_open(pid).ok().and_then(|meter| meter.threads().ok());
     let threads = members.iter().filter_map(threads).flatten().collect::<Vec<_>>();
     if threads.len() > MAX_THREADS {
         let too_many = format!(
@@ -28,27 +29,28 @@ pub(super) fn attach(group: Option<&Group>, members: &[i32]) -> (Counters, Vec<S
         );
         return (Counters::default(), vec![too_many]);
     }
-    let counters = Counters::attach_all(Whom::Families(&threads), &mut refusals);
+    let counters =
+        Counters::attach_all(CounterScope::ThreadsAndDescendants(&threads), &mut refusals);
     (counters, sentences(&refusals))
 }
 
 /// Formats one sentence for each distinct error.
-fn sentences(refusals: &[Refusal]) -> Vec<String> {
-    let mut reasons: Vec<(&Refusal, Vec<&str>)> = Vec::new();
+fn sentences(refusals: &[UnavailableCounter]) -> Vec<String> {
+    let mut reasons: Vec<(&UnavailableCounter, Vec<&str>)> = Vec::new();
     for refusal in refusals {
-        let same = |(known, _): &&mut (&Refusal, _)| {
+        let same = |(known, _): &&mut (&UnavailableCounter, _)| {
             (&known.error, &known.advice) == (&refusal.error, &refusal.advice)
         };
         match reasons.iter_mut().find(same) {
-            Some((_, what)) => what.push(&refusal.what),
+            Some((_, names)) => names.push(&refusal.what),
             None => reasons.push((refusal, vec![&refusal.what])),
         }
     }
-    let sentence = |(reason, what): (&Refusal, Vec<&str>)| {
-        let Refusal { call, error, advice, .. } = reason;
+    let sentence = |(reason, names): (&UnavailableCounter, Vec<&str>)| {
+        let UnavailableCounter { call, error, advice, .. } = reason;
         // The arguments of the call are omitted if they differ.
-        let call = if what.len() > 1 { call.split('(').next().unwrap_or(call) } else { call };
-        format!("{}: {call}: {error}. {advice}", what.join(", "))
+        let call = if names.len() > 1 { call.split('(').next().unwrap_or(call) } else { call };
+        format!("{}: {call}: {error}. {advice}", names.join(", "))
     };
     reasons.into_iter().map(sentence).collect()
 }
@@ -90,8 +92,8 @@ mod tests {
 
     #[test]
     fn merges_counters_with_the_same_error() {
-        let refusal = |what: &str, call: &str, error: &str| Refusal {
-            what: what.into(),
+        let refusal = |name: &str, call: &str, error: &str| UnavailableCounter {
+            what: name.into(),
             call: call.into(),
             error: error.into(),
             advice: "Do it.".into(),

@@ -7,48 +7,57 @@ use std::path::Path;
 use procfs::ProcResult;
 use procfs::process::Process;
 
+use crate::accounting::{ProcessAccounting, Usage};
 use crate::error::LabError;
-use crate::meter::{Meter, Usage};
 
 /// A process and all its descendants.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     root: i32,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Creates a view of the process `root`. Every method determines the current descendants.
-    pub(crate) fn of(root: i32) -> Tree {
-        Tree { root }
+    pub(crate) fn new(root: i32) -> ProcessTree {
+        ProcessTree { root }
     }
 
     /// Returns the usage of all threads.
     pub(crate) fn usage(&self) -> Result<Usage, LabError> {
-        Ok(self.each(Meter::usage)?.into_iter().fold(Usage::default(), Usage::add))
+        Ok(self
+            .map_members(ProcessAccounting::usage)?
+            .into_iter()
+            .fold(Usage::default(), Usage::add))
     }
 
     /// Returns the total resident memory in bytes. Shared pages count for each process.
-    pub(crate) fn resident(&self) -> Result<u64, LabError> {
-        Ok(self.each(Meter::resident_exactly)?.into_iter().sum())
+    pub(crate) fn rss_bytes(&self) -> Result<u64, LabError> {
+        Ok(self.map_members(ProcessAccounting::exact_rss_bytes)?.into_iter().sum())
     }
 
     /// Returns the number of open descriptors.
-    pub(crate) fn descriptors(&self) -> Result<u64, LabError> {
-        Ok(self.each(Meter::descriptors)?.into_iter().sum())
+    pub(crate) fn count_descriptors(&self) -> Result<u64, LabError> {
+        Ok(self.map_members(ProcessAccounting::count_descriptors)?.into_iter().sum())
     }
 
     /// Returns the ids of all threads.
     pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
-        Ok(self.each(Meter::threads)?.concat())
+        Ok(self.map_members(ProcessAccounting::threads)?.concat())
     }
 
     /// Calls `asked` for each member. Ignores descendants that have exited.
-    fn each<T>(&self, asked: fn(&Meter) -> Result<T, LabError>) -> Result<Vec<T>, LabError> {
-        let mut answers = vec![asked(&Meter::open(self.root)?)?];
+    fn map_members<T>(
+        &self,
+        query: fn(&ProcessAccounting) -> Result<T, LabError>,
+    ) -> Result<Vec<T>, LabError> {
+        let mut values = vec![query(&ProcessAccounting::open(self.root)?)?];
         let descendants = self.descendants()?;
-        answers
-            .extend(descendants.into_iter().filter_map(|pid| asked(&Meter::open(pid).ok()?).ok()));
-        Ok(answers)
+        values.extend(
+            descendants
+                .into_iter()
+                .filter_map(|pid| query(&ProcessAccounting::open(pid).ok()?).ok()),
+        );
+        Ok(values)
     }
 
     fn descendants(&self) -> Result<Vec<i32>, LabError> {
@@ -62,7 +71,7 @@ impl Tree {
 /// Returns `roots` and all their descendants.
 pub(crate) fn with_descendants(roots: &[i32]) -> ProcResult<Vec<i32>> {
     // If the kernel lists the children of a thread, not all processes need to be scanned.
-    let scanned = if tells_children() { None } else { Some(scan()?) };
+    let scanned = if lists_children() { None } else { Some(list_processes()?) };
     let mut found: Vec<i32> = roots.to_vec();
     let mut known: HashSet<i32> = found.iter().copied().collect();
     let mut next = 0;
@@ -78,12 +87,12 @@ pub(crate) fn with_descendants(roots: &[i32]) -> ProcResult<Vec<i32>> {
 }
 
 /// Returns whether the kernel lists the children of a thread.
-fn tells_children() -> bool {
+fn lists_children() -> bool {
     Path::new("/proc/thread-self/children").exists()
 }
 
 /// Returns the pid and parent pid of all processes.
-fn scan() -> ProcResult<Vec<(i32, i32)>> {
+fn list_processes() -> ProcResult<Vec<(i32, i32)>> {
     let all = procfs::process::all_processes()?;
     Ok(all.filter_map(|p| p.ok()?.stat().ok()).map(|stat| (stat.pid, stat.ppid)).collect())
 }
@@ -103,11 +112,11 @@ mod tests {
     fn tree_includes_children() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let this = std::process::id().cast_signed();
-        let tree = Tree::of(this);
+        let tree = ProcessTree::new(this);
         let threads = tree.threads().unwrap();
-        let alone = Meter::open(this).unwrap().resident_exactly().unwrap();
-        let together = tree.resident().unwrap();
-        let (used, open) = (tree.usage(), tree.descriptors());
+        let alone = ProcessAccounting::open(this).unwrap().exact_rss_bytes().unwrap();
+        let together = tree.rss_bytes().unwrap();
+        let (used, open) = (tree.usage(), tree.count_descriptors());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(threads.contains(&this) && threads.contains(&child.id().cast_signed()));

@@ -6,29 +6,29 @@ use super::{ON_WHITE, Scale, Series, TICK_GAP, nice_step, px};
 use crate::units::{number, tick};
 
 /// Width of a character of a label.
-const LETTER: f64 = 8.0;
+const CHARACTER_WIDTH: f64 = 8.0;
 
 /// The kind of a horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Across {
+pub(crate) enum XAxis {
     /// Measured values. They are the ticks, and each point has a marker.
-    Measured,
+    Values,
     /// Time in seconds.
     Time,
     /// 1/(1 - p) for the quantile p on a logarithmic scale.
     Percentiles,
 }
 
-impl Across {
+impl XAxis {
     pub(super) fn has_markers(self) -> bool {
-        self == Across::Measured
+        self == XAxis::Values
     }
 
     pub(super) fn scale(self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Scale {
         match self {
-            Across::Measured => Scale::linear(values, from + 14.0, to - 18.0),
-            Across::Time => Scale::linear(values, from, to),
-            Across::Percentiles => {
+            XAxis::Values => Scale::linear(values, from + 14.0, to - 18.0),
+            XAxis::Time => Scale::linear(values, from, to),
+            XAxis::Percentiles => {
                 let high = values.fold(10.0, f64::max);
                 Scale { log: true, low: 1.0, high, from, to }
             }
@@ -37,33 +37,34 @@ impl Across {
 
     pub(super) fn ticks(self, values: impl Iterator<Item = f64>, x: &Scale) -> Vec<(f64, String)> {
         let ticks: Vec<(f64, String)> = match self {
-            Across::Measured => {
+            XAxis::Values => {
                 let mut values: Vec<f64> = values.collect();
                 values.sort_by(f64::total_cmp);
                 values.dedup();
                 values.into_iter().map(|value| (value, number(value))).collect()
             }
-            Across::Time => {
+            XAxis::Time => {
                 let step = nice_step(x.high);
-                let whole = (x.high / step * 1.001).floor() as u32;
-                (0..=whole).map(|i| f64::from(i) * step).map(|at| (at, tick(at))).collect()
+                let count = (x.high / step * 1.001).floor() as u32;
+                (0..=count).map(|i| f64::from(i) * step).map(|at| (at, tick(at))).collect()
             }
-            Across::Percentiles => {
+            XAxis::Percentiles => {
                 let rarer = (1..=9).map(|nines| (10f64.powi(nines), percentage(nines)));
                 let all = [(1.0, "0 %".to_owned()), (2.0, "50 %".to_owned())].into_iter();
                 all.chain(rarer).filter(|(at, _)| *at <= x.high * 1.001).collect()
             }
         };
-        let mut apart: Vec<(f64, String)> = Vec::new();
+        let mut spaced: Vec<(f64, String)> = Vec::new();
         for (value, label) in ticks {
             let at = x.at(value);
-            let gap =
-                |last: &str| TICK_GAP.max((last.len() + label.len() + 1) as f64 * LETTER / 2.0);
-            if apart.last().is_none_or(|(last, name)| at - last >= gap(name)) {
-                apart.push((at, label));
+            let gap = |last: &str| {
+                TICK_GAP.max((last.len() + label.len() + 1) as f64 * CHARACTER_WIDTH / 2.0)
+            };
+            if spaced.last().is_none_or(|(last, name)| at - last >= gap(name)) {
+                spaced.push((at, label));
             }
         }
-        apart
+        spaced
     }
 }
 

@@ -5,54 +5,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::kind::Kind;
-use super::participant::{Ground, Running};
+use super::participant::{Environment, RunningServer};
 use crate::error::LabError;
-use crate::executor::{HOLD, LOAD_EVENTS, parse, words};
+use crate::executor::{LOAD_EVENTS, OPEN_TIMEOUT, parse, to_strings};
 use crate::machine::cpu_set;
-use crate::process::Guard;
+use crate::process::ChildGuard;
 
 /// Connections opened per second to a proxy. The rate is low to limit concurrent requests, so that the
 /// proxy needs no more origin connections, whose memory would be attributed to the idle connections.
 const PROXY_RATE: u64 = 2000;
 /// Interval at which the server is polled.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a server to accept connections without a request.
-const ACCEPTED: Duration = Duration::from_secs(5);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State of the idle connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum IdleState {
     /// Each has completed one request.
-    Asks,
+    AfterRequest,
     /// The server has accepted them, but no request was sent.
-    IsSilent,
+    BeforeRequest,
 }
 
 /// A group of idle connections.
 #[derive(Debug)]
-pub(super) struct Held {
-    holder: Option<Guard>,
+pub(super) struct IdleConnections {
+    process: Option<ChildGuard>,
     result: PathBuf,
     /// Number of connections.
     pub(super) count: u64,
 }
 
-impl Held {
+impl IdleConnections {
     /// Opens connections and returns after the server has accepted all of them.
     pub(super) fn open(
-        ground: &Ground,
-        running: &Running,
+        environment: &Environment,
+        running: &RunningServer,
         count: u64,
-        first: First,
+        first: IdleState,
         stop: &AtomicBool,
-    ) -> Result<Held, LabError> {
-        let result = ground.scratch.join("idle.json");
+    ) -> Result<IdleConnections, LabError> {
+        let result = environment.scratch.join("idle.json");
         if count == 0 {
-            return Ok(Held { holder: None, result, count });
+            return Ok(IdleConnections { process: None, result, count });
         }
-        let mut arguments = words(&[
+        let mut arguments = to_strings(&[
             "load",
-            &format!("{}/{}", running.url, ground.kind.first().document),
+            &format!("{}/{}", running.url, environment.kind.default_workload().document),
             "--rate",
             "0",
             "--idle",
@@ -63,36 +63,36 @@ impl Held {
             &result.display().to_string(),
             "--exit-with-parent",
         ]);
-        if first == First::Asks {
+        if first == IdleState::AfterRequest {
             // Each connection is accepted and has its reply before the process reports it as open.
             arguments.push("--idle-request".into());
         }
-        let mut limit = HOLD;
-        if ground.kind == Kind::Proxy {
-            arguments.extend(words(&["--idle-rate", &PROXY_RATE.to_string()]));
+        let mut limit = OPEN_TIMEOUT;
+        if environment.kind == Kind::Proxy {
+            arguments.extend(to_strings(&["--idle-rate", &PROXY_RATE.to_string()]));
             limit += Duration::from_secs(count / PROXY_RATE);
         }
-        let stderr = ground.scratch.join("idle.stderr");
-        let cpus = cpu_set(&ground.others);
-        let mut holder = Guard::spawn(&ground.hearken, &arguments, &cpus, stderr)?;
-        let held = holder.wait_for_line("holding ", limit, stop);
-        running.guard.check()?;
-        held?;
-        if first == First::IsSilent {
-            settle(running, stop)?;
+        let stderr = environment.scratch.join("idle.stderr");
+        let cpus = cpu_set(&environment.others);
+        let mut process = ChildGuard::spawn(&environment.hearken, &arguments, &cpus, stderr)?;
+        let opened = process.wait_for_line("holding ", limit, stop);
+        running.guard.check_running()?;
+        opened?;
+        if first == IdleState::BeforeRequest {
+            wait_until_idle(running, stop)?;
         }
-        Ok(Held { holder: Some(holder), result, count })
+        Ok(IdleConnections { process: Some(process), result, count })
     }
 
     /// Closes the connections and returns the number that the server did not keep open.
-    pub(super) fn end(self) -> u64 {
-        let Some(holder) = self.holder else { return 0 };
-        holder.terminate();
+    pub(super) fn close(self) -> u64 {
+        let Some(process) = self.process else { return 0 };
+        process.terminate();
         let output = std::fs::read_to_string(&self.result).unwrap_or_default();
         // The next process must not find this result.
         let _ = std::fs::remove_file(&self.result);
         match parse(String::new(), &output) {
-            Ok(said) => said.idle.lost.max(self.count.saturating_sub(said.idle.held)),
+            Ok(result) => result.idle.lost.max(self.count.saturating_sub(result.idle.held)),
             Err(_) => self.count,
         }
     }
@@ -100,32 +100,32 @@ impl Held {
 
 /// Returns whether the server reaches the given number of descriptors in time. The kernel establishes
 /// connections before the server accepts them, on a busy machine much earlier.
-pub(super) fn has_descriptors(running: &Running, count: u64) -> Result<bool, LabError> {
-    let deadline = Instant::now() + ACCEPTED;
-    while running.tree.descriptors()? < count {
+pub(super) fn reaches_descriptors(running: &RunningServer, count: u64) -> Result<bool, LabError> {
+    let deadline = Instant::now() + ACCEPT_TIMEOUT;
+    while running.tree.count_descriptors()? < count {
         if Instant::now() > deadline {
             return Ok(false);
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(true)
 }
 
 /// Waits until the server is idle. The kernel establishes connections before the server accepts them.
-pub(super) fn settle(running: &Running, stop: &AtomicBool) -> Result<(), LabError> {
-    let deadline = Instant::now() + HOLD;
+pub(super) fn wait_until_idle(running: &RunningServer, stop: &AtomicBool) -> Result<(), LabError> {
+    let deadline = Instant::now() + OPEN_TIMEOUT;
     let mut before = running.tree.usage()?;
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         let now = running.tree.usage()?;
-        if Duration::from_nanos(now.since(&before).cpu_ns) < LOOK / 50 {
+        if Duration::from_nanos(now.since(&before).cpu_ns) < POLL_INTERVAL / 50 {
             return Ok(());
         }
         if stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(running.guard.failed("did not become idle after accepting the connections"));
+            return Err(running.guard.error("did not become idle after accepting the connections"));
         }
         before = now;
     }

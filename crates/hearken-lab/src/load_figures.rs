@@ -3,29 +3,29 @@
 use hearken_load::{Histogram, Interval, Report};
 
 use crate::figures::Figure;
-use crate::svg::{Across, Panel, Point, Series};
+use crate::svg::{Panel, Point, Series, XAxis};
 use crate::units::micros;
 
 /// Maximum number of points of a line. Successive intervals are merged.
-const MOST: usize = 400;
+const MAX_POINTS: usize = 400;
 /// Points of a percentile line for each power of ten.
 const PER_DECADE: f64 = 40.0;
 
 /// Successive intervals merged into one, with their latencies.
-pub(crate) struct Stretch {
+pub(crate) struct IntervalGroup {
     pub(crate) interval: Interval,
     pub(crate) latency: Histogram,
 }
 
 /// Merges the intervals of a run into about `most` groups. Draining intervals form their own groups.
-pub(crate) fn stretches(report: &Report, most: usize) -> Vec<Stretch> {
-    let together = report.intervals.len().div_ceil(most.max(1)).max(1);
+pub(crate) fn group_intervals(report: &Report, max_groups: usize) -> Vec<IntervalGroup> {
+    let group_size = report.intervals.len().div_ceil(max_groups.max(1)).max(1);
     let by_kind = report.intervals.chunk_by(|a, b| a.draining == b.draining);
-    by_kind.flat_map(|alike| alike.chunks(together)).map(Stretch::of).collect()
+    by_kind.flat_map(|same_kind| same_kind.chunks(group_size)).map(IntervalGroup::merge).collect()
 }
 
-impl Stretch {
-    fn of(intervals: &[Interval]) -> Stretch {
+impl IntervalGroup {
+    fn merge(intervals: &[Interval]) -> IntervalGroup {
         let mut latency = Histogram::new();
         let mut sum = Interval::default();
         for (index, interval) in intervals.iter().enumerate() {
@@ -43,7 +43,7 @@ impl Stretch {
             sum.idle_held = interval.idle_held;
         }
         sum.latency_ns = latency.quantiles();
-        Stretch { interval: sum, latency }
+        IntervalGroup { interval: sum, latency }
     }
 
     fn middle(&self) -> f64 {
@@ -58,21 +58,21 @@ impl Stretch {
 
 /// Returns the figures that have data.
 pub(crate) fn figures(report: &Report) -> Vec<Figure> {
-    let stretches = stretches(report, MOST);
+    let groups = group_intervals(report, MAX_POINTS);
     let all = [
         Figure {
             name: "rate",
             title: "Offered load and replies",
             caption: "Scheduled requests, replies and failures per second. If the replies fall \
                       below the offered load, the server is saturated.",
-            panels: vec![rates(&stretches)],
+            panels: vec![rates(&groups)],
         },
         Figure {
             name: "latency",
             title: "Latency over time",
             caption: "Latency of the replies received in each interval, measured from the scheduled time \
                       of the request, even if it was sent late. Gaps are intervals without replies.",
-            panels: vec![latencies(&stretches)],
+            panels: vec![latencies(&groups)],
         },
         Figure {
             name: "distribution",
@@ -85,7 +85,7 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
             name: "idle",
             title: "Idle connections",
             caption: "Open idle connections at the end of each interval.",
-            panels: vec![idle(report, &stretches)],
+            panels: vec![idle(report, &groups)],
         },
         Figure {
             name: "server",
@@ -99,12 +99,12 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
     all.into_iter().filter(|figure| figure.panels.iter().all(shown)).collect()
 }
 
-fn panel(title: &str, across: Across, series: Vec<Series>) -> Panel {
+fn panel(title: &str, across: XAxis, series: Vec<Series>) -> Panel {
     let x_title = match across {
-        Across::Percentiles => "share of the replies",
+        XAxis::Percentiles => "share of the replies",
         _ => "time since the start, s",
     };
-    Panel { title: title.into(), x_title: x_title.into(), across, log: false, series }
+    Panel { title: title.into(), x_title: x_title.into(), x_axis: across, log: false, series }
 }
 
 fn series(name: &str, style: usize, points: impl Iterator<Item = (f64, f64)>) -> Series {
@@ -112,27 +112,27 @@ fn series(name: &str, style: usize, points: impl Iterator<Item = (f64, f64)>) ->
     Series { name: name.into(), style, points: points.map(point).collect() }
 }
 
-fn rates(stretches: &[Stretch]) -> Panel {
+fn rates(groups: &[IntervalGroup]) -> Panel {
     let line = |name, style, count: fn(&Interval) -> u64| {
-        series(name, style, stretches.iter().map(|s| (s.middle(), s.rate(count(&s.interval)))))
+        series(name, style, groups.iter().map(|s| (s.middle(), s.rate(count(&s.interval)))))
     };
     // Draining starts after the last scheduled request.
-    let made = stretches.iter().filter(|stretch| !stretch.interval.draining);
-    let made = made.map(|stretch| (stretch.middle(), stretch.rate(stretch.interval.intended)));
-    let mut lines = vec![series("offered", 6, made), line("replies", 3, |i| i.replies)];
-    if stretches.iter().any(|stretch| stretch.interval.failed > 0) {
+    let offered = groups.iter().filter(|group| !group.interval.draining);
+    let offered = offered.map(|group| (group.middle(), group.rate(group.interval.intended)));
+    let mut lines = vec![series("offered", 6, offered), line("replies", 3, |i| i.replies)];
+    if groups.iter().any(|group| group.interval.failed > 0) {
         lines.push(line("errors", 0, |interval| interval.failed));
     }
-    panel("Per second", Across::Time, lines)
+    panel("Per second", XAxis::Time, lines)
 }
 
-fn latencies(stretches: &[Stretch]) -> Panel {
+fn latencies(groups: &[IntervalGroup]) -> Panel {
     let line = |name, style, quantile| {
-        let at = |stretch: &Stretch| match stretch.latency.is_empty() {
+        let at = |group: &IntervalGroup| match group.latency.is_empty() {
             true => f64::NAN,
-            false => micros(stretch.latency.at(quantile) as f64),
+            false => micros(group.latency.at(quantile) as f64),
         };
-        series(name, style, stretches.iter().map(|stretch| (stretch.middle(), at(stretch))))
+        series(name, style, groups.iter().map(|group| (group.middle(), at(group))))
     };
     let lines = vec![
         line("p50", 3, 0.5),
@@ -140,7 +140,7 @@ fn latencies(stretches: &[Stretch]) -> Panel {
         line("p99", 1, 0.99),
         line("p99.9", 0, 0.999),
     ];
-    Panel { log: true, ..panel("Latency, µs", Across::Time, lines) }
+    Panel { log: true, ..panel("Latency, µs", XAxis::Time, lines) }
 }
 
 fn distribution(report: &Report) -> Panel {
@@ -158,32 +158,32 @@ fn distribution(report: &Report) -> Panel {
     lines.push(line("connect", 5, &of.connect));
     lines.push(line("lateness", 6, &of.lateness));
     lines.retain(|line| !line.points.is_empty());
-    Panel { log: true, ..panel("Time, µs", Across::Percentiles, lines) }
+    Panel { log: true, ..panel("Time, µs", XAxis::Percentiles, lines) }
 }
 
-fn idle(report: &Report, stretches: &[Stretch]) -> Panel {
-    let held = stretches.iter().map(|stretch| {
-        let Interval { at_s, length_s, idle_held, .. } = stretch.interval;
+fn idle(report: &Report, groups: &[IntervalGroup]) -> Panel {
+    let open = groups.iter().map(|group| {
+        let Interval { at_s, length_s, idle_held, .. } = group.interval;
         (at_s + length_s, idle_held as f64)
     });
-    let asked =
-        stretches.iter().map(|s| (s.interval.at_s + s.interval.length_s, report.idle.asked as f64));
+    let requested =
+        groups.iter().map(|s| (s.interval.at_s + s.interval.length_s, report.idle.asked as f64));
     let lines = match report.idle.asked {
         0 => Vec::new(),
-        _ => vec![series("requested", 6, asked), series("open", 3, held)],
+        _ => vec![series("requested", 6, requested), series("open", 3, open)],
     };
-    panel("Connections", Across::Time, lines)
+    panel("Connections", XAxis::Time, lines)
 }
 
 fn server(report: &Report) -> Panel {
     let samples = report.server.as_ref().map_or(&[][..], |server| &server.samples);
-    let together = samples.len().div_ceil(MOST).max(1);
-    let some: Vec<_> = samples.iter().step_by(together).collect();
-    let busy = some.windows(2).map(|pair| {
+    let group_size = samples.len().div_ceil(MAX_POINTS).max(1);
+    let selected: Vec<_> = samples.iter().step_by(group_size).collect();
+    let busy = selected.windows(2).map(|pair| {
         let cores = pair[1].cores_since(pair[0]).unwrap_or(f64::NAN);
         (f64::midpoint(pair[0].at_s, pair[1].at_s), cores)
     });
-    panel("Processors used", Across::Time, vec![series("CPU", 3, busy)])
+    panel("Processors used", XAxis::Time, vec![series("CPU", 3, busy)])
 }
 
 #[cfg(test)]
@@ -203,10 +203,10 @@ mod tests {
             ..Interval::default()
         };
         let report = Report { intervals: (0..1000).map(interval).collect(), ..Report::default() };
-        let few = stretches(&report, 100);
-        assert_eq!((few.len(), few[0].interval.replies), (101, 10));
-        assert_eq!(few.iter().map(|stretch| stretch.latency.len()).sum::<u64>(), 1000);
-        assert!(few[100].interval.draining && !few[99].interval.draining);
+        let groups = group_intervals(&report, 100);
+        assert_eq!((groups.len(), groups[0].interval.replies), (101, 10));
+        assert_eq!(groups.iter().map(|group| group.latency.len()).sum::<u64>(), 1000);
+        assert!(groups[100].interval.draining && !groups[99].interval.draining);
     }
 
     #[test]

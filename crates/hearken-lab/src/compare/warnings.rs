@@ -5,81 +5,80 @@ use hearken_load::Report;
 use crate::units::number;
 
 /// The 99th percentile of generator lateness, in nanoseconds, above which a warning is issued.
-const LATE_NS: u64 = 1_000_000;
+const MAX_LATENESS_NS: u64 = 1_000_000;
 /// Minimum ratio of replies to offered requests of a server that is not saturated.
-const KEPT_UP: f64 = 0.95;
+const MIN_REPLY_RATIO: f64 = 0.95;
 /// Relative difference of offered rates that is tolerated.
-const SAME: f64 = 0.01;
+const MAX_RATE_DIFFERENCE: f64 = 0.01;
 /// Maximum time between the starts of comparable runs, in nanoseconds.
-const SAME_TIME_NS: u64 = 3_600_000_000_000;
+const MAX_START_DIFFERENCE_NS: u64 = 3_600_000_000_000;
 
 /// Returns the warnings, the most serious first.
-pub(super) fn caveats(a: &[Report], b: &[Report]) -> Vec<String> {
-    let mut said = Vec::new();
+pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
+    let mut warnings = Vec::new();
     let all = || a.iter().chain(b);
     let Some(first) = all().next() else { return vec!["there is nothing to compare".to_owned()] };
-    let mut differ = |what: &str, of: fn(&Report) -> String| {
+    let mut check_equal = |subject: &str, of: fn(&Report) -> String| {
         if let Some(other) = all().find(|report| of(report) != of(first)) {
-            said.push(format!(
-                "{what} differ ('{}' and '{}'), so the runs did not measure the same load",
+            warnings.push(format!(
+                "{subject} differ ('{}' and '{}'), so the runs did not measure the same load",
                 of(first),
                 of(other)
             ));
         }
     };
-    differ("the URLs", |report| report.url.clone());
-    differ("the workloads", |report| report.workload.clone());
-    differ("the arrival models", |report| format!("{:?}", report.model).to_lowercase());
-    differ("the arrival processes", |report| report.arrivals.to_string());
-    differ("the rates", |report| report.rate.clone());
-    differ("the numbers of connections", |report| report.connections.to_string());
-    differ("the requests per connection", |r| r.per_connection.clone().unwrap_or_default());
-    differ("the numbers of idle connections", |report| report.idle.asked.to_string());
-    let (least, most) = all().fold((f64::INFINITY, 0.0f64), |(least, most), report| {
-        (least.min(report.offered_rate), most.max(report.offered_rate))
+    check_equal("the URLs", |report| report.url.clone());
+    check_equal("the workloads", |report| report.workload.clone());
+    check_equal("the arrival models", |report| format!("{:?}", report.model).to_lowercase());
+    check_equal("the arrival processes", |report| report.arrivals.to_string());
+    check_equal("the rates", |report| report.rate.clone());
+    check_equal("the numbers of connections", |report| report.connections.to_string());
+    check_equal("the requests per connection", |r| r.per_connection.clone().unwrap_or_default());
+    check_equal("the numbers of idle connections", |report| report.idle.asked.to_string());
+    let (min, max) = all().fold((f64::INFINITY, 0.0f64), |(min, max), report| {
+        (min.min(report.offered_rate), max.max(report.offered_rate))
     });
-    if most > least * (1.0 + SAME) {
-        said.push(format!(
+    if max > min * (1.0 + MAX_RATE_DIFFERENCE) {
+        warnings.push(format!(
             "the offered rates differ: {} and {} per second",
-            number(least),
-            number(most)
+            number(min),
+            number(max)
         ));
     }
     for (side, reports) in [("A", a), ("B", b)] {
-        of_side(side, reports, &mut said);
+        side_warnings(side, reports, &mut warnings);
     }
     if all().any(|report| report.machine != first.machine) {
-        said.push(
-            "the load generators ran on different machines or with different processors"
-                .to_owned(),
+        warnings.push(
+            "the load generators ran on different machines or with different processors".to_owned(),
         );
     }
     let starts = all().map(|report| report.started_unix_ns);
     let (earliest, latest) = (starts.clone().min().unwrap_or(0), starts.max().unwrap_or(0));
-    if latest - earliest > SAME_TIME_NS {
-        said.push(format!(
+    if latest - earliest > MAX_START_DIFFERENCE_NS {
+        warnings.push(format!(
             "the runs started up to {} hours apart, so the machines may have changed in between",
             number((latest - earliest) as f64 / 3.6e12)
         ));
     }
     if a.len() < 2 || b.len() < 2 {
-        said.push(
+        warnings.push(
             "a single run does not show the variation between runs; give several runs of each \
              side, measured alternately"
                 .to_owned(),
         );
     }
-    said
+    warnings
 }
 
 /// Adds the warnings about one side.
-fn of_side(side: &str, reports: &[Report], said: &mut Vec<String>) {
+fn side_warnings(side: &str, reports: &[Report], warnings: &mut Vec<String>) {
     if reports.iter().any(|report| !report.complete) {
-        said.push(format!("{side} was interrupted"));
+        warnings.push(format!("{side} was interrupted"));
     }
     let late = reports.iter().map(|report| report.lateness_ns.p99).max().unwrap_or(0);
-    if late > LATE_NS {
-        said.push(format!(
+    if late > MAX_LATENESS_NS {
+        warnings.push(format!(
             "the load generator was late in {side}: it sent 1 % of the requests {} ms or more \
              after their scheduled time",
             number(late as f64 / 1e6)
@@ -88,13 +87,13 @@ fn of_side(side: &str, reports: &[Report], said: &mut Vec<String>) {
     let saturated = |report: &&Report| {
         let of = &report.requests;
         let in_time = report.reply_rate * report.duration_s;
-        of.intended > 0 && in_time.min(of.replies as f64) < of.intended as f64 * KEPT_UP
+        of.intended > 0 && in_time.min(of.replies as f64) < of.intended as f64 * MIN_REPLY_RATIO
     };
     if reports.iter().any(|report| saturated(&report)) {
-        said.push(format!(
+        warnings.push(format!(
             "{side} was saturated: fewer than {:.0} % of its requests received a reply in time, and \
              latency covers only those that did",
-            KEPT_UP * 100.0
+            MIN_REPLY_RATIO * 100.0
         ));
     }
 }

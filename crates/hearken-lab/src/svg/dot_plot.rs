@@ -3,21 +3,21 @@
 
 use maud::{Markup, html};
 
-use super::{Drawing, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
+use super::{Chart, ON_WHITE, Point, Scale, TICK_GAP, WIDTH, marker, px};
 use crate::units::{number, with_margin};
 
 const LEFT: f64 = 122.0;
 /// Width of the column of values to the right of the axis: space for two values, plus
 /// `VALUE_WIDTH` for each further value.
-const VALUES: f64 = 118.0;
-const VALUE: f64 = 64.0;
+const VALUES_WIDTH: f64 = 118.0;
+const VALUE_WIDTH: f64 = 64.0;
 const TOP: f64 = 52.0;
-const ROW: f64 = 26.0;
-const BELOW: f64 = 46.0;
+const ROW_HEIGHT: f64 = 26.0;
+const AXIS_HEIGHT: f64 = 46.0;
 /// Extension of the axis for error bars, relative to the largest value. Error bars end at its edge.
-const BEYOND: f64 = 0.3;
+const ERROR_BAR_SPACE: f64 = 0.3;
 /// Distance between the marks of a row.
-const APART: f64 = 9.0;
+const MARK_SPACING: f64 = 9.0;
 
 /// A value with its confidence interval.
 #[derive(Clone, Copy, Debug)]
@@ -36,22 +36,22 @@ pub(crate) struct Row {
 
 /// An axis with its rows. The title names the quantity and its unit.
 #[derive(Clone, Debug)]
-pub(crate) struct Rows {
+pub(crate) struct DotPlot {
     pub(crate) title: String,
-    pub(crate) kinds: Vec<String>,
+    pub(crate) levels: Vec<String>,
     pub(crate) rows: Vec<Row>,
 }
 
-impl Rows {
+impl DotPlot {
     fn bottom(&self) -> f64 {
-        TOP + ROW * self.rows.len() as f64
+        TOP + ROW_HEIGHT * self.rows.len() as f64
     }
 
     fn scale(&self) -> Scale {
         let marks = || self.rows.iter().flat_map(|row| row.marks.iter().flatten());
-        let most = marks().map(|mark| mark.value).fold(0.0, f64::max) * (1.0 + BEYOND);
+        let max = marks().map(|mark| mark.value).fold(0.0, f64::max) * (1.0 + ERROR_BAR_SPACE);
         let point = |mark: &Mark| {
-            let margin = mark.margin.min((most - mark.value).max(0.0));
+            let margin = mark.margin.min((max - mark.value).max(0.0));
             Point { x: 0.0, y: mark.value, margin, hollow: false }
         };
         let points: Vec<Point> = marks().map(point).collect();
@@ -60,39 +60,39 @@ impl Rows {
 
     /// Returns the right end of the axis.
     fn right(&self) -> f64 {
-        WIDTH - VALUES - VALUE * self.kinds.len().clamp(2, 4).saturating_sub(2) as f64
+        WIDTH - VALUES_WIDTH - VALUE_WIDTH * self.levels.len().clamp(2, 4).saturating_sub(2) as f64
     }
 
     /// Returns the colour and marker of a level. The most distinct ones come first.
-    fn style(kind: usize) -> usize {
-        [3, 0, 4, 1, 5, 2, 6][kind % ON_WHITE.len()]
+    fn style(level: usize) -> usize {
+        [3, 0, 4, 1, 5, 2, 6][level % ON_WHITE.len()]
     }
 }
 
-impl Drawing for Rows {
+impl Chart for DotPlot {
     fn height(&self) -> f64 {
-        self.bottom() + BELOW
+        self.bottom() + AXIS_HEIGHT
     }
 
     fn draw(&self) -> Markup {
         let scale = self.scale();
         let bottom = self.bottom();
-        let legend_step = (WIDTH - VALUES - LEFT) / self.kinds.len().max(3) as f64;
+        let legend_step = (WIDTH - VALUES_WIDTH - LEFT) / self.levels.len().max(3) as f64;
         html! {
             text.b x="8" y="18" { (self.title) @if scale.log { " (logarithmic)" } }
-            @for (kind, name) in self.kinds.iter().enumerate() {
-                @let x = LEFT + legend_step * kind as f64;
-                @let style = Rows::style(kind);
+            @for (level, name) in self.levels.iter().enumerate() {
+                @let x = LEFT + legend_step * level as f64;
+                @let style = DotPlot::style(level);
                 path.s.{ "c" (style) } d=(marker(style))
                     transform=(format!("translate({} 36)", px(x + 6.0))) {}
                 text x=(px(x + 17.0)) y="41" { (name) }
             }
-            @for (at, label) in apart(&scale) {
+            @for (at, label) in spaced_ticks(&scale) {
                 line.g x1=(px(at)) x2=(px(at)) y1=(TOP) y2=(px(bottom + 4.0)) {}
                 text x=(px(at)) y=(px(bottom + 20.0)) text-anchor="middle" { (label) }
             }
             @for (index, row) in self.rows.iter().enumerate() {
-                (draw_row(row, TOP + ROW * (index as f64 + 0.5), &scale, self.right()))
+                (draw_row(row, TOP + ROW_HEIGHT * (index as f64 + 0.5), &scale, self.right()))
             }
         }
     }
@@ -100,16 +100,16 @@ impl Drawing for Rows {
 
 fn draw_row(row: &Row, middle: f64, scale: &Scale, right: f64) -> Markup {
     let count = row.marks.len() as f64;
-    let apart = APART.min((ROW - 8.0) / count.max(1.0));
-    let aside = |kind: usize| (kind as f64 - (count - 1.0) / 2.0) * apart;
-    let said: Vec<String> = row.marks.iter().flatten().map(|mark| number(mark.value)).collect();
+    let spacing = MARK_SPACING.min((ROW_HEIGHT - 8.0) / count.max(1.0));
+    let offset = |level: usize| (level as f64 - (count - 1.0) / 2.0) * spacing;
+    let values: Vec<String> = row.marks.iter().flatten().map(|mark| number(mark.value)).collect();
     html! {
         text x=(LEFT - 10.0) y=(px(middle + 5.0)) text-anchor="end" { (row.name) }
         line.g x1=(LEFT) x2=(right) y1=(px(middle)) y2=(px(middle)) {}
-        @for (kind, mark) in row.marks.iter().enumerate() {
+        @for (level, mark) in row.marks.iter().enumerate() {
             @if let Some(mark) = mark {
-                @let style = Rows::style(kind);
-                @let (x, y) = (scale.at(mark.value), middle + aside(kind));
+                @let style = DotPlot::style(level);
+                @let (x, y) = (scale.at(mark.value), middle + offset(level));
                 g transform=(format!("translate({} {})", px(x), px(y))) {
                     title {
                         (row.name) ": "
@@ -124,12 +124,12 @@ fn draw_row(row: &Row, middle: f64, scale: &Scale, right: f64) -> Markup {
                 }
             }
         }
-        text.n x=(px(right + 10.0)) y=(px(middle + 4.5)) { (said.join(", ")) }
+        text.n x=(px(right + 10.0)) y=(px(middle + 4.5)) { (values.join(", ")) }
     }
 }
 
 /// Returns ticks with enough distance for their labels.
-fn apart(scale: &Scale) -> Vec<(f64, String)> {
+fn spaced_ticks(scale: &Scale) -> Vec<(f64, String)> {
     let mut ticks: Vec<(f64, String)> = Vec::new();
     for (at, label) in scale.ticks() {
         if ticks.last().is_none_or(|(last, _)| at - last >= TICK_GAP) {
@@ -144,14 +144,14 @@ mod tests {
     use super::*;
     use crate::svg::figure;
 
-    fn rows(values: &[f64]) -> Rows {
+    fn rows(values: &[f64]) -> DotPlot {
         let row = |(i, &value): (usize, &f64)| Row {
             name: format!("<{i}>"),
             marks: vec![Some(Mark { value, margin: value / 5.0 }), None],
         };
-        Rows {
+        DotPlot {
             title: "a & b".into(),
-            kinds: vec!["none".into(), "some".into()],
+            levels: vec!["none".into(), "some".into()],
             rows: values.iter().enumerate().map(row).collect(),
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn every_row_is_drawn_and_all_text_is_escaped() {
         let panel = rows(&[1.0, 500.0, 3.0]);
-        assert_eq!(panel.height(), TOP + 3.0 * ROW + BELOW);
+        assert_eq!(panel.height(), TOP + 3.0 * ROW_HEIGHT + AXIS_HEIGHT);
         let svg = figure("x", &[panel], None).into_string();
         assert!(svg.contains("&lt;2&gt;") && svg.contains("a &amp; b (logarithmic)"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<0>"));
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn axis_labels_do_not_overlap() {
         for values in [&[0.0][..], &[1.0, 19.0], &[0.002, 900.0], &[123_456.0, 130_000.0]] {
-            let ticks = apart(&rows(values).scale());
+            let ticks = spaced_ticks(&rows(values).scale());
             assert!(ticks.len() >= 2, "{values:?} {ticks:?}");
             assert!(ticks.windows(2).all(|w| w[1].0 - w[0].0 >= TICK_GAP), "{ticks:?}");
         }

@@ -11,7 +11,7 @@ use crate::error::LabError;
 
 /// A process whose resource usage is measured.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct ProcessAccounting {
     process: Process,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Usage {
 
 /// Values that the kernel accounts to a process as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct ProcessTotals {
     /// Start time in clock ticks since boot. Together with the pid, it identifies the process.
-    pub born: u64,
+    pub start_time: u64,
     /// Process id of the parent.
     pub parent: i32,
     /// Number of threads.
@@ -45,9 +45,9 @@ pub(crate) struct Whole {
     /// Whether the process has exited but was not reaped.
     pub zombie: bool,
     /// CPU time of the process.
-    pub used: Usage,
+    pub usage: Usage,
     /// CPU time of descendants that have exited and were reaped, with a resolution of clock ticks.
-    pub children: Usage,
+    pub reaped_children: Usage,
 }
 
 impl Usage {
@@ -71,7 +71,7 @@ impl Usage {
 
 impl Usage {
     /// Returns the maximum of each value.
-    pub(crate) fn most(&self, other: &Usage) -> Usage {
+    pub(crate) fn max(&self, other: &Usage) -> Usage {
         Usage {
             cpu_ns: self.cpu_ns.max(other.cpu_ns),
             user_ns: self.user_ns.max(other.user_ns),
@@ -98,75 +98,75 @@ impl Add for Usage {
     }
 }
 
-impl Meter {
+impl ProcessAccounting {
     /// Opens the accounting of a process.
-    pub(crate) fn open(pid: i32) -> Result<Meter, LabError> {
-        Meter::look(pid).map_err(|source| LabError::Accounting { pid, source })
+    pub(crate) fn open(pid: i32) -> Result<ProcessAccounting, LabError> {
+        ProcessAccounting::try_open(pid).map_err(|source| LabError::Accounting { pid, source })
     }
 
     /// Opens the accounting of a process. Returns the error of `/proc`.
-    pub(crate) fn look(pid: i32) -> ProcResult<Meter> {
-        Ok(Meter { process: Process::new(pid)? })
+    pub(crate) fn try_open(pid: i32) -> ProcResult<ProcessAccounting> {
+        Ok(ProcessAccounting { process: Process::new(pid)? })
     }
 
     /// Returns the usage of the process and all its threads.
     pub(crate) fn usage(&self) -> Result<Usage, LabError> {
-        self.said(self.read_usage())
+        self.with_pid(self.read_usage())
     }
 
     /// Returns the resident memory in bytes (`VmRSS`). Excludes sockets, which are kernel memory.
-    pub(crate) fn resident(&self) -> Result<u64, LabError> {
-        let status = self.said(self.process.status())?;
+    pub(crate) fn rss_bytes(&self) -> Result<u64, LabError> {
+        let status = self.with_pid(self.process.status())?;
         Ok(status.vmrss.unwrap_or(0) * 1024)
     }
 
     /// Returns the resident memory in bytes, exact to the page, if permitted. `VmRSS` may lag by dozens
     /// of pages per processor; the sum over the mappings does not, but needs ptrace permission.
-    pub(crate) fn resident_exactly(&self) -> Result<u64, LabError> {
+    pub(crate) fn exact_rss_bytes(&self) -> Result<u64, LabError> {
         let rollup = self.process.smaps_rollup().ok();
         let rss =
             rollup.and_then(|r| r.memory_map_rollup.0.first()?.extension.map.get("Rss").copied());
-        rss.map_or_else(|| self.resident(), Ok)
+        rss.map_or_else(|| self.rss_bytes(), Ok)
     }
 
     /// Returns the number of descriptors in the largest table. A worker has its own table.
-    pub(crate) fn descriptors(&self) -> Result<u64, LabError> {
-        let mut most = 0;
+    pub(crate) fn count_descriptors(&self) -> Result<u64, LabError> {
+        let mut max = 0;
         for thread in self.threads()? {
             // The table of a thread that has exited counts as empty.
             let table = format!("/proc/{}/task/{thread}/fd", self.process.pid);
-            most = most.max(std::fs::read_dir(table).map_or(0, Iterator::count));
+            max = max.max(std::fs::read_dir(table).map_or(0, Iterator::count));
         }
-        Ok(most as u64)
+        Ok(max as u64)
     }
 
     /// Returns the thread ids.
     pub(crate) fn threads(&self) -> Result<Vec<i32>, LabError> {
-        let tasks = self.said(self.process.tasks())?;
+        let tasks = self.with_pid(self.process.tasks())?;
         Ok(tasks.filter_map(|task| task.ok().map(|t| t.tid)).collect())
     }
 
     fn read_usage(&self) -> ProcResult<Usage> {
-        let whole = self.whole()?.used;
-        let threads = self.each_thread()?;
-        Ok(threads.into_iter().map(|(_, used)| used).fold(whole, Usage::add))
+        let totals = self.totals()?.usage;
+        let threads = self.thread_usage()?;
+        Ok(threads.into_iter().map(|(_, used)| used).fold(totals, Usage::add))
     }
 
     /// Returns the values that the kernel accounts to the process as a whole.
-    pub(crate) fn whole(&self) -> ProcResult<Whole> {
+    pub(crate) fn totals(&self) -> ProcResult<ProcessTotals> {
         let ns = |ticks: u64| ticks * (1_000_000_000 / procfs::ticks_per_second());
         let stat = self.process.stat()?;
         let (user_ns, system_ns) = (ns(stat.utime), ns(stat.stime));
-        let cpu_ns = self.clock().unwrap_or(user_ns + system_ns);
+        let cpu_ns = self.cpu_clock_ns().unwrap_or(user_ns + system_ns);
         let waited_for = |ticks: i64| ns(ticks.max(0).cast_unsigned());
         let (user, system) = (waited_for(stat.cutime), waited_for(stat.cstime));
-        Ok(Whole {
-            born: stat.starttime,
+        Ok(ProcessTotals {
+            start_time: stat.starttime,
             parent: stat.ppid,
             threads: stat.num_threads.max(0).cast_unsigned(),
             zombie: matches!(stat.state, 'Z' | 'X'),
-            used: Usage { cpu_ns, user_ns, system_ns, ..Usage::default() },
-            children: Usage {
+            usage: Usage { cpu_ns, user_ns, system_ns, ..Usage::default() },
+            reaped_children: Usage {
                 cpu_ns: user + system,
                 user_ns: user,
                 system_ns: system,
@@ -176,7 +176,7 @@ impl Meter {
     }
 
     /// Returns the usage of each thread, without the CPU time, which is included in the totals.
-    pub(crate) fn each_thread(&self) -> ProcResult<Vec<(i32, Usage)>> {
+    pub(crate) fn thread_usage(&self) -> ProcResult<Vec<(i32, Usage)>> {
         let mut each = Vec::new();
         for task in self.process.tasks()? {
             match task.and_then(|t| Ok((t.tid, read_task(&t)?))) {
@@ -190,13 +190,13 @@ impl Meter {
     }
 
     /// Returns the CPU clock of the process, which includes threads that have exited.
-    fn clock(&self) -> Option<u64> {
+    fn cpu_clock_ns(&self) -> Option<u64> {
         let clock = clock_getcpuclockid(Pid::from_raw(self.process.pid)).ok()?;
         let time = clock_gettime(clock).ok()?;
         Some(time.tv_sec().cast_unsigned() * 1_000_000_000 + time.tv_nsec().cast_unsigned())
     }
 
-    fn said<T>(&self, result: ProcResult<T>) -> Result<T, LabError> {
+    fn with_pid<T>(&self, result: ProcResult<T>) -> Result<T, LabError> {
         result.map_err(|source| LabError::Accounting { pid: self.process.pid, source })
     }
 }
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn measures_the_cpu_time_of_this_process() {
-        let meter = Meter::open(std::process::id().cast_signed()).unwrap();
+        let meter = ProcessAccounting::open(std::process::id().cast_signed()).unwrap();
         let before = meter.usage().unwrap();
-        assert!(meter.resident().unwrap() > 100_000);
-        assert!(meter.descriptors().unwrap() >= 3);
+        assert!(meter.rss_bytes().unwrap() > 100_000);
+        assert!(meter.count_descriptors().unwrap() >= 3);
         assert!(!meter.threads().unwrap().is_empty());
         // The accounting must advance, at the latest at the next tick.
         let mut x = 1u64;
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn missing_process_is_an_error_with_its_pid() {
-        let error = Meter::open(i32::MAX).unwrap_err().to_string();
+        let error = ProcessAccounting::open(i32::MAX).unwrap_err().to_string();
         assert!(error.contains(&i32::MAX.to_string()), "{error}");
     }
 }
