@@ -1,24 +1,23 @@
-# What the scripts have in common that boot an unmodified Debian kernel under QEMU's software
-# emulation: the kernel, the file system in memory, and a machine whose clock counts instructions.
-# To be sourced, by bash.
+# Common functions of scripts that boot an unmodified Debian kernel under QEMU's software emulation: the
+# kernel, the file system in memory, and a machine whose clock counts instructions. To be sourced by bash.
 #
-# Kernels are taken from packages that apt-get downloads, once, into
-# ${HEARKEN_EMULATED:-~/.cache/hearken/emulated}, without installing them.
+# Kernels are extracted from Debian packages into ${HEARKEN_EMULATED:-~/.cache/hearken/emulated}. They
+# are downloaded once with apt-get and not installed.
 emulated_cache=${HEARKEN_EMULATED:-${XDG_CACHE_HOME:-$HOME/.cache}/hearken/emulated}
 
-# Ends with 3 where something is missing that every such machine needs.
+# Exits with status 3 if a required tool is missing.
 emulated_tools() {
     local tool missing=()
     for tool in qemu-system-x86_64 busybox cpio dpkg-deb; do
         command -v "$tool" >/dev/null || missing+=("$tool")
     done
     [[ ${#missing[@]} -eq 0 ]] && return
-    echo "$0: nothing was run: ${missing[*]} not installed (apt-get install" \
+    echo "$0: not installed: ${missing[*]} (apt-get install" \
         "--no-install-recommends qemu-system-x86 busybox-static cpio)"
     exit 3
 }
 
-# The vmlinuz of a package, or of what it depends on; from the cache if it is there.
+# Prints the path of the vmlinuz of a package or of its dependency. Downloads the package if necessary.
 emulated_kernel() { # package
     local package=$1 image
     image=$(apt-cache depends "$package" 2>/dev/null | awk '/Depends: linux-image-[0-9]/ {print $2; exit}')
@@ -36,13 +35,13 @@ emulated_kernel() { # package
     compgen -G "$dir/boot/vmlinuz-*" | head -n 1
 }
 
-# An empty file system, with busybox.
+# Creates an empty file system with busybox.
 emulated_guest() { # directory
     mkdir -p "$1"/{bin,dev,proc,sys,tmp,lib64}
     cp "$(command -v busybox)" "$1/bin/busybox"
 }
 
-# The libraries of a program, where it looks for them.
+# Copies the libraries of a program.
 emulated_libraries() { # directory program
     local library
     { ldd "$2" 2>/dev/null || true; } | { grep -o '/[^ :]*' || true; } | while read -r library; do
@@ -51,14 +50,14 @@ emulated_libraries() { # directory program
     done
 }
 
-# The file system as the kernel takes it.
+# Packs the file system as an initramfs.
 emulated_pack() { # directory initramfs
     (cd "$1" && find . | cpio -o -H newc --quiet | gzip -1) >"$2"
 }
 
-# Boots one processor whose clock advances by a nanosecond with each instruction, so that CPU time is
-# instructions: user and kernel, exact, whatever else the machine outside does. Standard output is the
-# console (ttyS0); what the guest writes to ttyS1 goes into a file.
+# Boots one processor whose clock advances by one nanosecond per instruction, so that CPU time equals
+# instructions in user mode and kernel, independent of the load of this machine. Standard output is the
+# console (ttyS0); output of the guest to ttyS1 goes to a file.
 emulated_counting() { # image initramfs file kernel-parameters options-of-qemu...
     local image=$1 initramfs=$2 file=$3 parameters=$4
     shift 4

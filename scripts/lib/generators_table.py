@@ -1,16 +1,17 @@
-"""The results of scripts/generators as a table for people."""
+"""Formats the results of scripts/generators as a table."""
 
 import statistics
 
-# Of a processor; more is a disturbance: what others used, for how long the generator was kept from its own
-# (which a wake-up does, too, by a microsecond or two), and steal.
+# Thresholds of a disturbance, as fractions of a processor: utilisation by other processes, time that the
+# generator waited for its processor (a wake-up also causes a microsecond or two), and steal time.
 OTHERS, WAITED, STEAL = 0.06, 0.05, 0.015
 
 
 def disturbed(one):
+    """Returns whether other activity disturbed a measurement."""
     noise, waited = one["noise"], WAITED
     if one["part"] == "accuracy":
-        # A hundredth of the requests decides.
+        # The 99th percentile depends on one per cent of the requests.
         waited = 0.002 + 2e-6 * one["rate"]
     return noise["others"] > OTHERS or noise["waited"] > waited or noise["steal"] > STEAL
 
@@ -27,7 +28,7 @@ def columns(rows):
 
 
 def groups(result, part, *keys):
-    """The repetitions of each cell, in the order of the first."""
+    """Returns the repetitions of each cell, in the order of the first."""
     cells = {}
     for one in result["measurements"]:
         if one["part"] == part:
@@ -42,9 +43,9 @@ def noise_of(ones):
 
 
 def accuracy_table(result):
-    rows = [["a second", "median gap", "|actual - intended| p50", "p99", "greatest", "processor", "noise"]]
-    random_rows = [["a second", "variation of gaps", "distance from exponential", "processor", "noise"]]
-    own = [["a second", "it says p50", "seen p50", "it says p99", "seen p99", "in line for a connection"]]
+    rows = [["per second", "median gap", "|actual - scheduled| p50", "p99", "max", "CPU", "noise"]]
+    random_rows = [["per second", "coefficient of variation", "distance from exponential", "CPU", "noise"]]
+    own = [["per second", "reported p50", "observed p50", "reported p99", "observed p99", "waited for a connection"]]
     for (name, rate), ones in groups(result, "accuracy", "name", "rate"):
         title, fits = f"{name} {rate:,}", [one["seen"]["fit"] for one in ones]
         gaps = [one["seen"]["gaps_ns"] for one in ones]
@@ -53,52 +54,52 @@ def accuracy_table(result):
             random_rows.append([title, spread([gap["variation"] for gap in gaps], 1, ".3f"),
                                 spread([gap["from_exponential"] for gap in gaps], 1, ".3f"), busy, noise])
             continue
-        deviation = lambda of: spread([fit["deviation_ns"][of] for fit in fits], 1e3, ",.1f")
+        deviation = lambda key: spread([fit["deviation_ns"][key] for fit in fits], 1e3, ",.1f")
         rows.append([title, spread([gap["p50"] for gap in gaps], 1e3, ",.1f"), deviation("p50"), deviation("p99"),
                      deviation("max"), busy, noise])
         if "said" in ones[0] and "connections" not in name:
-            says = lambda of: spread([one["said"]["lateness_ns"][of] for one in ones], 1e3, ",.1f")
-            seen = lambda of: spread([one["said"]["shift_ns"] + one["seen"]["fit"]["offset_ns"][of] for one in ones],
-                                     1e3, ",.1f")
-            own.append([title, says("p50"), seen("p50"), says("p99"), seen("p99"),
+            reported = lambda key: spread([one["said"]["lateness_ns"][key] for one in ones], 1e3, ",.1f")
+            observed = lambda key: spread([one["said"]["shift_ns"] + one["seen"]["fit"]["offset_ns"][key] for one in ones],
+                                          1e3, ",.1f")
+            own.append([title, reported("p50"), observed("p50"), reported("p99"), observed("p99"),
                         spread([one["said"]["in_line"] for one in ones])])
-    lines = ["constant rate: microseconds from an even schedule, its start fitted"]
+    lines = ["constant rate: deviation from an even schedule with a fitted start, in microseconds"]
     lines += columns(rows)
     if len(random_rows) > 1:
-        lines += ["", "random arrivals: 1 and 0 are exponential"] + columns(random_rows)
+        lines += ["", "random arrivals: 1 and 0 indicate an exponential distribution"] + columns(random_rows)
     if len(own) > 1:
-        lines += ["", "lateness, in microseconds: what the generator says of itself, and what the server saw of it; "
-              "requests that", "found all connections busy are late by the server, and not by what it says"]
+        lines += ["", "lateness in microseconds: reported by the generator and observed by the server; requests that",
+                  "waited for a connection are late for the server, but not in the report of the generator"]
         lines += columns(own)
     return lines
 
 
 def saturation_table(result):
-    rows = [["", "replies a second", "generator's ns a reply", "server busy", "generator busy", "noise"]]
+    rows = [["", "replies per second", "generator ns/reply", "server busy", "generator busy", "noise"]]
     for (name, work), ones in groups(result, "saturation", "name", "work_us"):
         name += f", {work} us of work" if work else ""
-        of = lambda key: spread([one[key] for one in ones])
-        middle = lambda key: f"{statistics.median(one[key] for one in ones):.0%}"
-        rows.append([name, of("reply_rate"), of("generator_ns_per_reply"), middle("server_busy"),
-                     middle("generator_busy"), noise_of(ones)])
-    return ["saturation: `hearken serve`, and a server with 20 us of work for each; 64 connections (httperf: 200,000 "
-            "requests a second offered instead)"] + columns(rows)
+        statistic = lambda key: spread([one[key] for one in ones])
+        median = lambda key: f"{statistics.median(one[key] for one in ones):.0%}"
+        rows.append([name, statistic("reply_rate"), statistic("generator_ns_per_reply"), median("server_busy"),
+                     median("generator_busy"), noise_of(ones)])
+    return ["saturation: `hearken serve`, and a server with 20 us of work per request; 64 connections (httperf: an open "
+            "loop with 200,000 requests per second instead)"] + columns(rows)
 
 
 def overload_table(result):
-    rows = [["capacity, generator", "asked a second", "offered", "it says, replies a second", "the server says",
+    rows = [["capacity, generator", "requested rate", "offered rate", "replies/s (generator)", "replies/s (server)",
              "noise"]]
     errors = []
     for (name, work), ones in groups(result, "overload", "name", "work_us"):
         title = f"{ones[0]['capacity']:,.0f} {name}"
-        of = lambda key: spread([one[key] for one in ones])
+        statistic = lambda key: spread([one[key] for one in ones])
         server = spread([one["server_rate"] for one in ones])
-        rows.append([title, of("offered"), of("kept"), of("reply_rate"), server, noise_of(ones)])
+        rows.append([title, statistic("offered"), statistic("kept"), statistic("reply_rate"), server, noise_of(ones)])
         kinds = sorted({kind for one in ones for kind in one["errors"]})
-        told = [f"{kind} {spread([one['errors'].get(kind, 0) for one in ones])}" for kind in kinds]
-        errors.append(f"  {title}: " + (", ".join(told) or "no errors"))
-    return ["overload: twice the capacity, a connection for each request, given up after a second"] + columns(rows) + [
-        "  errors in a run:"] + errors
+        counts = [f"{kind} {spread([one['errors'].get(kind, 0) for one in ones])}" for kind in kinds]
+        errors.append(f"  {title}: " + (", ".join(counts) or "no errors"))
+    return ["overload: twice the capacity, one connection per request, timeout of one second"] + columns(rows) + [
+        "  errors per run:"] + errors
 
 
 def table(result):
@@ -107,8 +108,8 @@ def table(result):
              f"# {machine['cpus']} processors ({machine['cpu']}), Linux {machine['kernel']}; clock {machine['clock']}",
              "# " + "; ".join(f"{name}: {version}" for name, version in result["versions"].items()),
              "# not installed: " + (", ".join(result["absent"]) or "none"),
-             f"# median (least to greatest) of {result['repetitions']} runs of {result['seconds']} s; noise, at its "
-             "most, in parts of a processor:", "# what others used, how long the generator waited for its own, steal", ""]
+             f"# median (minimum to maximum) of {result['repetitions']} runs of {result['seconds']} s; noise: maximum fraction "
+             "of a processor", "# used by other processes, that the generator waited, and stolen by the hypervisor", ""]
     tables = {"accuracy": accuracy_table, "saturation": saturation_table, "overload": overload_table}
     for part, make in tables.items():
         if any(one["part"] == part for one in result["measurements"]):

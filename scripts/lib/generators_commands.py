@@ -1,15 +1,15 @@
-"""What each generator of load is asked, and what it says of replies."""
+"""Commands of load generators, and parsers of their output."""
 
 import json
 import re
 
-CONNECTIONS = 100  # for requests at a rate
-# Requests that come before those that are measured.
+CONNECTIONS = 100  # of the constant-rate commands
+# Requests sent before the measured ones.
 WARM_UP = {"fortio": CONNECTIONS}
 
 
 class Failed(Exception):
-    """A measurement that was not had, and why."""
+    """A measurement that failed."""
 
 
 def httperf(url, *options):
@@ -18,7 +18,7 @@ def httperf(url, *options):
 
 
 def at_rate(name, hearken, url, rate, seconds):
-    """A constant rate, each by its best means."""
+    """Returns the command for a constant rate."""
     load = [hearken, "load", f"{url}/1b", "--rate", rate, "--duration", f"{seconds}s", "--json", "-"]
     target = f"{url}/1b"
     return {
@@ -39,6 +39,7 @@ def at_rate(name, hearken, url, rate, seconds):
 
 
 def closed(name, hearken, url, seconds):
+    """Returns the command for a closed loop."""
     target = f"{url}/1b"
     return {
         "hearken": [hearken, "load", target, "--closed", "-c", 64, "--duration", f"{seconds}s", "--json", "-"],
@@ -48,12 +49,12 @@ def closed(name, hearken, url, seconds):
         "ab": ["ab", "-q", "-k", "-c64", f"-t{seconds}", f"-n{300_000 * seconds}", target],
         "fortio": ["fortio", "load", "-quiet", "-qps", 0, "-c", 64, "-t", f"{seconds}s", target],
         "oha": ["oha", "--no-tui", "-c", 64, "-z", f"{seconds}s", target],
-        # Without a closed loop: far more is offered than can be answered.
+        # httperf has no closed loop, so far more requests are offered than can be answered.
         "httperf": httperf(url, "--rate", 2_000, "--num-conns", 2_000 * seconds, "--num-calls", 100, "--timeout", 5),
     }[name]
 
 
-# What each says of replies: how many there were, and how many a second.
+# Patterns of the number of replies and the reply rate.
 REPLIES = {
     "wrk": (r"(\d+) requests in", r"Requests/sec:\s+([\d.]+)"),
     "wrk2": (r"(\d+) requests in", r"Requests/sec:\s+([\d.]+)"),
@@ -66,12 +67,13 @@ REPLIES = {
 }
 
 
-def replies(name, said, errors):
+def replies(name, output, errors):
+    """Parses the number of replies and the reply rate."""
     if name.startswith("hearken"):
-        report = json.loads(said)
+        report = json.loads(output)
         return report["requests"]["replies"], report["reply_rate"]
-    said += "\n" + errors
-    found = [re.search(pattern, said) for pattern in REPLIES[name.split(",")[0]]]
+    output += "\n" + errors
+    found = [re.search(pattern, output) for pattern in REPLIES[name.split(",")[0]]]
     if None in found:
-        raise Failed(f"{name}: its output is not understood:\n{said[-600:]}")
+        raise Failed(f"{name}: cannot parse its output:\n{output[-600:]}")
     return int(found[0][1]), float(found[1][1])
