@@ -1,5 +1,5 @@
-# Agents of one load on Nomad, each on a machine of its own where there are enough. Register once, with
-# the number of agents; then each load is a dispatch, with the plan as its payload:
+# Agents of a load test on Nomad, on separate machines if possible. Register the job once with the number
+# of agents. Each load test is a dispatch with the plan as its payload:
 #
 #     nomad job run -var size=5 -var image=registry.example/hearken hearken-load.nomad.hcl
 #     nomad job dispatch -meta start=$(date -u -d '+60 seconds' +%Y-%m-%dT%H:%M:%SZ) hearken-load plan.toml
@@ -25,7 +25,7 @@ job "hearken-load" {
   group "agents" {
     count = var.size
 
-    # An agent that failed cannot catch up with the others.
+    # An agent that was restarted could not catch up with the others.
     restart {
       attempts = 0
       mode     = "fail"

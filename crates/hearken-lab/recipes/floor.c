@@ -1,7 +1,7 @@
-/* The floor under every server that waits with epoll: a bare edge-triggered loop that reads, does not
-   look at what came, and writes a fixed reply. `floor PORT` keeps connections; `floor PORT close` serves
-   one request on each: it defers accept until the request is there, reads right after accept without
-   ever asking epoll about the connection, and has reply and end of the stream leave in one packet. */
+/* A lower bound for servers that use epoll: a bare edge-triggered loop that reads, ignores the request, and
+   writes a fixed reply. `floor PORT` keeps connections open. `floor PORT close` serves one request per
+   connection: it defers accept until the request has arrived, reads immediately after accept without
+   epoll, and sends reply and FIN in one packet. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { EVENTS = 512, REQUEST = 4096 };
 
-/* As long as what hearken serve says of a file of one byte, with the same fields. */
+/* The same length and fields as the response of hearken serve for a file of one byte. */
 static const char KEPT[] =
     "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Type: application/octet-stream\r\n"
     "X-Content-Type-Options: nosniff\r\nAccept-Ranges: bytes\r\nETag: \"0123456789abcdef\"\r\n"
@@ -34,7 +34,7 @@ static void fail(const char *what) {
 
 static char request[REQUEST];
 
-/* Reads and answers; true if the peer has closed. */
+/* Reads and replies. Returns true if the peer has closed the connection. */
 static int serve(int fd, const char *reply, size_t length, int flags) {
     ssize_t count = read(fd, request, sizeof request);
     if (count > 0)
@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
             }
             while ((fd = accept4(listener, 0, 0, SOCK_NONBLOCK)) >= 0) {
                 if (closes) {
-                    /* More comes: the end of the stream, in the same packet. */
+                    /* Keeps the reply until the FIN, which leaves in the same packet. */
                     serve(fd, CLOSED, sizeof CLOSED - 1, MSG_MORE);
                     close(fd);
                     continue;

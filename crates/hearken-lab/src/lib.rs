@@ -1,12 +1,13 @@
-//! Experiments that compare event mechanisms on real traffic.
+//! Experiments that measure event mechanisms and servers under real traffic.
 //!
-//! The lab knows servers only as processes: it starts `hearken serve` with each mechanism, loads it
-//! with `hearken load`, and measures it from outside, by the kernel's accounting. [`quick`] plans,
-//! runs and summarises; [`export`] and [`table`] show the [`Report`]. [`compare`](mod@compare) judges
-//! results of the load generator by each other.
+//! The lab starts `hearken serve` or another server as a process, loads it with `hearken load`, and
+//! measures its costs from outside with the accounting of the kernel. [`quick`] compares event
+//! mechanisms, [`peers`](mod@peers) compares servers or proxies. [`export`] and [`table`] render a
+//! [`Report`]. [`compare`](mod@compare) compares results of the load generator, and [`watch`] samples
+//! the resource usage of any running server.
 //!
-//! Two numbers are compared only if they come from one run, in which the measurements were made in
-//! shuffled order, so that a drift of the machine falls on all of them alike.
+//! Two numbers are comparable only if they were measured in the same run. The measurements of a run are
+//! executed in random order, so that a drift of the machine affects all of them equally.
 
 mod accounting;
 pub mod compare;

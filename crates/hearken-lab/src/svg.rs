@@ -326,5 +326,4 @@ fn nice_step(high: f64) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "svg_tests.rs"]
 mod tests;

@@ -271,7 +271,7 @@ mod tests {
                 "1k-proxied",
             ),
             ("name = \"x\"\nkind = \"cache\"\ncommand = [\"x\"]", "cache"),
-            ("name = \"x\"\ncommand = [\"x\"]\nbeside = [\"y.c\"]", "y.c"),
+            ("name = \"x\"\ncommand = [\"x\"]\nextra_files = [\"y.c\"]", "y.c"),
             ("name = \"x\"\ncommand = [\"x\"]\n[files]\n\"../../etc/x\" = \"\"", "etc"),
         ] {
             let error = parse(text).unwrap_err();

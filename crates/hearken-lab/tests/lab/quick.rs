@@ -1,4 +1,4 @@
-//! The scheduler, partial results, statistics and exporters, with an executor that has no clock.
+//! Scheduling, partial results, statistics and export of the quick experiment, with simulated measurements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use hearken_lab::{
     Trial, UnavailableCounter, Warning, export, quick_with_executor, table,
 };
 
-/// Answers from a formula, fails where told, and raises the stop flag where told.
+/// Computes measurements, and simulates failures and an interruption.
 struct Mock {
     measured: Vec<Trial>,
     fails: fn(&Trial) -> bool,
@@ -15,16 +15,16 @@ struct Mock {
 }
 
 impl Executor for Mock {
-    fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
-        if self.stops_at == Some(case.order) {
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
+        if self.stops_at == Some(trial.order) {
             stop.store(true, Ordering::Relaxed);
             return Err(LabError::Interrupted);
         }
-        self.measured.push(case.clone());
-        if (self.fails)(case) {
+        self.measured.push(trial.clone());
+        if (self.fails)(trial) {
             return Err(LabError::Config("a <b>failure</b>".into()));
         }
-        Ok(measurement(case))
+        Ok(measurement(trial))
     }
 
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
@@ -37,16 +37,16 @@ impl Executor for Mock {
     }
 }
 
-/// Select and poll pay for every idle connection, epoll for none; repetitions differ a little.
-fn measurement(case: &Trial) -> Measurement {
-    let per_idle = match case.mechanism.as_str() {
+/// Simulates costs per idle connection for select and poll, and slight variation between repetitions.
+fn measurement(trial: &Trial) -> Measurement {
+    let per_idle = match trial.mechanism.as_str() {
         "select" => 60.0,
         "poll" => 45.0,
         _ => 0.02,
     };
-    let base = 30_000.0 + 700.0 * case.mechanism.len() as f64;
-    let wobble = 1.0 + 0.02 * f64::from(case.repetition);
-    let cpu = (base + per_idle * case.idle as f64) * wobble;
+    let base = 30_000.0 + 700.0 * trial.mechanism.len() as f64;
+    let wobble = 1.0 + 0.02 * f64::from(trial.repetition);
+    let cpu = (base + per_idle * trial.idle as f64) * wobble;
     let saturated = cpu > 400_000.0;
     Measurement {
         cpu_ns_per_request: Some(cpu),
@@ -54,14 +54,14 @@ fn measurement(case: &Trial) -> Measurement {
         cpu_system_ns_per_request: Some(cpu * 0.7),
         cpu_share: 0.1,
         syscalls_per_request: Some(
-            if case.mechanism == "epoll-once" { 4.1 } else { 3.05 } * wobble,
+            if trial.mechanism == "epoll-once" { 4.1 } else { 3.05 } * wobble,
         ),
         context_switches_per_request: Some(1.0),
         rss_start_bytes: 3 << 20,
-        rss_bytes: (3 << 20) + case.idle * 210,
-        rss_end_bytes: (3 << 20) + case.idle * 210,
-        rss_per_idle_bytes: (case.idle > 0).then_some(210.0),
-        idle_held: case.idle,
+        rss_bytes: (3 << 20) + trial.idle * 210,
+        rss_end_bytes: (3 << 20) + trial.idle * 210,
+        rss_per_idle_bytes: (trial.idle > 0).then_some(210.0),
+        idle_held: trial.idle,
         intended: 2000,
         replies: 2000,
         reply_rate: 2000.0,
@@ -94,7 +94,7 @@ fn mock() -> Mock {
 }
 
 #[test]
-fn a_complete_run_measures_every_case_once_in_the_planned_order() {
+fn measures_every_trial_once_in_the_planned_order() {
     let mut mock = mock();
     let report = run(&config(), &mut mock).unwrap();
     assert!(report.complete && report.warnings.is_empty(), "{:?}", report.warnings);
@@ -111,12 +111,12 @@ fn json_round_trips() {
     let report = run(&config(), &mut mock()).unwrap();
     let json = export::json(&report);
     let back: Report = serde_json::from_str(&json).unwrap();
-    assert!(back == report, "a report changed on its way through JSON");
+    assert!(back == report, "the report changed in a round trip through JSON");
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["schema"], "hearken-lab-quick/2");
     assert_eq!(value["complete"], true);
     assert!(value["date"].as_str().unwrap().ends_with('Z'));
-    // A sample is flat: its place and its measurement side by side.
+    // The measurement is flattened into the sample.
     assert!(value["samples"][0]["mechanism"].is_string());
     assert!(value["samples"][0]["cpu_ns_per_request"].is_f64());
     assert!(value["samples"][0]["instr_user_per_request"].is_null());
@@ -124,23 +124,23 @@ fn json_round_trips() {
 }
 
 #[test]
-fn an_interrupted_run_is_a_partial_report() {
+fn interrupted_run_yields_a_partial_report() {
     let mut stopped = Mock { stops_at: Some(10), ..mock() };
     let report = run(&config(), &mut stopped).unwrap();
     assert!(!report.complete);
     assert_eq!(report.samples.len(), 10);
     assert!(report.warnings.contains(&Warning::Interrupted { done: 10, planned: 60 }));
-    assert!(export::html(&report).contains("not complete"));
+    assert!(export::html(&report).contains("Incomplete run"));
     let nothing = run(&config(), &mut Mock { stops_at: Some(0), ..mock() }).unwrap();
     assert!(!nothing.complete && nothing.summary.is_empty());
-    // No sample, no figure, and no panic in any exporter.
+    // The exporters handle a report without samples.
     assert!(export::figures_svg(&nothing).is_empty());
     assert!(table::text(&nothing).contains("Interrupted after 0 of 60"));
     assert!(export::html(&nothing).ends_with("</html>"));
 }
 
 #[test]
-fn a_mechanism_that_fails_costs_only_its_own_cells() {
+fn failing_mechanism_affects_only_its_own_cells() {
     let mut mock = Mock { fails: |c| c.mechanism == "select", ..mock() };
     let report = run(&config(), &mut mock).unwrap();
     assert!(!report.complete);
@@ -149,25 +149,25 @@ fn a_mechanism_that_fails_costs_only_its_own_cells() {
 }
 
 #[test]
-fn a_run_in_which_nothing_works_is_given_up_and_says_why() {
+fn aborts_after_consecutive_failures_with_the_first_error() {
     let mut mock = Mock { fails: |_| true, ..mock() };
     let error = run(&config(), &mut mock).unwrap_err().to_string();
     assert_eq!(mock.measured.len(), 5);
-    assert!(error.contains("5 measurements failed") && error.contains("failure"), "{error}");
+    assert!(error.contains("all 5 measurements failed") && error.contains("failure"), "{error}");
 }
 
 #[test]
-fn what_disturbed_the_measurement_is_said() {
+fn warns_about_disturbed_measurements() {
     struct Disturbed;
     impl Executor for Disturbed {
-        fn measure(&mut self, case: &Trial, _: &AtomicBool) -> Result<Measurement, LabError> {
-            let odd = case.order % 2 == 1;
+        fn measure(&mut self, trial: &Trial, _: &AtomicBool) -> Result<Measurement, LabError> {
+            let odd = trial.order % 2 == 1;
             Ok(Measurement {
                 cpu_wait_share: if odd { 0.25 } else { 0.01 },
                 lateness_p99_ns: 6e6,
                 saturated: odd,
-                idle_lost: u64::from(odd && case.idle > 0) * 3,
-                ..measurement(case)
+                idle_lost: u64::from(odd && trial.idle > 0) * 3,
+                ..measurement(trial)
             })
         }
     }
@@ -191,27 +191,27 @@ fn what_disturbed_the_measurement_is_said() {
 }
 
 #[test]
-fn the_page_is_self_contained_and_escaped() {
+fn page_is_self_contained_and_escaped() {
     let mut mock = Mock { fails: |c| c.order == 3, ..mock() };
     let page = export::html(&run(&config(), &mut mock).unwrap());
     assert!(page.contains("a &lt;b&gt;failure&lt;/b&gt;") && page.contains("'a &lt;dir&gt;'"));
     assert!(!page.contains("<b>failure") && !page.contains("<script"));
-    // The name of the SVG namespace is the only address, and nothing fetches it.
+    // The only URL is the name of the SVG namespace.
     let addresses = page.matches("http").count();
     assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
     assert!(!page.contains("url(") && !page.contains("@import") && !page.contains("src="));
 }
 
 #[test]
-fn the_table_says_what_the_numbers_leave_out() {
+fn table_lists_notes_and_unavailable_counters() {
     let text = table::text(&run(&config(), &mut mock()).unwrap());
     assert!(text.contains("saturated, 21 errors"), "{text}");
     assert!(text.contains("Not counted: instructions (No such file"), "{text}");
-    assert!(!text.lines().next().unwrap().contains("instr/req"), "an empty column is shown");
+    assert!(!text.lines().next().unwrap().contains("instr/req"), "the table has an empty column");
 }
 
 #[test]
-fn files_are_written_whole() {
+fn writes_all_files_atomically() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("new/out");
     let report = run(&config(), &mut mock()).unwrap();
@@ -226,10 +226,10 @@ fn files_are_written_whole() {
     assert_eq!(names, expected);
     assert_eq!(written.len(), expected.len());
     assert_eq!(std::fs::read_to_string(out.join("results.json")).unwrap(), export::json(&report));
-    // Once more over the old ones.
+    // Overwrites existing files.
     export::write_all(&report, &out).unwrap();
     let file = dir.path().join("file");
-    std::fs::write(&file, "in the way").unwrap();
+    std::fs::write(&file, "").unwrap();
     let error = export::write_all(&report, &file).unwrap_err().to_string();
     assert!(error.contains("create the directory"), "{error}");
     if let Ok(keep) = std::env::var("HEARKEN_LAB_SAMPLE_REPORT") {

@@ -1,4 +1,4 @@
-//! The real executor with processes that only pretend to be servers and loads.
+//! The quick experiment with the real executor and fake processes instead of servers and loads.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -10,7 +10,7 @@ use hearken_lab::{LabError, NoProgress, Progress, QuickConfig, Settings, Warning
 
 fn config(mechanisms: &[&str]) -> QuickConfig {
     QuickConfig {
-        executable: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-hearken.sh"),
+        executable: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/fake-hearken.sh"),
         command_line: vec!["hearken".into()],
         version: "0.1.0".into(),
         settings: Settings {
@@ -24,7 +24,7 @@ fn config(mechanisms: &[&str]) -> QuickConfig {
 }
 
 #[test]
-fn a_measurement_passes_through_every_process() {
+fn measures_with_all_processes() {
     let report = quick(&config(&["fake"]), &mut NoProgress, &AtomicBool::new(false)).unwrap();
     assert!(report.complete, "{:?}", report.warnings);
     assert_eq!(report.samples.len(), 4);
@@ -36,7 +36,7 @@ fn a_measurement_passes_through_every_process() {
         assert!(m.cpu_ns_per_request.is_some());
         assert_eq!(m.rss_per_idle_bytes.is_some(), sample.idle > 0);
     }
-    // Whatever was not counted has a refusal that says why, once.
+    // Each missing value is listed once as an unavailable counter.
     let first = &report.samples[0].measured;
     let missing =
         [first.instr_user_per_request, first.instr_kernel_per_request, first.syscalls_per_request];
@@ -44,24 +44,24 @@ fn a_measurement_passes_through_every_process() {
 }
 
 #[test]
-fn a_server_that_fails_is_quoted() {
+fn warning_quotes_a_failed_server() {
     let report =
         quick(&config(&["fake", "broken"]), &mut NoProgress, &AtomicBool::new(false)).unwrap();
     assert!(!report.complete);
     assert_eq!(report.samples.len(), 4);
-    let said = |w: &Warning| w.to_string().contains("no such mechanism: broken");
-    assert_eq!(report.warnings.iter().filter(|w| said(w)).count(), 4);
+    let quotes = |w: &Warning| w.to_string().contains("no such mechanism: broken");
+    assert_eq!(report.warnings.iter().filter(|w| quotes(w)).count(), 4);
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn error_names_a_missing_program() {
     let config = QuickConfig { executable: "/no/such/hearken".into(), ..config(&["fake"]) };
     let error = quick(&config, &mut NoProgress, &AtomicBool::new(false)).unwrap_err();
     assert!(matches!(error, LabError::AllFailed { .. }));
-    assert!(error.to_string().contains("cannot start /no/such/hearken"), "{error}");
+    assert!(error.to_string().contains("cannot start '/no/such/hearken'"), "{error}");
 }
 
-/// Raises the flag when the second measurement begins, as a signal would at any moment.
+/// Sets the stop flag at the start of the second measurement, as a signal handler would.
 struct Interrupt(Arc<AtomicBool>);
 
 impl Progress for Interrupt {
@@ -71,7 +71,7 @@ impl Progress for Interrupt {
 }
 
 #[test]
-fn the_stop_flag_ends_the_run_with_what_there_is() {
+fn stop_flag_ends_the_run_with_a_partial_report() {
     let stop = Arc::new(AtomicBool::new(false));
     let report = quick(&config(&["fake"]), &mut Interrupt(Arc::clone(&stop)), &stop).unwrap();
     assert!(!report.complete);

@@ -1,4 +1,4 @@
-//! The comparison with other servers: its plan, its statistics and what it shows, without a clock.
+//! Plan, statistics and export of the comparison with other servers, with simulated measurements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use hearken_lab::peers::{
 };
 use hearken_lab::{Executor, LabError, NoProgress, Placement, Warning, export, table};
 
-/// Answers from a formula, fails where told, and raises the stop flag where told.
+/// Computes measurements, and simulates failures and an interruption.
 struct Mock {
     measured: Vec<Trial>,
     fails: fn(&Trial) -> bool,
@@ -15,35 +15,35 @@ struct Mock {
 }
 
 impl Executor<Trial, Measurement> for Mock {
-    fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
-        if self.stops_at == Some(case.order) {
+    fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
+        if self.stops_at == Some(trial.order) {
             stop.store(true, Ordering::Relaxed);
             return Err(LabError::Interrupted);
         }
-        self.measured.push(case.clone());
-        if (self.fails)(case) {
+        self.measured.push(trial.clone());
+        if (self.fails)(trial) {
             return Err(LabError::Config("a <b>failure</b>".into()));
         }
-        Ok(measurement(case))
+        Ok(measurement(trial))
     }
 }
 
-/// nginx costs twice as much as hearken; the machine drifts from repetition to repetition.
-fn measurement(case: &Trial) -> Measurement {
-    let server = match case.server.as_str() {
+/// Simulates twice the costs of hearken for nginx, and drift between repetitions.
+fn measurement(trial: &Trial) -> Measurement {
+    let server = match trial.server.as_str() {
         "hearken" => 5_000.0,
         "nginx" => 10_000.0,
         _ => 7_000.0,
     };
-    let drift = f64::from(1 + case.repetition);
-    let cpu = server * drift * if case.workload == "1m" { 40.0 } else { 1.0 };
+    let drift = f64::from(1 + trial.repetition);
+    let cpu = server * drift * if trial.workload == "1m" { 40.0 } else { 1.0 };
     Measurement {
         requests: 1000,
         cpu_ns_per_request: Some(cpu),
         syscalls_per_request: Some(server / 2_000.0),
-        idle_connections: case.idle,
-        rss_per_idle_bytes: (case.idle > 0).then_some(server / 10.0),
-        rss_per_silent_bytes: (case.idle > 0).then_some(server / 20.0),
+        idle_connections: trial.idle,
+        rss_per_idle_bytes: (trial.idle > 0).then_some(server / 10.0),
+        rss_per_silent_bytes: (trial.idle > 0).then_some(server / 20.0),
         latency_p50_ns: Some(90_000.0),
         latency_p99_ns: Some(900_000.0),
         ..Measurement::default()
@@ -72,37 +72,37 @@ fn run(config: &Config, mock: &mut Mock) -> Result<Report, LabError> {
 }
 
 #[test]
-fn sessions_are_shuffled_within_each_repetition() {
+fn shuffles_sessions_within_each_repetition() {
     let config = config();
-    let cases = plan(&config.settings, &config.recipes);
-    assert!(cases.iter().enumerate().all(|(order, case)| case.order == order));
-    // hearken and nginx do all five workloads, haproxy three, the floor one and none beside idle ones.
-    assert_eq!(cases.len(), 3 * (2 * 2 * 5 + 2 * 3 + 1));
-    let repetitions: Vec<u32> = cases.iter().map(|case| case.repetition).collect();
+    let trials = plan(&config.settings, &config.recipes);
+    assert!(trials.iter().enumerate().all(|(order, trial)| trial.order == order));
+    // hearken and nginx support five workloads, haproxy three, floor-close one and no idle connections.
+    assert_eq!(trials.len(), 3 * (2 * 2 * 5 + 2 * 3 + 1));
+    let repetitions: Vec<u32> = trials.iter().map(|trial| trial.repetition).collect();
     assert!(repetitions.is_sorted());
-    let of_one: Vec<_> = cases.iter().filter(|case| case.repetition == 0).collect();
-    let session = |case: &Trial| (case.server.clone(), case.idle);
-    let mut sessions: Vec<_> = of_one.iter().map(|case| session(case)).collect();
+    let of_one: Vec<_> = trials.iter().filter(|trial| trial.repetition == 0).collect();
+    let session = |trial: &Trial| (trial.server.clone(), trial.idle);
+    let mut sessions: Vec<_> = of_one.iter().map(|trial| session(trial)).collect();
     sessions.dedup();
-    // A server is started once for all of its workloads.
+    // A session covers all workloads of a server.
     assert_eq!(sessions.len(), 7);
     let mut others: Vec<_> =
-        cases.iter().filter(|case| case.repetition == 1).map(session).collect();
+        trials.iter().filter(|trial| trial.repetition == 1).map(session).collect();
     others.dedup();
     assert_ne!(sessions, others, "two repetitions have the same order");
     let settings = Settings { seed: 2, ..config.settings.clone() };
-    assert_ne!(plan(&settings, &config.recipes), cases);
+    assert_ne!(plan(&settings, &config.recipes), trials);
 }
 
 #[test]
-fn ratios_are_of_pairs_and_go_both_ways() {
+fn ratios_are_paired_and_have_both_directions() {
     let report = run(&config(), &mut mock()).unwrap();
     assert!(report.complete && report.warnings.is_empty(), "{:?}", report.warnings);
-    let ours = |c: &&hearken_lab::peers::Cell| {
+    let matches = |c: &&hearken_lab::peers::Cell| {
         c.server == "nginx" && c.workload == "1b" && c.idle == 10_000
     };
-    let cell = report.summary.iter().find(ours).unwrap();
-    // The cost itself differs threefold between repetitions; the ratio does not at all.
+    let cell = report.summary.iter().find(matches).unwrap();
+    // The cost differs threefold between repetitions, but the ratio is constant.
     let cpu = cell.cpu_ns.unwrap();
     assert!(cpu.max / cpu.min > 2.9);
     let to = cell.cpu_against.to_reference.unwrap();
@@ -116,26 +116,28 @@ fn ratios_are_of_pairs_and_go_both_ways() {
     assert!(own.cpu_against.to_reference.is_none() && own.cpu_to_no_idle.is_none());
 }
 
-/// Proxies are a run of their own: what they are asked is not what servers are.
+/// Proxies have their own workloads and are not compared with servers.
 #[test]
-fn proxies_are_asked_what_is_theirs() {
+fn proxies_have_their_own_workloads() {
     let servers = ["hearken", "nginx", "haproxy"].map(String::from).to_vec();
     let settings = Settings { servers, repetitions: 3, ..Settings::default().proxies() };
     assert_eq!(settings.idle, [0, 2000, 10_000]);
     let recipes = builtin(Kind::Proxy).unwrap();
     let config = Config { settings, recipes, ..config() };
-    let cases = plan(&config.settings, &config.recipes);
-    assert_eq!(cases.len(), 3 * 3 * 3 * 3);
-    assert!(cases.iter().all(|case| case.workload.contains("proxied")));
+    let trials = plan(&config.settings, &config.recipes);
+    assert_eq!(trials.len(), 3 * 3 * 3 * 3);
+    assert!(trials.iter().all(|trial| trial.workload.contains("proxied")));
     let report = run(&config, &mut mock()).unwrap();
-    let ours = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.idle == 10_000;
-    let silent = report.summary.iter().find(ours).unwrap().silent_against;
-    assert!((silent.of_reference.unwrap().ratio - 0.5).abs() < 1e-9);
+    let matches = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.idle == 10_000;
+    let unused = report.summary.iter().find(matches).unwrap().silent_against;
+    assert!((unused.of_reference.unwrap().ratio - 0.5).abs() < 1e-9);
     let text = table::text(&report);
     let head = text.lines().next().unwrap();
-    assert!(head.contains("proxy") && head.contains("B/silent"), "{text}");
+    assert!(head.contains("proxy") && head.contains("B/unused"), "{text}");
     let page = export::html(&report);
-    assert!(page.contains("proxy by proxy") && !page.contains("the server's processes"));
+    assert!(
+        page.contains("Cost per request by proxy") && !page.contains("processes of the server")
+    );
     let wrong = Settings { workloads: vec!["1b".into()], ..config.settings };
     let error = wrong.check().unwrap_err().to_string();
     assert!(error.contains("1b") && error.contains("1k-proxied-close"), "{error}");
@@ -146,7 +148,7 @@ fn json_round_trips() {
     let report = run(&config(), &mut mock()).unwrap();
     let json = export::json(&report);
     let back: Report = serde_json::from_str(&json).unwrap();
-    assert!(back == report, "a report changed on its way through JSON");
+    assert!(back == report, "the report changed in a round trip through JSON");
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["schema"], "hearken-lab-peers/1");
     assert_eq!(value["settings"]["planned"], report.samples.len());
@@ -155,7 +157,7 @@ fn json_round_trips() {
 }
 
 #[test]
-fn a_server_that_fails_costs_only_its_own_cells() {
+fn failing_server_affects_only_its_own_cells() {
     let mut mock = Mock { fails: |c| c.server == "nginx" && c.idle > 0, ..mock() };
     let report = run(&config(), &mut mock).unwrap();
     assert!(!report.complete);
@@ -165,12 +167,12 @@ fn a_server_that_fails_costs_only_its_own_cells() {
     );
     assert!(report.summary.iter().all(|c| c.server != "nginx" || c.idle == 0));
     let page = export::html(&report);
-    assert!(page.contains("not complete") && page.contains("a &lt;b&gt;failure&lt;/b&gt;"));
+    assert!(page.contains("Incomplete run") && page.contains("a &lt;b&gt;failure&lt;/b&gt;"));
     assert!(!page.contains("<b>failure") && !page.contains("<script"));
 }
 
 #[test]
-fn an_interrupted_run_is_a_partial_report() {
+fn interrupted_run_yields_a_partial_report() {
     let report = run(&config(), &mut Mock { stops_at: Some(10), ..mock() }).unwrap();
     assert_eq!((report.complete, report.samples.len()), (false, 10));
     let nothing = run(&config(), &mut Mock { stops_at: Some(0), ..mock() }).unwrap();
@@ -182,8 +184,8 @@ fn an_interrupted_run_is_a_partial_report() {
 fn table_page_and_figures_show_every_server() {
     let report = run(&config(), &mut mock()).unwrap();
     let text = table::text(&report);
-    assert!(text.lines().next().unwrap().contains("to hearken's"), "{text}");
-    assert!(!text.lines().next().unwrap().contains("instr"), "an empty column is shown");
+    assert!(text.lines().next().unwrap().contains("this ÷ hearken"), "{text}");
+    assert!(!text.lines().next().unwrap().contains("instr"), "the table has an empty column");
     assert!(text.contains("1b, 10,000 idle") && text.contains("2.00×"), "{text}");
     let figures = export::figures_svg(&report);
     let names: Vec<_> = figures.iter().map(|(name, _)| *name).collect();
@@ -192,20 +194,20 @@ fn table_page_and_figures_show_every_server() {
     for server in &report.settings.servers {
         assert!(page.contains(server.as_str()) && figures[0].1.contains(server.as_str()));
     }
-    // The floor holds no idle connections, so nothing is said of its memory.
+    // floor-close does not support idle connections, so it is not in the memory figure.
     assert!(!figures[2].1.contains("floor-close"));
     if let Ok(keep) = std::env::var("HEARKEN_LAB_SAMPLE_REPORT") {
         export::write_all(&report, format!("{keep}-peers").as_ref()).unwrap();
     }
 }
 
-/// Where the clock counts instructions, nothing is called a time, and it is said who counted.
+/// If the clock counts instructions, the report has no times and names the emulator.
 #[test]
-fn an_emulated_machine_has_instructions_and_no_times() {
+fn emulated_run_reports_instructions_instead_of_times() {
     struct Emulated(Mock);
     impl Executor<Trial, Measurement> for Emulated {
-        fn measure(&mut self, case: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
-            let m = self.0.measure(case, stop)?;
+        fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
+            let m = self.0.measure(trial, stop)?;
             let (instr_by_clock_per_request, cpu_ns_per_request) = (m.cpu_ns_per_request, None);
             Ok(Measurement { instr_by_clock_per_request, cpu_ns_per_request, ..m })
         }
@@ -218,8 +220,8 @@ fn an_emulated_machine_has_instructions_and_no_times() {
     let stop = AtomicBool::new(false);
     let report =
         peers_with_executor(&config, &mut executor, placement, &mut NoProgress, &stop).unwrap();
-    let ours = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.workload == "1b";
-    let cell = report.summary.iter().find(ours).unwrap();
+    let matches = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.workload == "1b";
+    let cell = report.summary.iter().find(matches).unwrap();
     assert!(cell.cpu_ns.is_none() && cell.cpu_against.to_reference.is_none());
     assert!((cell.instructions_against.to_reference.unwrap().ratio - 2.0).abs() < 1e-9);
     let text = table::text(&report);
@@ -228,11 +230,11 @@ fn an_emulated_machine_has_instructions_and_no_times() {
     assert!(text.contains("an <emulator> 1.0"), "{text}");
     let page = export::html(&report);
     assert!(page.contains("an &lt;emulator&gt; 1.0") && page.contains("per request, emulated"));
-    assert!(!page.contains("gives CPU time"));
+    assert!(!page.contains("measures CPU time"));
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn rejects_invalid_settings() {
     let fine = config().settings;
     assert!(fine.check().is_ok());
     let short = Settings { servers: fine.servers.clone(), ..Settings::short() };
@@ -252,10 +254,11 @@ fn nonsense_is_refused() {
 }
 
 #[test]
-fn a_recipe_is_read_with_what_stands_beside_it() {
+fn reads_a_recipe_with_its_extra_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mine.toml");
-    std::fs::write(&path, "name = \"mine\"\ncommand = [\"mine\"]\nbeside = [\"mine.c\"]").unwrap();
+    std::fs::write(&path, "name = \"mine\"\ncommand = [\"mine\"]\nextra_files = [\"mine.c\"]")
+        .unwrap();
     let error = Recipe::read(&path).unwrap_err().to_string();
     assert!(error.contains("mine.toml") && error.contains("mine.c"), "{error}");
     std::fs::write(dir.path().join("mine.c"), "int main;").unwrap();

@@ -1,4 +1,4 @@
-//! A server that is watched: a child of this test, which is this test again and does as it is told.
+//! Watching a server: a child process that runs this test executable and executes commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 const ROLE: &str = "HEARKEN_WATCHED";
 
-/// Says that the child's line is an answer, among those of the test harness.
+/// Prefix of the responses of the child, to distinguish them from the output of the test harness.
 const MARK: &str = "@ ";
 
 fn used_ns(clock: ClockId) -> u64 {
@@ -28,7 +28,7 @@ fn burn(ms: u64) {
     }
 }
 
-/// No test of its own, but what the child does.
+/// Executes commands in the child process. Not a test.
 #[test]
 fn child() {
     if std::env::var_os(ROLE).is_none() {
@@ -40,9 +40,9 @@ fn child() {
     let mut files = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
-        let (order, number) = line.split_once(' ').unwrap();
+        let (command, number) = line.split_once(' ').unwrap();
         let number: u64 = number.parse().unwrap();
-        match order {
+        match command {
             "burn" => burn(number),
             "burn-in-threads" => {
                 (0..number).for_each(|_| std::thread::spawn(|| burn(20)).join().unwrap());
@@ -50,16 +50,16 @@ fn child() {
             "burn-in-children" => {
                 for _ in 0..number {
                     let program = std::env::current_exe().unwrap();
-                    let mut child = told(&program).spawn().unwrap();
+                    let mut child = child_command(&program).spawn().unwrap();
                     child.stdin.take().unwrap().write_all(b"burn 50\nend 0\n").unwrap();
                     child.wait().unwrap();
                 }
             }
             "listen" => listener = Some(TcpListener::bind("127.0.0.1:0").unwrap()),
             "connect" => {
-                let to = listener.as_ref().unwrap().local_addr().unwrap();
+                let address = listener.as_ref().unwrap().local_addr().unwrap();
                 for _ in 0..number {
-                    sockets.push(TcpStream::connect(to).unwrap());
+                    sockets.push(TcpStream::connect(address).unwrap());
                     sockets.push(listener.as_ref().unwrap().accept().unwrap().0);
                 }
             }
@@ -72,36 +72,36 @@ fn child() {
     }
 }
 
-fn told(program: &std::path::Path) -> Command {
+fn child_command(program: &std::path::Path) -> Command {
     let mut command = Command::new(program);
-    command.args(["--exact", "child", "--nocapture"]).env(ROLE, "1");
+    command.args(["--exact", "watch::child", "--nocapture"]).env(ROLE, "1");
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
 struct Server {
     child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    commands: ChildStdin,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Server {
     fn start() -> Server {
-        let mut child = told(&std::env::current_exe().unwrap()).spawn().unwrap();
-        let orders = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Server { child, orders, answers }
+        let mut child = child_command(&std::env::current_exe().unwrap()).spawn().unwrap();
+        let commands = child.stdin.take().unwrap();
+        let responses = BufReader::new(child.stdout.take().unwrap());
+        Server { child, commands, responses }
     }
 
-    /// Has it do something, and tells the CPU time that it then says to have used, and its port.
-    fn told(&mut self, order: &str) -> (u64, u16) {
-        writeln!(self.orders, "{order}").unwrap();
+    /// Executes a command in the child. Returns its total CPU time in nanoseconds and its port.
+    fn execute(&mut self, command: &str) -> (u64, u16) {
+        writeln!(self.commands, "{command}").unwrap();
         let mut line = String::new();
         loop {
             line.clear();
-            assert!(self.answers.read_line(&mut line).unwrap() > 0, "the child has ended");
-            if let Some((_, answer)) = line.split_once(MARK) {
-                let (used, port) = answer.trim().split_once(' ').unwrap();
+            assert!(self.responses.read_line(&mut line).unwrap() > 0, "the child has exited");
+            if let Some((_, response)) = line.split_once(MARK) {
+                let (used, port) = response.trim().split_once(' ').unwrap();
                 return (used.parse().unwrap(), port.parse().unwrap());
             }
         }
@@ -119,58 +119,61 @@ impl Drop for Server {
     }
 }
 
-/// Within a tenth, and what answering takes.
-fn is_about(told: u64, watched: u64) -> bool {
-    watched.abs_diff(told) <= told / 10 + 20_000_000
+/// Returns whether two CPU times agree within a tenth plus the time for a response.
+fn is_about(expected: u64, watched: u64) -> bool {
+    watched.abs_diff(expected) <= expected / 10 + 20_000_000
 }
 
 #[test]
-fn cpu_time_is_what_the_process_says_itself() {
+fn cpu_time_matches_the_clock_of_the_process() {
     let mut server = Server::start();
-    server.told("burn 1");
+    server.execute("burn 1");
     let watch = Watch::new(&server.pid()).unwrap();
-    let before = server.told("burn 0").0;
+    let before = server.execute("burn 0").0;
     let sampler = watch.start(Duration::from_millis(20)).unwrap();
-    server.told("burn 150");
-    let told = server.told("burn-in-threads 5").0 - before;
-    let seen = sampler.stop();
-    let total = &seen.total;
-    assert!(is_about(told, total.cpu_ns.unwrap()), "{told} {total:?}");
-    assert!(told >= 250_000_000, "{told}");
+    server.execute("burn 150");
+    let expected = server.execute("burn-in-threads 5").0 - before;
+    let result = sampler.stop();
+    let total = &result.total;
+    assert!(is_about(expected, total.cpu_ns.unwrap()), "{expected} {total:?}");
+    assert!(expected >= 250_000_000, "{expected}");
     let parts = total.user_ns.unwrap() + total.system_ns.unwrap();
-    assert!(is_about(told, parts), "{told} {total:?}");
+    assert!(is_about(expected, parts), "{expected} {total:?}");
     assert!(total.cores.unwrap() > 0.0 && total.peak_resident_bytes > Some(100_000));
-    assert!(total.voluntary_context_switches.is_some() && seen.ended == 0, "{seen:?}");
-    assert!(seen.samples.windows(2).all(|w| w[0].at_s < w[1].at_s && w[0].cpu_ns <= w[1].cpu_ns));
-    assert_eq!((seen.processes, seen.samples[0].processes), (1, 1));
-    // Each number is there, or why it is not.
-    assert!(total.syscalls.is_some() || seen.not_had.iter().any(|s| s.starts_with("system calls")));
+    assert!(total.voluntary_context_switches.is_some() && result.ended == 0, "{result:?}");
+    assert!(result.samples.windows(2).all(|w| w[0].at_s < w[1].at_s && w[0].cpu_ns <= w[1].cpu_ns));
+    assert_eq!((result.processes, result.samples[0].processes), (1, 1));
+    // Each value is available or listed with the reason.
     assert!(
-        total.instructions.is_some() || seen.not_had.iter().any(|s| s.starts_with("instructions"))
+        total.syscalls.is_some() || result.not_had.iter().any(|s| s.starts_with("system calls"))
+    );
+    assert!(
+        total.instructions.is_some()
+            || result.not_had.iter().any(|s| s.starts_with("instructions"))
     );
 }
 
 #[test]
-fn children_that_come_and_go_count() {
+fn short_lived_children_count() {
     let mut server = Server::start();
-    server.told("burn 1");
+    server.execute("burn 1");
     let watch = Watch::new(&server.pid()).unwrap();
-    // So seldom that no sample sees a child.
+    // The interval is so long that no sample sees a child.
     let sampler = watch.start(Duration::from_secs(3600)).unwrap();
-    server.told("burn-in-children 4");
-    let seen = sampler.stop();
-    let cpu_ns = seen.total.cpu_ns.unwrap();
-    assert!(cpu_ns >= 180_000_000, "four children used 50 ms each, but {cpu_ns} ns were seen");
+    server.execute("burn-in-children 4");
+    let result = sampler.stop();
+    let cpu_ns = result.total.cpu_ns.unwrap();
+    assert!(cpu_ns >= 180_000_000, "four children used 50 ms each, but {cpu_ns} ns were result");
 }
 
 #[test]
-fn sockets_are_counted_exactly() {
+fn counts_sockets_exactly() {
     let mut server = Server::start();
-    server.told("listen 0");
+    server.execute("listen 0");
     let mut watch = Watch::new(&server.pid()).unwrap();
     let before = watch.sample();
-    server.told("connect 25");
-    server.told("open 10");
+    server.execute("connect 25");
+    server.execute("open 10");
     let after = watch.sample();
     let added = |of: fn(&hearken_load::ServerSample) -> Option<u64>| {
         of(&after).unwrap() - of(&before).unwrap()
@@ -179,67 +182,67 @@ fn sockets_are_counted_exactly() {
     assert_eq!(before.sockets, Some(1));
 }
 
-/// More than are looked at one by one: what was no socket is still none.
+/// Counts more sockets than are read one by one, without mistaking other descriptors for sockets.
 #[test]
-fn very_many_sockets_are_counted() {
+fn counts_very_many_sockets() {
     if hearken::descriptors::raise_limit().unwrap() < 4_300 {
         return;
     }
     let mut server = Server::start();
-    server.told("listen 0");
-    server.told("open 10");
+    server.execute("listen 0");
+    server.execute("open 10");
     let mut watch = Watch::new(&server.pid()).unwrap();
-    server.told("connect 2100");
+    server.execute("connect 2100");
     assert_eq!(watch.sample().sockets, Some(4201));
 }
 
 #[test]
-fn whoever_listens_on_a_port_is_found() {
+fn finds_the_process_that_listens_on_a_port() {
     let mut server = Server::start();
-    let port = server.told("listen 0").1;
+    let port = server.execute("listen 0").1;
     let mut watch = Watch::new(&format!(":{port}")).unwrap();
     assert_eq!(watch.sample().processes, 1);
-    server.told("burn 50");
+    server.execute("burn 50");
     assert!(watch.sample().cpu_ns.unwrap() >= 50_000_000);
     drop(server);
     let error = Watch::new(&format!(":{port}")).unwrap_err().to_string();
-    assert!(error.contains(&format!("nobody listens on TCP port {port}")), "{error}");
+    assert!(error.contains(&format!("no process listens on TCP port {port}")), "{error}");
 }
 
 #[test]
-fn one_that_ends_is_noted_and_keeps_what_it_used() {
+fn exited_process_keeps_its_usage() {
     let mut server = Server::start();
-    server.told("burn 1");
+    server.execute("burn 1");
     let watch = Watch::new(&server.pid()).unwrap();
     let sampler = watch.start(SHORTEST_INTERVAL).unwrap();
-    let told = server.told("burn 60").0;
-    let is_seen = (0..6_000).any(|_| {
+    let expected = server.execute("burn 60").0;
+    let is_sampled = (0..6_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
         sampler.latest().cpu_ns >= Some(60_000_000)
     });
-    assert!(is_seen, "{:?}", sampler.latest());
-    writeln!(server.orders, "end 0").unwrap();
+    assert!(is_sampled, "{:?}", sampler.latest());
+    writeln!(server.commands, "end 0").unwrap();
     server.child.wait().unwrap();
-    let seen = sampler.stop();
-    assert_eq!((seen.ended, seen.processes), (1, 1), "{seen:?}");
-    assert!(seen.gone_at_s.is_some() && seen.samples.last().unwrap().processes == 0);
-    let used = seen.total.cpu_ns.unwrap();
-    assert!(used >= 60_000_000 && used <= told + 100_000_000, "{used} {told}");
-    assert!(seen.to_string().contains("  ended      1 watched process; none was left after "));
+    let result = sampler.stop();
+    assert_eq!((result.ended, result.processes), (1, 1), "{result:?}");
+    assert!(result.gone_at_s.is_some() && result.samples.last().unwrap().processes == 0);
+    let used = result.total.cpu_ns.unwrap();
+    assert!(used >= 60_000_000 && used <= expected + 100_000_000, "{used} {expected}");
+    assert!(result.to_string().contains("  ended      1 watched process; none was left after "));
 }
 
 #[test]
-fn what_cannot_be_watched_is_said_in_a_line() {
-    for (what, why) in [
+fn errors_have_one_line_and_name_the_target() {
+    for (target, reason) in [
         ("2147483647", "no such process"),
         ("no/such/group", "control group"),
         ("no-such-unit-anywhere", "no-such-unit-anywhere.service"),
-        ("", "give a process id"),
+        ("", "specify a process id"),
     ] {
-        let error = Watch::new(what).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("cannot watch \"{what}\": ")), "{error}");
+        let error = Watch::new(target).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot watch '{target}': ")), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Without control groups of version 2, that is what is said.
-        assert!(error.contains(why) || error.contains("mount -t cgroup2"), "{error}");
+        // Without cgroup v2, the error says so.
+        assert!(error.contains(reason) || error.contains("mount -t cgroup2"), "{error}");
     }
 }

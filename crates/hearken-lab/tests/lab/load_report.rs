@@ -1,0 +1,108 @@
+//! The HTML report of a load test: complete, self-contained and escaped.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hearken_lab::export;
+use hearken_load::{Histogram, Interval, Report, SCHEMA, Server, ServerSample, ServerUse};
+
+/// Creates a report with 29 intervals of one second and one interval of draining.
+fn sample_report() -> Report {
+    let mut report = Report {
+        schema: SCHEMA.to_owned(),
+        complete: true,
+        started_unix_ns: 1_700_000_000_000_000_000,
+        url: "http://127.0.0.1:8080/".to_owned(),
+        rate: "100".to_owned(),
+        offered_rate: 200.0,
+        duration_s: 29.0,
+        ..Report::default()
+    };
+    let mut all = Histogram::new();
+    for at in 0..30u32 {
+        let draining = at == 29;
+        let mut latency = Histogram::new();
+        for i in 1..200u64 {
+            let nanos = 1_000_000 + i * i * 3_000 * u64::from(1 + at % 5);
+            latency.record(Duration::from_nanos(nanos));
+        }
+        all.add(&latency);
+        let (replies, failed) = (latency.len(), u64::from(at % 3));
+        let intended = if draining { 0 } else { replies + failed };
+        report.requests.replies += replies;
+        report.requests.failed += failed;
+        report.requests.intended += replies + failed;
+        report.intervals.push(Interval {
+            at_s: f64::from(at),
+            length_s: 1.0,
+            draining,
+            intended,
+            sent: intended,
+            replies,
+            failed,
+            idle_held: 10,
+            latency_ns: latency.quantiles(),
+            latency: latency.encode(),
+            ..Interval::default()
+        });
+    }
+    report.errors.client_timo = report.requests.failed;
+    report.idle.asked = 10;
+    report.latency_ns = all.quantiles();
+    report.histograms.latency = all;
+    let sample = |at: u32| ServerSample {
+        at_s: f64::from(at),
+        cpu_ns: Some(u64::from(at) * 400_000_000),
+        ..ServerSample::default()
+    };
+    let samples: Vec<_> = (0..30).map(sample).collect();
+    let total = ServerUse::of(&samples);
+    report.server = Some(Server { what: "pid 1".into(), samples, total, ..Server::default() });
+    report.command = ["hearken", "load", "http://a/?x=1&y=2"].map(String::from).to_vec();
+    report.warnings = vec!["<script>alert(1)</script> & more".to_owned()];
+    report
+}
+
+#[test]
+fn page_is_complete_self_contained_and_escaped() {
+    let page = export::html(&sample_report());
+    for part in [
+        "Offered load and replies",
+        "Latency over time",
+        "Latency by percentile",
+        "Idle connections",
+        "Server CPU",
+        "Processors used",
+        "client-timo",
+        ">99 %<",
+        "'http://a/?x=1&amp;y=2'",
+        "2023-11-14 22:13:20 UTC",
+        "prefers-color-scheme:dark",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
+    for external in ["src=", "@import", "url(", "<link"] {
+        assert!(!page.contains(external), "{external}");
+    }
+    for invalid in ["NaN", ">inf"] {
+        assert!(!page.contains(invalid), "{invalid}");
+    }
+}
+
+#[test]
+fn page_embeds_the_result() {
+    let report = sample_report();
+    let page = export::html(&report);
+    let (_, rest) = page.split_once("data:application/json;base64,").unwrap();
+    let json = STANDARD.decode(rest.split_once('"').unwrap().0).unwrap();
+    assert_eq!(serde_json::from_slice::<Report>(&json).unwrap(), report);
+}
+
+#[test]
+fn empty_result_has_a_page() {
+    let page = export::html(&Report::default());
+    assert!(page.contains("Idle connections only") && !page.contains("NaN"), "{page}");
+    assert_eq!(export::figures_svg(&sample_report()).len(), 5);
+}
