@@ -1,4 +1,4 @@
-//! `hearken lab`.
+//! The command `hearken lab`.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use crate::{Failure, signals};
 
 mod peers;
 
-/// What a shell says of a process that SIGINT ended.
+/// Exit status that a shell reports for a process terminated by SIGINT.
 const INTERRUPTED: u8 = 130;
 
 pub(crate) fn run(args: LabArgs) -> Result<ExitCode, Failure> {
@@ -37,15 +37,15 @@ fn quick(args: QuickArgs) -> Result<ExitCode, Failure> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         settings: settings(args)?,
     };
-    report_on(&out, |progress, stop| hearken_lab::quick(&config, progress, stop))
+    run_and_report(&out, |progress, stop| hearken_lab::quick(&config, progress, stop))
 }
 
 fn executable() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(Failure::runtime)
 }
 
-/// Runs an experiment, and tells and writes what came of it. SIGINT ends it with what there is.
-fn report_on<S, C, P>(
+/// Runs an experiment, prints its table and writes its report. SIGINT ends it with a partial report.
+fn run_and_report<S, C, P>(
     out: &Path,
     experiment: impl FnOnce(&mut dyn Progress, &AtomicBool) -> Result<Report<S, C, P>, LabError>,
 ) -> Result<ExitCode, Failure>
@@ -53,40 +53,41 @@ where
     Report<S, C, P>: Render,
 {
     let stop = Arc::new(AtomicBool::new(false));
-    let raised = stop.clone();
-    let on_stop = move || raised.store(true, Ordering::Release);
+    let flag = stop.clone();
+    let on_stop = move || flag.store(true, Ordering::Release);
     signals::on_stop(on_stop).map_err(Failure::runtime)?;
-    // Before minutes are spent on it.
-    std::fs::create_dir_all(out)
-        .map_err(|error| Failure::usage(format!("cannot write to {}: {error}", out.display())))?;
-    let report = match experiment(&mut StderrProgress::new(), &stop) {
+    // Fails before the experiment instead of after it.
+    std::fs::create_dir_all(out).map_err(|error| {
+        Failure::usage(format!("cannot create directory '{}': {error}", out.display()))
+    })?;
+    let report = match experiment(&mut StderrProgress::default(), &stop) {
         Err(error @ LabError::Config(_)) => return Err(Failure::usage(error)),
-        // Before there was anything to report on.
+        // Interrupted before the first measurement.
         Err(LabError::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
         report => report.map_err(Failure::runtime)?,
     };
     let written = export::write_all(&report, out).map_err(Failure::runtime)?;
-    let mut told = table::text(&report);
+    let mut output = table::text(&report);
     for path in written {
-        told += &format!("wrote {}\n", path.display());
+        output += &format!("wrote {}\n", path.display());
     }
-    let _ = io::stdout().write_all(told.as_bytes());
+    let _ = io::stdout().write_all(output.as_bytes());
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 
-/// Becomes another program, which the kernel ends when the lab does.
+/// Replaces this process with another program, which the kernel kills when the lab exits.
 fn launch(args: &LaunchArgs) -> Result<ExitCode, Failure> {
     signals::exit_with_parent().map_err(Failure::runtime)?;
     let [program, arguments @ ..] = &*args.command else { return Ok(ExitCode::FAILURE) };
     let error = Command::new(program).args(arguments).exec();
-    Err(Failure::usage(format!("cannot start {}: {error}", program.display())))
+    Err(Failure::usage(format!("cannot start '{}': {error}", program.display())))
 }
 
 fn settings(args: QuickArgs) -> Result<Settings, Failure> {
     let defaults = Settings::default();
     let mechanisms = if args.mechanisms.is_empty() {
-        let here = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
-        here.map(str::to_owned).collect()
+        let available = names().filter(|name| find(name).is_ok_and(|spec| spec.probe().is_ok()));
+        available.map(str::to_owned).collect()
     } else {
         for name in &args.mechanisms {
             find(name).map_err(Failure::usage)?;

@@ -35,7 +35,7 @@ pub trait Executor<C = Trial, M = Measurement> {
 
 /// Measures servers in separate processes.
 #[derive(Debug)]
-pub struct ProcessExecutor {
+pub(crate) struct ProcessExecutor {
     executable: PathBuf,
     settings: Settings,
     placement: Placement,
@@ -45,7 +45,7 @@ pub struct ProcessExecutor {
 
 impl ProcessExecutor {
     /// Creates the documents that the servers will serve.
-    pub fn new(config: &QuickConfig, placement: &Placement) -> Result<Self, LabError> {
+    pub(crate) fn new(config: &QuickConfig, placement: &Placement) -> Result<Self, LabError> {
         let scratch = TempDir::with_prefix("hearken-lab-")
             .map_err(LabError::file("create a directory in", &std::env::temp_dir()))?;
         let site = scratch.path().join("site");

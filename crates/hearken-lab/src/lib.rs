@@ -38,12 +38,11 @@ pub mod watch;
 
 pub use counters::UnavailableCounter;
 pub use error::LabError;
-pub use executor::{Executor, ProcessExecutor};
-pub use hearken_load::Errors;
+pub use executor::Executor;
 pub use machine::{Machine, Placement};
 pub use plan::{QuickConfig, Settings, Trial, plan};
 pub use progress::{NoProgress, Progress, StderrProgress};
 pub use quick::{quick, quick_with_executor};
 pub use results::{Measurement, Report, SCHEMA, Sample};
-pub use summary::{Cell, summarise};
+pub use summary::Cell;
 pub use warning::Warning;

@@ -37,13 +37,14 @@ mod summary;
 mod table;
 mod workload;
 
-pub use executor::ProcessExecutor;
+use executor::ProcessExecutor;
 pub(crate) use figures::figures;
 pub use kind::Kind;
 pub use plan::{Config, Settings, Trial, plan};
 pub use recipe::{Recipe, Stop, builtin};
 pub use results::{Measurement, Participant, Report, SCHEMA, Sample};
-pub use summary::{Cell, ReferenceRatios, summarise};
+use summary::summarise;
+pub use summary::{Cell, ReferenceRatios};
 pub(crate) use table::table;
 pub use workload::{WORKLOADS, Workload};
 

@@ -30,9 +30,9 @@ pub struct StderrProgress {
     last_tenth: Option<usize>,
 }
 
-impl StderrProgress {
-    /// Creates a display on standard error.
-    pub fn new() -> StderrProgress {
+impl Default for StderrProgress {
+    /// Creates a progress bar if standard error is a terminal.
+    fn default() -> StderrProgress {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());

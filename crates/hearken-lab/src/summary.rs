@@ -62,7 +62,7 @@ pub struct Cell {
 }
 
 /// Summarises the samples by mechanism, in the order of the settings, and by idle connections.
-pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
+pub(crate) fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for mechanism in &settings.mechanisms {
         for &idle in &settings.idle {

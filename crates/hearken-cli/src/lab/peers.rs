@@ -1,10 +1,10 @@
-//! `hearken lab peers`.
+//! The command `hearken lab peers`.
 
 use std::process::ExitCode;
 
 use hearken_lab::peers::{Config, Kind, Recipe, Settings, builtin};
 
-use super::{executable, report_on};
+use super::{executable, run_and_report};
 use crate::Failure;
 use crate::args::PeersArgs;
 use crate::load::print;
@@ -15,9 +15,9 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
     for path in &args.recipes {
         let recipe = Recipe::read(path).map_err(Failure::usage)?;
         if recipe.kind != kind {
-            return Err(Failure::usage(misplaced(&path.display().to_string(), recipe.kind)));
+            return Err(Failure::usage(wrong_kind(&path.display().to_string(), recipe.kind)));
         }
-        // One of the same name takes its place.
+        // The recipe replaces another one with the same name.
         recipes.retain(|other| other.name != recipe.name);
         recipes.push(recipe);
     }
@@ -40,7 +40,7 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
     let config = Config {
         executable: executable()?,
         command_line: match args.clock_is_instructions {
-            Some(_) => outside(std::env::args()),
+            Some(_) => outer_command(std::env::args()),
             None => std::env::args().collect(),
         },
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -48,33 +48,30 @@ pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {
         recipes,
         origin,
     };
-    report_on(&out, |progress, stop| hearken_lab::peers::peers(&config, progress, stop))
+    run_and_report(&out, |progress, stop| hearken_lab::peers::peers(&config, progress, stop))
 }
 
-/// What is to be done with a recipe of the other kind.
-fn misplaced(path: &str, kind: Kind) -> String {
+/// Returns the error message for a recipe of the other kind.
+fn wrong_kind(path: &str, kind: Kind) -> String {
     match kind {
-        Kind::Proxy => format!("{path} is the recipe of a proxy: add --proxies"),
+        Kind::Proxy => format!("'{path}' is a recipe for a proxy (did you mean --proxies?)"),
         Kind::Server => {
-            format!(
-                "{path} is the recipe of a server, not of a proxy: write kind = \"proxy\" there, \
-                     or leave out --proxies"
-            )
+            format!("'{path}' is a recipe for a server, but --proxies requires kind = \"proxy\"")
         }
     }
 }
 
-/// What was typed outside of the emulated machine.
-fn outside(words: impl Iterator<Item = String>) -> Vec<String> {
-    let mut typed = vec!["scripts/peers-emulated".to_owned(), "OUT".to_owned()];
+/// Reconstructs the command line that started the emulated machine.
+fn outer_command(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut command = vec!["scripts/peers-emulated".to_owned(), "OUT".to_owned()];
     let mut words = words.skip_while(|word| word != "peers").skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--out" | "--clock-is-instructions" => drop(words.next()),
-            _ => typed.push(word),
+            _ => command.push(word),
         }
     }
-    typed
+    command
 }
 
 fn list(recipes: &[Recipe]) -> String {
@@ -87,7 +84,7 @@ fn find<'a>(recipes: &'a [Recipe], name: &str) -> Result<&'a Recipe, Failure> {
     recipes.iter().find(|recipe| recipe.name == name).ok_or_else(|| {
         let known: Vec<_> = recipes.iter().map(|recipe| recipe.name.as_str()).collect();
         let known = known.join(", ");
-        Failure::usage(format!("there is no recipe \"{name}\" (known are {known})"))
+        Failure::usage(format!("unknown recipe '{name}' (available: {known})"))
     })
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A metric of a load test. Its discriminant is its index in [`Metric::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Metric {
     /// Replies per second while requests were sent.
     ReplyRate,

@@ -12,6 +12,7 @@ const MAX_INTERVAL_RATIO: f64 = 10.0;
 /// Verdict on side B relative to side A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Verdict {
     /// Better by at least the threshold.
     Better,

@@ -28,7 +28,7 @@ const SYSCALL_PASS_DIVISOR: u64 = 10;
 
 /// Measures servers in separate processes.
 #[derive(Debug)]
-pub struct ProcessExecutor {
+pub(super) struct ProcessExecutor {
     settings: Settings,
     environment: Environment,
     participants: Vec<Participant>,
@@ -45,7 +45,7 @@ pub struct ProcessExecutor {
 impl ProcessExecutor {
     /// Creates the documents and tests each server of the settings once. Servers that are not installed
     /// or fail the test are excluded with a warning.
-    pub fn new(
+    pub(super) fn new(
         config: &Config,
         placement: &Placement,
         warnings: &mut Vec<Warning>,
@@ -115,17 +115,17 @@ impl ProcessExecutor {
     }
 
     /// Returns the participating servers.
-    pub fn servers(&self) -> Vec<results::Participant> {
+    pub(super) fn servers(&self) -> Vec<results::Participant> {
         self.participants.iter().map(Participant::describe).collect()
     }
 
     /// Returns the origin server of the proxies.
-    pub fn origin(&self) -> Option<results::Participant> {
+    pub(super) fn origin(&self) -> Option<results::Participant> {
         self.origin.as_ref().map(Origin::describe)
     }
 
     /// Ends the current session and returns the warnings so far.
-    pub fn finish(&mut self) -> Vec<Warning> {
+    pub(super) fn finish(&mut self) -> Vec<Warning> {
         self.end_session();
         std::mem::take(&mut self.warnings)
     }

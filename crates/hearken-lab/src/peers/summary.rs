@@ -75,7 +75,7 @@ pub struct ReferenceRatios {
 }
 
 /// Summarises the samples by workload, idle connections and server.
-pub fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
+pub(super) fn summarise(settings: &Settings, samples: &[Sample]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &settings.workloads {
         for &idle in &settings.idle {

@@ -7,6 +7,7 @@ use crate::error::LabError;
 
 /// A server to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Target {
     /// `4711`: a process and its descendants.
     Process(i32),

@@ -7,6 +7,7 @@ json() {
     printf '"p99":3000,"p999":4000,"max":5000},"errors":{"client-timo":1},'
     printf '"idle":{"asked":%s,"held":%s,"lost":0}}\n' "$2" "$2"
 }
+case "$1:$*" in
 serve:*--events\ broken*)
     echo "no such mechanism: broken" >&2
     exit 2

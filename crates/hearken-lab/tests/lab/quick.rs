@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hearken_lab::{
-    Errors, Executor, LabError, Measurement, NoProgress, Placement, QuickConfig, Report, Settings,
-    Trial, UnavailableCounter, Warning, export, quick_with_executor, table,
+    Executor, LabError, Measurement, NoProgress, Placement, QuickConfig, Report, Settings, Trial,
+    UnavailableCounter, Warning, export, quick_with_executor, table,
 };
+use hearken_load::Errors;
 
 /// Computes measurements, and simulates failures and an interruption.
 struct Mock {

@@ -235,7 +235,7 @@ fn exited_process_keeps_its_usage() {
 fn errors_have_one_line_and_name_the_target() {
     for (target, reason) in [
         ("2147483647", "no such process"),
-        ("no/such/group", "control group"),
+        ("no/such/group", "cgroup"),
         ("no-such-unit-anywhere", "no-such-unit-anywhere.service"),
         ("", "specify a process id"),
     ] {
