@@ -1,1 +1,1 @@
-"""What scripts/proxy-with is made of."""
+"""The parts and helpers of scripts/proxy-with."""

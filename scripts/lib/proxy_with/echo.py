@@ -1,13 +1,13 @@
-"""An origin that says what it got: `echo.py PORT`.
+"""An origin that reports the requests it receives: `echo.py PORT`.
 
-Any path but those below is answered with JSON: method, target, fields, and length and SHA-256 of the
-content, however it was framed.
+It responds with JSON: method, target, fields, and length and SHA-256 of the content, for any framing. Other
+responses are:
 
-    /bytes/N    N bytes, with a length
+    /bytes/N    N bytes, with Content-Length
     /chunked/N  N bytes, chunked, with a trailer
-    /close/N    N bytes, ended by the end of the connection
-    /status/N   an empty answer with that status
-    /early/N    answers with that status before it has read any content, and closes
+    /close/N    N bytes, terminated by closing the connection
+    /status/N   an empty response with status N
+    /early/N    a response with status N before the content is read; closes the connection
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def content(length):
-    """So many bytes, none of which can stand in for another of the same block."""
+    """Returns `length` bytes in which every group of eight bytes of a block is unique."""
     block = b"".join(b"%07d\n" % i for i in range(8192))
     return (block * (length // len(block) + 1))[:length]
 
@@ -39,18 +39,18 @@ class Echo(BaseHTTPRequestHandler):
             pass
         return whole
 
-    def answer(self):
+    def respond(self):
         kind, _, number = self.path.strip("/").partition("/")
         number = int(number) if number.isdigit() else 0
         if kind == "early":
             self.close_connection = True
-            self.say(number, b"too much", {"Connection": "close"})
+            self.send(number, b"too much", {"Connection": "close"})
             return
-        got = self.read()
+        received = self.read()
         if kind == "bytes":
-            self.say(200, content(number), {"ETag": '"one"'})
+            self.send(200, content(number), {"ETag": '"one"'})
         elif kind == "status":
-            self.say(number, b"" if number != 404 else b"not here\n", {})
+            self.send(number, b"" if number != 404 else b"not here\n", {})
         elif kind == "chunked":
             self.chunked(content(number))
         elif kind == "close":
@@ -60,11 +60,11 @@ class Echo(BaseHTTPRequestHandler):
             self.wfile.write(content(number))
         else:
             fields = [[name.lower(), value] for name, value in self.headers.items()]
-            said = {"method": self.command, "target": self.path, "fields": fields, "length": len(got),
-                    "sha256": hashlib.sha256(got).hexdigest()}
-            self.say(200, json.dumps(said).encode(), {"Content-Type": "application/json"})
+            request = {"method": self.command, "target": self.path, "fields": fields, "length": len(received),
+                               "sha256": hashlib.sha256(received).hexdigest()}
+            self.send(200, json.dumps(request).encode(), {"Content-Type": "application/json"})
 
-    def say(self, status, body, fields):
+    def send(self, status, body, fields):
         self.send_response(status)
         for name, value in fields.items():
             self.send_header(name, value)
@@ -86,7 +86,7 @@ class Echo(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         self.wfile.write(b"0\r\nX-Sum: %d\r\n\r\n" % len(body))
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = answer
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = do_PATCH = respond
 
 
 class Server(ThreadingHTTPServer):

@@ -1,4 +1,4 @@
-"""Origins that are in use, and one that says what it got."""
+"""Origins: nginx, and a server that reports the requests it receives."""
 
 import os
 import sys
@@ -30,26 +30,26 @@ http {{
 
 
 def echo(stage):
-    """The origin that says what it got."""
+    """Starts the origin that reports the requests it receives."""
     port = stage.port()
     stage.start("echo", [sys.executable, str(Path(__file__).with_name("echo.py")), str(port)], port)
     return f"127.0.0.1:{port}"
 
 
 def nginx(stage, files, tls=None):
-    """nginx with these files, by name; `tls` is a certificate, its key, and the port for them."""
+    """Starts nginx with the given files; `tls` is a certificate, its key and a port."""
     program = need("nginx", "nginx-light")
     root = stage.dir / "root"
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    port, both = stage.port(), ""
+    port, tls_lines = stage.port(), ""
     if tls:
-        both = f"listen 127.0.0.1:{tls[2]} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};"
+        tls_lines = f"listen 127.0.0.1:{tls[2]} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};"
     conf = stage.dir / "origin.conf"
-    # As root it would read files as somebody else, who may not.
+    # If started by root, nginx would switch to a user who cannot read the files.
     user = "user root;\n" if os.geteuid() == 0 else ""
-    conf.write_text(user + NGINX.format(dir=stage.dir, port=port, tls=both, root=root))
+    conf.write_text(user + NGINX.format(dir=stage.dir, port=port, tls=tls_lines, root=root))
     stage.start("origin", [program, "-p", str(stage.dir), "-c", str(conf), "-e", "stderr"], port)
     return f"127.0.0.1:{port}"

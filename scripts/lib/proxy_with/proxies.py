@@ -1,4 +1,4 @@
-"""What can be put between: Hearken, two that are known to be right, and any other."""
+"""Proxies under test: Hearken, nginx and haproxy as controls, and any other."""
 
 from .stage import Skipped, need
 
@@ -40,7 +40,7 @@ backend servers
 
 
 class Proxy:
-    """A proxy that `reverse` and `forward` start: each a list of words, or a function that makes one."""
+    """A proxy. `reverse` and `forward` are its commands, or functions that return them."""
 
     def __init__(self, reverse, forward):
         self._reverse, self._forward = reverse, forward
@@ -54,7 +54,7 @@ class Proxy:
     @staticmethod
     def _start(stage, words, name, origin, ports=()):
         if not words:
-            raise Skipped("the proxy that was chosen does not do this")
+            raise Skipped("not supported by this proxy")
         port = stage.port()
         values = {"listen": f"127.0.0.1:{port}", "origin": origin, "dir": str(stage.dir), "ports": ports}
         words = words(stage, values) if callable(words) else [fill(word, values) for word in words]
@@ -69,10 +69,13 @@ def fill(word, values):
 
 
 def hearken(program):
-    def forward(_, values):
-        # The origins of these parts are on loopback and on any port, where it does not go untold.
-        words = [program, "proxy", "--listen", values["listen"], "--forward", "--allow", "127.0.0.0/8"]
-        return words + [word for port in values["ports"] for word in ("--connect-port", str(port))]
+    def forward(stage, values):
+        # The origins of these parts are on loopback, which must be allowed explicitly. Ports for CONNECT
+        # can only be set in the configuration file.
+        conf = stage.dir / "hearken.toml"
+        conf.write_text(f"[forward]\nconnect-ports = {list(values['ports'])}\n")
+        return [program, "proxy", "--config", str(conf), "--listen", values["listen"], "--forward", "--allow",
+                "127.0.0.0/8"]
 
     return Proxy([program, "proxy", "--listen", "{listen}", "--to", "http://{origin}"], forward)
 
@@ -100,5 +103,5 @@ def haproxy_words(stage, values):
 
 
 def command(reverse, forward):
-    """One that is given as words."""
+    """Returns a proxy started by the given commands."""
     return Proxy(reverse, forward)

@@ -1,4 +1,4 @@
-"""Processes that a part starts, and what it looks at; all of them end with the part."""
+"""Processes started by a part. All of them are stopped at its end."""
 
 import os
 import shutil
@@ -7,17 +7,17 @@ import socket
 import subprocess
 import time
 
-# For a process to listen, and for a client to have its answer, however busy the machine is.
+# Time limits, in seconds, for a server to listen and for a client to finish on a busy machine.
 START = 20
 PATIENCE = 120
 
 
 class Skipped(Exception):
-    """A part that cannot be done here."""
+    """A part that cannot run in this environment."""
 
 
 def need(program, package):
-    """The path of a program, which servers often have where only root looks; or the part is skipped."""
+    """Returns the path of a program, also from directories for root. Skips the part if it is missing."""
     path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
     found = shutil.which(program, path=path)
     if not found:
@@ -26,7 +26,7 @@ def need(program, package):
 
 
 def same(what, got, expected):
-    """Two things that must be equal; long ones are not shown."""
+    """Checks that two values are equal. Long values are shortened in the message."""
     if got != expected:
         raise AssertionError(f"{what}: {shown(got)} instead of {shown(expected)}")
 
@@ -42,11 +42,11 @@ def brief(error):
 
 
 class Stage:
-    """A directory, the proxy that was chosen, and what runs."""
+    """A directory, the proxy under test, and running processes."""
 
     def __init__(self, directory, proxy):
         self.dir = directory
-        self.chosen = proxy
+        self.proxy = proxy
         self.running = []
 
     def __enter__(self):
@@ -58,13 +58,13 @@ class Stage:
             log.close()
 
     def port(self):
-        """One that is free; another process may take it meanwhile, which is then told."""
+        """Returns a free port. If another process takes it in the meantime, the part fails."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return probe.getsockname()[1]
 
     def start(self, name, words, port):
-        """Starts a server, and returns when it listens."""
+        """Starts a server and waits until it listens."""
         log = open(self.dir / f"{name}.log", "wb")
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    cwd=self.dir, start_new_session=True)
@@ -76,42 +76,42 @@ class Stage:
                 break
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise AssertionError(f"{name} does not listen: {self.said(name)}") from None
+                    raise AssertionError(f"{name} does not listen: {self.log(name)}") from None
                 time.sleep(0.02)
         if process.poll() is not None:
-            raise AssertionError(f"{name} ended at once: {self.said(name)}")
+            raise AssertionError(f"{name} exited immediately: {self.log(name)}")
         return process
 
-    def said(self, name):
+    def log(self, name):
         return (self.dir / f"{name}.log").read_bytes()[-1000:].decode(errors="replace")
 
     def end(self, process):
-        """Ends one before the part does."""
+        """Stops a server before the end of the part."""
         for pair in [pair for pair in self.running if pair[0] is process]:
             stop(process)
             pair[1].close()
             self.running.remove(pair)
 
     def reverse(self, origin):
-        """A proxy before an origin, ADDR:PORT; its own ADDR:PORT."""
-        return self.chosen.reverse(self, origin)
+        """Starts a proxy for an origin ADDR:PORT. Returns its own ADDR:PORT."""
+        return self.proxy.reverse(self, origin)
 
     def forward(self, ports):
-        """A proxy to anywhere, whose tunnels may go to these ports; its ADDR:PORT."""
-        return self.chosen.forward(self, ports)
+        """Starts a forward proxy that allows tunnels to these ports. Returns its ADDR:PORT."""
+        return self.proxy.forward(self, ports)
 
     def run(self, words, expected=0, **more):
-        """Runs a client to its end, and returns what it wrote to standard output."""
+        """Runs a client and returns its standard output."""
         done = subprocess.run(words, capture_output=True, timeout=PATIENCE, cwd=self.dir, check=False, **more)
         if expected is not None and done.returncode != expected:
-            said = done.stderr.decode(errors="replace")[-400:]
+            errors = done.stderr.decode(errors="replace")[-400:]
             command = " ".join(str(word) for word in words)[-300:]
-            raise AssertionError(f"`{command}` ended with {done.returncode}: {said}")
+            raise AssertionError(f"`{command}` exited with {done.returncode}: {errors}")
         return done.stdout
 
 
 def stop(process):
-    """Ends a process and what it started."""
+    """Stops a process and its descendants."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             break
@@ -121,7 +121,7 @@ def stop(process):
         except (ProcessLookupError, subprocess.TimeoutExpired):
             pass
     try:
-        # It may have ended before its children.
+        # Descendants may outlive the process.
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass

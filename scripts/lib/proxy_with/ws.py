@@ -1,4 +1,4 @@
-"""An echo by WebSocket and its client: `ws.py serve PORT`, `ws.py ask URL`. It greets before it is asked."""
+"""A WebSocket echo server and client: `ws.py serve PORT`, `ws.py client URL`."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ async def echo(connection):
     await connection.send("welcome")
     async for message in connection:
         if message == "leave":
-            await connection.close(4001, "as asked")
+            await connection.close(4001, "requested")
         else:
             await connection.send(message)
 
@@ -28,23 +28,23 @@ async def one(url, sizes):
         for size in sizes:
             for message in ("t" * size, bytes(i % 251 for i in range(size))):
                 await connection.send(message)
-                assert await connection.recv() == message, f"{size} bytes came back otherwise"
+                assert await connection.recv() == message, f"the echo of {size} bytes differs"
         await asyncio.wait_for(await connection.ping(), 10)
-        # All at once, so that both directions are full.
+        # Sends all messages at once, so that both directions are full.
         await asyncio.gather(*(connection.send(str(i) * 20_000) for i in range(50)))
         for i in range(50):
             assert await connection.recv() == str(i) * 20_000
         await connection.send("leave")
         await connection.wait_closed()
-        assert (connection.close_code, connection.close_reason) == (4001, "as asked"), connection.close_code
+        assert (connection.close_code, connection.close_reason) == (4001, "requested"), connection.close_code
 
 
-async def ask(url):
+async def client(url):
     await one(url, SIZES)
     await asyncio.gather(*(one(url, SIZES[:6]) for _ in range(20)))
-    print(f"messages of 0 to {SIZES[-1]:,} bytes, text and binary, 20 connections at once, pings, a close with a reason")
+    print(f"messages of 0 to {SIZES[-1]:,} bytes, text and binary, 20 concurrent connections, pings, close with a reason")
 
 
 if __name__ == "__main__":
-    what, where = sys.argv[1:]
-    asyncio.run(serve(int(where)) if what == "serve" else asyncio.wait_for(ask(where), 100))
+    role, address = sys.argv[1:]
+    asyncio.run(serve(int(address)) if role == "serve" else asyncio.wait_for(client(address), 100))

@@ -1,4 +1,4 @@
-"""The parts, by name, in the order in which they are done."""
+"""The parts by name, in the order of execution."""
 
 from .browser import browser
 from .curl import curl

@@ -1,4 +1,4 @@
-"""A browser that loads a page with twenty images, and counts those that it could decode."""
+"""A browser that loads a page with twenty images and counts the decoded ones."""
 
 import os
 import random
@@ -13,33 +13,33 @@ IMAGES = 20
 
 
 def browser(stage):
-    url = "http://" + stage.reverse(origins.nginx(stage, page()))
-    images_loaded(stage, f"{url}/index.html")
+    url = "http://" + stage.reverse(origins.nginx(stage, page_files()))
+    check_images(stage, f"{url}/index.html")
     access = (stage.dir / "origin.access").read_text().splitlines()
-    fine = {line.split()[1] for line in access if " 200 " in line and "/img/" in line}
-    same("images that the origin sent", len(fine), IMAGES)
-    return f"{IMAGES} images decoded, and a picture of the page taken"
+    sent = {line.split()[1] for line in access if " 200 " in line and "/img/" in line}
+    same("images sent by the origin", len(sent), IMAGES)
+    return f"{IMAGES} images decoded, screenshot taken"
 
 
-def images_loaded(stage, url, more=()):
-    """Has the page opened, and holds it to having all of its images."""
+def check_images(stage, url, more=()):
+    """Opens the page and checks that all of its images are loaded."""
     program = need("chromium", "chromium")
-    # As root there is no sandbox; what is shown is our own.
+    # There is no sandbox for root; the page is trusted.
     words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              f"--user-data-dir={stage.dir / 'profile'}", "--virtual-time-budget=20000", *more]
-    quiet = {**os.environ, "HOME": str(stage.dir)}
-    found = stage.run([*words, "--dump-dom", url], env=quiet).decode()
-    counted = re.search(r'id="count">(\d+)<', found)
-    assert counted, f"the page's script did not run: {found[:300]}"
-    same("images that were loaded", int(counted[1]), IMAGES)
-    picture = stage.dir / "page.png"
-    picture.unlink(missing_ok=True)
-    stage.run([*words, "--window-size=800,600", f"--screenshot={picture}", url], env=quiet)
-    assert picture.read_bytes().startswith(b"\x89PNG"), "no picture of the page"
+    environment = {**os.environ, "HOME": str(stage.dir)}
+    dom = stage.run([*words, "--dump-dom", url], env=environment).decode()
+    counted = re.search(r'id="count">(\d+)<', dom)
+    assert counted, f"the script of the page did not run: {dom[:300]}"
+    same("loaded images", int(counted[1]), IMAGES)
+    screenshot = stage.dir / "page.png"
+    screenshot.unlink(missing_ok=True)
+    stage.run([*words, "--window-size=800,600", f"--screenshot={screenshot}", url], env=environment)
+    assert screenshot.read_bytes().startswith(b"\x89PNG"), "no screenshot of the page"
 
 
-def page():
-    """The files of the page: images of 10 to 300 kB, which no compression makes small."""
+def page_files():
+    """Returns the files of the page: incompressible images of 10 to 300 kB."""
     random.seed(1)
     files = {f"img/{i}.png": image(50 + 13 * i) for i in range(IMAGES)}
     shown = "".join(f'<img src="/img/{i}.png" width="60">' for i in range(IMAGES))
@@ -51,7 +51,7 @@ addEventListener('load', () => document.getElementById('count').textContent =
 
 
 def image(side):
-    """A square of noise."""
+    """Returns a square of noise as PNG."""
     lines = b"".join(b"\0" + random.randbytes(3 * side) for _ in range(side))
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(lines)),
               (b"IEND", b"")]

@@ -1,4 +1,4 @@
-"""git over smart HTTP: a repository of some megabytes cloned, pushed to, and fetched from."""
+"""git over smart HTTP: clones, pushes and fetches a repository of several megabytes."""
 
 import os
 
@@ -9,7 +9,7 @@ server.document-root = "{dir}"
 server.bind = "127.0.0.1"
 server.port = {port}
 server.modules = ("mod_alias", "mod_cgi", "mod_setenv")
-# CGI is told how long the content is, so it is read before where it is chunked.
+# CGI requires the length of the content, so chunked content is buffered.
 server.stream-request-body = 0
 server.stream-response-body = 1
 server.upload-dirs = ("{dir}")
@@ -53,16 +53,16 @@ def git(stage):
     url = f"http://{stage.reverse(f'127.0.0.1:{port}')}/git/r.git"
 
     run("", "clone", "-q", url, "cloned")
-    same("what was cloned", run("cloned", "rev-parse", "HEAD"), run("made", "rev-parse", "HEAD"))
+    same("cloned commit", run("cloned", "rev-parse", "HEAD"), run("made", "rev-parse", "HEAD"))
     run("cloned", "fsck", "--full", "--strict")
-    # Longer than what git sends with a length, so chunked.
+    # Larger than http.postBuffer, so git sends it chunked.
     commit("cloned", "pushed", 4_000_000)
     run("cloned", "push", "-q", "origin", "main")
-    same("what was pushed", run("served/r.git", "rev-parse", "main"), run("cloned", "rev-parse", "HEAD"))
+    same("pushed commit", run("served/r.git", "rev-parse", "main"), run("cloned", "rev-parse", "HEAD"))
     run("served/r.git", "fsck", "--full", "--strict")
     commit("cloned", "small", 100)
     run("cloned", "push", "-q", "origin", "main")
     run("made", "fetch", "-q", url, "main")
-    same("what was fetched", run("made", "rev-parse", "FETCH_HEAD"), run("cloned", "rev-parse", "HEAD"))
+    same("fetched commit", run("made", "rev-parse", "FETCH_HEAD"), run("cloned", "rev-parse", "HEAD"))
     run("", "clone", "-q", "--depth", "1", url, "shallow")
-    return "6 MB cloned, 4 MB and a little pushed, fetched, cloned shallowly"
+    return "6 MB cloned, 4 MB and a small commit pushed, fetched, shallow clone"

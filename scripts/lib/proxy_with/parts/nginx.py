@@ -1,4 +1,4 @@
-"""nginx as origin: files, ranges, validators, content that it compresses while it is asked for."""
+"""nginx as origin: files, ranges, validators and content compressed on the fly."""
 
 import gzip
 import re
@@ -22,27 +22,27 @@ def nginx(stage):
     def status(*words):
         return stage.run([*curl, "-o", "body", "-w", "%{http_code}", *words]).decode()
 
-    same("a range", status("-r", "100-199", f"{url}/65536.bin"), "206")
-    same("its bytes", (stage.dir / "body").read_bytes(), content(65536)[100:200])
+    same("range", status("-r", "100-199", f"{url}/65536.bin"), "206")
+    same("content of a range", (stage.dir / "body").read_bytes(), content(65536)[100:200])
     same("two ranges", status("-r", "0-9,100-109", f"{url}/65536.bin"), "206")
     assert b"\r\nContent-Range: bytes 100-109/65536" in (stage.dir / "body").read_bytes(), "multipart"
-    same("no such range", status("-r", "70000-", f"{url}/65536.bin"), "416")
+    same("range not satisfiable", status("-r", "70000-", f"{url}/65536.bin"), "416")
 
     head = stage.run([*curl, "-I", f"{url}/1024.bin"]).decode()
     tag = re.search(r"(?im)^etag: (\S+)", head)
     assert tag, f"no ETag: {head}"
     same("not modified", status("-H", f"If-None-Match: {tag[1]}", f"{url}/1024.bin"), "304")
-    same("modified", status("-H", 'If-Match: "other"', f"{url}/1024.bin"), "412")
+    same("precondition failed", status("-H", 'If-Match: "other"', f"{url}/1024.bin"), "412")
 
-    # Compressed while it is asked for, so chunked; and for a client of HTTP/1.0 as far as the connection goes.
+    # Compressed on the fly, so chunked, or terminated by closing the connection for HTTP/1.0.
     for version in ([], ["-0"]):
         got = stage.run([*curl, *version, "-H", "Accept-Encoding: gzip", f"{url}/text.txt"])
         same("gzip", gzip.decompress(got), content(300_000))
-    same("a redirection", status(f"{url}/old"), "301")
-    same("where it goes", stage.run([*curl, "-L", f"{url}/old"]), content(1024))
-    same("nothing there", status(f"{url}/none"), "404")
-    same("out of order", status(f"{url}/broken"), "503")
-    same("why", (stage.dir / "body").read_bytes(), b"out of order\n")
-    same("empty", status(f"{url}/empty"), "204")
-    same("a method it has not", status("-X", "DELETE", f"{url}/1k.txt"), "405")
+    same("redirection", status(f"{url}/old"), "301")
+    same("target of the redirection", stage.run([*curl, "-L", f"{url}/old"]), content(1024))
+    same("not found", status(f"{url}/none"), "404")
+    same("service unavailable", status(f"{url}/broken"), "503")
+    same("content of the error", (stage.dir / "body").read_bytes(), b"out of order\n")
+    same("no content", status(f"{url}/empty"), "204")
+    same("method not allowed", status("-X", "DELETE", f"{url}/1k.txt"), "405")
     return f"{len(SIZES)} files up to 20 MB, ranges, 304, 412, gzip chunked and to HTTP/1.0, redirection, errors"

@@ -1,4 +1,4 @@
-"""An echo by WebSocket: messages of every form of length, pings, many at once, a close with its reason."""
+"""WebSocket echo: all forms of message lengths, pings, concurrent messages, and a close with a reason."""
 
 import os
 import subprocess
@@ -16,11 +16,11 @@ def websocket(stage):
     port = stage.port()
     stage.start("echo", [python, program, "serve", str(port)], port)
     proxy = stage.reverse(f"127.0.0.1:{port}")
-    return stage.run([python, program, "ask", f"ws://{proxy}/"]).decode().strip()
+    return stage.run([python, program, "client", f"ws://{proxy}/"]).decode().strip()
 
 
 def environment():
-    """A Python that has the library; it is kept, since it does not change."""
+    """Returns a Python with the websockets library, from a cached virtual environment."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "hearken/proxy-with"
     python = cache / VERSION / "bin/python"
     try:
@@ -28,7 +28,7 @@ def environment():
             subprocess.run([sys.executable, "-m", "venv", cache / VERSION], check=True, capture_output=True)
         if subprocess.run([python, "-c", "import websockets"], capture_output=True).returncode:
             subprocess.run([python, "-m", "pip", "install", "-q", VERSION], check=True, capture_output=True)
-    except (OSError, subprocess.SubprocessError) as why:
-        said = (getattr(why, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
-        raise Skipped(f"{VERSION} cannot be installed (python3-venv, pip): {said[-1] if said else why}") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+        raise Skipped(f"{VERSION} cannot be installed (python3-venv, pip): {output[-1] if output else error}") from None
     return str(python)
