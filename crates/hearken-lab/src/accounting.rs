@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn measures_the_cpu_time_of_this_process() {
-        let meter = ProcessAccounting::open(std::process::id().cast_signed()).unwrap();
-        let before = meter.usage().unwrap();
-        assert!(meter.rss_bytes().unwrap() > 100_000);
-        assert!(meter.count_descriptors().unwrap() >= 3);
-        assert!(!meter.threads().unwrap().is_empty());
+        let accounting = ProcessAccounting::open(std::process::id().cast_signed()).unwrap();
+        let before = accounting.usage().unwrap();
+        assert!(accounting.rss_bytes().unwrap() > 100_000);
+        assert!(accounting.count_descriptors().unwrap() >= 3);
+        assert!(!accounting.threads().unwrap().is_empty());
         // The accounting must advance, at the latest at the next tick.
         let mut x = 1u64;
-        while meter.usage().unwrap().since(&before).cpu_ns < 1_000_000 {
+        while accounting.usage().unwrap().since(&before).cpu_ns < 1_000_000 {
             for _ in 0..10_000 {
                 x = std::hint::black_box(x.wrapping_mul(3));
             }

@@ -1,12 +1,13 @@
 //! Comparison of two load tests: the ratio of each metric, its confidence interval and a verdict.
 //!
-//! Standard errors come from a circular block bootstrap over successive intervals, because
-//! neighbouring intervals are correlated (Künsch, "The jackknife and the bootstrap for general
+//! Neighbouring intervals of a run are correlated, so standard errors come from a circular block
+//! bootstrap over successive intervals (Künsch, "The jackknife and the bootstrap for general
 //! stationary observations", Annals of Statistics 17, 1989). If a side has several runs, the runs
-//! are resampled too. This gives the standard error of the logarithm of each metric. The interval
-//! of the ratio of two metrics is Student's, with Welch's degrees of freedom, because there may be
-//! few blocks. The intervals are widened for the number of metrics (Bonferroni), so their joint
-//! confidence level is 95 %.
+//! are resampled too. This gives the standard error of the logarithm of each metric.
+//!
+//! The confidence interval of a ratio is Student's, with Welch's degrees of freedom, because there
+//! may be few blocks. The intervals are widened for the number of metrics (Bonferroni), so their
+//! joint confidence level is 95 %.
 
 use std::fmt;
 
@@ -116,16 +117,16 @@ pub struct MetricComparison {
 /// The reports are not validated here: see [`Report::check`].
 pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
     let mut sides = [Side::from_reports(a), Side::from_reports(b)];
-    let present = |quantity: &Metric| sides.iter().all(|side| side.has_metric(*quantity));
+    let present = |metric: &Metric| sides.iter().all(|side| side.has_metric(*metric));
     let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(present).collect();
     runs::fill_buckets(&mut sides);
     let [variances_a, variances_b] =
         [0, 1].map(|side| log_variances(&sides[side], options, side as u64));
-    let figure = |&quantity: &Metric| {
-        let variances = (variances_a[quantity as usize], variances_b[quantity as usize]);
-        MetricComparison::new(quantity, &sides, variances, metrics.len(), options.threshold)
+    let compare_metric = |&metric: &Metric| {
+        let variances = (variances_a[metric as usize], variances_b[metric as usize]);
+        MetricComparison::new(metric, &sides, variances, metrics.len(), options.threshold)
     };
-    let figures: Vec<MetricComparison> = metrics.iter().map(figure).collect();
+    let figures: Vec<MetricComparison> = metrics.iter().map(compare_metric).collect();
     let verdict = Verdict::combine(figures.iter().map(|figure| figure.verdict));
     Comparison {
         schema: SCHEMA.to_owned(),
@@ -143,17 +144,17 @@ pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
 
 impl MetricComparison {
     fn new(
-        quantity: Metric,
+        metric: Metric,
         sides: &[Side; 2],
         variances: (Option<LogVariance>, Option<LogVariance>),
         count: usize,
         threshold: f64,
     ) -> MetricComparison {
-        let [a, b] = [0, 1].map(|side: usize| sides[side].value(quantity));
+        let [a, b] = [0, 1].map(|side: usize| sides[side].value(metric));
         if a == 0.0 && b == 0.0 && variances.0.and(variances.1).is_some() {
             let verdict = Verdict::NoDifferenceSeen;
             return MetricComparison {
-                quantity,
+                quantity: metric,
                 a,
                 b,
                 ratio: None,
@@ -162,7 +163,7 @@ impl MetricComparison {
                 verdict,
             };
         }
-        let adjusted = [0, 1].map(|side: usize| sides[side].adjusted_value(quantity));
+        let adjusted = [0, 1].map(|side: usize| sides[side].adjusted_value(metric));
         let ratio = adjusted[1] / adjusted[0];
         let ratio = (ratio.is_finite() && ratio > 0.0).then_some(ratio);
         let margin = variances.0.zip(variances.1).map(|(a, b)| {
@@ -175,13 +176,13 @@ impl MetricComparison {
             .map(|(ratio, margin)| (ratio * (-margin).exp(), ratio * margin.exp()));
         let interval = interval.filter(|(_, high)| high.is_finite());
         MetricComparison {
-            quantity,
+            quantity: metric,
             a,
             b,
             ratio,
             low: interval.map(|(low, _)| low),
             high: interval.map(|(_, high)| high),
-            verdict: Verdict::from_interval(quantity, ratio, interval, threshold),
+            verdict: Verdict::from_interval(metric, ratio, interval, threshold),
         }
     }
 }

@@ -73,9 +73,9 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Attaches all but the cycle counters to `threads` and records those that are not available.
-    pub(crate) fn attach(threads: &[i32], refusals: &mut Vec<UnavailableCounter>) -> Counters {
-        let instructions = Counters::attach_instructions(threads, refusals);
-        let Counters { syscalls, .. } = Counters::attach_syscalls(threads, refusals);
+    pub(crate) fn attach(threads: &[i32], unavailable: &mut Vec<UnavailableCounter>) -> Counters {
+        let instructions = Counters::attach_instructions(threads, unavailable);
+        let Counters { syscalls, .. } = Counters::attach_syscalls(threads, unavailable);
         Counters { syscalls, ..instructions }
     }
 
@@ -83,10 +83,10 @@ impl Counters {
     /// system call.
     pub(crate) fn attach_instructions(
         threads: &[i32],
-        refusals: &mut Vec<UnavailableCounter>,
+        unavailable: &mut Vec<UnavailableCounter>,
     ) -> Counters {
         let scope = CounterScope::Threads(threads);
-        let mut attach = |event| CounterSet::attach_or_record(event, scope, refusals);
+        let mut attach = |event| CounterSet::attach_or_record(event, scope, unavailable);
         Counters {
             instructions_user: attach(Event::UserInstructions),
             instructions_kernel: attach(Event::KernelInstructions),
@@ -97,19 +97,19 @@ impl Counters {
     /// Attaches only the system call counters.
     pub(crate) fn attach_syscalls(
         threads: &[i32],
-        refusals: &mut Vec<UnavailableCounter>,
+        unavailable: &mut Vec<UnavailableCounter>,
     ) -> Counters {
         let scope = CounterScope::Threads(threads);
-        let syscalls = CounterSet::attach_or_record(Event::SystemCalls, scope, refusals);
+        let syscalls = CounterSet::attach_or_record(Event::SystemCalls, scope, unavailable);
         Counters { syscalls, ..Counters::default() }
     }
 
     /// Attaches all counters.
     pub(crate) fn attach_all(
         scope: CounterScope<'_>,
-        refusals: &mut Vec<UnavailableCounter>,
+        unavailable: &mut Vec<UnavailableCounter>,
     ) -> Counters {
-        let mut attach = |event| CounterSet::attach_or_record(event, scope, refusals);
+        let mut attach = |event| CounterSet::attach_or_record(event, scope, unavailable);
         Counters {
             instructions_user: attach(Event::UserInstructions),
             instructions_kernel: attach(Event::KernelInstructions),
@@ -148,13 +148,13 @@ impl CounterSet {
     fn attach_or_record(
         event: Event,
         scope: CounterScope<'_>,
-        refusals: &mut Vec<UnavailableCounter>,
+        unavailable: &mut Vec<UnavailableCounter>,
     ) -> Option<CounterSet> {
         match CounterSet::attach(event, scope) {
             Ok(counters) => Some(counters),
-            Err(refusal) => {
-                if !refusals.contains(&refusal) {
-                    refusals.push(refusal);
+            Err(missing) => {
+                if !unavailable.contains(&missing) {
+                    unavailable.push(missing);
                 }
                 None
             }
@@ -221,24 +221,24 @@ mod tests {
                 }
                 assert!(counters.total().unwrap() > 1_000, "no task clock in a busy loop");
             }
-            Err(refusal) => assert!(!refusal.advice.is_empty(), "{refusal:?}"),
+            Err(missing) => assert!(!missing.advice.is_empty(), "{missing:?}"),
         }
     }
 
     /// Holds on every machine.
     #[test]
     fn every_counter_is_counted_or_reported_once() {
-        let mut refusals = Vec::new();
-        let first = Counters::attach(&this_thread(), &mut refusals);
+        let mut unavailable = Vec::new();
+        let first = Counters::attach(&this_thread(), &mut unavailable);
         for _ in 0..100 {
             rustix::thread::sched_yield();
         }
         let counts = first.finish();
-        let refused = refusals.len();
-        Counters::attach(&this_thread(), &mut refusals);
-        assert_eq!(refusals.len(), refused, "an unavailable counter was recorded twice");
+        let count = unavailable.len();
+        Counters::attach(&this_thread(), &mut unavailable);
+        assert_eq!(unavailable.len(), count, "an unavailable counter was recorded twice");
         let counted = [counts.instructions_user, counts.instructions_kernel, counts.syscalls];
-        assert_eq!(counted.iter().filter(|c| c.is_none()).count(), refused);
+        assert_eq!(counted.iter().filter(|c| c.is_none()).count(), count);
         if let Some(syscalls) = counts.syscalls {
             assert!(syscalls >= 100, "{syscalls} system calls, but 100 were made");
         }
@@ -269,16 +269,16 @@ mod tests {
     fn exited_thread_is_ignored() {
         match CounterSet::attach(Event::TaskClock, CounterScope::Threads(&[i32::MAX])) {
             Ok(mut counters) => assert_eq!(counters.total(), None),
-            Err(refusal) => assert!(refusal.error.contains("denied"), "{refusal:?}"),
+            Err(missing) => assert!(missing.error.contains("denied"), "{missing:?}"),
         }
     }
 
     #[test]
     fn hints_match_the_error() {
-        let refusal = |errno: Errno, q: Event| q.unavailable(&io::Error::from(errno));
-        let no_pmu = refusal(Errno::NOENT, Event::UserInstructions);
+        let missing = |errno: Errno, q: Event| q.unavailable(&io::Error::from(errno));
+        let no_pmu = missing(Errno::NOENT, Event::UserInstructions);
         assert!(no_pmu.advice.contains("without a PMU"), "{no_pmu:?}");
-        let denied = refusal(Errno::ACCESS, Event::KernelInstructions);
+        let denied = missing(Errno::ACCESS, Event::KernelInstructions);
         assert!(denied.advice.contains("perf_event_paranoid"), "{denied:?}");
         let tracefs = io::Error::new(io::ErrorKind::NotFound, "cannot read /sys/x/id: no such");
         assert!(Event::SystemCalls.unavailable(&tracefs).advice.contains("tracefs"));

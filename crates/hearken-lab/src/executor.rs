@@ -40,7 +40,7 @@ pub(crate) struct ProcessExecutor {
     settings: Settings,
     placement: Placement,
     scratch: TempDir,
-    refusals: Vec<UnavailableCounter>,
+    unavailable: Vec<UnavailableCounter>,
 }
 
 impl ProcessExecutor {
@@ -59,7 +59,7 @@ impl ProcessExecutor {
             settings: config.settings.clone(),
             placement: placement.clone(),
             scratch,
-            refusals: Vec::new(),
+            unavailable: Vec::new(),
         })
     }
 
@@ -95,8 +95,8 @@ impl ProcessExecutor {
         let line = guard.wait_for_line("listening on ", START_TIMEOUT, stop)?;
         let url = line.split_whitespace().nth(2).unwrap_or_default();
         let url = format!("{}/{}", url.trim_end_matches('/'), self.settings.document);
-        let meter = ProcessAccounting::open(guard.pid())?;
-        Ok(RunningServer { guard, meter, url })
+        let accounting = ProcessAccounting::open(guard.pid())?;
+        Ok(RunningServer { guard, accounting, url })
     }
 
     fn open_idle(
@@ -126,7 +126,7 @@ impl ProcessExecutor {
         guard.wait_for_line("holding ", OPEN_TIMEOUT, stop)?;
         // The server accepts connections after they are established.
         let deadline = Instant::now() + OPEN_TIMEOUT;
-        while server.meter.count_descriptors()? < idle {
+        while server.accounting.count_descriptors()? < idle {
             if Instant::now() >= deadline {
                 return Err(server.guard.error("did not accept all idle connections in time"));
             }
@@ -197,34 +197,34 @@ impl Executor for ProcessExecutor {
         // This thread must not run on the processor of the server.
         let _pinned = AffinityGuard::pin(&cpu_set(&self.placement.others))?;
         let server = self.start_server(&trial.mechanism, stop)?;
-        let rss_start_bytes = server.meter.rss_bytes()?;
+        let rss_start_bytes = server.accounting.rss_bytes()?;
         let idle_load = self.open_idle(&server, trial.idle, stop)?;
-        let rss_bytes = server.meter.rss_bytes()?;
+        let rss_bytes = server.accounting.rss_bytes()?;
 
         // The first, short pass warms the server up and carries the overhead of the counters.
-        let mut refusals = std::mem::take(&mut self.refusals);
-        let attach = || Ok(Counters::attach(&server.meter.threads()?, &mut refusals));
+        let mut unavailable = std::mem::take(&mut self.unavailable);
+        let attach = || Ok(Counters::attach(&server.accounting.threads()?, &mut unavailable));
         let passed = self.load(&server, (self.settings.counters_s, false), trial, stop, attach);
         let (counters, warm_up) = passed?;
         let counts = counters.finish();
 
         // The second pass opens a connection for each request, to measure the cost per connection.
         let attach = || {
-            let counters = Counters::attach(&server.meter.threads()?, &mut refusals);
-            Ok((counters, server.meter.usage()?))
+            let counters = Counters::attach(&server.accounting.threads()?, &mut unavailable);
+            Ok((counters, server.accounting.usage()?))
         };
         let passed = self.load(&server, (self.settings.counters_s, true), trial, stop, attach);
         let ((counters, before), short) = passed?;
-        let short_cpu_ns = server.meter.usage()?.since(&before).cpu_ns;
+        let short_cpu_ns = server.accounting.usage()?.since(&before).cpu_ns;
         let short_counts = counters.finish();
-        self.refusals = refusals;
+        self.unavailable = unavailable;
 
-        let begin = || Ok((server.meter.usage()?, Instant::now()));
+        let begin = || Ok((server.accounting.usage()?, Instant::now()));
         let ((before, began), result) =
             self.load(&server, (self.settings.duration_s, false), trial, stop, begin)?;
         let elapsed = began.elapsed();
-        let usage = server.meter.usage()?.since(&before);
-        let rss_end_bytes = server.meter.rss_bytes()?;
+        let usage = server.accounting.usage()?.since(&before);
+        let rss_end_bytes = server.accounting.rss_bytes()?;
 
         let idle = match idle_load {
             Some(guard) => self.close_idle(guard)?,
@@ -250,7 +250,7 @@ impl Executor for ProcessExecutor {
     }
 
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
-        self.refusals.clone()
+        self.unavailable.clone()
     }
 }
 
@@ -261,7 +261,7 @@ pub(crate) const LOAD_EVENTS: &str = "epoll-edge";
 #[derive(Debug)]
 struct RunningServer {
     guard: ChildGuard,
-    meter: ProcessAccounting,
+    accounting: ProcessAccounting,
     url: String,
 }
 

@@ -114,10 +114,10 @@ pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
         @if !report.warnings.is_empty() || !report.refusals.is_empty() {
             h2 { "Warnings" }
             @for warning in &report.warnings { div.note { (warning) } }
-            @for refusal in &report.refusals {
+            @for counter in &report.refusals {
                 div.note {
-                    "Not counted: " strong { (refusal.what) } " (" (refusal.call) "): "
-                    (refusal.error) ". " (refusal.advice)
+                    "Not counted: " strong { (counter.what) } " (" (counter.call) "): "
+                    (counter.error) ". " (counter.advice)
                 }
             }
         }

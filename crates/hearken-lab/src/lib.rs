@@ -1,13 +1,13 @@
 //! Experiments that measure event mechanisms and servers under real traffic.
 //!
-//! The lab starts `hearken serve` or another server as a process, loads it with `hearken load`, and
-//! measures its costs from outside with the accounting of the kernel. [`quick`] compares event
+//! The lab starts `hearken serve` or another server as a process and loads it with `hearken load`. It
+//! measures the costs of the server from outside, by the accounting of the kernel. [`quick`] compares event
 //! mechanisms, [`peers`](mod@peers) compares servers or proxies. [`export`] and [`table`] render a
 //! [`Report`]. [`compare`](mod@compare) compares results of the load generator, and [`watch`] samples
 //! the resource usage of any running server.
 //!
 //! Two numbers are comparable only if they were measured in the same run. The measurements of a run are
-//! executed in random order, so that a drift of the machine affects all of them equally.
+//! executed in random order, so that a drift of the machine affects all measurements equally.
 
 mod accounting;
 pub mod compare;

@@ -2,14 +2,14 @@
 //!
 //! Each server is started by its [`Recipe`] with one worker, on the same processor as a driver that
 //! works in lockstep ([`hearken_load::lockstep`]). The server always finds the same number of
-//! connections ready, so its work per request is repeatable, and other work on the machine only
-//! stretches time.
+//! connections ready, so its work per request is repeatable. Other work on the machine affects only
+//! the elapsed time.
 //!
-//! Proxies are compared in the same way, with one origin server for all of them, which is not measured.
+//! Proxies are compared in the same way, with a common origin server, which is not measured.
 //!
 //! A session is one server, newly started, with or without idle connections. It measures each workload
-//! once. Sessions are shuffled within each repetition, and ratios are computed within a repetition, so
-//! that a drift of the machine affects both sides of a ratio.
+//! once. Sessions are shuffled within each repetition. Ratios are computed within a repetition, so a
+//! drift of the machine affects both sides of a ratio.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

@@ -1,9 +1,10 @@
 //! Means and ratios with 95 % confidence intervals, for few repetitions.
 //!
 //! The interval of a mean is Student's t ("The probable error of a mean", Biometrika 6, 1908). It is
-//! valid for three repetitions, for which a bootstrap has only ten distinct resamples. The ratio of
-//! two cells is the ratio of their geometric means, with Welch's interval ("The generalization of
-//! 'Student's' problem", Biometrika 34, 1947) on the logarithms.
+//! valid for three repetitions, for which a bootstrap has only ten distinct resamples.
+//!
+//! The ratio of two cells is the ratio of their geometric means, with Welch's interval on the
+//! logarithms ("The generalization of 'Student's' problem", Biometrika 34, 1947).
 
 use serde::{Deserialize, Serialize};
 

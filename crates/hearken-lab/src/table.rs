@@ -102,7 +102,7 @@ fn notes(cell: &Cell, repetitions: usize) -> String {
 
 /// Returns whether a column contains text instead of numbers.
 pub(crate) fn is_text(head: &str) -> bool {
-    matches!(head, "mechanism" | "workload" | "server" | "notes" | "figure" | "verdict")
+    matches!(head, "mechanism" | "workload" | "server" | "notes" | "metric" | "verdict")
 }
 
 /// Renders the report as text for a terminal: the table, notes and warnings.
@@ -120,8 +120,8 @@ pub(crate) fn with_notes<S, C, P>(table: &Table, report: &Report<S, C, P>) -> St
     let mut out = aligned(table);
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
             interval includes 1.\n";
-    for refusal in &report.refusals {
-        out += &format!("Not counted: {} ({}). {}\n", refusal.what, refusal.error, refusal.advice);
+    for counter in &report.refusals {
+        out += &format!("Not counted: {} ({}). {}\n", counter.what, counter.error, counter.advice);
     }
     for warning in &report.warnings {
         out += &format!("Warning: {warning}\n");

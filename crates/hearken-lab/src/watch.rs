@@ -132,7 +132,7 @@ impl Watch {
         let counting = counters::attach(watch.members.group.as_ref(), &watch.members.pids);
         watch.counters = counting.0;
         watch.unavailable.extend(counting.1);
-        // Identifies descriptors that are not sockets while there are few of them.
+        // Counts the descriptors that are not sockets before there are too many to inspect.
         watch.descriptors.count(&watch.members.tables);
         watch.reset();
         Ok(watch)

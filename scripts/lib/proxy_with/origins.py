@@ -48,7 +48,7 @@ def nginx(stage, files, tls=None):
     if tls:
         tls_lines = f"listen 127.0.0.1:{tls[2]} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};"
     conf = stage.dir / "origin.conf"
-    # If started by root, nginx would switch to a user who cannot read the files.
+    # If started by root, nginx would switch to a user without access to the files.
     user = "user root;\n" if os.geteuid() == 0 else ""
     conf.write_text(user + NGINX.format(dir=stage.dir, port=port, tls=tls_lines, root=root))
     stage.start("origin", [program, "-p", str(stage.dir), "-c", str(conf), "-e", "stderr"], port)

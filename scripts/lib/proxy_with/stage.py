@@ -1,4 +1,4 @@
-"""Processes started by a part. All of them are stopped at its end."""
+"""The processes of a part, which are stopped at its end."""
 
 import os
 import shutil

@@ -52,15 +52,15 @@ pub(super) fn log_variances(
     }
     // Resampling n units underestimates the variance by the factor (n - 1) / n.
     let correction = units / (units - 1.0);
-    Metric::ALL.map(|quantity| {
-        let logs = &logs[quantity as usize];
-        if !side.has_enough_samples(quantity) || !logs.iter().all(|log| log.is_finite()) {
+    Metric::ALL.map(|metric| {
+        let logs = &logs[metric as usize];
+        if !side.has_enough_samples(metric) || !logs.iter().all(|log| log.is_finite()) {
             return None;
         }
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
         let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        let variance = (variance * correction).max(side.min_variance(quantity));
+        let variance = (variance * correction).max(side.min_variance(metric));
         Some(LogVariance { variance, degrees_of_freedom: units - 1.0 })
     })
 }
@@ -102,7 +102,7 @@ fn resample<'a>(runs: &[&'a Run], random: &mut Rng) -> Vec<&'a Segment> {
 fn compute_metrics(sample: &[&Segment], min_bucket: usize) -> [f64; METRICS] {
     let sum = |of: fn(&Segment) -> f64| sample.iter().map(|segment| of(segment)).sum::<f64>();
     let replies = sum(|segment| segment.replies as f64);
-    Metric::ALL.map(|quantity| match quantity {
+    Metric::ALL.map(|metric| match metric {
         Metric::ReplyRate => replies / sum(|segment| segment.seconds),
         Metric::ErrorShare => error_ratio(
             sum(|segment| segment.failed as f64),
@@ -110,7 +110,7 @@ fn compute_metrics(sample: &[&Segment], min_bucket: usize) -> [f64; METRICS] {
         ),
         Metric::LatencyMean => sum(|segment| segment.sum) / sum(|segment| segment.count),
         Metric::CpuPerReply => sum(|segment| segment.cpu_ns) / replies,
-        _ => percentile(sample, min_bucket, quantity.quantile().unwrap_or(0.5)),
+        _ => percentile(sample, min_bucket, metric.quantile().unwrap_or(0.5)),
     })
 }
 

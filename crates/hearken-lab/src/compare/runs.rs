@@ -98,7 +98,7 @@ fn cpu_at(server: &Server, at_s: f64) -> Option<f64> {
 }
 
 impl Run {
-    /// Divides a report into at most `most` segments and adds all latencies to `all`.
+    /// Divides a report into at most `max` segments and adds all latencies to `all`.
     ///
     /// An interval that is shorter than the others, and the intervals of draining, are merged into
     /// the segment before.
@@ -106,7 +106,7 @@ impl Run {
         let server = report.server.as_ref();
         let longest = report.intervals.iter().filter(|interval| !interval.draining);
         let longest = longest.map(|interval| interval.length_s).fold(0.0, f64::max);
-        let (mut pieces, mut merged) = (Vec::<Segment>::new(), 0);
+        let (mut segments, mut merged) = (Vec::<Segment>::new(), 0);
         let is_full = |i: &Interval| !i.draining && i.length_s >= longest * MIN_LENGTH_RATIO;
         let full_intervals = report.intervals.iter().filter(|interval| is_full(interval)).count();
         let group_size = full_intervals.div_ceil(max.max(1)).max(1);
@@ -115,10 +115,10 @@ impl Run {
             all.add(&latency);
             let segment = Segment::from_interval(interval, &latency, server);
             let full = is_full(interval);
-            match pieces.last_mut() {
+            match segments.last_mut() {
                 Some(last) if !full || merged < group_size => last.add(&segment),
                 _ => {
-                    pieces.push(segment);
+                    segments.push(segment);
                     merged = 0;
                 }
             }
@@ -127,14 +127,15 @@ impl Run {
         // The last of several merged segments may be much shorter than the others.
         if group_size > 1
             && merged < group_size
-            && pieces.len() > 1
-            && let Some(rest) = pieces.pop()
-            && let Some(last) = pieces.last_mut()
+            && segments.len() > 1
+            && let Some(rest) = segments.pop()
+            && let Some(last) = segments.last_mut()
         {
             last.add(&rest);
         }
-        let watched = server.is_some_and(|server| server.total.cpu_ns.is_some_and(|ns| ns > 0));
-        Run { segments: pieces, has_cpu_time: watched }
+        let has_cpu_time =
+            server.is_some_and(|server| server.total.cpu_ns.is_some_and(|ns| ns > 0));
+        Run { segments, has_cpu_time }
     }
 }
 
@@ -161,8 +162,8 @@ impl Side {
     }
 
     /// Returns whether the metric was measured.
-    pub(super) fn has_metric(&self, quantity: Metric) -> bool {
-        match quantity {
+    pub(super) fn has_metric(&self, metric: Metric) -> bool {
+        match metric {
             Metric::ReplyRate => self.total.seconds > 0.0,
             Metric::ErrorShare => self.total.intended > 0,
             Metric::CpuPerReply => {
@@ -175,37 +176,37 @@ impl Side {
     }
 
     /// Returns whether enough latencies lie beyond a percentile to estimate it.
-    pub(super) fn has_enough_samples(&self, quantity: Metric) -> bool {
+    pub(super) fn has_enough_samples(&self, metric: Metric) -> bool {
         let count = self.latency.len() as f64;
-        quantity
+        metric
             .quantile()
             .is_none_or(|quantile| count * (1.0 - quantile) >= MIN_SAMPLES_BEYOND - 1e-6)
     }
 
     /// Returns the value over all runs.
-    pub(super) fn value(&self, quantity: Metric) -> f64 {
+    pub(super) fn value(&self, metric: Metric) -> f64 {
         let Segment { seconds, intended, failed, replies, cpu_ns, .. } = &self.total;
-        match quantity {
+        match metric {
             Metric::ReplyRate => *replies as f64 / seconds,
             Metric::ErrorShare => *failed as f64 / *intended as f64,
             Metric::LatencyMean => self.latency.as_hdr().mean(),
             Metric::CpuPerReply => cpu_ns / *replies as f64,
-            _ => self.latency.at(quantity.quantile().unwrap_or(0.5)) as f64,
+            _ => self.latency.at(metric.quantile().unwrap_or(0.5)) as f64,
         }
     }
 
     /// Returns the value used for the ratio: the error ratio is adjusted so that it is never 0.
-    pub(super) fn adjusted_value(&self, quantity: Metric) -> f64 {
-        match quantity {
+    pub(super) fn adjusted_value(&self, metric: Metric) -> f64 {
+        match metric {
             Metric::ErrorShare => error_ratio(self.total.failed as f64, self.total.intended as f64),
-            _ => self.value(quantity),
+            _ => self.value(metric),
         }
     }
 
     /// Returns the lower bound of the variance of the logarithm. Resampling cannot show the
     /// uncertainty of few errors, and percentiles have a resolution of three digits.
-    pub(super) fn min_variance(&self, quantity: Metric) -> f64 {
-        match quantity {
+    pub(super) fn min_variance(&self, metric: Metric) -> f64 {
+        match metric {
             Metric::ErrorShare => (self.total.failed as f64 + 0.5).recip(),
             Metric::ReplyRate => 0.0,
             _ => 1e-6,
@@ -235,8 +236,8 @@ pub(super) fn fill_buckets(sides: &mut [Side; 2]) {
     let max_bucket = ends.iter().map(|of| bucket_index(of.max)).max().unwrap_or(0);
     for side in sides {
         side.min_bucket = min_bucket;
-        let pieces = side.runs.iter_mut().flat_map(|run| &mut run.segments);
-        pieces.for_each(|segment| segment.fill_buckets(min_bucket, max_bucket));
+        let segments = side.runs.iter_mut().flat_map(|run| &mut run.segments);
+        segments.for_each(|segment| segment.fill_buckets(min_bucket, max_bucket));
     }
 }
 

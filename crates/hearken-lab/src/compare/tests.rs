@@ -11,14 +11,14 @@ use super::*;
 #[derive(Clone, Copy)]
 struct Process {
     latency: f64,
-    failing: f64,
+    error_ratio: f64,
     /// CPU time per reply, in nanoseconds.
     cpu: f64,
     /// Standard deviation of the logarithm of latency between runs.
     runs: f64,
 }
 
-const PLAIN: Process = Process { latency: 2e6, failing: 0.0, cpu: 30_000.0, runs: 0.0 };
+const BASELINE: Process = Process { latency: 2e6, error_ratio: 0.0, cpu: 30_000.0, runs: 0.0 };
 
 fn normal(random: &mut Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
@@ -42,15 +42,15 @@ fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
     for at in 0..intervals {
         // An autoregressive process: neighbouring intervals are correlated.
         drift = 0.5 * drift + 0.03 * normal(&mut random);
-        let here = level * f64::exp(drift);
+        let mean = level * f64::exp(drift);
         let count = requests as f64 + (requests as f64).sqrt() * normal(&mut random);
         let (mut latency, mut failed) = (Histogram::new(), 0);
         for _ in 0..count as u64 {
-            if random.f64() < process.failing {
+            if random.f64() < process.error_ratio {
                 failed += 1;
                 continue;
             }
-            let nanos = here * (0.5 - (1.0 - random.f64()).ln());
+            let nanos = mean * (0.5 - (1.0 - random.f64()).ln());
             latency.record(Duration::from_nanos(nanos as u64));
         }
         let replies = latency.len();
@@ -79,85 +79,92 @@ fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
     report
 }
 
-fn few(threshold: f64) -> Options {
+fn options(threshold: f64) -> Options {
     Options { threshold, resamples: 200, ..Options::default() }
 }
 
-fn verdict(comparison: &Comparison, quantity: Metric) -> Verdict {
-    let figure = comparison.figures.iter().find(|figure| figure.quantity == quantity);
-    figure.unwrap_or_else(|| panic!("no {quantity:?}: {comparison}")).verdict
+fn verdict(comparison: &Comparison, metric: Metric) -> Verdict {
+    let figure = comparison.figures.iter().find(|figure| figure.quantity == metric);
+    figure.unwrap_or_else(|| panic!("no {metric:?}: {comparison}")).verdict
 }
 
-/// With a joint confidence level of 95 %, 2 false positives in 40 are expected. More than 7 have a
-/// probability of 0.1 %.
+/// Expects at most 7 false positives in 40: with a joint confidence level of 95 %, the mean is 2, and
+/// more than 7 have a probability of 0.1 %.
 #[test]
 fn identical_processes_rarely_differ() {
-    let called = (0..40).filter(|seed| {
-        let [a, b] = [0, 1].map(|side| run(PLAIN, 24, 60, 1000 + seed * 2 + side));
-        let comparison = compare(&[a], &[b], &few(0.0));
+    let different = (0..40).filter(|seed| {
+        let [a, b] = [0, 1].map(|side| run(BASELINE, 24, 60, 1000 + seed * 2 + side));
+        let comparison = compare(&[a], &[b], &options(0.0));
         comparison.figures.iter().any(|f| matches!(f.verdict, Verdict::Better | Verdict::Worse))
     });
-    let called = called.count();
-    assert!(called <= 7, "{called} of 40");
+    let different = different.count();
+    assert!(different <= 7, "{different} of 40");
 }
 
 #[test]
 fn runs_with_variation_between_runs_rarely_differ() {
-    let process = Process { runs: 0.1, ..PLAIN };
-    let called = (0..30).filter(|seed| {
+    let process = Process { runs: 0.1, ..BASELINE };
+    let different = (0..30).filter(|seed| {
         let [a, b] = [0, 10].map(|side| {
             [0, 1, 2, 3].map(|repetition| run(process, 4, 60, 5000 + seed * 20 + side + repetition))
         });
-        matches!(compare(&a, &b, &few(0.0)).verdict, Verdict::Better | Verdict::Worse)
+        matches!(compare(&a, &b, &options(0.0)).verdict, Verdict::Better | Verdict::Worse)
     });
-    let called = called.count();
-    assert!(called <= 6, "{called} of 30");
+    let different = different.count();
+    assert!(different <= 6, "{different} of 30");
 }
 
 #[test]
 fn detects_a_shift_of_twenty_per_cent() {
-    let slower = Process { latency: PLAIN.latency * 1.2, ..PLAIN };
+    let slower = Process { latency: BASELINE.latency * 1.2, ..BASELINE };
     let found = (0..8).filter(|seed| {
-        let (a, b) = (run(PLAIN, 40, 100, seed * 2), run(slower, 40, 100, seed * 2 + 1));
-        let forth = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(0.02));
-        let back = compare(&[b], &[a], &few(0.02));
-        assert!(!matches!(forth.verdict, Verdict::Better) && back.verdict != Verdict::Worse);
-        verdict(&forth, Metric::LatencyMean) == Verdict::Worse
-            && verdict(&forth, Metric::LatencyP50) == Verdict::Worse
-            && verdict(&back, Metric::LatencyMean) == Verdict::Better
+        let (a, b) = (run(BASELINE, 40, 100, seed * 2), run(slower, 40, 100, seed * 2 + 1));
+        let forward = compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &options(0.02));
+        let backward = compare(&[b], &[a], &options(0.02));
+        assert!(!matches!(forward.verdict, Verdict::Better) && backward.verdict != Verdict::Worse);
+        verdict(&forward, Metric::LatencyMean) == Verdict::Worse
+            && verdict(&forward, Metric::LatencyP50) == Verdict::Worse
+            && verdict(&backward, Metric::LatencyMean) == Verdict::Better
     });
     assert_eq!(found.count(), 8);
 }
 
 #[test]
 fn compares_errors_and_cpu_time() {
-    let worse = Process { failing: 0.05, cpu: 36_000.0, ..PLAIN };
-    let comparison = compare(&[run(PLAIN, 30, 100, 1)], &[run(worse, 30, 100, 2)], &few(0.02));
+    let worse = Process { error_ratio: 0.05, cpu: 36_000.0, ..BASELINE };
+    let comparison =
+        compare(&[run(BASELINE, 30, 100, 1)], &[run(worse, 30, 100, 2)], &options(0.02));
     assert_eq!(verdict(&comparison, Metric::ErrorShare), Verdict::Worse);
     assert_eq!(verdict(&comparison, Metric::CpuPerReply), Verdict::Worse);
     assert!(comparison.sentence.starts_with("B is worse: "), "{}", comparison.sentence);
     let cpu = comparison.figures.iter().find(|f| f.quantity == Metric::CpuPerReply).unwrap();
     assert!((1.18..1.22).contains(&cpu.ratio.unwrap()), "{cpu:?}");
     // No errors on either side mean no difference, not insufficient data.
-    let same = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 3)], &few(0.02));
+    let same = compare(&[run(BASELINE, 30, 100, 1)], &[run(BASELINE, 30, 100, 3)], &options(0.02));
     assert_eq!(verdict(&same, Metric::ErrorShare), Verdict::NoDifferenceSeen);
     assert_eq!(same.verdict, Verdict::NoDifferenceSeen, "{same}");
 }
 
 #[test]
 fn reports_insufficient_data() {
-    let short = compare(&[run(PLAIN, 3, 100, 1)], &[run(PLAIN, 3, 100, 2)], &few(0.02));
+    let short = compare(&[run(BASELINE, 3, 100, 1)], &[run(BASELINE, 3, 100, 2)], &options(0.02));
     assert_eq!(short.verdict, Verdict::TooFewIntervals);
     // Of 3000 replies, only three lie beyond the 99.9th percentile.
-    let long = compare(&[run(PLAIN, 30, 100, 1)], &[run(PLAIN, 30, 100, 2)], &few(0.02));
+    let long = compare(&[run(BASELINE, 30, 100, 1)], &[run(BASELINE, 30, 100, 2)], &options(0.02));
     assert_eq!(verdict(&long, Metric::LatencyP999), Verdict::TooFewIntervals);
     assert!(long.sentence.ends_with("Insufficient data for: latency p99.9."), "{}", long.sentence);
     // A single stall over half of a run does not predict the next run.
-    let mut stalled = run(Process { latency: 1e9, ..PLAIN }, 8, 100, 3);
-    stalled.intervals[..4].clone_from_slice(&run(PLAIN, 4, 100, 4).intervals);
-    let once = compare(&[run(PLAIN, 8, 100, 1)], &[stalled], &few(0.02));
-    assert_eq!(verdict(&once, Metric::LatencyP90), Verdict::TooFewIntervals, "{once}");
-    for nothing in [compare(&[], &[], &few(0.02)), compare(&[Report::default()], &[], &few(0.02))] {
+    let mut stalled = run(Process { latency: 1e9, ..BASELINE }, 8, 100, 3);
+    stalled.intervals[..4].clone_from_slice(&run(BASELINE, 4, 100, 4).intervals);
+    let stalled_once = compare(&[run(BASELINE, 8, 100, 1)], &[stalled], &options(0.02));
+    assert_eq!(
+        verdict(&stalled_once, Metric::LatencyP90),
+        Verdict::TooFewIntervals,
+        "{stalled_once}"
+    );
+    for nothing in
+        [compare(&[], &[], &options(0.02)), compare(&[Report::default()], &[], &options(0.02))]
+    {
         assert_eq!(nothing.verdict, Verdict::TooFewIntervals);
         assert!(!nothing.to_string().contains("NaN"), "{nothing}");
     }
@@ -165,11 +172,11 @@ fn reports_insufficient_data() {
 
 #[test]
 fn ignores_differences_below_the_threshold() {
-    let slower = Process { cpu: PLAIN.cpu * 1.04, ..PLAIN };
-    let (a, b) = (run(PLAIN, 60, 40, 1), run(slower, 60, 40, 2));
+    let slower = Process { cpu: BASELINE.cpu * 1.04, ..BASELINE };
+    let (a, b) = (run(BASELINE, 60, 40, 1), run(slower, 60, 40, 2));
     let cpu = |threshold| {
         let comparison =
-            compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &few(threshold));
+            compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &options(threshold));
         verdict(&comparison, Metric::CpuPerReply)
     };
     assert_eq!((cpu(0.01), cpu(0.1)), (Verdict::Worse, Verdict::TooSmallToMatter));
@@ -177,10 +184,10 @@ fn ignores_differences_below_the_threshold() {
 
 #[test]
 fn is_deterministic_and_round_trips_through_json() {
-    let sides = || ([run(PLAIN, 12, 50, 1)], [run(PLAIN, 12, 50, 2)]);
+    let sides = || ([run(BASELINE, 12, 50, 1)], [run(BASELINE, 12, 50, 2)]);
     let (a, b) = sides();
-    let comparison = compare(&a, &b, &few(0.02));
-    assert_eq!(compare(&a, &b, &few(0.02)), comparison);
+    let comparison = compare(&a, &b, &options(0.02));
+    assert_eq!(compare(&a, &b, &options(0.02)), comparison);
     let text = serde_json::to_string(&comparison).unwrap();
     assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
     assert!(text.contains("\"no-difference-seen\"") && text.contains("\"latency-p99\""), "{text}");
@@ -188,14 +195,14 @@ fn is_deterministic_and_round_trips_through_json() {
 
 #[test]
 fn warns_about_incomparable_runs() {
-    let (a, mut b) = (run(PLAIN, 12, 50, 1), run(PLAIN, 12, 50, 2));
+    let (a, mut b) = (run(BASELINE, 12, 50, 1), run(BASELINE, 12, 50, 2));
     b.offered_rate = 100.0;
     b.machine = "another".to_owned();
     b.started_unix_ns = 2 * 3_600_000_000_000;
     b.lateness_ns.p99 = 5_000_000;
     b.requests.intended *= 2;
     b.url.push('x');
-    let said = compare(std::slice::from_ref(&a), &[b], &few(0.02)).warnings.join("\n");
+    let warnings = compare(std::slice::from_ref(&a), &[b], &options(0.02)).warnings.join("\n");
     for part in [
         "offered rates differ: 50.0 and 100 ",
         "different machines",
@@ -205,23 +212,23 @@ fn warns_about_incomparable_runs() {
         "http://a/x",
         "a single run",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(warnings.contains(part), "{part}: {warnings}");
     }
     let two = [a.clone(), a];
-    assert_eq!(compare(&two, &two, &few(0.02)).warnings, [] as [&str; 0]);
+    assert_eq!(compare(&two, &two, &options(0.02)).warnings, [] as [&str; 0]);
 }
 
 #[test]
 fn short_and_draining_intervals_join_the_previous_segment() {
-    let mut report = run(PLAIN, 10, 50, 1);
-    let whole = Side::from_reports(std::slice::from_ref(&report)).runs[0].segments.len();
+    let mut report = run(BASELINE, 10, 50, 1);
+    let complete = Side::from_reports(std::slice::from_ref(&report)).runs[0].segments.len();
     let mut rest = report.intervals[9].clone();
     (rest.at_s, rest.length_s) = (10.0, 0.3);
     report.intervals.push(rest.clone());
     (rest.at_s, rest.length_s, rest.draining, rest.intended) = (10.3, 4.0, true, 0);
     report.intervals.push(rest);
     let side = Side::from_reports(&[report.clone()]);
-    assert_eq!((whole, side.runs[0].segments.len()), (10, 10));
+    assert_eq!((complete, side.runs[0].segments.len()), (10, 10));
     let last = &side.runs[0].segments[9];
     assert!((last.seconds - 1.3).abs() < 1e-9);
     assert_eq!(last.replies, report.intervals[9].replies + report.intervals[10].replies);

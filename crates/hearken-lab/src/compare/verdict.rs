@@ -31,7 +31,7 @@ pub enum Verdict {
 impl Verdict {
     /// Judges a ratio by its confidence interval.
     pub(super) fn from_interval(
-        quantity: Metric,
+        metric: Metric,
         ratio: Option<f64>,
         interval: Option<(f64, f64)>,
         threshold: f64,
@@ -45,7 +45,7 @@ impl Verdict {
             Verdict::NoDifferenceSeen
         } else if (ratio - 1.0).abs() < threshold {
             Verdict::TooSmallToMatter
-        } else if (ratio > 1.0) == quantity.higher_is_better() {
+        } else if (ratio > 1.0) == metric.higher_is_better() {
             Verdict::Better
         } else {
             Verdict::Worse

@@ -35,7 +35,7 @@ pub(super) struct ProcessExecutor {
     session: Option<Session>,
     /// Origin server of proxies.
     origin: Option<Origin>,
-    refusals: Vec<UnavailableCounter>,
+    unavailable: Vec<UnavailableCounter>,
     warnings: Vec<Warning>,
     /// Consecutive failures by server and idle connections.
     failures: HashMap<(String, u64), u32>,
@@ -91,7 +91,7 @@ impl ProcessExecutor {
             participants: Vec::new(),
             session: None,
             origin,
-            refusals: Vec::new(),
+            unavailable: Vec::new(),
             warnings: Vec::new(),
             failures: HashMap::new(),
             _scratch: scratch,
@@ -130,7 +130,7 @@ impl ProcessExecutor {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Tests a server once before the run relies on it.
+    /// Checks that a server works before the run relies on it.
     fn test(
         &self,
         prepared: Result<Participant, Warning>,
@@ -198,7 +198,7 @@ impl ProcessExecutor {
         let config = DriverConfig::new(running, &trial.workload, self.settings.batch)?;
         let (workload, batch) = (config.workload, self.settings.batch);
         let requests = workload.requests(self.settings.requests, batch);
-        let mut refusals = std::mem::take(&mut self.refusals);
+        let mut unavailable = std::mem::take(&mut self.unavailable);
         let mut driver =
             Driver::start(&self.environment, &config, workload.warm_up(batch), running, stop)?;
 
@@ -208,13 +208,14 @@ impl ProcessExecutor {
 
         let threads = running.tree.threads()?;
         let by_clock = self.settings.emulator.is_some();
-        let counters = (!by_clock).then(|| Counters::attach_instructions(&threads, &mut refusals));
+        let counters =
+            (!by_clock).then(|| Counters::attach_instructions(&threads, &mut unavailable));
         let counted = match counters.as_ref().is_some_and(Counters::is_any_attached) {
             true => driver.run_pass(requests, stop)?.requests.replies,
             false => 0,
         };
         let instructions = counters.map(Counters::finish).unwrap_or_default();
-        let syscalls = Counters::attach_syscalls(&threads, &mut refusals);
+        let syscalls = Counters::attach_syscalls(&threads, &mut unavailable);
         let traced = match syscalls.is_any_attached() {
             true => {
                 let requests =
@@ -225,7 +226,7 @@ impl ProcessExecutor {
         };
         let syscalls = syscalls.finish().syscalls;
         driver.finish(stop)?;
-        self.refusals = refusals;
+        self.unavailable = unavailable;
         let (latency, errors) = self.measure_latency(&config, running, trial, stop)?;
         running.guard.check_running()?;
 
@@ -327,7 +328,7 @@ impl Executor<Trial, Measurement> for ProcessExecutor {
     }
 
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
-        self.refusals.clone()
+        self.unavailable.clone()
     }
 }
 

@@ -11,8 +11,8 @@ use crate::executor::{LOAD_EVENTS, OPEN_TIMEOUT, parse, to_strings};
 use crate::machine::cpu_set;
 use crate::process::ChildGuard;
 
-/// Connections opened per second to a proxy. The rate is low to limit concurrent requests, so that the
-/// proxy needs no more origin connections, whose memory would be attributed to the idle connections.
+/// Connections opened per second to a proxy. A low rate limits concurrent requests. Otherwise the
+/// proxy would open more origin connections, whose memory would be attributed to the idle connections.
 const PROXY_RATE: u64 = 2000;
 /// Interval at which the server is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(super) struct IdleConnections {
 }
 
 impl IdleConnections {
-    /// Opens connections and returns after the server has accepted all of them.
+    /// Opens connections and returns after the server has accepted them.
     pub(super) fn open(
         environment: &Environment,
         running: &RunningServer,

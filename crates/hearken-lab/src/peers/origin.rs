@@ -11,8 +11,9 @@ use crate::error::LabError;
 /// Name of the directory and the log. No recipe has this name.
 const DIRECTORY: &str = ".origin";
 
-/// The origin server. It runs on the processor shared by proxy and driver, so all replies of a round
-/// are available when the proxy polls for them, and its work is repeatable. Its cost is not measured.
+/// The origin server. It runs on the processor shared by proxy and driver. All replies of a round are
+/// therefore available when the proxy polls, and the work of the proxy is repeatable. The cost of the
+/// origin is not measured.
 #[derive(Debug)]
 pub(super) struct Origin {
     participant: Participant,

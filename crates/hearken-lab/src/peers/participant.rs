@@ -38,8 +38,9 @@ pub(super) struct Environment {
     pub(super) others: Vec<usize>,
     /// Path of `chrt`, if it is installed.
     pub(super) chrt: Option<PathBuf>,
-    /// Maximum number of concurrent connections, and how many of them are idle.
+    /// Maximum number of concurrent connections, including idle connections.
     pub(super) connections: u64,
+    /// Maximum number of idle connections.
     pub(super) max_idle: u64,
     pub(super) descriptors: u64,
 }

@@ -10,10 +10,15 @@ use super::kind::Kind;
 use super::workload::Workload;
 use crate::error::LabError;
 
-/// A recipe. Its commands and files may contain placeholders: `{port}`, `{root}` (the document root),
-/// `{dir}` (the directory of the server), `{hearken}` (this program), `{connections}` (the required
-/// number of concurrent connections), `{descriptors}` (the limit on descriptors) and, for proxies,
-/// `{origin}` (address and port of the origin server).
+/// A recipe. Its commands and files may contain placeholders:
+///
+/// - `{port}`: port to listen on.
+/// - `{root}`: document root.
+/// - `{dir}`: directory of the server.
+/// - `{hearken}`: path of this program.
+/// - `{connections}`: required number of concurrent connections.
+/// - `{descriptors}`: limit on descriptors.
+/// - `{origin}`: address and port of the origin server, for proxies.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {

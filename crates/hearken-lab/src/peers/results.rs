@@ -91,8 +91,8 @@ pub struct Measurement {
     pub rss_bytes: u64,
     /// Growth of resident memory per idle connection, in bytes; none without idle connections.
     pub rss_per_idle_bytes: Option<f64>,
-    /// Growth of the resident memory of a proxy per connection that is accepted but has sent nothing, in
-    /// bytes, measured in a separate session; none if such connections are not accepted.
+    /// Growth of the resident memory of a proxy per connection that has sent nothing, in bytes. Measured
+    /// in a separate start of the proxy; none if it does not accept such connections.
     #[serde(default)]
     pub rss_per_silent_bytes: Option<f64>,
     /// Median latency of the open-loop pass, in nanoseconds.

@@ -26,7 +26,7 @@ pub(super) struct Session {
 struct StartedServer {
     running: RunningServer,
     idle_connections: IdleConnections,
-    /// Whether the server has accepted all of them.
+    /// Whether the server has accepted all connections.
     all_accepted: bool,
     rss_start_bytes: u64,
     rss_bytes: u64,

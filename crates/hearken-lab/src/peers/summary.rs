@@ -68,9 +68,9 @@ pub struct Cell {
 /// Ratios of a server and the reference in both directions; none for the reference itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceRatios {
-    /// Value of this server divided by that of the reference.
+    /// Value of this server divided by the value of the reference.
     pub to_reference: Option<Ratio>,
-    /// Value of the reference divided by that of this server.
+    /// Value of the reference divided by the value of this server.
     pub of_reference: Option<Ratio>,
 }
 

@@ -9,17 +9,19 @@ const MAX_THREADS: usize = 256;
 
 /// Attaches counters to the cgroup if permitted, otherwise to each thread of `members`.
 pub(super) fn attach(group: Option<&Cgroup>, members: &[i32]) -> (Counters, Vec<String>) {
-    let mut refusals = Vec::new();
+    let mut unavailable = Vec::new();
     let dir = group.and_then(|group| group.open_dir().ok());
     if let (Some(dir), Some(processors)) = (dir, online()) {
-        let counters = Counters::attach_all(CounterScope::Cgroup(&dir, &processors), &mut refusals);
+        let counters =
+            Counters::attach_all(CounterScope::Cgroup(&dir, &processors), &mut unavailable);
         if counters.is_any_attached() {
-            return (counters, sentences(&refusals));
+            return (counters, sentences(&unavailable));
         }
-        refusals.clear();
+        unavailable.clear();
     }
-    let threads =
-        |&pid: &i32| ProcessAccounting::try_open(pid).ok().and_then(|meter| meter.threads().ok());
+    let threads = |&pid: &i32| {
+        ProcessAccounting::try_open(pid).ok().and_then(|accounting| accounting.threads().ok())
+    };
     let threads = members.iter().filter_map(threads).flatten().collect::<Vec<_>>();
     if threads.len() > MAX_THREADS {
         let too_many = format!(
@@ -30,20 +32,20 @@ pub(super) fn attach(group: Option<&Cgroup>, members: &[i32]) -> (Counters, Vec<
         return (Counters::default(), vec![too_many]);
     }
     let counters =
-        Counters::attach_all(CounterScope::ThreadsAndDescendants(&threads), &mut refusals);
-    (counters, sentences(&refusals))
+        Counters::attach_all(CounterScope::ThreadsAndDescendants(&threads), &mut unavailable);
+    (counters, sentences(&unavailable))
 }
 
 /// Formats one sentence for each distinct error.
-fn sentences(refusals: &[UnavailableCounter]) -> Vec<String> {
+fn sentences(unavailable: &[UnavailableCounter]) -> Vec<String> {
     let mut reasons: Vec<(&UnavailableCounter, Vec<&str>)> = Vec::new();
-    for refusal in refusals {
+    for missing in unavailable {
         let same = |(known, _): &&mut (&UnavailableCounter, _)| {
-            (&known.error, &known.advice) == (&refusal.error, &refusal.advice)
+            (&known.error, &known.advice) == (&missing.error, &missing.advice)
         };
         match reasons.iter_mut().find(same) {
-            Some((_, names)) => names.push(&refusal.what),
-            None => reasons.push((refusal, vec![&refusal.what])),
+            Some((_, names)) => names.push(&missing.what),
+            None => reasons.push((missing, vec![&missing.what])),
         }
     }
     let sentence = |(reason, names): (&UnavailableCounter, Vec<&str>)| {
@@ -92,19 +94,19 @@ mod tests {
 
     #[test]
     fn merges_counters_with_the_same_error() {
-        let refusal = |name: &str, call: &str, error: &str| UnavailableCounter {
+        let missing = |name: &str, call: &str, error: &str| UnavailableCounter {
             what: name.into(),
             call: call.into(),
             error: error.into(),
             advice: "Do it.".into(),
         };
-        let refusals = [
-            refusal("cycles", "open(a)", "none"),
-            refusal("system calls", "open(b)", "denied"),
-            refusal("instructions", "open(c)", "none"),
+        let unavailable = [
+            missing("cycles", "open(a)", "none"),
+            missing("system calls", "open(b)", "denied"),
+            missing("instructions", "open(c)", "none"),
         ];
         let expected =
             ["cycles, instructions: open: none. Do it.", "system calls: open(b): denied. Do it."];
-        assert_eq!(sentences(&refusals), expected);
+        assert_eq!(sentences(&unavailable), expected);
     }
 }

@@ -1,8 +1,8 @@
 //! Numbers of open descriptors and sockets of processes, without reading each of very many.
 //!
 //! The size of `/proc/PID/fd` is the number of descriptors since Linux 6.2; older kernels require
-//! counting its entries. To identify a socket takes a `readlink(2)`, which slows down a server with
-//! a hundred thousand descriptors, because the kernel locks its table for each call.
+//! counting its entries. Identifying a socket takes a `readlink(2)`, for which the kernel locks the
+//! descriptor table. This would slow down a server with a hundred thousand descriptors.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

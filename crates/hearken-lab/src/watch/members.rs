@@ -57,8 +57,9 @@ impl Members {
         };
         self.excluded = self.pids.len().saturating_sub(MAX_PROCESSES);
         self.pids.truncate(MAX_PROCESSES);
-        let threads =
-            |pid| ProcessAccounting::try_open(pid).ok().and_then(|meter| meter.threads().ok());
+        let threads = |pid| {
+            ProcessAccounting::try_open(pid).ok().and_then(|accounting| accounting.threads().ok())
+        };
         let tables = |&pid| descriptors::tables(pid, &threads(pid).unwrap_or_default());
         self.tables = self.pids.iter().flat_map(tables).collect();
         Ok(())

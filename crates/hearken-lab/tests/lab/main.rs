@@ -1,6 +1,6 @@
-//! Tests of the lab through its public interface: the quick experiment with simulated and with fake
-//! processes, the comparison with other servers, the HTML report of a load test, and watching servers.
-//! No test generates network load.
+//! Tests of the public interface of the lab. They cover the quick experiment and the comparison with
+//! other servers (with simulated measurements or fake processes), the HTML report of a load test, and
+//! watching servers.
 //!
 //! Run a single test: `cargo test -p hearken-lab --test lab quick::json_round_trips`.
 

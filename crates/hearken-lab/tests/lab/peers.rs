@@ -201,7 +201,7 @@ fn table_page_and_figures_show_every_server() {
     }
 }
 
-/// If the clock counts instructions, the report has no times and names the emulator.
+/// Checks that a report from an emulated machine has no times and names the emulator.
 #[test]
 fn emulated_run_reports_instructions_instead_of_times() {
     struct Emulated(Mock);

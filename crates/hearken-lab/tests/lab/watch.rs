@@ -242,7 +242,7 @@ fn errors_have_one_line_and_name_the_target() {
         let error = Watch::new(target).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot watch '{target}': ")), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Without cgroup v2, the error says so.
+        // The error differs on machines without cgroup v2.
         assert!(error.contains(reason) || error.contains("mount -t cgroup2"), "{error}");
     }
 }
