@@ -127,28 +127,28 @@ pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
 /// Renders the environment of the run.
 pub(crate) fn environment<S, C, P>(
     report: &Report<S, C, P>,
-    placed: &str,
+    placement: &str,
     seed: u64,
     emulator: Option<&str>,
 ) -> Markup {
     let machine = &report.machine;
     let memory = format!("{} GiB", number(mebibytes(machine.memory_bytes as f64) / 1024.0));
     let virtualised = machine.virtualisation.as_deref().unwrap_or("not detected");
-    let took = number(report.elapsed_s);
-    let took = match emulator {
-        Some(_) => format!("{took} s by the emulated clock"),
-        None => format!("{took} s"),
+    let duration = number(report.elapsed_s);
+    let duration = match emulator {
+        Some(_) => format!("{duration} s by the emulated clock"),
+        None => format!("{duration} s"),
     };
     let rows: [(&str, &str); 10] = [
         ("Processor", &machine.cpu),
         ("Processors allowed", &machine.processors.to_string()),
-        ("Placement", placed),
+        ("Placement", placement),
         ("Memory", &memory),
         ("Kernel", &machine.kernel),
         ("Virtual machine", virtualised),
         ("Emulator", emulator.unwrap_or_default()),
         ("Start", &report.date),
-        ("Duration", &took),
+        ("Duration", &duration),
         ("Seed", &seed.to_string()),
     ];
     property_table(&rows)

@@ -17,7 +17,7 @@ pub(crate) struct IntervalGroup {
     pub(crate) latency: Histogram,
 }
 
-/// Merges the intervals of a run into about `most` groups. Draining intervals form their own groups.
+/// Merges the intervals of a run into about `max_groups` groups. Draining intervals form their own groups.
 pub(crate) fn group_intervals(report: &Report, max_groups: usize) -> Vec<IntervalGroup> {
     let group_size = report.intervals.len().div_ceil(max_groups.max(1)).max(1);
     let by_kind = report.intervals.chunk_by(|a, b| a.draining == b.draining);
@@ -99,12 +99,12 @@ pub(crate) fn figures(report: &Report) -> Vec<Figure> {
     all.into_iter().filter(|figure| figure.panels.iter().all(shown)).collect()
 }
 
-fn panel(title: &str, across: XAxis, series: Vec<Series>) -> Panel {
-    let x_title = match across {
+fn panel(title: &str, x_axis: XAxis, series: Vec<Series>) -> Panel {
+    let x_title = match x_axis {
         XAxis::Percentiles => "share of the replies",
         _ => "time since the start, s",
     };
-    Panel { title: title.into(), x_title: x_title.into(), x_axis: across, log: false, series }
+    Panel { title: title.into(), x_title: x_title.into(), x_axis, log: false, series }
 }
 
 fn series(name: &str, style: usize, points: impl Iterator<Item = (f64, f64)>) -> Series {
@@ -179,11 +179,11 @@ fn server(report: &Report) -> Panel {
     let samples = report.server.as_ref().map_or(&[][..], |server| &server.samples);
     let group_size = samples.len().div_ceil(MAX_POINTS).max(1);
     let selected: Vec<_> = samples.iter().step_by(group_size).collect();
-    let busy = selected.windows(2).map(|pair| {
+    let cores_used = selected.windows(2).map(|pair| {
         let cores = pair[1].cores_since(pair[0]).unwrap_or(f64::NAN);
         (f64::midpoint(pair[0].at_s, pair[1].at_s), cores)
     });
-    panel("Processors used", XAxis::Time, vec![series("CPU", 3, busy)])
+    panel("Processors used", XAxis::Time, vec![series("CPU", 3, cores_used)])
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl ProcessTree {
         Ok(self.map_members(ProcessAccounting::threads)?.concat())
     }
 
-    /// Calls `asked` for each member. Ignores descendants that have exited.
+    /// Calls `query` for each member. Ignores descendants that have exited.
     fn map_members<T>(
         &self,
         query: fn(&ProcessAccounting) -> Result<T, LabError>,

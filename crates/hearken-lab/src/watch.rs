@@ -49,10 +49,10 @@ use usage::UsageTracker;
 pub struct Watch {
     target: String,
     members: Members,
-    accounts: UsageTracker,
+    tracker: UsageTracker,
     counters: Counters,
     descriptors: descriptors::DescriptorCounter,
-    start: Baseline,
+    baseline: Baseline,
     max_processes: u64,
     exited_at_s: Option<f64>,
     unavailable: BTreeSet<String>,
@@ -74,20 +74,20 @@ impl Watch {
     /// # Errors
     /// The process, unit, cgroup or listener does not exist or is not accessible.
     pub fn new(target: &str) -> Result<Watch, LabError> {
-        let wrong = |problem: String| watch_error(target, &problem);
+        let error = |problem: String| watch_error(target, &problem);
         let (group, roots) = match target.parse()? {
             Target::Process(pid) => (None, vec![pid]),
-            Target::Port(port) => (None, port::find_listeners(port).map_err(wrong)?),
+            Target::Port(port) => (None, port::find_listeners(port).map_err(error)?),
             Target::Cgroup(path) => {
-                let root = cgroup::find_mount().map_err(wrong)?;
-                (Some(Cgroup::from_path(&root, &path).map_err(wrong)?), Vec::new())
+                let root = cgroup::find_mount().map_err(error)?;
+                (Some(Cgroup::from_path(&root, &path).map_err(error)?), Vec::new())
             }
             Target::Unit(unit) => {
-                let root = cgroup::find_mount().map_err(wrong)?;
+                let root = cgroup::find_mount().map_err(error)?;
                 let unit = Cgroup::from_unit(&root, &unit);
                 // A cgroup at the top level has a name without a slash.
                 let found = unit.or_else(|problem| {
-                    Cgroup::from_path(&root, Path::new(target)).map_err(|_| wrong(problem))
+                    Cgroup::from_path(&root, Path::new(target)).map_err(|_| error(problem))
                 });
                 (Some(found?), Vec::new())
             }
@@ -103,10 +103,10 @@ impl Watch {
         let mut watch = Watch {
             target: target.to_owned(),
             members: Members::new(group, roots),
-            accounts: UsageTracker::default(),
+            tracker: UsageTracker::default(),
             counters: Counters::default(),
             descriptors: descriptors::DescriptorCounter::default(),
-            start: Baseline {
+            baseline: Baseline {
                 at: Instant::now(),
                 counts: Counts::default(),
                 cpu: None,
@@ -118,9 +118,9 @@ impl Watch {
             overhead_ns: 0,
         };
         watch.members.refresh().map_err(|problem| watch_error(target, &problem))?;
-        let state = watch.accounts.read(&watch.members.pids);
+        let state = watch.tracker.read(&watch.members.pids);
         if state.processes == 0 {
-            if let Some(error) = state.refused {
+            if let Some(error) = state.access_error {
                 return Err(watch_error(target, &access_error(&error)));
             }
             let problem = match &watch.members.group {
@@ -129,9 +129,9 @@ impl Watch {
             };
             return Err(watch_error(target, &problem));
         }
-        let counting = counters::attach(watch.members.group.as_ref(), &watch.members.pids);
-        watch.counters = counting.0;
-        watch.unavailable.extend(counting.1);
+        let attached = counters::attach(watch.members.group.as_ref(), &watch.members.pids);
+        watch.counters = attached.0;
+        watch.unavailable.extend(attached.1);
         // Counts the descriptors that are not sockets before there are too many to inspect.
         watch.descriptors.count(&watch.members.tables);
         watch.reset();
@@ -148,55 +148,54 @@ impl Watch {
 
     /// Returns the current state and the usage since the start.
     pub fn sample(&mut self) -> ServerSample {
-        let began = thread_cpu_ns();
+        let started = thread_cpu_ns();
         if self.members.are_stale() {
             self.refresh_members();
         }
-        let at_s = self.start.at.elapsed().as_secs_f64();
-        let state = self.accounts.read(&self.members.pids);
-        self.unavailable.extend(state.refused.as_ref().map(access_error));
+        let at_s = self.baseline.at.elapsed().as_secs_f64();
+        let state = self.tracker.read(&self.members.pids);
+        self.unavailable.extend(state.access_error.as_ref().map(access_error));
         // The pid of an exited process may be reused soon.
-        self.members.pids.retain(|&pid| self.accounts.is_running(pid));
+        self.members.pids.retain(|&pid| self.tracker.is_running(pid));
         self.max_processes = self.max_processes.max(state.processes);
         match state.processes {
             0 => self.exited_at_s = self.exited_at_s.or(Some(at_s)),
             _ => self.exited_at_s = None,
         }
-        let used = self.accounts.used();
-        let switches = !self.accounts.too_many_threads;
+        let usage = self.tracker.usage();
+        let has_switches = !self.tracker.too_many_threads;
         let counts = self.counters.read();
         let since = |now: Option<u64>, start: Option<u64>| Some(now?.saturating_sub(start?));
-        let start = &self.start.counts;
+        let start = &self.baseline.counts;
         let mut sample = ServerSample {
             at_s,
             processes: state.processes,
             threads: Some(state.threads),
-            cpu_ns: Some(used.cpu_ns),
-            user_ns: Some(used.user_ns),
-            system_ns: Some(used.system_ns),
-            wait_ns: switches.then_some(used.wait_ns),
+            cpu_ns: Some(usage.cpu_ns),
+            user_ns: Some(usage.user_ns),
+            system_ns: Some(usage.system_ns),
+            wait_ns: has_switches.then_some(usage.wait_ns),
             instructions: since(counts.instructions(), start.instructions()),
             user_instructions: since(counts.instructions_user, start.instructions_user),
             cycles: since(counts.cycles, start.cycles),
             resident_bytes: Some(state.resident),
             memory_bytes: None,
-            voluntary_context_switches: switches.then_some(used.voluntary),
-            involuntary_context_switches: switches.then_some(used.involuntary),
+            voluntary_context_switches: has_switches.then_some(usage.voluntary),
+            involuntary_context_switches: has_switches.then_some(usage.involuntary),
             sockets: None,
             descriptors: None,
             syscalls: since(counts.syscalls, start.syscalls),
         };
-        let counts_of_descriptors = self.descriptors.count(&self.members.tables);
-        (sample.sockets, sample.descriptors) =
-            (counts_of_descriptors.sockets, counts_of_descriptors.descriptors);
-        self.unavailable.extend(counts_of_descriptors.error);
-        if !switches {
+        let descriptors = self.descriptors.count(&self.members.tables);
+        (sample.sockets, sample.descriptors) = (descriptors.sockets, descriptors.descriptors);
+        self.unavailable.extend(descriptors.error);
+        if !has_switches {
             let message =
                 "context switches and waiting time: there are too many threads to read each";
             self.unavailable.insert(message.to_owned());
         }
         self.add_cgroup_usage(&mut sample);
-        self.overhead_ns += thread_cpu_ns().saturating_sub(began);
+        self.overhead_ns += thread_cpu_ns().saturating_sub(started);
         sample
     }
 
@@ -206,11 +205,11 @@ impl Watch {
         let describe = |file: &str, error: &io::Error| {
             format!("{file} of the cgroup: {}/{file}: {error}", group.path().display())
         };
-        if let Some(cpu) = &mut self.start.cpu {
+        if let Some(cpu) = &mut self.baseline.cpu {
             // If the cgroup was removed with its unit, the last values remain valid.
-            let used = cpu.used(group.cpu_time().ok());
-            sample.cpu_ns = Some(used.cpu_ns);
-            (sample.user_ns, sample.system_ns) = (Some(used.user_ns), Some(used.system_ns));
+            let usage = cpu.used(group.cpu_time().ok());
+            sample.cpu_ns = Some(usage.cpu_ns);
+            (sample.user_ns, sample.system_ns) = (Some(usage.user_ns), Some(usage.system_ns));
         }
         match group.read_memory("memory.current") {
             Ok(bytes) => sample.memory_bytes = Some(bytes),
@@ -228,14 +227,14 @@ impl Watch {
     fn reset(&mut self) {
         // Includes processes that were started since the watch was created.
         self.refresh_members();
-        self.accounts.read(&self.members.pids);
+        self.tracker.read(&self.members.pids);
         let ticks = clock_gettime(ClockId::Boottime);
         let per_second = procfs::ticks_per_second();
         let now = ticks.tv_sec.cast_unsigned() * per_second
             + ticks.tv_nsec.cast_unsigned() * per_second / 1_000_000_000;
-        self.accounts.start(now);
+        self.tracker.start(now);
         let group = self.members.group.as_ref();
-        self.start = Baseline {
+        self.baseline = Baseline {
             at: Instant::now(),
             counts: self.counters.read(),
             cpu: group.and_then(|group| group.cpu_time().ok()).map(CpuMeter::new),
@@ -261,7 +260,7 @@ impl Watch {
         let peak =
             self.members.group.as_ref().and_then(|group| group.read_memory("memory.peak").ok());
         // The peak is since the creation of the cgroup. If it has risen, it occurred during the run.
-        if peak > self.start.memory_peak && self.start.memory_peak.is_some() {
+        if peak > self.baseline.memory_peak && self.baseline.memory_peak.is_some() {
             total.peak_memory_bytes = total.peak_memory_bytes.max(peak);
         }
         self.max_processes = self
@@ -270,7 +269,7 @@ impl Watch {
         Server {
             what: self.target,
             processes: self.max_processes,
-            ended: self.accounts.exited,
+            ended: self.tracker.exited,
             gone_at_s: self.exited_at_s,
             samples,
             total,

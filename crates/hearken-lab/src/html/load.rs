@@ -124,7 +124,7 @@ fn distributions(report: &Report) -> Table {
 }
 
 fn outcomes(report: &Report) -> Markup {
-    let listed = |counts: &[(&str, u64)]| {
+    let list = |counts: &[(&str, u64)]| {
         let nonzero = counts.iter().filter(|(_, n)| *n > 0);
         nonzero.map(|(name, n)| format!("{name} {}", count(*n))).collect::<Vec<_>>().join(", ")
     };
@@ -142,7 +142,7 @@ fn outcomes(report: &Report) -> Markup {
             count(n)
         ),
     };
-    let requests = listed(&[
+    let requests = list(&[
         ("intended", requests.intended),
         ("sent", requests.sent),
         ("replies", requests.replies),
@@ -150,17 +150,17 @@ fn outcomes(report: &Report) -> Markup {
         ("unfinished", requests.unfinished),
         ("waited for a connection", requests.waited),
     ]);
-    let sessions = listed(&[
+    let sessions = list(&[
         ("started", sessions.begun),
         ("completed", sessions.completed),
         ("failed", sessions.failed),
     ]);
-    let timeouts = listed(&[
+    let timeouts = list(&[
         ("connect", timeouts.connect),
         ("first byte", timeouts.first_byte),
         ("complete reply", timeouts.reply),
     ]);
-    let idle = listed(&[
+    let idle = list(&[
         ("requested", idle.asked),
         ("open at the end", idle.held),
         ("lost", idle.lost),
@@ -168,16 +168,16 @@ fn outcomes(report: &Report) -> Markup {
         ("requests", idle.requests),
         ("replies", idle.replies),
     ]);
-    let tls = listed(&[("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)]);
-    let bytes = listed(&[("received", report.bytes.received), ("sent", report.bytes.sent)]);
+    let tls = list(&[("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)]);
+    let bytes = list(&[("received", report.bytes.received), ("sent", report.bytes.sent)]);
     let server =
         report.server.as_ref().map(|server| server.beside(report.requests.replies).to_string());
     html! {
         (property_table(&[
             ("Requests", &requests),
             ("Reply rate", &rate),
-            ("Status", &listed(&report.status.by_class())),
-            ("Errors", &listed(&report.errors.by_name())),
+            ("Status", &list(&report.status.by_class())),
+            ("Errors", &list(&report.errors.by_name())),
             ("Timeouts", &timeouts),
             ("Sessions", &sessions),
             ("Connections opened", &count(report.connections_opened)),

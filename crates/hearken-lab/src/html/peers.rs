@@ -21,7 +21,7 @@ fn body(report: &Report) -> Markup {
         Kind::Server => "server and driver",
         Kind::Proxy => "proxy, driver and origin",
     };
-    let placed = format!(
+    let placement = format!(
         "{shared} on processor {}; idle connections and lab on {}",
         cpus(&report.placement.server),
         cpus(&report.placement.others)
@@ -45,7 +45,7 @@ fn body(report: &Report) -> Markup {
         h2 { "The " (settings.kind.plural()) }
         (servers(report))
         h2 { "Environment" }
-        (environment(report, &placed, settings.seed, settings.emulator.as_deref()))
+        (environment(report, &placement, settings.seed, settings.emulator.as_deref()))
         h2 { "Method" }
         (method(report))
         (reproduction(report))
@@ -121,8 +121,8 @@ fn render_ratio(ratio: Ratio) -> Markup {
 
 /// Renders the version and the recipe of every server.
 fn servers(report: &Report) -> Markup {
-    let taking_part = report.settings.participants.iter().map(|server| (server, false));
-    let all = taking_part.chain(report.settings.origin.iter().map(|server| (server, true)));
+    let participants = report.settings.participants.iter().map(|server| (server, false));
+    let all = participants.chain(report.settings.origin.iter().map(|server| (server, true)));
     html! {
         @for (server, is_origin) in all {
             details {

@@ -17,7 +17,7 @@ pub(crate) fn quick(report: &Report) -> String {
 
 fn body(report: &Report) -> Markup {
     let settings = &report.settings;
-    let placed = format!(
+    let placement = format!(
         "server on processor {}; load generator and lab on {}",
         cpus(&report.placement.server),
         cpus(&report.placement.others)
@@ -38,7 +38,7 @@ fn body(report: &Report) -> Markup {
             ratio whose 95 % confidence interval includes 1." }
         (warnings(report))
         h2 { "Environment" }
-        (environment(report, &placed, settings.seed, None))
+        (environment(report, &placement, settings.seed, None))
         h2 { "Method" }
         (method(report))
         (reproduction(report))

@@ -102,7 +102,7 @@ impl ProcessExecutor {
                 recipe.ok_or_else(|| LabError::Config(format!("unknown recipe '{name}'")))?;
             match executor.test(Participant::prepare(recipe, &executor.environment), stop)? {
                 Ok(participant) => executor.participants.push(participant),
-                Err(reason) => warnings.push(reason),
+                Err(warning) => warnings.push(warning),
             }
         }
         match warnings.last().filter(|_| executor.participants.is_empty()) {
@@ -138,7 +138,7 @@ impl ProcessExecutor {
     ) -> Result<Result<Participant, Warning>, LabError> {
         let participant = match prepared {
             Ok(participant) => participant,
-            Err(reason) => return Ok(Err(reason)),
+            Err(warning) => return Ok(Err(warning)),
         };
         match self.test_workloads(&participant, stop) {
             Ok(()) => Ok(Ok(participant)),
@@ -173,8 +173,8 @@ impl ProcessExecutor {
             other => self.session = other,
         }
         self.end_session();
-        let named = |p: &&Participant| p.recipe.name == trial.server;
-        let participant = self.participants.iter().find(named);
+        let is_participant = |p: &&Participant| p.recipe.name == trial.server;
+        let participant = self.participants.iter().find(is_participant);
         let unknown = || LabError::Config(format!("server '{}' is not available", trial.server));
         let participant = participant.ok_or_else(unknown)?;
         Session::start(&self.environment, participant, trial, self.settings.batch, stop)
@@ -204,7 +204,7 @@ impl ProcessExecutor {
 
         let before = running.tree.usage()?;
         let timed = driver.run_pass(requests, stop)?;
-        let used = running.tree.usage()?.since(&before);
+        let usage = running.tree.usage()?.since(&before);
 
         let threads = running.tree.threads()?;
         let by_clock = self.settings.emulator.is_some();
@@ -236,16 +236,16 @@ impl ProcessExecutor {
         let (rss_start_bytes, rss_bytes) = session.rss_bytes();
         Ok(Measurement {
             requests: replies,
-            cpu_ns_per_request: time(used.cpu_ns),
-            cpu_user_ns_per_request: time(used.user_ns),
-            cpu_system_ns_per_request: time(used.system_ns),
-            instr_by_clock_per_request: per(used.cpu_ns, replies).filter(|_| by_clock),
+            cpu_ns_per_request: time(usage.cpu_ns),
+            cpu_user_ns_per_request: time(usage.user_ns),
+            cpu_system_ns_per_request: time(usage.system_ns),
+            instr_by_clock_per_request: per(usage.cpu_ns, replies).filter(|_| by_clock),
             instr_user_per_request: instructions.instructions_user.and_then(|n| per(n, counted)),
             instr_kernel_per_request: instructions
                 .instructions_kernel
                 .and_then(|n| per(n, counted)),
             syscalls_per_request: syscalls.and_then(|n| per(n, traced)),
-            context_switches_per_request: per(used.context_switches(), replies),
+            context_switches_per_request: per(usage.context_switches(), replies),
             lockstep_rate: replies as f64 / timed.duration_s.max(1e-9),
             reconnects: if workload.close { 0 } else { timed.connections_opened },
             idle_connections: session.idle_connections(),
@@ -307,9 +307,9 @@ impl ProcessExecutor {
 impl Executor<Trial, Measurement> for ProcessExecutor {
     fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
         let key = (trial.server.clone(), trial.idle);
-        let strikes = self.failures.get(&key).copied().unwrap_or(0);
-        if strikes >= MAX_FAILURES {
-            return Err(LabError::Skipped { failures: strikes });
+        let failures = self.failures.get(&key).copied().unwrap_or(0);
+        if failures >= MAX_FAILURES {
+            return Err(LabError::Skipped { failures });
         }
         let _pinned = AffinityGuard::pin(&cpu_set(&self.environment.others))?;
         // A session that failed is discarded, because its measurements are not reliable.

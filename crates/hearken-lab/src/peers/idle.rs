@@ -43,7 +43,7 @@ impl IdleConnections {
         environment: &Environment,
         running: &RunningServer,
         count: u64,
-        first: IdleState,
+        state: IdleState,
         stop: &AtomicBool,
     ) -> Result<IdleConnections, LabError> {
         let result = environment.scratch.join("idle.json");
@@ -63,7 +63,7 @@ impl IdleConnections {
             &result.display().to_string(),
             "--exit-with-parent",
         ]);
-        if first == IdleState::AfterRequest {
+        if state == IdleState::AfterRequest {
             // Each connection is accepted and has its reply before the process reports it as open.
             arguments.push("--idle-request".into());
         }
@@ -78,7 +78,7 @@ impl IdleConnections {
         let opened = process.wait_for_line("holding ", limit, stop);
         running.guard.check_running()?;
         opened?;
-        if first == IdleState::BeforeRequest {
+        if state == IdleState::BeforeRequest {
             wait_until_idle(running, stop)?;
         }
         Ok(IdleConnections { process: Some(process), result, count })

@@ -53,7 +53,7 @@ impl Environment {
         program: &Path,
         arguments: &[String],
         log: &str,
-        listens: bool,
+        pipe_stdin: bool,
     ) -> Result<ChildGuard, LabError> {
         let mut words: Vec<String> = ["lab", "launch", "--"].map(String::from).to_vec();
         if let Some(chrt) = &self.chrt {
@@ -61,14 +61,14 @@ impl Environment {
         }
         words.push(program.display().to_string());
         words.extend_from_slice(arguments);
-        let shown = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+        let program_name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
         ChildGuard::launch(LaunchOptions {
             executable: &self.hearken,
             arguments: &words,
-            name: format!("`{shown} {}`", arguments.join(" ")),
+            name: format!("`{program_name} {}`", arguments.join(" ")),
             cpus: &cpu_set(&self.cpus),
             stderr: self.scratch.join(format!("{log}.stderr")),
-            pipe_stdin: listens,
+            pipe_stdin,
         })
     }
 }
@@ -106,7 +106,7 @@ impl Participant {
         recipe: &Recipe,
         environment: &Environment,
     ) -> Result<Participant, Warning> {
-        let left_out = |error: LabError| Warning::LeftOut {
+        let excluded = |error: LabError| Warning::LeftOut {
             server: recipe.name.clone(),
             reason: error.to_string(),
         };
@@ -121,7 +121,7 @@ impl Participant {
                 package: recipe.package.clone(),
             });
         }
-        participant.build(environment).map_err(left_out)?;
+        participant.build(environment).map_err(excluded)?;
         participant.version = participant.query_version(environment);
         Ok(participant)
     }
@@ -274,7 +274,7 @@ pub(super) fn make_readable(dir: &Path) -> Result<(), LabError> {
 }
 
 fn free_port() -> Result<u16, LabError> {
-    let taken = |source| LabError::System { action: "find a free port (bind)".into(), source };
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(taken)?;
-    Ok(listener.local_addr().map_err(taken)?.port())
+    let error = |source| LabError::System { action: "find a free port (bind)".into(), source };
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(error)?;
+    Ok(listener.local_addr().map_err(error)?.port())
 }

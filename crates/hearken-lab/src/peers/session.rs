@@ -103,9 +103,9 @@ impl Session {
 
     /// Ends the session. Returns a warning if the server closed idle connections.
     pub(super) fn finish(self, participants: &[Participant]) -> Option<Warning> {
-        let named = |p: &&Participant| p.recipe.name == self.server;
+        let is_participant = |p: &&Participant| p.recipe.name == self.server;
         // Without a recipe, the server is killed.
-        let lost = match participants.iter().find(named) {
+        let lost = match participants.iter().find(is_participant) {
             Some(participant) => self.started.stop(participant),
             None => self.started.idle_connections.close(),
         };
@@ -134,16 +134,16 @@ impl StartedServer {
             wait_until_idle(&running, stop)?;
         }
         let rss_start_bytes = running.tree.rss_bytes()?;
-        let max = participant.max_idle(trial.idle, environment);
-        let connections = IdleConnections::open(environment, &running, max, state, stop)?;
+        let max_idle = participant.max_idle(trial.idle, environment);
+        let connections = IdleConnections::open(environment, &running, max_idle, state, stop)?;
         // The baseline may include connections of the readiness check.
-        let nearly_all = connections.count - connections.count / 10;
-        let has_all = reaches_descriptors(&running, baseline + nearly_all)?;
+        let expected = connections.count - connections.count / 10;
+        let all_accepted = reaches_descriptors(&running, baseline + expected)?;
         let rss_bytes = running.tree.rss_bytes()?;
         Ok(StartedServer {
             running,
             idle_connections: connections,
-            all_accepted: has_all,
+            all_accepted,
             rss_start_bytes,
             rss_bytes,
         })

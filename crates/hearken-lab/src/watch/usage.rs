@@ -52,11 +52,11 @@ pub(crate) struct CurrentState {
     pub(crate) threads: u64,
     pub(crate) resident: u64,
     /// Error of a process that is not accessible.
-    pub(crate) refused: Option<LabError>,
+    pub(crate) access_error: Option<LabError>,
 }
 
 impl ProcessUsage {
-    fn used(&self) -> Usage {
+    fn usage(&self) -> Usage {
         let threads = self.threads.values().copied().fold(self.exited_threads, Usage::add);
         self.totals + threads
     }
@@ -64,10 +64,10 @@ impl ProcessUsage {
     fn update(&mut self, totals: &ProcessTotals, threads: Option<Vec<(i32, Usage)>>) {
         (self.totals, self.children) = (totals.usage, totals.reaped_children);
         if let Some(threads) = threads {
-            let mut earlier = std::mem::replace(&mut self.threads, threads.into_iter().collect());
-            earlier.retain(|thread, _| !self.threads.contains_key(thread));
-            let ended = earlier.into_values().fold(Usage::default(), Usage::add);
-            self.exited_threads = self.exited_threads + ended;
+            let mut previous = std::mem::replace(&mut self.threads, threads.into_iter().collect());
+            previous.retain(|thread, _| !self.threads.contains_key(thread));
+            let exited = previous.into_values().fold(Usage::default(), Usage::add);
+            self.exited_threads = self.exited_threads + exited;
         }
     }
 }
@@ -81,11 +81,11 @@ impl UsageTracker {
     /// Starts the measurement. `now` is the time since boot in ticks.
     pub(crate) fn start(&mut self, now: u64) {
         for process in self.processes.values_mut() {
-            process.base = (process.used(), process.children);
+            process.base = (process.usage(), process.children);
         }
-        let each = std::mem::take(&mut self.processes);
+        let processes = std::mem::take(&mut self.processes);
         *self = UsageTracker {
-            processes: each,
+            processes,
             started: Some(now),
             too_many_threads: self.too_many_threads,
             ..UsageTracker::default()
@@ -97,7 +97,7 @@ impl UsageTracker {
     pub(crate) fn read(&mut self, members: &[i32]) -> CurrentState {
         let mut state = CurrentState::default();
         let mut missing = std::mem::take(&mut self.processes);
-        let mut ended = Vec::new();
+        let mut exited = Vec::new();
         for &pid in members {
             let known = missing.remove(&pid);
             match read_process(pid, state.threads) {
@@ -107,7 +107,7 @@ impl UsageTracker {
                         Some(process) if process.start_time == totals.start_time => process,
                         // The pid was reused by another process.
                         other => {
-                            ended.extend(other);
+                            exited.extend(other);
                             if totals.zombie {
                                 continue;
                             }
@@ -116,7 +116,7 @@ impl UsageTracker {
                     };
                     process.update(&totals, threads);
                     if totals.zombie {
-                        ended.push(process);
+                        exited.push(process);
                         continue;
                     }
                     state.processes += 1;
@@ -124,15 +124,15 @@ impl UsageTracker {
                     state.resident += accounting.rss_bytes().unwrap_or(0);
                     self.processes.insert(pid, process);
                 }
-                Err(ProcError::NotFound(_)) => ended.extend(known),
-                Err(error) if has_exited(&error) => ended.extend(known),
+                Err(ProcError::NotFound(_)) => exited.extend(known),
+                Err(error) if has_exited(&error) => exited.extend(known),
                 Err(source) => {
                     self.processes.extend(known.map(|process| (pid, process)));
-                    state.refused.get_or_insert(LabError::Accounting { pid, source });
+                    state.access_error.get_or_insert(LabError::Accounting { pid, source });
                 }
             }
         }
-        for process in ended.into_iter().chain(missing.into_values()) {
+        for process in exited.into_iter().chain(missing.into_values()) {
             self.record_exit(&process);
         }
         state
@@ -149,15 +149,15 @@ impl UsageTracker {
             exited_threads: Usage::default(),
         };
         if self.started.is_none_or(|started| totals.start_time < started) {
-            process.base = (process.used(), process.children);
+            process.base = (process.usage(), process.children);
         }
         process
     }
 
     fn record_exit(&mut self, process: &ProcessUsage) {
-        let used = process.used();
+        let usage = process.usage();
         self.exited += 1;
-        self.exited_usage = self.exited_usage + used.since(&process.base.0);
+        self.exited_usage = self.exited_usage + usage.since(&process.base.0);
         self.inherited_usage = self.inherited_usage + process.children.since(&process.base.1);
         if self.processes.contains_key(&process.parent) {
             self.exited_lifetime = self.exited_lifetime + process.totals + process.children;
@@ -166,14 +166,14 @@ impl UsageTracker {
 
     /// Returns the usage since the start. It includes children that existed only between two samples,
     /// because the kernel adds their usage to their parents.
-    pub(crate) fn used(&mut self) -> Usage {
-        let (mut used, mut from_children) = (self.exited_usage, self.inherited_usage);
+    pub(crate) fn usage(&mut self) -> Usage {
+        let (mut usage, mut from_children) = (self.exited_usage, self.inherited_usage);
         for process in self.processes.values() {
-            used = used + process.used().since(&process.base.0);
+            usage = usage + process.usage().since(&process.base.0);
             from_children = from_children + process.children.since(&process.base.1);
         }
         self.max_returned =
-            self.max_returned.max(&(used + from_children.since(&self.exited_lifetime)));
+            self.max_returned.max(&(usage + from_children.since(&self.exited_lifetime)));
         self.max_returned
     }
 }
@@ -212,94 +212,94 @@ mod tests {
         Usage { cpu_ns, user_ns: cpu_ns, voluntary: switches, ..Usage::default() }
     }
 
-    fn totals(born: u64, own: u64, children: u64) -> ProcessTotals {
-        let (used, children) = (usage(own, 0), usage(children, 0));
+    fn totals(start_time: u64, own: u64, children: u64) -> ProcessTotals {
+        let (usage, children) = (usage(own, 0), usage(children, 0));
         ProcessTotals {
-            start_time: born,
+            start_time,
             parent: 1,
             threads: 1,
             zombie: false,
-            usage: used,
+            usage,
             reaped_children: children,
         }
     }
 
-    fn join(tracker: &mut UsageTracker, pid: i32, totals: &ProcessTotals) {
+    fn add(tracker: &mut UsageTracker, pid: i32, totals: &ProcessTotals) {
         let process = tracker.track(totals, Some(&[]));
         tracker.processes.insert(pid, process);
     }
 
-    fn end(tracker: &mut UsageTracker, pid: i32) {
+    fn exit(tracker: &mut UsageTracker, pid: i32) {
         let process = tracker.processes.remove(&pid).unwrap();
         tracker.record_exit(&process);
     }
 
-    fn grow(tracker: &mut UsageTracker, pid: i32, totals: &ProcessTotals) {
+    fn update(tracker: &mut UsageTracker, pid: i32, totals: &ProcessTotals) {
         tracker.processes.get_mut(&pid).unwrap().update(totals, Some(Vec::new()));
     }
 
     fn used_ms(tracker: &mut UsageTracker) -> u64 {
-        tracker.used().cpu_ns / 1_000_000
+        tracker.usage().cpu_ns / 1_000_000
     }
 
     #[test]
     fn counts_from_the_start() {
         let mut tracker = UsageTracker::default();
-        join(&mut tracker, 1, &totals(10, 500, 70));
+        add(&mut tracker, 1, &totals(10, 500, 70));
         tracker.start(100);
         assert_eq!(used_ms(&mut tracker), 0);
-        grow(&mut tracker, 1, &totals(10, 530, 70));
+        update(&mut tracker, 1, &totals(10, 530, 70));
         assert_eq!(used_ms(&mut tracker), 30);
         // A process started later counts completely, an older one only since it was first seen.
-        join(&mut tracker, 2, &totals(101, 5, 0));
-        join(&mut tracker, 3, &totals(99, 1_000, 0));
+        add(&mut tracker, 2, &totals(101, 5, 0));
+        add(&mut tracker, 3, &totals(99, 1_000, 0));
         assert_eq!(used_ms(&mut tracker), 35);
     }
 
     #[test]
     fn exited_child_counts_once_with_its_unseen_usage() {
         let mut tracker = UsageTracker::default();
-        join(&mut tracker, 1, &totals(10, 100, 0));
-        join(&mut tracker, 2, &totals(20, 1_000, 0));
+        add(&mut tracker, 1, &totals(10, 100, 0));
+        add(&mut tracker, 2, &totals(20, 1_000, 0));
         tracker.start(100);
-        grow(&mut tracker, 2, &totals(20, 1_040, 0));
-        end(&mut tracker, 2);
+        update(&mut tracker, 2, &totals(20, 1_040, 0));
+        exit(&mut tracker, 2);
         assert_eq!((used_ms(&mut tracker), tracker.exited), (40, 1));
         // The kernel adds its lifetime usage to its parent, with 10 ms after the last sample.
-        grow(&mut tracker, 1, &totals(10, 100, 1_050));
+        update(&mut tracker, 1, &totals(10, 100, 1_050));
         assert_eq!(used_ms(&mut tracker), 50);
         // A child that no sample has seen.
-        grow(&mut tracker, 1, &totals(10, 100, 1_070));
+        update(&mut tracker, 1, &totals(10, 100, 1_070));
         assert_eq!(used_ms(&mut tracker), 70);
     }
 
     #[test]
     fn usage_never_decreases() {
         let mut tracker = UsageTracker::default();
-        join(&mut tracker, 1, &totals(10, 0, 0));
+        add(&mut tracker, 1, &totals(10, 0, 0));
         tracker.start(100);
-        join(&mut tracker, 2, &totals(11, 0, 0));
+        add(&mut tracker, 2, &totals(11, 0, 0));
         // Unseen children, then the exit of a process with children.
-        grow(&mut tracker, 2, &totals(11, 0, 30));
+        update(&mut tracker, 2, &totals(11, 0, 30));
         assert_eq!(used_ms(&mut tracker), 30);
-        end(&mut tracker, 2);
+        exit(&mut tracker, 2);
         assert_eq!(used_ms(&mut tracker), 30);
         // The parent of this process is not watched, so its usage is added nowhere else.
-        grow(&mut tracker, 1, &totals(10, 0, 60));
-        end(&mut tracker, 1);
+        update(&mut tracker, 1, &totals(10, 0, 60));
+        exit(&mut tracker, 1);
         assert_eq!(used_ms(&mut tracker), 60);
     }
 
     #[test]
     fn exited_threads_remain_counted() {
         let mut tracker = UsageTracker::default();
-        join(&mut tracker, 1, &totals(10, 0, 0));
+        add(&mut tracker, 1, &totals(10, 0, 0));
         tracker.start(100);
         let process = tracker.processes.get_mut(&1).unwrap();
         process.update(&totals(10, 0, 0), Some(vec![(1, usage(0, 3)), (7, usage(0, 4))]));
         process.update(&totals(10, 0, 0), Some(vec![(1, usage(0, 5))]));
         process.update(&totals(10, 0, 0), None);
-        assert_eq!(tracker.used().voluntary, 9);
+        assert_eq!(tracker.usage().voluntary, 9);
     }
 
     #[test]
@@ -310,7 +310,9 @@ mod tests {
         assert_eq!(state.processes, 1);
         assert!(state.threads >= 1 && state.resident > 0 && tracker.exited == 0);
         assert!(
-            tracker.is_running(this) && !tracker.is_running(i32::MAX) && state.refused.is_none()
+            tracker.is_running(this)
+                && !tracker.is_running(i32::MAX)
+                && state.access_error.is_none()
         );
         assert_eq!(tracker.read(&[]).processes, 0);
         assert_eq!(tracker.exited, 1);
