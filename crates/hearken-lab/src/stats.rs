@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Description of the method, for the report.
 pub const METHOD: &str = "Means with 95 % confidence intervals by Student's t over the repetitions \
-     (Student, Biometrika 6, 1908); ratios are of geometric means, with Welch's interval on the \
+     (Student, Biometrika 6, 1908); ratios of geometric means, with Welch's interval on the \
      logarithms (Welch, Biometrika 34, 1947).";
 
 /// Description of the method with paired ratios, for the report.

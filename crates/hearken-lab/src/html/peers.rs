@@ -85,9 +85,9 @@ fn summary(report: &Report) -> Markup {
             h2 { "Summary" }
             p {
                 (if counted { "Instructions" } else { "CPU time" }) " per request of "
-                strong { (settings.reference) } ", divided by that of the other " (settings.kind.name())
-                ", with the 95 % confidence interval. Below 1, " (settings.reference) " costs less. Bold \
-                ratios differ significantly from 1."
+                strong { (settings.reference) } ", divided by the value of the other "
+                (settings.kind.name()) ", with the 95 % confidence interval. Below 1, "
+                (settings.reference) " costs less. Bold ratios differ significantly from 1."
             }
             div.wide { table {
                 thead { tr {
