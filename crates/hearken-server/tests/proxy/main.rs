@@ -1,85 +1,109 @@
-//! The proxy between clients and origins that misbehave in every way: over every mechanism, and
-//! io_uring.
-//!
-//! The harness has its own parser, clients and origins over blocking sockets. A mechanism that this
-//! kernel refuses is skipped, and says so. Whatever is waited for has an upper bound that only a hang
-//! exceeds. `cargo test -p hearken-server --test proxy -- epoll-edge::` runs one mechanism's.
+//! Tests of the proxy: behaviour, faults of clients and origins, smuggling, memory, balancing, access rules.
+//! Most run over every mechanism. HEARKEN_REQUIRE_MECHANISMS makes unavailable mechanisms an error.
+//! One case: `cargo test -p hearken-server --test proxy -- epoll-edge::reuse::connects_to_unix_sockets`
+//! One mechanism: `cargo test -p hearken-server --test proxy -- epoll-edge::`
+//! All combinations of faults: `cargo test --release -p hearken-server --test proxy -- --ignored`
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
+/// Defines the list of tests of a module, which need no mechanism.
+macro_rules! test_list {
+    ($($test:ident)+) => {
+        pub(crate) const TESTS: &[(&str, fn())] =
+            &[$((concat!(module_path!(), "::", stringify!($test)), $test),)+];
+    };
+}
+pub(crate) use test_list;
+
+mod access;
 mod behaviour;
-mod harness;
+#[path = "../common/mod.rs"]
+mod common;
 mod matrix;
 mod memory;
 mod smuggling;
+mod upstreams;
 
-use harness::{Way, process};
+use common::{Setup, process};
+use matrix::Selection;
 
-/// Set where every mechanism that needs no privilege must be tested: one that is refused then fails.
-const REQUIRED: &str = "HEARKEN_REQUIRE_MECHANISMS";
+/// Number of tests that run concurrently by default. Most of the time they wait.
+const TEST_THREADS: usize = 8;
+
+/// A test of a mechanism.
+type Test = fn(&Setup);
 
 fn main() -> ExitCode {
-    if process::is_child() {
-        process::run();
+    if process::run_server() {
         return ExitCode::SUCCESS;
     }
-    let trials = Way::all().iter().flat_map(of_way).collect();
+    let plain = upstreams::TESTS.iter().copied().flatten().chain(access::TESTS);
+    let plain = plain.map(|&(path, test)| {
+        // The path begins with the name of this executable.
+        let name = path.split_once("::").map_or(path, |(_, name)| name);
+        trial(name.to_owned(), test)
+    });
+    let setups = Setup::all();
+    let trials = setups.iter().enumerate().flat_map(|(index, setup)| of_setup(index, setup));
+    let trials = trials.chain(plain).collect();
     let mut arguments = Arguments::from_args();
-    // Most of the time they wait.
-    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    arguments.test_threads.get_or_insert(3 * threads);
+    arguments.test_threads.get_or_insert(TEST_THREADS);
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test, as a function of how events are had.
-type Test = fn(&Way);
-
-fn of_way(way: &Way) -> Vec<Trial> {
-    if let Err(reason) = way.probe() {
-        let must = std::env::var_os(REQUIRED).is_some() && !way.needs_privileges();
-        let name = format!("{} cannot be had here: {reason}", way.name());
-        let fail = || Err(Failed::from("it is required, and was skipped"));
-        return vec![Trial::test(name, fail).with_ignored_flag(!must)];
+/// Returns the tests of the setup with this index.
+fn of_setup(index: usize, setup: &Setup) -> Vec<Trial> {
+    if let Err(reason) = setup.probe() {
+        let name = format!("{} is not available: {reason}", setup.name());
+        let fail = || Err(Failed::from("the mechanism is required"));
+        return vec![Trial::test(name, fail).with_ignored_flag(!setup.is_required())];
     }
     let mut tests: Vec<(&str, Test)> = Vec::new();
-    tests.push(if way.is_usual() {
-        ("matrix::covering", |way| matrix::run(way, matrix::Extent::Covering))
-    } else {
-        ("matrix::some", |way| matrix::run(way, matrix::Extent::Some))
-    });
-    tests.push(("matrix::conversations", |way| {
-        matrix::conversation::run(way, if way.is_usual() { 400 } else { 40 });
+    tests.push(("matrix::conversations", |setup| {
+        matrix::conversation::run(setup, if setup.is_default() { 200 } else { 40 });
     }));
     tests.extend(smuggling::TESTS);
-    if way.workers == 1 {
-        // What each worker has a share of cannot be told of few requests.
+    if setup.workers == 1 {
+        // The other tests depend on state that several workers divide.
         tests.extend(behaviour::TESTS);
         tests.extend(memory::TESTS);
-        if way.is_usual() || way.name() == "uring" {
-            tests.extend(behaviour::SOME);
+        if setup.is_default() || setup.name() == "uring" {
+            tests.extend(behaviour::REPRESENTATIVE_TESTS);
         }
     }
+    let with_setup = |name: &str, test: Test| {
+        let setup_owned = setup.clone();
+        trial(format!("{}::{name}", setup.name()), move || test(&setup_owned))
+    };
     let mut trials: Vec<Trial> =
-        tests.into_iter().map(|(name, test)| trial(way, name, test)).collect();
-    if way.is_usual() {
+        tests.into_iter().map(|(name, test)| with_setup(name, test)).collect();
+    let selection = if setup.is_default() { Selection::Pairwise } else { Selection::Share(index) };
+    let matrix = |name: &str, selection: Selection| {
+        let setup_owned = setup.clone();
+        let name = format!("{}::matrix::{name}", setup.name());
+        trial(name, move || matrix::run(&setup_owned, selection))
+    };
+    trials.push(matrix(if setup.is_default() { "pairwise" } else { "share" }, selection));
+    if setup.is_default() {
         // 83,747 cases: minutes.
-        let whole = trial(way, "matrix::whole", |way| matrix::run(way, matrix::Extent::Whole));
-        trials.push(whole.with_ignored_flag(true));
+        trials.push(matrix("all", Selection::All).with_ignored_flag(true));
+        trials.push(matrix("one_sided", Selection::OneSided).with_ignored_flag(true));
+    } else {
+        trials.push(matrix("pairwise", Selection::Pairwise).with_ignored_flag(true));
     }
     trials
 }
 
-fn trial(way: &Way, name: &str, test: Test) -> Trial {
-    let owned = way.clone();
-    Trial::test(format!("{}::{name}", way.name()), move || {
-        // In a thread of its own: a ring that goes interrupts the thread that had it, somewhat later.
-        let alone = std::thread::spawn(move || test(&owned));
-        alone.join().map_err(|panic| {
+/// Returns a test that runs in a thread of its own, because an io_uring that is closed interrupts the
+/// thread that created it somewhat later.
+fn trial(name: String, test: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::test(name, move || {
+        std::thread::spawn(test).join().map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            Failed::from(text.or(said).unwrap_or_else(|| "it panicked".to_owned()))
+            let literal = panic.downcast_ref::<&str>().map(ToString::to_string);
+            Failed::from(text.or(literal).unwrap_or_else(|| "the test panicked".to_owned()))
         })
     })
 }

@@ -3,14 +3,20 @@
 use std::sync::{Mutex, mpsc};
 
 use crate::Test;
-use crate::harness::process::Process;
-use crate::harness::{End, HANG, Link, Notes, Origin, Way, eventually, ms};
+use crate::common::process::Process;
+use crate::common::{Connection, End, Origin, Recorder, Setup, TEST_TIMEOUT, ms, wait_until};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
-    ("memory::a_client_that_reads_no_more", a_client_that_reads_no_more),
-    ("memory::a_server_that_reads_no_more", a_server_that_reads_no_more),
-    ("memory::without_an_end", without_an_end),
-    ("memory::heads_that_are_not_whole", heads_that_are_not_whole),
+    (
+        "memory::a_client_that_stops_reading_uses_bounded_memory",
+        a_client_that_stops_reading_uses_bounded_memory,
+    ),
+    (
+        "memory::a_server_that_stops_reading_uses_bounded_memory",
+        a_server_that_stops_reading_uses_bounded_memory,
+    ),
+    ("memory::endless_messages_use_bounded_memory", endless_messages_use_bounded_memory),
+    ("memory::incomplete_heads_use_bounded_memory", incomplete_heads_use_bounded_memory),
 ];
 
 /// How many kibibytes more it may have than before: with io_uring, all its buffers come into use.
@@ -18,13 +24,13 @@ const MOST: u64 = 8 << 10;
 const BODY: u64 = 200 << 20;
 
 /// Sends until nothing has been taken for a while; how much was.
-fn send_until_full(link: &mut Link, most: u64) -> u64 {
+fn send_until_full(connection: &mut Connection, most: u64) -> u64 {
     let block = vec![b'x'; 1 << 16];
-    let before = link.sent;
-    while link.sent - before < most && link.takes(ms(500)) {
-        link.send_some(&block);
+    let before = connection.sent;
+    while connection.sent - before < most && connection.is_writable_within(ms(500)) {
+        connection.send_some(&block);
     }
-    link.sent - before
+    connection.sent - before
 }
 
 #[track_caller]
@@ -36,87 +42,88 @@ fn assert_bounded(proxy: &Process, before: u64, connections: u64, what: &str) {
 
 /// Its size once it has served something, so that what it has but once is there.
 fn settled(proxy: &Process) -> u64 {
-    let mut links: Vec<Link> = (0..8).map(|_| proxy.connect()).collect();
-    for link in &mut links {
-        link.send("GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut connections: Vec<Connection> = (0..8).map(|_| proxy.connect()).collect();
+    for connection in &mut connections {
+        connection.send("GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    for link in &mut links {
-        assert_eq!(link.answer().text(), "small");
+    for connection in &mut connections {
+        assert_eq!(connection.expect_response().text(), "small");
     }
     proxy.resident()
 }
 
-fn a_client_that_reads_no_more(way: &Way) {
-    let told = Notes::new();
-    let tells = told.clone();
+fn a_client_that_stops_reading_uses_bounded_memory(setup: &Setup) {
+    let recorded = Recorder::new();
+    let recorder = recorded.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/small" {
-                peer.answer("small");
+                peer.respond("small");
                 continue;
             }
-            peer.link.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n"));
-            let sent = send_until_full(&mut peer.link, BODY);
+            peer.connection.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n"));
+            let sent = send_until_full(&mut peer.connection, BODY);
             assert!(sent < BODY, "all of it was taken");
             // The client, which has read nothing, leaves.
-            tells.add(peer.link.is_gone());
+            recorder.add(peer.connection.wait_closed());
             return;
         }
     });
-    let proxy = Process::start(way, origin.addr());
+    let proxy = Process::proxy(setup, origin.addr());
     let before = settled(&proxy);
-    let mut links: Vec<Link> = (0..4).map(|_| proxy.connect().receiving(4096)).collect();
-    for link in &mut links {
-        link.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(link.hears(HANG));
+    let mut connections: Vec<Connection> =
+        (0..4).map(|_| proxy.connect().with_receive_buffer(4096)).collect();
+    for connection in &mut connections {
+        connection.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(connection.is_readable_within(TEST_TIMEOUT));
     }
     // The servers' ends are full by now, or soon: nothing is read by us.
     std::thread::sleep(ms(700));
     assert_bounded(&proxy, before, 4, "what the clients do not read");
-    drop(links);
-    eventually("the server is told that nobody wants it any more", || told.len() == 4);
+    drop(connections);
+    wait_until("the server is told that nobody wants it any more", || recorded.len() == 4);
     drop(proxy);
     origin.end();
-    assert_eq!(told.take(), [true; 4]);
+    assert_eq!(recorded.take(), [true; 4]);
 }
 
-fn a_server_that_reads_no_more(way: &Way) {
+fn a_server_that_stops_reading_uses_bounded_memory(setup: &Setup) {
     let (left, gone) = mpsc::channel::<()>();
     let gone = Mutex::new(gone);
-    let told = Notes::new();
-    let tells = told.clone();
+    let recorded = Recorder::new();
+    let recorder = recorded.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(head) = peer.head() {
             if head.target() != "/small" {
-                let _ = gone.lock().unwrap().recv_timeout(HANG);
-                tells.add(peer.link.drain());
+                let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
+                recorder.add(peer.connection.drain());
                 return;
             }
             peer.request();
-            peer.answer("small");
+            peer.respond("small");
         }
     });
-    let proxy = Process::start(way, origin.addr());
+    let proxy = Process::proxy(setup, origin.addr());
     let before = settled(&proxy);
-    let mut links: Vec<Link> = (0..4).map(|_| proxy.connect()).collect();
+    let mut connections: Vec<Connection> = (0..4).map(|_| proxy.connect()).collect();
     let head = format!("PUT /large HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY}\r\n\r\n");
-    for link in &mut links {
-        link.send(&head);
-        let sent = send_until_full(link, BODY);
+    for connection in &mut connections {
+        connection.send(&head);
+        let sent = send_until_full(connection, BODY);
         assert!(sent < BODY, "all of it was taken");
     }
     assert_bounded(&proxy, before, 4, "what the server does not read");
-    links.into_iter().for_each(Link::reset);
+    connections.into_iter().for_each(Connection::reset);
     drop(left);
-    eventually("the server is told that its clients have left", || told.len() == 4);
+    wait_until("the server is told that its clients have left", || recorded.len() == 4);
     drop(proxy);
     origin.end();
-    for (had, end) in told.take() {
+    for (had, end) in recorded.take() {
         assert!(had < BODY && end != End::Hangs, "{had}, {end:?}");
     }
 }
 
-fn without_an_end(way: &Way) {
+fn endless_messages_use_bounded_memory(setup: &Setup) {
     let parts = [
         ("/interim", "", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"),
         ("/head", "HTTP/1.1 200 OK\r\n", "X-Fill: more of it\r\n"),
@@ -132,28 +139,28 @@ fn without_an_end(way: &Way) {
         while let Some(request) = peer.request() {
             let Some((_, first, more)) = parts.iter().find(|part| part.0 == request.target())
             else {
-                peer.answer("small");
+                peer.respond("small");
                 continue;
             };
-            peer.link.send(first);
+            peer.connection.send(first);
             let block = more.repeat(1 + 8000 / more.len());
-            let most = peer.link.sent + (32 << 20);
-            while !peer.link.broken && peer.link.sent < most {
-                peer.link.send(&block);
+            let most = peer.connection.sent + (32 << 20);
+            while !peer.connection.broken && peer.connection.sent < most {
+                peer.connection.send(&block);
             }
-            assert!(peer.link.broken, "32 MiB of it were taken: {}", request.target());
+            assert!(peer.connection.broken, "32 MiB of it were taken: {}", request.target());
             return;
         }
     });
-    let proxy = Process::start(way, origin.addr());
+    let proxy = Process::proxy(setup, origin.addr());
     let before = settled(&proxy);
     for (target, first, _) in parts {
-        let mut link = proxy.connect();
-        link.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let mut connection = proxy.connect();
+        connection.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
         // It may be passed on as it comes: then it is cut off.
-        match link.response(crate::harness::Kind::Response) {
-            Some(answer) => assert_eq!(answer.status(), 502, "{target}: {answer:?}"),
-            None => assert!(first.contains("chunked"), "{target}: {:?}", link.end),
+        match connection.final_response(crate::common::Kind::Response) {
+            Some(response) => assert_eq!(response.status(), 502, "{target}: {response:?}"),
+            None => assert!(first.contains("chunked"), "{target}: {:?}", connection.end),
         }
     }
     assert_bounded(&proxy, before, 1, "what has no end");
@@ -167,36 +174,36 @@ fn without_an_end(way: &Way) {
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "0", 400),
     ];
     for (first, more, status) in heads {
-        let mut link = proxy.connect();
-        link.send(first);
+        let mut connection = proxy.connect();
+        connection.send(first);
         let block = more.repeat(8000);
         let mut rounds = 0;
-        while !link.broken && !link.hears(ms(0)) {
-            link.send(&block);
+        while !connection.broken && !connection.is_readable_within(ms(0)) {
+            connection.send(&block);
             rounds += 1;
-            assert!(rounds < 4000, "{first:?}: {} bytes were taken", link.sent);
+            assert!(rounds < 4000, "{first:?}: {} bytes were taken", connection.sent);
         }
-        assert_eq!(link.answer().status(), status, "{first:?}");
+        assert_eq!(connection.expect_response().status(), status, "{first:?}");
     }
     assert_bounded(&proxy, before, 1, "what has no end");
     drop(proxy);
     drop(origin);
 }
 
-fn heads_that_are_not_whole(way: &Way) {
-    let origin = Origin::answering(|_| "small".to_owned());
-    let proxy = Process::start(way, origin.addr());
+fn incomplete_heads_use_bounded_memory(setup: &Setup) {
+    let origin = Origin::responding(|_| "small".to_owned());
+    let proxy = Process::proxy(setup, origin.addr());
     let before = settled(&proxy);
     // Each may hold what a head may have, and no more.
-    let mut links: Vec<Link> = (0..50).map(|_| proxy.connect()).collect();
+    let mut connections: Vec<Connection> = (0..50).map(|_| proxy.connect()).collect();
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8000));
-    for link in &mut links {
-        link.send(&head);
+    for connection in &mut connections {
+        connection.send(&head);
     }
     // Pipelined requests are not read ahead without a bound.
     let mut eager = proxy.connect();
     let many = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2000);
-    while eager.takes(ms(200)) && eager.sent < 64 << 20 {
+    while eager.is_writable_within(ms(200)) && eager.sent < 64 << 20 {
         eager.send_some(many.as_bytes());
     }
     assert!(eager.sent < 64 << 20, "64 MiB of requests were taken, and no answer was read");

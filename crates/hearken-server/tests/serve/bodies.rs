@@ -1,10 +1,12 @@
 //! Requests with a body.
 
+use std::io::Write;
+use std::sync::mpsc;
 use std::thread;
 
-use crate::support::{HUGE, Site, Way, get, ms, request};
+use crate::common::{HUGE, Setup, Site, get, request};
 
-/// Bodies, with the fields that announce them, and the content.
+/// Returns the framing fields and the encoded body of `content`, with a length and chunked.
 fn framed(content: &[u8]) -> [(String, Vec<u8>); 2] {
     let mut chunked = Vec::new();
     for chunk in content.chunks(1000) {
@@ -19,12 +21,12 @@ fn framed(content: &[u8]) -> [(String, Vec<u8>); 2] {
     ]
 }
 
-pub(crate) fn discarded_before_the_answer(way: &Way) {
+pub(crate) fn discards_request_bodies(setup: &Setup) {
     let site = Site::new();
-    let server = way.serve(&site, |_| {});
-    // What looks like requests, to be answered by nobody.
+    let server = setup.serve(&site, |_| {});
+    // Content that looks like requests must not be answered.
     let content = get("/cached").repeat(3000);
-    let mut client = server.connect();
+    let mut client = server.client();
     for (method, status) in [("POST", 405), ("GET", 200), ("DELETE", 405)] {
         for (fields, body) in framed(&content) {
             for piece in [body.len(), 30_011] {
@@ -32,71 +34,73 @@ pub(crate) fn discarded_before_the_answer(way: &Way) {
                 for piece in body.chunks(piece) {
                     client.send(piece);
                 }
-                let answer = client.answer();
-                assert_eq!(answer.status, status, "{method} with {fields}");
+                let response = client.response();
+                assert_eq!(response.status, status, "{method} with {fields}");
                 assert_eq!(client.get("/small").body, b"small\n", "after {method} with {fields}");
             }
         }
         for (fields, body) in framed(&content[..100]) {
             let head = request(&format!("{method} /small"), &fields);
             client.send([head, body, get("/empty")].concat());
-            assert_eq!(client.answer().status, status, "{method} with {fields} in one write");
-            assert_eq!(client.answer().length(), 0);
+            assert_eq!(client.response().status, status, "{method} with {fields} in one write");
+            assert_eq!(client.response().length(), 0);
         }
-        // The end of the body in pieces.
+        // The end of the body byte by byte.
         for (fields, body) in framed(b"ab") {
             client.send(request(&format!("{method} /small"), &fields));
             for byte in body {
-                client.send([byte]);
-                thread::sleep(ms(1));
+                client.send_piece([byte]);
             }
-            assert_eq!(client.answer().status, status, "{method} with {fields} in bytes");
+            assert_eq!(client.response().status, status, "{method} with {fields} in bytes");
         }
     }
 }
 
-pub(crate) fn arriving_while_an_earlier_answer_is_sent(way: &Way) {
+pub(crate) fn receives_a_body_while_sending_an_earlier_response(setup: &Setup) {
     let site = Site::with_huge();
-    let server = way.serve(&site, |_| {});
+    let server = setup.serve(&site, |_| {});
     for (fields, body) in framed(&[b'x'; 200_000]) {
-        let mut client = server.connect();
+        let mut client = server.client();
         client.send([get("/huge"), request("POST /small", &fields)].concat());
         assert_eq!(client.head().length(), HUGE);
         thread::scope(|scope| {
             let mut stream = client.stream.try_clone().unwrap();
+            let (begun, has_begun) = mpsc::channel();
             scope.spawn(move || {
-                use std::io::Write;
-                stream.write_all(&[body, get("/small")].concat()).unwrap();
+                stream.write_all(&body[..10_000]).unwrap();
+                begun.send(()).unwrap();
+                stream.write_all(&[&body[10_000..], &get("/small")].concat()).unwrap();
             });
-            thread::sleep(ms(20)); // So that some of it arrives meanwhile.
+            // Part of the body arrives before this client reads the response.
+            has_begun.recv().unwrap();
             client.skip(HUGE);
-            assert_eq!(client.answer().status, 405, "{fields}");
-            assert_eq!(client.answer().body, b"small\n", "{fields}");
+            assert_eq!(client.response().status, 405, "{fields}");
+            assert_eq!(client.response().body, b"small\n", "{fields}");
         });
     }
 }
 
-/// Who has nothing more to send, and owes a body, is not waited for.
-pub(crate) fn ending_early(way: &Way) {
+/// A client that shuts down its side within a body gets no response to that request.
+pub(crate) fn closes_at_an_end_of_stream_within_a_body(setup: &Setup) {
     let site = Site::with_huge();
-    let server = way.serve(&site, |_| {});
+    let server = setup.serve(&site, |_| {});
     let part = [request("POST /small", "Content-Length: 100\r\n"), b"part".to_vec()].concat();
-    let mut client = server.connect();
+    let mut client = server.client();
     client.send(&part);
-    client.end_sending();
+    client.shutdown_write();
     assert_eq!(client.drain(), 0);
-    // The end is there before the body's turn comes.
-    let mut client = server.connect();
+    // The end arrives while an earlier response is sent.
+    let mut client = server.client();
     client.send([get("/huge"), part].concat());
-    client.end_sending();
+    client.shutdown_write();
     assert_eq!(client.head().length(), HUGE);
     client.skip(HUGE);
-    client.ends();
+    client.assert_closed();
 }
 
-pub(crate) fn malformed_chunks(way: &Way) {
+pub(crate) fn rejects_malformed_chunks(setup: &Setup) {
     let site = Site::new();
-    let server = way.serve(&site, |_| {});
+    let server = setup.serve(&site, |_| {});
     let bodies = [
         "x\r\n",
         "5\nhello\n",
@@ -107,63 +111,62 @@ pub(crate) fn malformed_chunks(way: &Way) {
     ];
     for body in bodies {
         for together in [true, false] {
-            let mut client = server.connect();
+            let mut client = server.client();
             let head = request("GET /small", "Transfer-Encoding: chunked\r\n");
             if together {
                 client.send([&head, body.as_bytes(), &get("/small")].concat());
             } else {
-                client.send(head);
-                thread::sleep(ms(2));
+                client.send_piece(head);
                 client.send(body);
             }
-            let answer = client.answer();
+            let response = client.response();
             assert_eq!(
-                (answer.status, answer.field("Connection")),
+                (response.status, response.field("Connection")),
                 (400, Some("close")),
                 "{body:?}"
             );
-            client.ends();
+            client.assert_closed();
         }
     }
 }
 
-pub(crate) fn over_the_limit(way: &Way) {
+pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.site().unwrap().body_limit = 1000);
+    let server = setup.serve(&site, |config| config.site().unwrap().body_limit = 1000);
     for (fields, body) in framed(&[b'x'; 1000]) {
-        let mut client = server.connect();
+        let mut client = server.client();
         client.send([request("GET /small", &fields), body].concat());
-        assert_eq!(client.answer().status, 200, "{fields}");
+        assert_eq!(client.response().status, 200, "{fields}");
     }
     for (fields, body) in framed(&[b'x'; 1001]) {
-        let mut client = server.connect();
+        let mut client = server.client();
         client.send([request("GET /small", &fields), body, get("/small")].concat());
-        assert_eq!(client.answer().status, 413, "{fields}");
-        client.ends();
+        assert_eq!(client.response().status, 413, "{fields}");
+        client.assert_closed();
     }
 }
 
-pub(crate) fn continue_is_sent_to_who_waits(way: &Way) {
+pub(crate) fn sends_100_continue_to_waiting_clients(setup: &Setup) {
     let site = Site::new();
-    let server = way.serve(&site, |config| config.site().unwrap().body_limit = 1000);
-    let mut client = server.connect();
-    // More than an octet counts.
+    let server = setup.serve(&site, |config| config.site().unwrap().body_limit = 1000);
+    let mut client = server.client();
+    // More rounds than a counter of one byte holds.
     for _ in 0..300 {
         client.send(request("GET /small", "Expect: 100-continue\r\nContent-Length: 4\r\n"));
-        assert_eq!(client.answer().status, 100);
+        assert_eq!(client.response().status, 100);
         client.send("body");
-        assert_eq!(client.answer().body, b"small\n");
+        assert_eq!(client.response().body, b"small\n");
     }
-    // Who did not wait needs none.
+    // A client that does not wait gets no interim response.
     let head = request("POST /small", "Expect: 100-continue\r\nContent-Length: 4\r\n");
     client.send([head, b"body".to_vec()].concat());
-    assert_eq!(client.answer().status, 405);
-    // Nor does whose body is refused.
+    assert_eq!(client.response().status, 405);
+    // A body over the limit is rejected at once.
     client.send(request("POST /small", "Expect: 100-continue\r\nContent-Length: 1001\r\n"));
-    assert_eq!(client.answer().status, 413);
-    client.ends();
-    let mut client = server.connect();
+    assert_eq!(client.response().status, 413);
+    client.assert_closed();
+    let mut client = server.client();
     client.send(request("POST /small", "Expect: nothing\r\nContent-Length: 4\r\n"));
-    assert_eq!(client.answer().status, 417);
-    client.ends();
+    assert_eq!(client.response().status, 417);
+    client.assert_closed();
 }

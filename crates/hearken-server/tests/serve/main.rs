@@ -1,95 +1,105 @@
-//! A running server, seen through sockets: one test for each clause, over every mechanism in the
-//! table, and io_uring; and the clauses that depend on it, under every policy, over one of each kind.
-//!
-//! A clause is a function of a [`Way`](support::Way) to serve. A mechanism that this kernel
-//! refuses is skipped, and says so. Times are waited for with a lower bound where the server
-//! promises one, and an upper bound that only a hang exceeds.
+//! Tests of the server: static files, bodies, timeouts, limits, start and stop, access log, metrics, admin.
+//! Clauses run over every mechanism. Those that depend on policies run pairwise with these.
+//! One case: `cargo test -p hearken-server --test serve -- epoll_edge::serves_files_of_every_size`
+//! One module: `cargo test -p hearken-server --test serve -- static_files::`
+//! All policies: `cargo test -p hearken-server --test serve -- --ignored`
 
+mod access_log;
+mod admin;
 mod bodies;
+#[path = "../common/mod.rs"]
+mod common;
 mod connection_limit;
 mod descriptors;
-mod failing;
-mod logging;
-mod patience;
-mod refusals;
+mod disconnects;
+mod metrics;
+mod proxy_protocol;
+mod random_scripts;
+mod rejected;
 mod requests;
 mod routes;
 mod starting;
+mod static_files;
 mod stopping;
-mod support;
-mod torture;
+mod timeouts;
 
-/// One test for each clause of each module, as `$way` has it.
+/// Not a test: the process of a [`common::process::Process`].
+#[test]
+fn server_process() {
+    common::process::run_server();
+}
+
+/// Defines a test for each clause of each module, with the setup `$setup`.
 macro_rules! suite {
-    ($way:expr; $($module:ident: $($clause:ident)+;)+) => {
+    ($setup:expr; $($module:ident: $($clause:ident)+;)+) => {
         $($(
             #[test]
             fn $clause() {
-                if let Some(way) = $way.available() {
-                    crate::$module::$clause(&way);
+                if let Some(setup) = $setup.available() {
+                    crate::$module::$clause(&setup);
                 }
             }
         )+)+
     };
 }
 
-/// All clauses.
+/// Defines a test for each clause that depends on the mechanism.
 macro_rules! all_clauses {
-    ($name:ident, $way:expr) => {
+    ($name:ident, $setup:expr) => {
         mod $name {
-            suite! { $way;
+            suite! { $setup;
                 requests:
-                    files_of_every_size
-                    many_on_one_connection
-                    a_hundred_in_one_write
-                    a_byte_at_a_time
-                    split_anywhere
-                    old_clients
-                    close_is_closed
-                    close_with_more_behind_it
-                    several_clients_at_a_time;
+                    serves_files_of_every_size
+                    answers_many_requests_on_one_connection
+                    answers_a_hundred_pipelined_requests
+                    parses_requests_byte_by_byte
+                    parses_requests_split_at_any_byte
+                    closes_http_1_0_connections_without_keep_alive
+                    closes_after_connection_close
+                    ignores_requests_after_connection_close
+                    clients_that_do_not_read_delay_no_others;
                 bodies:
-                    discarded_before_the_answer
-                    arriving_while_an_earlier_answer_is_sent
-                    ending_early
-                    malformed_chunks
-                    over_the_limit
-                    continue_is_sent_to_who_waits;
-                refusals:
-                    each_with_its_status
-                    nothing_is_smuggled
-                    reach_who_still_sends
-                    come_after_what_was_asked_before
-                    an_endless_head_is_cut;
-                patience:
-                    deadlines
-                    rates;
-                failing:
-                    half_closed_clients_get_all
-                    half_closed_with_requests_left
-                    resets_concern_nobody_else
-                    a_file_that_shrinks;
+                    discards_request_bodies
+                    receives_a_body_while_sending_an_earlier_response
+                    closes_at_an_end_of_stream_within_a_body
+                    rejects_malformed_chunks
+                    rejects_bodies_over_the_limit
+                    sends_100_continue_to_waiting_clients;
+                rejected:
+                    rejects_malformed_requests_with_their_status
+                    rejects_ambiguous_framing
+                    error_responses_reach_clients_that_still_send
+                    error_responses_follow_earlier_responses
+                    closes_at_an_endless_head;
+                timeouts:
+                    slow_and_idle_clients_time_out
+                    clients_below_the_minimum_rate_are_reset;
+                disconnects:
+                    half_closed_clients_receive_whole_responses
+                    pipelined_requests_are_answered_after_a_half_close
+                    resets_do_not_affect_other_clients
+                    closes_when_a_file_shrinks;
                 descriptors:
-                    beyond_the_limit_they_wait
-                    the_limit_is_over_all_workers
-                    fewer_connections_than_workers
-                    without_descriptors
-                    without_a_reserve
-                    more_than_one_table_holds;
+                    clients_over_the_connection_limit_wait
+                    the_connection_limit_is_shared_by_workers
+                    the_connection_limit_may_be_below_the_worker_count
+                    keeps_serving_at_the_descriptor_limit
+                    keeps_serving_without_reserved_descriptors
+                    workers_have_separate_descriptor_tables;
                 stopping:
-                    finishes_what_is_in_flight
-                    grace_ends
-                    answers_what_was_sent_before
-                    finishes_a_head_that_has_begun
-                    a_last_answer_survives_what_the_client_still_sends
-                    is_prompt_with_nothing_open
-                    dropping_stops;
+                    finishes_requests_in_flight
+                    closes_connections_after_the_grace_period
+                    answers_requests_sent_before_the_stop
+                    finishes_request_heads_that_have_begun
+                    late_requests_do_not_reset_the_last_response
+                    stops_at_once_without_open_connections
+                    dropping_the_server_stops_it;
                 starting:
-                    four_workers_on_one_address
-                    on_ipv6
-                    two_servers;
-                torture:
-                    scripts;
+                    four_workers_share_an_address
+                    serves_over_ipv6
+                    two_servers_are_independent;
+                random_scripts:
+                    random_scripts_get_the_expected_responses;
             }
         }
     };
@@ -97,102 +107,141 @@ macro_rules! all_clauses {
 
 macro_rules! over_mechanisms {
     ($($name:ident => $mechanism:ty,)*) => {
-        $(all_clauses! { $name, crate::support::Way::of::<$mechanism>() })*
+        $(all_clauses! { $name, crate::common::Setup::new::<$mechanism>() })*
     };
 }
 
 hearken::for_each_mechanism!(over_mechanisms);
-all_clauses! { uring, crate::support::Way::named("uring") }
-all_clauses! { uring_tiny, crate::support::Way::named("uring:sends=ring:buffers=2:size=64:completions=16") }
+all_clauses! { uring, crate::common::Setup::named("uring") }
+all_clauses! { uring_small, crate::common::Setup::named(crate::common::server::SMALL_URING) }
 
-/// Clauses that depend on the mechanism so little that one of each kind is enough.
+/// Defines tests for clauses that depend little on the mechanism.
 macro_rules! some_clauses {
     ($($name:ident => $events:literal,)*) => {$(
         mod $name {
-            suite! { crate::support::Way::named($events);
+            suite! { crate::common::Setup::named($events);
                 connection_limit:
-                    the_longest_idle_connection_makes_room
-                    silent_connections_make_room
-                    requests_in_flight_are_not_closed;
+                    closes_the_longest_idle_connection
+                    closes_connections_without_a_request
+                    keeps_requests_in_flight;
                 descriptors:
-                    idle_connections_make_room_in_a_full_table;
+                    closes_idle_connections_at_the_descriptor_limit;
                 routes:
-                    each_path_has_its_handler
-                    one_connection_reaches_every_handler
+                    selects_handlers_by_path
+                    one_connection_reaches_all_handlers
                     requests_with_a_body_reach_their_handler
                     a_proxied_request_does_not_delay_files;
-                patience:
+                timeouts:
                     uploads_above_the_minimum_rate_outlast_the_body_timeout
                     uploads_below_the_minimum_rate_end
                     slow_uploads_end_at_the_request_timeout;
-                refusals:
+                rejected:
                     lingering_close_is_bounded_in_bytes;
-                logging:
-                    a_log_that_nobody_reads_delays_no_request
+                access_log:
+                    a_stalled_log_reader_delays_no_request
                     rejected_requests_are_logged_with_input_and_reason;
             }
         }
     )*};
 }
 
-mod some {
+/// A readiness mechanism and io_uring stand for all.
+mod representatives {
     some_clauses! {
         epoll_edge => "epoll-edge",
         uring => "uring",
     }
 }
 
-/// What waiting and accepting may break, under each policy.
-macro_rules! over_policies {
-    ($($name:ident => $mechanism:ty,)*) => {
-        over_policies! { wait_first, |policy| policy.order = hearken::io::readiness::Order::WaitFirst; $($name => $mechanism,)* }
-        over_policies! { accept_one, |policy| policy.accept_limit = std::num::NonZeroU32::new(1);
-            $($name => $mechanism,)* }
-        over_policies! { interest_at_every_state,
-            |policy| policy.interest = hearken::io::readiness::InterestPolicy::EveryState; $($name => $mechanism,)* }
-        over_policies! { interest_once,
-            |policy| policy.interest = hearken::io::readiness::InterestPolicy::Once; $($name => $mechanism,)* }
-        over_policies! { as_the_papers, |policy| {
-            policy.order = hearken::io::readiness::Order::WaitFirst;
-            policy.accept_limit = std::num::NonZeroU32::new(1);
-            policy.interest = hearken::io::readiness::InterestPolicy::EveryState;
-        }; $($name => $mechanism,)* }
-    };
-    ($policy:ident, $change:expr; $($name:ident => $mechanism:ty,)*) => {
-        mod $policy {$(
-            mod $name {
-                suite! { crate::support::Way::of::<$mechanism>().with_policy($change);
-                    requests:
-                        files_of_every_size
-                        a_hundred_in_one_write
-                        split_anywhere
-                        several_clients_at_a_time;
-                    bodies:
-                        discarded_before_the_answer
-                        arriving_while_an_earlier_answer_is_sent
-                        continue_is_sent_to_who_waits;
-                    refusals:
-                        reach_who_still_sends;
-                    failing:
-                        half_closed_clients_get_all
-                        half_closed_with_requests_left
-                        resets_concern_nobody_else;
-                    descriptors:
-                        beyond_the_limit_they_wait;
-                    stopping:
-                        answers_what_was_sent_before
-                        finishes_what_is_in_flight;
-                    torture:
-                        scripts;
+mod policies {
+    use std::num::NonZeroU32;
+
+    use hearken::io::readiness::InterestPolicy::{EveryState, Once, WhenNeeded};
+    use hearken::io::readiness::Order::{TryFirst, WaitFirst};
+    use hearken::io::readiness::{InterestPolicy, Order};
+
+    use crate::common::Setup;
+
+    /// Returns a setup whose accept limit may be 1.
+    fn setup(
+        events: &'static str,
+        order: Order,
+        accept_one: bool,
+        interest: InterestPolicy,
+    ) -> Setup {
+        let accept_limit = NonZeroU32::new(1).filter(|_| accept_one);
+        Setup { order, accept_limit, interest, ..Setup::named(events) }
+    }
+
+    macro_rules! suite_of {
+        ($setup:expr; { $($clauses:tt)+ }) => { suite! { $setup; $($clauses)+ } };
+    }
+
+    macro_rules! call_all {
+        ($setup:ident; { $($module:ident: $($clause:ident)+;)+ }) => {
+            $($(crate::$module::$clause(&$setup);)+)+
+        };
+    }
+
+    /// Defines the clauses that depend on policies, for each row and for all combinations.
+    macro_rules! policy_clauses {
+        ($($name:ident => $setup:expr,)+; $clauses:tt) => {
+            $(
+                mod $name {
+                    use super::*;
+                    suite_of! { $setup; $clauses }
+                }
+            )+
+
+            #[test]
+            #[ignore = "long; the tests above have every pair of settings"]
+            fn every_combination() {
+                for events in ["poll", "epoll-edge"] {
+                    for order in [TryFirst, WaitFirst] {
+                        for accept_one in [false, true] {
+                            for interest in [WhenNeeded, EveryState, Once] {
+                                let setup = setup(events, order, accept_one, interest);
+                                call_all!(setup; $clauses);
+                            }
+                        }
+                    }
                 }
             }
-        )*}
-    };
-}
+        };
+    }
 
-// One that is level-triggered, and one that is edge-triggered: what policies mean is the library's,
-// whose own suite has every mechanism.
-over_policies! {
-    poll => hearken::mechanism::poll::Poll,
-    epoll_edge => hearken::mechanism::epoll::Epoll<hearken::mechanism::epoll::Edge>,
+    // With the default policies on epoll_edge above, every pair of settings occurs. One mechanism is
+    // level-triggered, one edge-triggered. The library tests policies over all mechanisms.
+    policy_clauses! {
+        poll_wait_first_accept_one => setup("poll", WaitFirst, true, WhenNeeded),
+        poll_every_state => setup("poll", TryFirst, false, EveryState),
+        epoll_edge_wait_first_accept_one_every_state =>
+            setup("epoll-edge", WaitFirst, true, EveryState),
+        poll_wait_first_once => setup("poll", WaitFirst, false, Once),
+        epoll_edge_accept_one_once => setup("epoll-edge", TryFirst, true, Once),;
+    {
+        requests:
+            serves_files_of_every_size
+            answers_a_hundred_pipelined_requests
+            parses_requests_split_at_any_byte
+            clients_that_do_not_read_delay_no_others;
+        bodies:
+            discards_request_bodies
+            receives_a_body_while_sending_an_earlier_response
+            sends_100_continue_to_waiting_clients;
+        rejected:
+            error_responses_reach_clients_that_still_send;
+        disconnects:
+            half_closed_clients_receive_whole_responses
+            pipelined_requests_are_answered_after_a_half_close
+            resets_do_not_affect_other_clients;
+        descriptors:
+            clients_over_the_connection_limit_wait;
+        stopping:
+            answers_requests_sent_before_the_stop
+            finishes_requests_in_flight;
+        random_scripts:
+            random_scripts_get_the_expected_responses;
+    }
+    }
 }

@@ -1,7 +1,7 @@
-//! Routes: one process serves files under one path and proxies another.
+//! Routes: one server serves files under one path and proxies another.
 //!
-//! A request is handled by the route with the longest prefix of its path; without one it gets a 404.
-//! The path is not changed on the way.
+//! The route with the longest prefix of its path handles a request. Without a route it gets a 404.
+//! Routing does not change the path.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use hearken_server::proxy;
 use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
 use hearken_server::static_files::SiteConfig;
 
-use crate::support::{Client, HANG, Running, Site, Way, get, ms, pattern, request};
+use crate::common::{Client, RunningServer, Setup, Site, TEST_TIMEOUT, get, ms, pattern, request};
 
 /// Serves `site` at `/files/` and forwards requests for `/api/` to `upstream`.
-fn routed(way: &Way, site: &Site, upstream: SocketAddr) -> Running {
+fn routed(setup: &Setup, site: &Site, upstream: SocketAddr) -> RunningServer {
     let files = SiteConfig { root: site.root(), ..SiteConfig::default() };
     let servers = vec![Upstream::new(Address::Inet(upstream))];
-    way.serve(site, |config| {
+    setup.serve(site, |config| {
         config.routes = vec![
             Route { prefix: "/files/".into(), handler: Handler::StaticFiles(files) },
             Route {
@@ -32,27 +32,27 @@ fn routed(way: &Way, site: &Site, upstream: SocketAddr) -> Running {
     })
 }
 
-/// A site with the directory that the route for files names.
+/// Creates a site with the directory that the route for files names.
 fn site() -> Site {
     let site = Site::new();
     std::fs::create_dir(site.root().join("files")).unwrap();
     site.add("files/small", b"small\n");
     site.add("files/long", &pattern()[..1 << 20]);
     std::fs::create_dir(site.root().join("api")).unwrap();
-    site.add("api/file", b"not to be served\n");
+    site.add("api/file", b"must not be served\n");
     site
 }
 
-/// An upstream server. It responds to each request with its method, target and content, once
+/// Starts an upstream server that responds to each request with its method, target and content, once
 /// `ready` has a message or is closed.
 fn upstream(ready: mpsc::Receiver<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
-        // Ends with the proxy's only connection.
+        // The proxy opens a single connection.
         let Ok((mut stream, _)) = listener.accept() else { return };
         while let Some((head, content)) = read_request(&mut stream) {
-            let _ = ready.recv_timeout(HANG);
+            let _ = ready.recv_timeout(TEST_TIMEOUT);
             let line = head.split(" HTTP/").next().unwrap_or_default();
             let text = format!("{line} {content}");
             let length = text.len();
@@ -62,7 +62,7 @@ fn upstream(ready: mpsc::Receiver<()>) -> SocketAddr {
     addr
 }
 
-/// A head and the content behind it, which has a Content-Length.
+/// Reads a head and the content after it, whose length is in Content-Length.
 fn read_request(stream: &mut TcpStream) -> Option<(String, String)> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -84,60 +84,60 @@ fn text(client: &mut Client, path: &str) -> String {
     String::from_utf8(client.get(path).body).unwrap()
 }
 
-pub(crate) fn each_path_has_its_handler(way: &Way) {
+pub(crate) fn selects_handlers_by_path(setup: &Setup) {
     let site = site();
     let (_, ready) = mpsc::channel();
-    let server = routed(way, &site, upstream(ready));
-    assert_eq!(text(&mut server.connect(), "/files/small"), "small\n");
-    assert_eq!(text(&mut server.connect(), "/api/file?query"), "GET /api/file?query ");
-    assert_eq!(server.connect().get("/files/missing").status, 404);
-    // There is such a file, and no route to it.
-    assert_eq!(server.connect().get("/small").status, 404);
-    assert_eq!(server.connect().get("/apiary").status, 404);
+    let server = routed(setup, &site, upstream(ready));
+    assert_eq!(text(&mut server.client(), "/files/small"), "small\n");
+    assert_eq!(text(&mut server.client(), "/api/file?query"), "GET /api/file?query ");
+    assert_eq!(server.client().get("/files/missing").status, 404);
+    // The file exists, but no route leads to it.
+    assert_eq!(server.client().get("/small").status, 404);
+    assert_eq!(server.client().get("/apiary").status, 404);
 }
 
-pub(crate) fn one_connection_reaches_every_handler(way: &Way) {
+pub(crate) fn one_connection_reaches_all_handlers(setup: &Setup) {
     let site = site();
     let (_, ready) = mpsc::channel();
-    let server = routed(way, &site, upstream(ready));
-    let mut client = server.connect();
+    let server = routed(setup, &site, upstream(ready));
+    let mut client = server.client();
     client.send(
         ["/api/1", "/files/small", "/nowhere", "/files/long", "/api/2", "/files/small"]
             .map(get)
             .concat(),
     );
-    // Responses come in the order of the requests.
-    assert_eq!(client.answer().body, b"GET /api/1 ");
-    assert_eq!(client.answer().body, b"small\n");
-    assert_eq!(client.answer().status, 404);
-    assert!(client.answer().body == pattern()[..1 << 20]);
-    assert_eq!(client.answer().body, b"GET /api/2 ");
-    assert_eq!(client.answer().body, b"small\n");
+    // Responses are in the order of the requests.
+    assert_eq!(client.response().body, b"GET /api/1 ");
+    assert_eq!(client.response().body, b"small\n");
+    assert_eq!(client.response().status, 404);
+    assert!(client.response().body == pattern()[..1 << 20]);
+    assert_eq!(client.response().body, b"GET /api/2 ");
+    assert_eq!(client.response().body, b"small\n");
 }
 
-pub(crate) fn requests_with_a_body_reach_their_handler(way: &Way) {
+pub(crate) fn requests_with_a_body_reach_their_handler(setup: &Setup) {
     let site = site();
     let (_, ready) = mpsc::channel();
-    let server = routed(way, &site, upstream(ready));
-    let mut client = server.connect();
+    let server = routed(setup, &site, upstream(ready));
+    let mut client = server.client();
     let post = |path| {
         let head = request(&format!("POST {path}"), "Content-Length: 4\r\n");
         [head, b"body".to_vec()].concat()
     };
     client.send([post("/api/1"), post("/files/small"), post("/api/2")].concat());
-    assert_eq!(client.answer().body, b"POST /api/1 body");
-    assert_eq!(client.answer().status, 405, "files are read only");
-    assert_eq!(client.answer().body, b"POST /api/2 body");
+    assert_eq!(client.response().body, b"POST /api/1 body");
+    assert_eq!(client.response().status, 405, "files are read only");
+    assert_eq!(client.response().body, b"POST /api/2 body");
 }
 
-pub(crate) fn a_proxied_request_does_not_delay_files(way: &Way) {
+pub(crate) fn a_proxied_request_does_not_delay_files(setup: &Setup) {
     let site = site();
     let (go, ready) = mpsc::channel();
-    let server = routed(way, &site, upstream(ready));
-    let mut waiting = server.connect();
+    let server = routed(setup, &site, upstream(ready));
+    let mut waiting = server.client();
     waiting.send(get("/api/wait"));
-    assert!(!waiting.hears(ms(50)));
-    assert_eq!(text(&mut server.connect(), "/files/small"), "small\n");
+    assert!(!waiting.is_readable_within(ms(50)));
+    assert_eq!(text(&mut server.client(), "/files/small"), "small\n");
     go.send(()).unwrap();
-    assert_eq!(waiting.answer().body, b"GET /api/wait ");
+    assert_eq!(waiting.response().body, b"GET /api/wait ");
 }

@@ -1,34 +1,34 @@
-//! The end of a server.
+//! Stopping a server.
 
 use std::thread;
 use std::time::Instant;
 
-use crate::support::{
-    Client, HANG, HUGE, LARGE, Site, Way, assert_took, get, ms, pattern, workers,
+use crate::common::{
+    Client, HUGE, LARGE, Setup, Site, TEST_TIMEOUT, assert_took, get, ms, pattern, workers,
 };
 
-pub(crate) fn finishes_what_is_in_flight(way: &Way) {
+pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     let site = Site::with_huge();
-    let server = way.serve(&site, |_| {});
-    let (mut busy, mut idle, mut new) = (server.connect(), server.connect(), server.connect());
+    let server = setup.serve(&site, |_| {});
+    let (mut busy, mut idle, mut new) = (server.client(), server.client(), server.client());
     idle.get("/small");
     busy.send(get("/huge"));
     assert_eq!(busy.head().length(), HUGE);
     let addr = server.addr();
     server.stopper().stop();
-    idle.ends();
-    new.ends();
-    assert!(!site.is_served_at(addr), "it still accepts");
+    idle.assert_closed();
+    new.assert_closed();
+    assert!(!site.is_served_at(addr), "the server still accepts connections");
     busy.skip(HUGE);
-    busy.ends();
+    busy.assert_closed();
     drop(busy);
     server.wait();
 }
 
-pub(crate) fn grace_ends(way: &Way) {
+pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
     let site = Site::with_huge();
-    let server = way.serve(&site, |config| config.loops.grace = ms(300));
-    let (mut slow, mut partial) = (server.connect(), server.connect());
+    let server = setup.serve(&site, |config| config.loops.grace = ms(200));
+    let (mut slow, mut partial) = (server.client(), server.client());
     slow.send(get("/huge"));
     slow.head();
     partial.send("GET /sma");
@@ -36,17 +36,17 @@ pub(crate) fn grace_ends(way: &Way) {
     let since = Instant::now();
     server.stopper().stop();
     server.wait();
-    assert_took(since, ms(300), "ended");
+    assert_took(since, ms(200), "ended");
     assert!(slow.drain() < HUGE);
 }
 
-/// However the server comes to know of them.
-pub(crate) fn answers_what_was_sent_before(way: &Way) {
+/// The server has not yet received these requests when it is stopped.
+pub(crate) fn answers_requests_sent_before_the_stop(setup: &Setup) {
     let site = Site::new();
-    for kept in [false, true] {
-        let server = way.serve(&site, |_| {});
-        let mut clients: Vec<Client> = (0..30).map(|_| server.connect()).collect();
-        if kept {
+    for idle in [false, true] {
+        let server = setup.serve(&site, |_| {});
+        let mut clients: Vec<Client> = (0..30).map(|_| server.client()).collect();
+        if idle {
             clients.iter_mut().for_each(|client| drop(client.get("/small")));
         }
         for client in &mut clients {
@@ -54,79 +54,83 @@ pub(crate) fn answers_what_was_sent_before(way: &Way) {
         }
         server.stopper().stop();
         for (index, client) in clients.iter_mut().enumerate() {
-            assert!(client.answer().body == pattern()[..50_000], "client {index}");
-            client.ends();
+            assert!(client.response().body == pattern()[..50_000], "client {index}");
+            client.assert_closed();
         }
         drop(clients);
         server.wait();
     }
 }
 
-pub(crate) fn finishes_a_head_that_has_begun(way: &Way) {
+pub(crate) fn finishes_request_heads_that_have_begun(setup: &Setup) {
     let site = Site::new();
-    let server = way.serve(&site, |_| {});
-    let (mut first, mut later, mut idle) = (server.connect(), server.connect(), server.connect());
+    let server = setup.serve(&site, |_| {});
+    let (mut first, mut later, mut idle) = (server.client(), server.client(), server.client());
     idle.get("/small");
     let (before, after) = (&get("/small")[..10], &get("/small")[10..]);
     first.send(before);
     later.get("/small");
     later.send(before);
     server.stopper().stop();
-    idle.ends();
+    idle.assert_closed();
     for client in [&mut first, &mut later] {
         client.send(after);
-        let answer = client.answer();
-        assert_eq!((&*answer.body, answer.field("Connection")), (&b"small\n"[..], Some("close")));
-        client.ends();
+        let response = client.response();
+        assert_eq!(
+            (&*response.body, response.field("Connection")),
+            (&b"small\n"[..], Some("close"))
+        );
+        client.assert_closed();
     }
     drop((first, later));
     server.wait();
 }
 
-/// A client that keeps its connection may send the next request any time, and a reset for it
-/// must not take from it what is on its way.
-pub(crate) fn a_last_answer_survives_what_the_client_still_sends(way: &Way) {
+/// A client may send the next request at any time. A reset in return would discard the response that
+/// is still in the network.
+pub(crate) fn late_requests_do_not_reset_the_last_response(setup: &Setup) {
     let site = Site::with_large();
-    let server = way.serve(&site, |_| {});
-    // What the client cannot hold stays with the server, and is lost in a reset.
-    let (mut client, mut idle) = (server.connect().receiving(32 << 10), server.connect());
+    let server = setup.serve(&site, |_| {});
+    // Bytes beyond the receive buffer are in the server's send buffer, and a reset discards these.
+    let (mut client, mut idle) = (server.client().with_receive_buffer(32 << 10), server.client());
     idle.get("/small");
     client.send(get("/large"));
     assert_eq!(client.head().length(), LARGE as u64);
     server.stopper().stop();
-    idle.ends();
-    // All but what the sockets hold.
+    idle.assert_closed();
+    // The rest is in the buffers of the two sockets.
     client.skip(LARGE as u64 - 600_000);
-    thread::sleep(ms(50));
+    // The server sends all, closes its side, and receives the request.
+    thread::sleep(ms(20));
     client.send(get("/small"));
-    thread::sleep(ms(50));
+    thread::sleep(ms(20));
     client.skip(600_000);
     drop(client);
     server.wait();
 }
 
-pub(crate) fn is_prompt_with_nothing_open(way: &Way) {
+pub(crate) fn stops_at_once_without_open_connections(setup: &Setup) {
     let site = Site::new();
     for count in [1, 3] {
-        let server = way.serve(&site, |config| {
+        let server = setup.serve(&site, |config| {
             config.loops.workers = workers(count);
-            config.loops.grace = HANG * 2;
+            config.loops.grace = TEST_TIMEOUT * 2;
         });
-        server.connect().get("/small");
+        server.client().get("/small");
         let since = Instant::now();
         server.end();
-        assert!(since.elapsed() < HANG / 4, "took {:?}", since.elapsed());
+        assert!(since.elapsed() < TEST_TIMEOUT / 4, "took {:?}", since.elapsed());
     }
 }
 
-pub(crate) fn dropping_stops(way: &Way) {
+pub(crate) fn dropping_the_server_stops_it(setup: &Setup) {
     let site = Site::new();
-    let server = hearken_server::start(&way.config(&site)).unwrap();
+    let server = hearken_server::start(&setup.files_config(&site)).unwrap();
     let addr = server.addr();
     let mut client = Client::connect(addr);
     client.get("/small");
     assert!(site.is_served_at(addr));
     drop(server);
-    client.ends();
+    client.assert_closed();
     assert!(!site.is_served_at(addr));
 }

@@ -6,42 +6,43 @@ use hearken_http::forward::Given;
 use hearken_http::parse_http_date;
 use hearken_server::Config;
 
-use super::{ask, get, request};
-use crate::harness::proxy::proxy_of;
-use crate::harness::proxy::x_forwarded;
-use crate::harness::wire::Message;
-use crate::harness::{Notes, Origin, Way};
+use super::{exchange, get, request};
+use crate::common::server::proxy_config;
+use crate::common::server::x_forwarded;
+use crate::common::wire::Message;
+use crate::common::{Origin, Recorder, Setup};
 
 /// A server that notes what it is asked, and answers with these field lines.
-fn noting(lines: &'static str) -> (Origin, Notes<Message>) {
-    let notes = Notes::new();
+fn noting(lines: &'static str) -> (Origin, Recorder<Message>) {
+    let notes = Recorder::new();
     let seen = notes.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             seen.add(request);
-            peer.link.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{lines}\r\nbody"));
+            peer.connection
+                .send(format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{lines}\r\nbody"));
         }
     });
     (origin, notes)
 }
 
-pub(crate) fn of_one_connection(way: &Way) {
+pub(crate) fn removes_hop_by_hop_fields(setup: &Setup) {
     let (origin, notes) = noting(
         "Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: timeout=1\r\n\
-         Proxy-Authenticate: Basic\r\nX-Passed: 1\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n",
+         RunningServer-Authenticate: Basic\r\nX-Passed: 1\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n",
     );
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
     let lines = "Connection: X-Mine, TE, x-passed-not\r\nX-Mine: 1\r\nTE: trailers\r\nX-Passed: 1\r\n\
                  Keep-Alive: 300\r\nProxy-Connection: keep-alive\r\nX-Passed-Not: 1\r\n\
                  Upgrade: websocket\r\nUser-Agent: it\r\n";
-    let answer = ask(&mut link, request("GET", "/", lines));
-    assert_eq!(answer.text(), "body");
-    assert!(answer.keeps(), "that the server closes does not concern the client");
+    let response = exchange(&mut connection, request("GET", "/", lines));
+    assert_eq!(response.text(), "body");
+    assert!(response.keeps(), "that the server closes does not concern the client");
     for name in ["x-mine", "keep-alive", "upgrade"] {
-        assert_eq!(answer.field(name), None, "{answer:?}");
+        assert_eq!(response.field(name), None, "{response:?}");
     }
-    assert_eq!(answer.field("x-passed").as_deref(), Some("1"));
+    assert_eq!(response.field("x-passed").as_deref(), Some("1"));
     let seen = notes.take().remove(0);
     for name in ["x-mine", "x-passed-not", "keep-alive", "proxy-connection", "upgrade"] {
         assert_eq!(seen.field(name), None, "{seen:?}");
@@ -51,15 +52,15 @@ pub(crate) fn of_one_connection(way: &Way) {
     assert!(!seen.names("x-mine") && !seen.names("x-passed-not"), "{seen:?}");
 }
 
-pub(crate) fn when_it_came(way: &Way) {
+pub(crate) fn adds_date(setup: &Setup) {
     let (origin, _) = noting("");
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let date = ask(&mut proxy.connect(), get("/")).field("date").unwrap();
-    let told = parse_http_date(date.as_bytes()).unwrap();
-    assert!(told.abs_diff(now()) < 60, "{date}");
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let date = exchange(&mut proxy.connect(), get("/")).field("date").unwrap();
+    let recorded = parse_http_date(date.as_bytes()).unwrap();
+    assert!(recorded.abs_diff(now()) < 60, "{date}");
     let (origin, _) = noting("Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let date = ask(&mut proxy.connect(), get("/")).field("date");
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let date = exchange(&mut proxy.connect(), get("/")).field("date");
     assert_eq!(date.as_deref(), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
 }
 
@@ -70,10 +71,10 @@ fn now() -> u64 {
 const ABOUT: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
                      X-Forwarded-Host: other.test\r\nForwarded: for=192.0.2.7;proto=https\r\n";
 
-pub(crate) fn about_the_client(way: &Way) {
+pub(crate) fn replaces_fields_about_the_client(setup: &Setup) {
     let (origin, notes) = noting("");
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    ask(&mut proxy.connect(), request("GET", "/", ABOUT));
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    exchange(&mut proxy.connect(), request("GET", "/", ABOUT));
     let seen = notes.take().remove(0);
     assert_eq!(seen.field("x-forwarded-for").as_deref(), Some("127.0.0.1"));
     assert_eq!(seen.field("x-forwarded-proto").as_deref(), Some("http"));
@@ -81,14 +82,14 @@ pub(crate) fn about_the_client(way: &Way) {
     assert_eq!(seen.field("forwarded"), None);
 }
 
-pub(crate) fn about_the_client_otherwise(way: &Way) {
+pub(crate) fn appends_keeps_or_removes_fields_about_the_client(setup: &Setup) {
     let (origin, notes) = noting("");
     let with = |x_forwarded, forwarded| {
-        let proxy = way.proxy(&[origin.addr()], |config| {
-            proxy_of(config).fields.x_forwarded = x_forwarded;
-            proxy_of(config).fields.forwarded = forwarded;
+        let proxy = setup.proxy(&[origin.addr()], |config| {
+            proxy_config(config).fields.x_forwarded = x_forwarded;
+            proxy_config(config).fields.forwarded = forwarded;
         });
-        ask(&mut proxy.connect(), request("GET", "/", ABOUT));
+        exchange(&mut proxy.connect(), request("GET", "/", ABOUT));
         notes.take().remove(0)
     };
     let appended = with(Given::Append, Given::Append);
@@ -105,66 +106,69 @@ pub(crate) fn about_the_client_otherwise(way: &Way) {
     assert!(super::has(&ours, "for=127.0.0.1") && !super::has(&ours, "192.0.2.7"), "{ours}");
 }
 
-pub(crate) fn the_host(way: &Way) {
+pub(crate) fn sets_or_keeps_host(setup: &Setup) {
     let (origin, notes) = noting("");
     for keep in [true, false] {
-        let proxy = way.proxy(&[origin.addr()], |config| proxy_of(config).fields.keep_host = keep);
-        ask(&mut proxy.connect(), get("/"));
+        let proxy =
+            setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.keep_host = keep);
+        exchange(&mut proxy.connect(), get("/"));
         let host = if keep { "site.test".to_owned() } else { origin.addr().to_string() };
         assert_eq!(notes.take().remove(0).field("host"), Some(host));
         // The authority of the target is the one that counts.
-        ask(&mut proxy.connect(), request("GET", "http://named.test/x", ""));
+        exchange(&mut proxy.connect(), request("GET", "http://named.test/x", ""));
         let seen = notes.take().remove(0);
         let host = if keep { "named.test".to_owned() } else { origin.addr().to_string() };
         assert_eq!((seen.target(), seen.field("host")), ("/x", Some(host)), "{seen:?}");
     }
 }
 
-pub(crate) fn via(way: &Way) {
+pub(crate) fn appends_via(setup: &Setup) {
     let (origin, notes) = noting("Via: 1.1 behind\r\n");
-    let proxy = way.proxy(&[origin.addr()], |config| proxy_of(config).fields.via = "it".to_owned());
-    let answer = ask(&mut proxy.connect(), request("GET", "/", "Via: 1.0 before\r\n"));
-    assert_eq!(answer.field("via").as_deref(), Some("1.1 behind, 1.1 it"));
+    let proxy =
+        setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.via = "it".to_owned());
+    let response = exchange(&mut proxy.connect(), request("GET", "/", "Via: 1.0 before\r\n"));
+    assert_eq!(response.field("via").as_deref(), Some("1.1 behind, 1.1 it"));
     assert_eq!(notes.take().remove(0).field("via").as_deref(), Some("1.0 before, 1.1 it"));
-    let proxy = way.proxy(&[origin.addr()], |config| proxy_of(config).fields.via = String::new());
-    let answer = ask(&mut proxy.connect(), get("/"));
-    assert_eq!(answer.field("via").as_deref(), Some("1.1 behind"));
+    let proxy =
+        setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.via = String::new());
+    let response = exchange(&mut proxy.connect(), get("/"));
+    assert_eq!(response.field("via").as_deref(), Some("1.1 behind"));
     assert_eq!(notes.take().remove(0).field("via"), None);
 }
 
-pub(crate) fn old_clients(way: &Way) {
+pub(crate) fn upgrades_http_1_0_requests(setup: &Setup) {
     let (origin, notes) = noting("");
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
     // Without a host, which HTTP/1.1 needs.
-    let answer = ask(&mut link, "GET / HTTP/1.0\r\n\r\n");
-    assert_eq!(answer.text(), "body");
-    link.ends();
+    let response = exchange(&mut connection, "GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(response.text(), "body");
+    connection.assert_closed();
     let seen = notes.take().remove(0);
     assert!(seen.start.ends_with("HTTP/1.1") && seen.field("host").is_some(), "{seen:?}");
     assert!(seen.field("via").is_some_and(|via| via.starts_with("1.0 hearken-")), "{seen:?}");
 }
 
-pub(crate) fn for_the_proxy_itself(way: &Way) {
+pub(crate) fn answers_requests_with_max_forwards_zero(setup: &Setup) {
     let (origin, notes) = noting("");
-    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
     let with = |method: &str, target: &str, hops: &str| {
         request(method, target, &format!("Max-Forwards: {hops}\r\nCookie: secret\r\n"))
     };
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, with("OPTIONS", "*", "0")).status(), 200);
-    let traced = ask(&mut proxy.connect(), with("TRACE", "/", "0"));
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, with("OPTIONS", "*", "0")).status(), 200);
+    let traced = exchange(&mut proxy.connect(), with("TRACE", "/", "0"));
     assert!(!super::has(&traced.text(), "secret"), "{traced:?}");
     assert!(notes.take().is_empty(), "these went further than they may");
-    assert_eq!(ask(&mut link, with("OPTIONS", "/", "1")).text(), "body");
+    assert_eq!(exchange(&mut connection, with("OPTIONS", "/", "1")).text(), "body");
     let seen = notes.take().remove(0);
     assert_eq!((seen.method(), seen.field("max-forwards").as_deref()), ("OPTIONS", Some("0")));
     // Of other methods it is a field like others.
-    assert_eq!(ask(&mut link, with("GET", "/", "0")).text(), "body");
+    assert_eq!(exchange(&mut connection, with("GET", "/", "0")).text(), "body");
     assert_eq!(notes.take().remove(0).field("max-forwards").as_deref(), Some("0"));
 }
 
-pub(crate) fn unverified_fields_about_the_client(way: &Way) {
+pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
     const FIELDS: [(&str, &str); 7] = [
         ("x-real-ip", "192.0.2.7"),
         ("true-client-ip", "192.0.2.8"),
@@ -177,8 +181,8 @@ pub(crate) fn unverified_fields_about_the_client(way: &Way) {
     let (origin, notes) = noting("");
     let lines: String = FIELDS.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
     let with = |change: fn(&mut Config)| {
-        let proxy = way.proxy(&[origin.addr()], change);
-        ask(&mut proxy.connect(), request("GET", "/", &lines));
+        let proxy = setup.proxy(&[origin.addr()], change);
+        exchange(&mut proxy.connect(), request("GET", "/", &lines));
         notes.take().remove(0)
     };
     let changes: [fn(&mut Config); 2] = [|_| (), |config| x_forwarded(config, Given::Remove)];

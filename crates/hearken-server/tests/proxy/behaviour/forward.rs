@@ -5,83 +5,87 @@ use std::net::SocketAddr;
 use hearken_server::proxy::config::{Forward, Rule, To};
 
 use super::tunnels::echo_all;
-use super::{ask, request};
-use crate::harness::{End, Kind, Notes, Origin, Proxy, Way, content};
+use super::{exchange, request};
+use crate::common::{End, Kind, Origin, Recorder, RunningServer, Setup, content};
 
-fn proxy(way: &Way, change: impl FnOnce(&mut Forward)) -> Proxy {
+fn proxy(setup: &Setup, change: impl FnOnce(&mut Forward)) -> RunningServer {
     let mut forward = Forward {
         allow: vec![Rule::Network([127, 0, 0, 0].into(), 8)],
         keep: 10,
         ..Forward::default()
     };
     change(&mut forward);
-    way.to(To::Anywhere(forward), |_| ())
+    setup.proxy_to(To::Anywhere(forward), |_| ())
 }
 
 fn absolute(addr: SocketAddr, path: &str) -> String {
-    request("GET", &format!("http://{addr}{path}"), "Proxy-Authorization: Basic eDp5\r\n")
+    request("GET", &format!("http://{addr}{path}"), "RunningServer-Authorization: Basic eDp5\r\n")
 }
 
-pub(crate) fn absolute_targets(way: &Way) {
-    let notes = Notes::new();
+pub(crate) fn forwards_absolute_targets(setup: &Setup) {
+    let notes = Recorder::new();
     let seen = notes.clone();
-    let serve = move |request: &crate::harness::Message| {
+    let serve = move |request: &crate::common::Message| {
         seen.add(request.clone());
         request.target().to_owned()
     };
-    let (one, other) = (Origin::answering(serve.clone()), Origin::answering(serve));
-    let proxy = proxy(way, |_| ());
-    let mut link = proxy.connect();
+    let (one, other) = (Origin::responding(serve.clone()), Origin::responding(serve));
+    let proxy = proxy(setup, |_| ());
+    let mut connection = proxy.connect();
     for origin in [&one, &other, &one] {
-        assert_eq!(ask(&mut link, absolute(origin.addr(), "/a?b")).text(), "/a?b");
+        assert_eq!(exchange(&mut connection, absolute(origin.addr(), "/a?b")).text(), "/a?b");
         let seen = notes.take().remove(0);
         assert_eq!(seen.field("host"), Some(origin.addr().to_string()), "{seen:?}");
         assert_eq!(seen.field("proxy-authorization"), None, "{seen:?}");
         assert!(seen.field("via").is_some(), "{seen:?}");
     }
-    assert_eq!(ask(&mut link, absolute(one.addr(), "")).text(), "/");
+    assert_eq!(exchange(&mut connection, absolute(one.addr(), "")).text(), "/");
     assert_eq!(one.accepted(), 1, "it is kept for the next request");
     let port = one.addr().port();
     let named = request("GET", &format!("http://localhost:{port}/name"), "");
-    assert_eq!(ask(&mut link, named).text(), "/name");
+    assert_eq!(exchange(&mut connection, named).text(), "/name");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(ask(&mut link, absolute(nobody, "/")).status(), 502);
+    assert_eq!(exchange(&mut connection, absolute(nobody, "/")).status(), 502);
 }
 
 fn connect(to: impl std::fmt::Display) -> String {
     format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n")
 }
 
-pub(crate) fn tunnels(way: &Way) {
+pub(crate) fn opens_connect_tunnels(setup: &Setup) {
     let origin = Origin::new(|mut peer| echo_all(&mut peer));
     let port = origin.addr().port();
-    let proxy = proxy(way, |forward| forward.connect_ports = vec![port]);
-    let mut link = proxy.connect();
-    link.send(connect(origin.addr()));
-    let answer = link.response(Kind::Bodiless).expect("an answer");
-    assert_eq!(answer.status(), 200);
+    let proxy = proxy(setup, |forward| forward.connect_ports = vec![port]);
+    let mut connection = proxy.connect();
+    connection.send(connect(origin.addr()));
+    let response = connection.final_response(Kind::Bodiless).expect("an answer");
+    assert_eq!(response.status(), 200);
     assert!(
-        answer.field("content-length").is_none() && answer.field("transfer-encoding").is_none()
+        response.field("content-length").is_none() && response.field("transfer-encoding").is_none()
     );
     for round in 0..4 {
-        link.send(content(round, 1 << 20));
-        assert!(link.raw(1 << 20) == content(round, 1 << 20));
+        connection.send(content(round, 1 << 20));
+        assert!(connection.read_raw(1 << 20) == content(round, 1 << 20));
     }
-    link.end_sending();
-    assert_eq!(link.drain(), (0, End::Closed));
+    connection.shutdown_write();
+    assert_eq!(connection.drain(), (0, End::Closed));
     // What comes right behind the head is the tunnel's.
-    let mut link = proxy.connect();
-    link.send(format!("{}GET / HTTP/1.1\r\n\r\n", connect(format!("localhost:{port}"))));
-    assert_eq!(link.response(Kind::Bodiless).map(|answer| answer.status()), Some(200));
-    assert_eq!(link.raw(18), b"GET / HTTP/1.1\r\n\r\n");
+    let mut connection = proxy.connect();
+    connection.send(format!("{}GET / HTTP/1.1\r\n\r\n", connect(format!("localhost:{port}"))));
+    assert_eq!(
+        connection.final_response(Kind::Bodiless).map(|response| response.status()),
+        Some(200)
+    );
+    assert_eq!(connection.read_raw(18), b"GET / HTTP/1.1\r\n\r\n");
 }
 
-pub(crate) fn refusals(way: &Way) {
-    let origin = Origin::answering(|_| "reached".to_owned());
+pub(crate) fn rejects_disallowed_targets(setup: &Setup) {
+    let origin = Origin::responding(|_| "reached".to_owned());
     let addr = origin.addr();
     let port = addr.port();
-    let local = proxy(way, |forward| forward.allow.clear());
-    let status = |proxy: &Proxy, request: String| ask(&mut proxy.connect(), request).status();
+    let local = proxy(setup, |forward| forward.allow.clear());
+    let status =
+        |proxy: &RunningServer, request: String| exchange(&mut proxy.connect(), request).status();
     // This host is not to be reached unless that is allowed.
     assert_eq!(status(&local, absolute(addr, "/")), 403);
     for host in ["localhost", "127.1", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]", "0"] {
@@ -89,21 +93,21 @@ pub(crate) fn refusals(way: &Way) {
         assert!(matches!(refused, 400 | 403 | 502), "{host}: {refused}");
     }
     // To allow the name is not enough.
-    let named = proxy(way, |forward| forward.allow = vec![Rule::Name("localhost".to_owned())]);
+    let named = proxy(setup, |forward| forward.allow = vec![Rule::Name("localhost".to_owned())]);
     assert_eq!(status(&named, request("GET", &format!("http://localhost:{port}/"), "")), 403);
-    let open = proxy(way, |_| ());
+    let open = proxy(setup, |_| ());
     assert_eq!(status(&open, connect(addr)), 403, "a port that tunnels may not go to");
     assert_eq!(status(&open, request("GET", "/", "")), 400, "whose?");
     assert_eq!(status(&open, request("GET", "ftp://a/", "")), 400);
     assert_eq!(status(&open, request("GET", &format!("http://u@{addr}/"), "")), 400);
-    let denied = proxy(way, |forward| forward.deny = vec![Rule::Name("localhost".to_owned())]);
+    let denied = proxy(setup, |forward| forward.deny = vec![Rule::Name("localhost".to_owned())]);
     assert_eq!(status(&denied, request("GET", &format!("http://LocalHost:{port}/"), "")), 403);
     let denied =
-        proxy(way, |forward| forward.deny = vec![Rule::Network([127, 0, 0, 1].into(), 32)]);
+        proxy(setup, |forward| forward.deny = vec![Rule::Network([127, 0, 0, 1].into(), 32)]);
     assert_eq!(status(&denied, absolute(addr, "/")), 403);
     assert_eq!(origin.accepted(), 0);
     // No reverse proxy makes tunnels.
-    let reverse = way.proxy(&[addr], |_| ());
+    let reverse = setup.proxy(&[addr], |_| ());
     assert_eq!(status(&reverse, connect(addr)), 405);
     assert_eq!(origin.accepted(), 0);
 }

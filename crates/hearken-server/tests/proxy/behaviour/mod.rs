@@ -1,22 +1,22 @@
-//! What a proxy does, one small test for each.
+//! The behaviour of the proxy, a small test for each clause.
 
 mod fields;
 mod forward;
 mod limits;
 mod observing;
 mod policy;
+mod proxy_protocol;
 mod proxy_protocol_networks;
 mod reuse;
 mod stopping;
 mod timeouts;
 mod tunnels;
-mod via_proxy_protocol;
 
 use crate::Test;
-use crate::harness::wire::find;
-use crate::harness::{Link, Message};
+use crate::common::wire::find;
+use crate::common::{Connection, Message};
 
-/// The tests, each with its name.
+/// Lists tests with their names.
 macro_rules! tests {
     ($($module:ident: $($test:ident)+;)+) => {
         &[$($(
@@ -25,15 +25,15 @@ macro_rules! tests {
     };
 }
 
-/// Tests that depend on the mechanism so little that one of each kind is enough.
-pub(crate) const SOME: &[(&str, Test)] = tests! {
+/// Tests that depend little on the mechanism: they run over a readiness mechanism and io_uring.
+pub(crate) const REPRESENTATIVE_TESTS: &[(&str, Test)] = tests! {
     reuse:
         silently_closed_connections_are_not_reused
         connections_are_not_reused_after_their_announced_timeout;
     limits:
-        the_longest_idle_connection_makes_room
-        silent_connections_make_room
-        requests_in_flight_are_not_closed
+        closes_the_longest_idle_connection
+        closes_connections_without_a_request
+        keeps_requests_in_flight
         lingering_close_is_bounded_in_bytes
         a_loop_is_answered_with_508
         a_loop_without_via_is_answered_with_508;
@@ -45,102 +45,102 @@ pub(crate) const SOME: &[(&str, Test)] = tests! {
         unverified_fields_about_the_client;
     proxy_protocol_networks:
         headers_from_listed_networks_are_accepted
-        headers_from_other_networks_are_refused
+        headers_from_other_networks_are_rejected
         other_networks_need_no_header;
     tunnels:
         only_the_requested_protocol_is_switched_to
         versions_of_http_and_tls_are_not_upgraded_to;
     observing:
-        a_log_that_nobody_reads_delays_no_request
+        a_stalled_log_reader_delays_no_request
         rejected_requests_are_logged_with_input_and_reason;
 };
 
 pub(crate) const TESTS: &[(&str, Test)] = tests! {
     reuse:
-        connections_are_kept
-        none_is_kept_where_none_may_be
-        no_more_are_kept_than_may_be
-        closed_as_it_is_used_again
-        closed_again_and_again
-        what_nobody_asked_for
-        what_nobody_asked_for_behind_a_long_body
-        an_answer_before_its_request_is_whole
-        refused_and_tried_elsewhere
-        nobody_listens
-        closed_and_tried_elsewhere
-        closed_by_a_server_that_is_ending
-        closed_and_tried_where_it_belongs
-        at_a_socket_in_the_file_system;
+        reuses_upstream_connections
+        closes_upstream_connections_without_keepalive
+        keeps_idle_connections_up_to_the_limit
+        retries_safe_requests_lost_on_a_reused_connection
+        sends_a_lost_request_at_most_twice
+        discards_unsolicited_responses
+        discards_unsolicited_responses_after_long_bodies
+        forwards_responses_before_the_request_is_complete
+        retries_refused_connections_on_another_server
+        answers_502_when_all_servers_refuse
+        retries_only_safe_requests_after_a_close
+        retries_requests_lost_at_a_server_shutdown
+        retries_on_the_same_server_with_hash_balancing
+        connects_to_unix_sockets;
     limits:
-        requests_at_a_time
-        waiting_for_too_long
-        waiting_until_a_server_is_back
-        bodies
-        heads
-        a_queue_whose_clients_leave;
+        limits_and_queues_requests_per_server
+        queued_requests_time_out
+        queued_requests_use_a_server_that_returns
+        rejects_bodies_over_the_limit
+        rejects_heads_over_the_limit
+        disconnected_clients_leave_the_queue;
     timeouts:
-        as_a_whole
-        between_requests
-        trickling_heads
-        connecting
-        an_upload_that_nobody_takes
-        a_download_that_nobody_takes
-        a_download_that_is_taken_too_slowly
-        a_download_that_comes_slowly
-        both_ways_at_once
-        clients_that_have_left_with_more_to_ask
-        half_closed_clients_that_have_left;
+        exchanges_time_out
+        idle_connections_time_out
+        slow_heads_time_out
+        connection_attempts_time_out
+        uploads_that_the_server_does_not_read_time_out
+        downloads_that_the_client_does_not_read_time_out
+        downloads_below_the_minimum_rate_are_reset
+        slow_servers_do_not_time_out_slow_clients
+        stalls_in_both_directions_time_out
+        notices_disconnects_behind_pipelined_requests
+        half_closed_clients_may_count_as_disconnected;
     policy:
-        in_turn_by_weight
-        the_fewest_in_flight
-        the_same_for_the_same
-        reserves
-        taken_out_and_put_back
-        asked_whether_it_is_well
-        by_its_name
-        left_out_after_failures;
+        round_robin_follows_weights
+        least_connections_selects_the_idle_server
+        hashing_maps_equal_keys_to_one_server
+        backup_servers_are_used_after_failures
+        administrators_drain_and_restore_servers
+        health_checks_take_servers_down_and_up
+        resolves_server_names
+        failed_servers_are_paused_and_tried_again;
     fields:
-        of_one_connection
-        when_it_came
-        about_the_client
-        about_the_client_otherwise
-        the_host
-        via
-        for_the_proxy_itself
-        old_clients;
+        removes_hop_by_hop_fields
+        adds_date
+        replaces_fields_about_the_client
+        appends_keeps_or_removes_fields_about_the_client
+        sets_or_keeps_host
+        appends_via
+        answers_requests_with_max_forwards_zero
+        upgrades_http_1_0_requests;
     forward:
-        absolute_targets
-        tunnels
-        refusals;
+        forwards_absolute_targets
+        opens_connect_tunnels
+        rejects_disallowed_targets;
     tunnels:
-        echo
-        ended_by_the_client_first
-        ended_by_the_server_first
-        long
-        with_bytes_right_behind
-        reset
-        refused_upgrades;
-    via_proxy_protocol:
-        taken
-        refused
-        sent;
+        tunnels_messages_in_both_directions
+        forwards_a_half_close_by_the_client
+        forwards_a_half_close_by_the_server
+        tunnels_long_streams
+        forwards_bytes_sent_with_the_upgrade
+        forwards_resets
+        forwards_refused_upgrades;
+    proxy_protocol:
+        accepts_headers
+        rejects_malformed_headers
+        sends_headers;
     observing:
-        metrics
-        log_lines
-        log_objects;
+        metrics_count_requests_and_connections
+        logs_combined_lines
+        logs_json_objects;
     stopping:
-        finishes_what_is_in_flight
-        idle_clients_are_let_go
-        grace_ends
-        a_tunnel_is_cut_when_grace_ends;
+        finishes_requests_in_flight
+        closes_idle_clients
+        closes_connections_after_the_grace_period
+        closes_tunnels_after_the_grace_period;
 };
 
-/// A request without a body, to `site.test`.
+/// Returns a request without content to `site.test`.
 fn get(target: &str) -> String {
     request("GET", target, "")
 }
 
-/// A request with these field lines, and the body behind them.
+/// Returns a request with these field lines. They may end with an empty line and content.
 fn request(method: &str, target: &str, more: &str) -> String {
     let more = if more.contains("\r\n\r\n") { more.to_owned() } else { format!("{more}\r\n") };
     format!("{method} {target} HTTP/1.1\r\nHost: site.test\r\n{more}")
@@ -150,14 +150,14 @@ fn post(target: &str, body: &str) -> String {
     request("POST", target, &format!("Content-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// Asks and takes the answer.
+/// Sends a request and reads the response.
 #[track_caller]
-fn ask(link: &mut Link, request: impl AsRef<[u8]>) -> Message {
-    link.send(request);
-    link.answer()
+fn exchange(connection: &mut Connection, request: impl AsRef<[u8]>) -> Message {
+    connection.send(request);
+    connection.expect_response()
 }
 
-/// Whether `text` has `part`.
+/// Returns whether `text` contains `part`.
 fn has(text: &str, part: &str) -> bool {
     part.is_empty() || find(text.as_bytes(), part.as_bytes()).is_some()
 }

@@ -7,38 +7,38 @@ use hearken_server::Config;
 use hearken_server::proxy::config::LogFormat;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::{ask, get, has, post, request};
-use crate::harness::admin::{admin, figure};
-use crate::harness::proxy::log_to;
-use crate::harness::proxy::proxy_of;
-use crate::harness::{Kind, Origin, Proxy, Way, eventually};
+use super::{exchange, get, has, post, request};
+use crate::common::admin::{admin, metric_sum};
+use crate::common::server::log_to;
+use crate::common::server::proxy_config;
+use crate::common::{Kind, Origin, RunningServer, Setup, wait_until};
 
-pub(crate) fn metrics(way: &Way) {
-    let origin = Origin::answering(|request| "x".repeat(request.body.len()));
-    let proxy = way.proxy(&[origin.addr()], |config| {
+pub(crate) fn metrics_count_requests_and_connections(setup: &Setup) {
+    let origin = Origin::responding(|request| "x".repeat(request.body.len()));
+    let proxy = setup.proxy(&[origin.addr()], |config| {
         config.admin = Some(([127, 0, 0, 1], 0).into());
-        proxy_of(config).body_limit = Some(1000);
+        proxy_config(config).body_limit = Some(1000);
     });
-    let mut link = proxy.connect();
+    let mut connection = proxy.connect();
     for _ in 0..7 {
-        ask(&mut link, get("/"));
+        exchange(&mut connection, get("/"));
     }
     for _ in 0..3 {
-        ask(&mut link, post("/", "12345"));
+        exchange(&mut connection, post("/", "12345"));
     }
-    assert_eq!(ask(&mut proxy.connect(), post("/", &"x".repeat(2000))).status(), 413);
-    let refused = ask(&mut proxy.connect(), "nonsense\r\n\r\n");
+    assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(2000))).status(), 413);
+    let refused = exchange(&mut proxy.connect(), "nonsense\r\n\r\n");
     assert_eq!(refused.status(), 400);
     let page = || admin(&proxy, "GET", "/metrics");
     let requests = |page: &str, class: &str| {
-        figure(page, "hearken_requests_total", &format!("status=\"{class}\""))
+        metric_sum(page, "hearken_requests_total", &format!("status=\"{class}\""))
     };
-    eventually("all are counted", || {
+    wait_until("all are counted", || {
         let page = page();
         (requests(&page, "2xx"), requests(&page, "4xx")) == (10.0, 2.0)
     });
-    eventually("the connection is idle", || {
-        figure(&page(), "hearken_upstream_connections_idle", "") == 1.0
+    wait_until("the connection is idle", || {
+        metric_sum(&page(), "hearken_upstream_connections_idle", "") == 1.0
     });
     let page = page();
     for (name, expected) in [
@@ -52,37 +52,37 @@ pub(crate) fn metrics(way: &Way) {
         ("hearken_requests_queued", 0.0),
         ("hearken_tunnels_open", 0.0),
     ] {
-        assert_eq!(figure(&page, name, ""), expected, "{name} in:\n{page}");
+        assert_eq!(metric_sum(&page, name, ""), expected, "{name} in:\n{page}");
     }
-    assert!(figure(&page, "hearken_event_waits_total", "") > 0.0, "{page}");
+    assert!(metric_sum(&page, "hearken_event_waits_total", "") > 0.0, "{page}");
 }
 
-fn logged(way: &Way, format: LogFormat, to: &Path) -> (Origin, Proxy) {
-    let origin = Origin::answering(|_| "answer".to_owned());
+fn logged(setup: &Setup, format: LogFormat, to: &Path) -> (Origin, RunningServer) {
+    let origin = Origin::responding(|_| "answer".to_owned());
     let change = |config: &mut Config| {
         config.access_log = Some(to.to_owned());
         config.log_format = format;
-        proxy_of(config).fields.via = String::new();
+        proxy_config(config).fields.via = String::new();
     };
-    let proxy = way.proxy(&[origin.addr()], change);
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], change);
+    let mut connection = proxy.connect();
     let about = "User-Agent: a \"b\"\r\nReferer: http://c/\r\n";
-    ask(&mut link, request("GET", "/a?b=c", about));
-    ask(&mut link, post("/d", "12345"));
-    ask(&mut link, "nonsense\r\n\r\n");
+    exchange(&mut connection, request("GET", "/a?b=c", about));
+    exchange(&mut connection, post("/d", "12345"));
+    exchange(&mut connection, "nonsense\r\n\r\n");
     (origin, proxy)
 }
 
 fn lines(path: &Path, count: usize) -> Vec<String> {
     let all = || fs::read_to_string(path).unwrap();
-    eventually("the lines are written", || all().lines().count() >= count);
+    wait_until("the lines are written", || all().lines().count() >= count);
     all().lines().map(str::to_owned).collect()
 }
 
-pub(crate) fn log_lines(way: &Way) {
+pub(crate) fn logs_combined_lines(setup: &Setup) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let (_origin, proxy) = logged(way, LogFormat::Combined, &path);
+    let (_origin, proxy) = logged(setup, LogFormat::Combined, &path);
     let lines = lines(&path, 3);
     proxy.end();
     assert_eq!(lines.len(), 3, "{lines:#?}");
@@ -95,10 +95,10 @@ pub(crate) fn log_lines(way: &Way) {
     assert!(has(&lines[2], " 400 "), "{lines:#?}");
 }
 
-pub(crate) fn log_objects(way: &Way) {
+pub(crate) fn logs_json_objects(setup: &Setup) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let (origin, proxy) = logged(way, LogFormat::Json, &path);
+    let (origin, proxy) = logged(setup, LogFormat::Json, &path);
     let lines = lines(&path, 3);
     proxy.end();
     let first = &lines[0];
@@ -120,44 +120,44 @@ pub(crate) fn log_objects(way: &Way) {
     assert!(has(&lines[2], "\"status\":400") && has(&lines[2], "\"method\":null"), "{}", lines[2]);
 }
 
-pub(crate) fn a_log_that_nobody_reads_delays_no_request(way: &Way) {
+pub(crate) fn a_stalled_log_reader_delays_no_request(setup: &Setup) {
     const BATCH: usize = 20;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     // Opened for both, it blocks neither this process nor the proxy.
     let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-    let origin = Origin::answering(|_| "fine".to_owned());
-    let proxy = way.proxy(&[origin.addr()], |config| log_to(config, &path));
+    let origin = Origin::responding(|_| "fine".to_owned());
+    let proxy = setup.proxy(&[origin.addr()], |config| log_to(config, &path));
     // Closed before the proxy is stopped, so that the log's writer is not blocked for ever.
     let reader = reader;
-    let mut link = proxy.connect();
+    let mut connection = proxy.connect();
     let long = "x".repeat(1000);
     let about = format!("User-Agent: {long}\r\nReferer: {long}\r\n");
     let one = request("GET", &format!("/{long}"), &about);
     for batch in 0..2000 / BATCH {
-        link.send(one.repeat(BATCH));
+        connection.send(one.repeat(BATCH));
         for _ in 0..BATCH {
-            let answer = link.response(Kind::Response);
-            assert!(answer.is_some(), "batch {batch}: no response: {:?}", link.end);
+            let response = connection.final_response(Kind::Response);
+            assert!(response.is_some(), "batch {batch}: no response: {:?}", connection.end);
         }
     }
     drop(reader);
     proxy.end();
 }
 
-pub(crate) fn rejected_requests_are_logged_with_input_and_reason(way: &Way) {
+pub(crate) fn rejected_requests_are_logged_with_input_and_reason(setup: &Setup) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let origin = Origin::answering(|_| "fine".to_owned());
-    let proxy = way.proxy(&[origin.addr()], |config| log_to(config, &path));
+    let origin = Origin::responding(|_| "fine".to_owned());
+    let proxy = setup.proxy(&[origin.addr()], |config| log_to(config, &path));
     let rejected = [
         "GET /\"quoted\x01 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
         "GET /no-host HTTP/1.1\r\n\r\n".to_owned(),
         get(&format!("/{}", "x".repeat(100_000))),
     ];
     for bytes in rejected {
-        assert!(ask(&mut proxy.connect(), bytes).status() >= 400);
+        assert!(exchange(&mut proxy.connect(), bytes).status() >= 400);
     }
     let lines = lines(&path, 3);
     proxy.end();

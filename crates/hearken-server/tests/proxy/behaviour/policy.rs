@@ -9,74 +9,76 @@ use hearken_server::proxy::config::{
     Active, Address, Balance, HashKey, Passive, Server as Upstream, To, Upstreams,
 };
 
-use super::{ask, get, has, post, request};
-use crate::harness::admin::admin;
-use crate::harness::proxy::of;
-use crate::harness::proxy::proxy_of;
-use crate::harness::{HANG, Link, Origin, Way, eventually, ms};
+use super::{exchange, get, has, post, request};
+use crate::common::admin::admin;
+use crate::common::server::proxy_config;
+use crate::common::server::upstreams_config;
+use crate::common::{Connection, Origin, Setup, TEST_TIMEOUT, ms, wait_until};
 
 /// Servers that answer with their number.
 fn numbered(count: usize) -> Vec<Origin> {
-    (0..count).map(|number| Origin::answering(move |_| number.to_string())).collect()
+    (0..count).map(|number| Origin::responding(move |_| number.to_string())).collect()
 }
 
 fn addrs(origins: &[Origin]) -> Vec<std::net::SocketAddr> {
     origins.iter().map(Origin::addr).collect()
 }
 
-fn times(link: &mut Link, count: usize) -> HashMap<String, usize> {
+fn times(connection: &mut Connection, count: usize) -> HashMap<String, usize> {
     let mut times = HashMap::new();
     for _ in 0..count {
-        *times.entry(ask(link, get("/")).text()).or_default() += 1;
+        *times.entry(exchange(connection, get("/")).text()).or_default() += 1;
     }
     times
 }
 
-pub(crate) fn in_turn_by_weight(way: &Way) {
+pub(crate) fn round_robin_follows_weights(setup: &Setup) {
     let origins = numbered(3);
-    let proxy = way.proxy(&addrs(&origins), |config| {
-        of(config).servers[1].weight = NonZeroU16::new(2).unwrap();
+    let proxy = setup.proxy(&addrs(&origins), |config| {
+        upstreams_config(config).servers[1].weight = NonZeroU16::new(2).unwrap();
     });
     let times = times(&mut proxy.connect(), 40);
     assert_eq!((times["0"], times["1"], times["2"]), (10, 20, 10));
 }
 
-pub(crate) fn the_fewest_in_flight(way: &Way) {
+pub(crate) fn least_connections_selects_the_idle_server(setup: &Setup) {
     let (go, gone) = mpsc::channel::<()>();
     let gone = Arc::new(Mutex::new(gone));
     let begun = Arc::new(AtomicBool::new(false));
     let hanging = |number: usize| {
         let (gone, begun) = (gone.clone(), begun.clone());
-        Origin::answering(move |request| {
+        Origin::responding(move |request| {
             if request.target() == "/hang" {
                 begun.store(true, Ordering::SeqCst);
-                let _ = gone.lock().unwrap().recv_timeout(HANG);
+                let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
             }
             number.to_string()
         })
     };
     let origins = [hanging(0), hanging(1)];
-    let proxy = way.proxy(&addrs(&origins), |config| of(config).policy = Balance::LeastConnections);
+    let proxy = setup.proxy(&addrs(&origins), |config| {
+        upstreams_config(config).policy = Balance::LeastConnections
+    });
     let mut busy = proxy.connect();
     busy.send(get("/hang"));
-    eventually("it is asked", || begun.load(Ordering::SeqCst));
+    wait_until("it is asked", || begun.load(Ordering::SeqCst));
     let times = times(&mut proxy.connect(), 10);
     assert_eq!(times.len(), 1, "{times:?}");
     go.send(()).unwrap();
-    assert!(!times.contains_key(&busy.answer().text()), "the busy one had them");
+    assert!(!times.contains_key(&busy.expect_response().text()), "the busy one had them");
 }
 
-pub(crate) fn the_same_for_the_same(way: &Way) {
+pub(crate) fn hashing_maps_equal_keys_to_one_server(setup: &Setup) {
     let origins = numbered(4);
-    let proxy = way.proxy(&addrs(&origins), |config| {
-        of(config).policy = Balance::Hash(HashKey::Field("X-Session".to_owned()));
+    let proxy = setup.proxy(&addrs(&origins), |config| {
+        upstreams_config(config).policy = Balance::Hash(HashKey::Field("X-Session".to_owned()));
     });
-    let mut link = proxy.connect();
+    let mut connection = proxy.connect();
     let mut used = HashMap::new();
     for round in 0..3 {
         for session in 0..20 {
             let line = format!("X-Session: {session}\r\n");
-            let server = ask(&mut link, request("GET", "/", &line)).text();
+            let server = exchange(&mut connection, request("GET", "/", &line)).text();
             let first = used.entry(session).or_insert_with(|| server.clone());
             assert_eq!(*first, server, "session {session}, round {round}");
         }
@@ -85,7 +87,7 @@ pub(crate) fn the_same_for_the_same(way: &Way) {
     assert!(servers.len() > 1, "{used:?}");
 }
 
-pub(crate) fn reserves(way: &Way) {
+pub(crate) fn backup_servers_are_used_after_failures(setup: &Setup) {
     let failing = Arc::new(AtomicBool::new(false));
     let fails = failing.clone();
     let first = Origin::new(move |mut peer| {
@@ -93,76 +95,78 @@ pub(crate) fn reserves(way: &Way) {
             if fails.load(Ordering::SeqCst) {
                 return;
             }
-            peer.answer("first");
+            peer.respond("first");
         }
     });
-    let backup = Origin::answering(|_| "backup".to_owned());
-    let proxy = way.proxy(&[first.addr(), backup.addr()], |config| {
-        of(config).servers[1].backup = true;
-        of(config).passive = Some(Passive { failures: NonZeroU32::MIN, pause: HANG });
+    let backup = Origin::responding(|_| "backup".to_owned());
+    let proxy = setup.proxy(&[first.addr(), backup.addr()], |config| {
+        upstreams_config(config).servers[1].backup = true;
+        upstreams_config(config).passive =
+            Some(Passive { failures: NonZeroU32::MIN, pause: TEST_TIMEOUT });
     });
-    let mut link = proxy.connect();
-    assert_eq!(times(&mut link, 5)["first"], 5);
+    let mut connection = proxy.connect();
+    assert_eq!(times(&mut connection, 5)["first"], 5);
     failing.store(true, Ordering::SeqCst);
     // It may have been done, so that it is not tried elsewhere.
-    assert_eq!(ask(&mut link, post("/", "x")).status(), 502);
-    eventually("the first is left out", || ask(&mut link, get("/")).text() == "backup");
-    assert_eq!(times(&mut link, 5)["backup"], 5);
+    assert_eq!(exchange(&mut connection, post("/", "x")).status(), 502);
+    wait_until("the first is left out", || exchange(&mut connection, get("/")).text() == "backup");
+    assert_eq!(times(&mut connection, 5)["backup"], 5);
 }
 
-pub(crate) fn taken_out_and_put_back(way: &Way) {
+pub(crate) fn administrators_drain_and_restore_servers(setup: &Setup) {
     let origins = numbered(2);
-    let proxy = way.proxy(&addrs(&origins), |config| {
+    let proxy = setup.proxy(&addrs(&origins), |config| {
         config.admin = Some(([127, 0, 0, 1], 0).into());
     });
-    let mut link = proxy.connect();
-    assert_eq!(times(&mut link, 4).len(), 2);
+    let mut connection = proxy.connect();
+    assert_eq!(times(&mut connection, 4).len(), 2);
     let name = origins[0].addr().to_string();
     admin(&proxy, "POST", &format!("/upstreams/{name}/drain"));
-    eventually("none goes there", || times(&mut link, 4).len() == 1);
-    assert_eq!(times(&mut link, 4)["1"], 4);
-    let told = admin(&proxy, "GET", "/upstreams");
-    assert!(has(&told, "draining") && has(&told, &name), "{told}");
+    wait_until("none goes there", || times(&mut connection, 4).len() == 1);
+    assert_eq!(times(&mut connection, 4)["1"], 4);
+    let recorded = admin(&proxy, "GET", "/upstreams");
+    assert!(has(&recorded, "draining") && has(&recorded, &name), "{recorded}");
     admin(&proxy, "POST", &format!("/upstreams/{name}/ready"));
-    eventually("some go there again", || times(&mut link, 4).len() == 2);
+    wait_until("some go there again", || times(&mut connection, 4).len() == 2);
 }
 
-pub(crate) fn left_out_after_failures(way: &Way) {
+pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = refusing.local_addr().unwrap();
     drop(refusing);
-    let origin = Origin::answering(|_| "here".to_owned());
-    let proxy = way.proxy(&[addr, origin.addr()], |config| {
-        of(config).passive = Some(Passive { failures: NonZeroU32::MIN, pause: ms(300) });
+    let origin = Origin::responding(|_| "here".to_owned());
+    let proxy = setup.proxy(&[addr, origin.addr()], |config| {
+        upstreams_config(config).passive =
+            Some(Passive { failures: NonZeroU32::MIN, pause: ms(300) });
     });
-    let mut link = proxy.connect();
+    let mut connection = proxy.connect();
     for _ in 0..10 {
-        assert_eq!(ask(&mut link, get("/")).text(), "here");
+        assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     }
     // It comes back, and after the pause it is found.
     let back = Origin::at(addr, |mut peer| {
         while peer.request().is_some() {
-            peer.answer("back");
+            peer.respond("back");
         }
     });
-    eventually("it is asked again", || ask(&mut link, get("/")).text() == "back");
+    wait_until("it is asked again", || exchange(&mut connection, get("/")).text() == "back");
     drop(back);
 }
 
-pub(crate) fn asked_whether_it_is_well(way: &Way) {
+pub(crate) fn health_checks_take_servers_down_and_up(setup: &Setup) {
     let well = Arc::new(AtomicBool::new(true));
     let is = well.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/health" && !is.load(Ordering::SeqCst) {
-                peer.link.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+                peer.connection.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
             } else {
-                peer.answer("here");
+                peer.respond("here");
             }
         }
     });
-    let proxy = way.proxy(&[origin.addr()], |config| {
-        of(config).active = Some(Active {
+    let proxy = setup.proxy(&[origin.addr()], |config| {
+        upstreams_config(config).active = Some(Active {
             path: "/health".to_owned(),
             every: ms(20),
             fall: NonZeroU32::new(2).unwrap(),
@@ -170,27 +174,27 @@ pub(crate) fn asked_whether_it_is_well(way: &Way) {
             ..Active::default()
         });
     });
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, get("/")).text(), "here");
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     well.store(false, Ordering::SeqCst);
-    eventually("it is down", || ask(&mut proxy.connect(), get("/")).status() == 503);
+    wait_until("it is down", || exchange(&mut proxy.connect(), get("/")).status() == 503);
     well.store(true, Ordering::SeqCst);
-    eventually("it is up", || ask(&mut proxy.connect(), get("/")).status() == 200);
+    wait_until("it is up", || exchange(&mut proxy.connect(), get("/")).status() == 200);
 }
 
-pub(crate) fn by_its_name(way: &Way) {
-    let origin = Origin::answering(|request| request.field("host").unwrap_or_default());
+pub(crate) fn resolves_server_names(setup: &Setup) {
+    let origin = Origin::responding(|request| request.field("host").unwrap_or_default());
     let named = |name: &str| {
         let at = Address::Name(name.to_owned(), origin.addr().port());
         let to = To::Upstreams(Upstreams::new(vec![Upstream::new(at)]));
-        way.to(to, |config| proxy_of(config).fields.keep_host = false)
+        setup.proxy_to(to, |config| proxy_config(config).fields.keep_host = false)
     };
     let port = origin.addr().port();
     let here = named("localhost");
-    let host = ask(&mut here.connect(), get("/")).text();
+    let host = exchange(&mut here.connect(), get("/")).text();
     assert_eq!(host, format!("localhost:{port}"));
     // RFC 6761: nobody has this name.
     let nowhere = named("nobody.invalid");
-    let status = ask(&mut nowhere.connect(), get("/")).status();
+    let status = exchange(&mut nowhere.connect(), get("/")).status();
     assert!(matches!(status, 502..=504), "{status}");
 }

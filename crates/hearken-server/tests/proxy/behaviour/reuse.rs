@@ -7,99 +7,103 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstream, To, Upstreams};
 
-use super::{ask, get, post, request};
-use crate::harness::proxy::of;
-use crate::harness::{HANG, Notes, Origin, Way, content, eventually, ms};
+use super::{exchange, get, post, request};
+use crate::common::server::upstreams_config;
+use crate::common::{Origin, Recorder, Setup, TEST_TIMEOUT, content, ms, wait_until};
 
-pub(crate) fn connections_are_kept(way: &Way) {
-    let origin = Origin::answering(|request| request.target().to_owned());
-    let proxy = way.proxy(&[origin.addr()], |_| ());
+pub(crate) fn reuses_upstream_connections(setup: &Setup) {
+    let origin = Origin::responding(|request| request.target().to_owned());
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
     for client in 0..3 {
-        let mut link = proxy.connect();
+        let mut connection = proxy.connect();
         for number in 0..5 {
             let target = format!("/{client}/{number}");
-            assert_eq!(ask(&mut link, get(&target)).text(), target);
-            assert_eq!(ask(&mut link, post(&target, "body")).text(), target);
+            assert_eq!(exchange(&mut connection, get(&target)).text(), target);
+            assert_eq!(exchange(&mut connection, post(&target, "body")).text(), target);
         }
     }
     assert_eq!(origin.accepted(), 1, "connections to the server for one request at a time");
 }
 
-pub(crate) fn none_is_kept_where_none_may_be(way: &Way) {
-    let origin = Origin::answering(|request| request.field("connection").unwrap_or_default());
-    let proxy = way.proxy(&[origin.addr()], |config| of(config).keep = 0);
-    let mut link = proxy.connect();
+pub(crate) fn closes_upstream_connections_without_keepalive(setup: &Setup) {
+    let origin = Origin::responding(|request| request.field("connection").unwrap_or_default());
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keep = 0);
+    let mut connection = proxy.connect();
     for _ in 0..3 {
-        let answer = ask(&mut link, get("/"));
-        assert_eq!(answer.text(), "close", "the server is to know that it is the last request");
-        assert!(answer.keeps(), "the client's connection has nothing to do with it");
+        let response = exchange(&mut connection, get("/"));
+        assert_eq!(response.text(), "close", "the server is to know that it is the last request");
+        assert!(response.keeps(), "the client's connection has nothing to do with it");
     }
     assert_eq!(origin.accepted(), 3);
 }
 
-pub(crate) fn no_more_are_kept_than_may_be(way: &Way) {
+pub(crate) fn keeps_idle_connections_up_to_the_limit(setup: &Setup) {
     let (go, gone) = mpsc::channel::<()>();
     let gone = Arc::new(Mutex::new(gone));
-    let (asked, ended) = (Notes::new(), Notes::new());
+    let (asked, ended) = (Recorder::new(), Recorder::new());
     let (asks, ends) = (asked.clone(), ended.clone());
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             asks.add(());
             if request.target() == "/hold" {
-                let _ = gone.lock().unwrap().recv_timeout(HANG);
+                let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
             }
-            peer.answer("fine");
+            peer.respond("fine");
         }
         ends.add(());
     });
-    let proxy = way.proxy(&[origin.addr()], |config| of(config).keep = 3);
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keep = 3);
     let mut clients: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
-    clients.iter_mut().for_each(|link| link.send(get("/hold")));
-    eventually("all are asked", || asked.len() == 10);
+    clients.iter_mut().for_each(|connection| connection.send(get("/hold")));
+    wait_until("all are asked", || asked.len() == 10);
     drop(go);
-    for link in &mut clients {
-        assert_eq!(link.answer().text(), "fine");
+    for connection in &mut clients {
+        assert_eq!(connection.expect_response().text(), "fine");
     }
-    eventually("seven are closed", || ended.len() == 7);
-    for link in &mut clients {
-        assert_eq!(ask(link, get("/")).text(), "fine");
+    wait_until("seven are closed", || ended.len() == 7);
+    for connection in &mut clients {
+        assert_eq!(exchange(connection, get("/")).text(), "fine");
     }
     assert_eq!((origin.accepted(), ended.len()), (10, 7), "the others are used");
 }
 
 /// A server that closes a connection as its second request comes.
-fn closing_at_the_second(notes: &Notes<String>) -> Origin {
+fn closing_at_the_second(notes: &Recorder<String>) -> Origin {
     let notes = notes.clone();
     Origin::new(move |mut peer| {
         let Some(request) = peer.request() else { return };
         notes.add(request.start.clone());
-        peer.answer(request.target());
+        peer.respond(request.target());
         if let Some(request) = peer.request() {
             notes.add(request.start);
         }
     })
 }
 
-pub(crate) fn closed_as_it_is_used_again(way: &Way) {
-    let notes = Notes::new();
+pub(crate) fn retries_safe_requests_lost_on_a_reused_connection(setup: &Setup) {
+    let notes = Recorder::new();
     let origin = closing_at_the_second(&notes);
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, get("/1")).text(), "/1");
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, get("/1")).text(), "/1");
     // Nobody can tell that it was asked twice.
-    assert_eq!(ask(&mut link, get("/2")).text(), "/2");
+    assert_eq!(exchange(&mut connection, get("/2")).text(), "/2");
     assert_eq!(origin.accepted(), 2);
     notes.take();
     // It may have been done, so it is not done again.
-    let answer = ask(&mut link, post("/3", "x"));
-    assert_eq!(answer.status(), 502, "{answer:?}");
+    let response = exchange(&mut connection, post("/3", "x"));
+    assert_eq!(response.status(), 502, "{response:?}");
     assert_eq!(notes.take(), ["POST /3 HTTP/1.1"]);
-    assert_eq!(ask(&mut link, post("/4", "x")).text(), "/4", "one on a new connection is");
+    assert_eq!(
+        exchange(&mut connection, post("/4", "x")).text(),
+        "/4",
+        "one on a new connection is"
+    );
 }
 
 /// However often it may be tried, a request is sent twice at most.
-pub(crate) fn closed_again_and_again(way: &Way) {
-    let notes = Notes::new();
+pub(crate) fn sends_a_lost_request_at_most_twice(setup: &Setup) {
+    let notes = Recorder::new();
     let noted = notes.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
@@ -107,81 +111,81 @@ pub(crate) fn closed_again_and_again(way: &Way) {
             if request.target() == "/2" {
                 return;
             }
-            peer.answer(request.target());
+            peer.respond(request.target());
         }
     });
-    let proxy = way.proxy(&[origin.addr()], |config| {
-        of(config).tries = NonZeroU32::new(5).unwrap();
-        of(config).passive = None;
+    let proxy = setup.proxy(&[origin.addr()], |config| {
+        upstreams_config(config).tries = NonZeroU32::new(5).unwrap();
+        upstreams_config(config).passive = None;
     });
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, get("/1")).text(), "/1");
-    assert_eq!(ask(&mut link, get("/2")).status(), 502);
-    assert_eq!(ask(&mut link, get("/3")).text(), "/3");
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, get("/1")).text(), "/1");
+    assert_eq!(exchange(&mut connection, get("/2")).status(), 502);
+    assert_eq!(exchange(&mut connection, get("/3")).text(), "/3");
     assert_eq!(notes.take(), ["/1", "/2", "/2", "/3"]);
 }
 
 /// What a server sends on a kept connection is no answer to the next request.
-pub(crate) fn what_nobody_asked_for(way: &Way) {
+pub(crate) fn discards_unsolicited_responses(setup: &Setup) {
     let closed = Arc::new(AtomicUsize::new(0));
     let counted = closed.clone();
     let origin = Origin::new(move |mut peer| {
         let Some(request) = peer.request() else { return };
-        peer.answer(request.target());
-        peer.answer("stale");
+        peer.respond(request.target());
+        peer.respond("stale");
         assert!(peer.request().is_none());
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
     for number in 0..5 {
         let target = format!("/{number}");
-        assert_eq!(ask(&mut link, get(&target)).text(), target);
-        eventually("the connection is closed", || closed.load(Ordering::SeqCst) == number + 1);
+        assert_eq!(exchange(&mut connection, get(&target)).text(), target);
+        wait_until("the connection is closed", || closed.load(Ordering::SeqCst) == number + 1);
     }
 }
 
 /// Neither where it lies in the socket, behind what was moved from there within the kernel.
-pub(crate) fn what_nobody_asked_for_behind_a_long_body(way: &Way) {
+pub(crate) fn discards_unsolicited_responses_after_long_bodies(setup: &Setup) {
     let body = content(1, 1 << 20);
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.target() != "/long" {
-                peer.answer(request.target());
+                peer.respond(request.target());
                 continue;
             }
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
             let stale = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstale";
-            peer.link.send([head.as_bytes(), body, stale].concat());
+            peer.connection.send([head.as_bytes(), body, stale].concat());
         }
     });
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
     for number in 0..20 {
-        assert!(ask(&mut link, get("/long")).body == body);
+        assert!(exchange(&mut connection, get("/long")).body == body);
         let target = format!("/{number}");
-        assert_eq!(ask(&mut link, get(&target)).text(), target);
+        assert_eq!(exchange(&mut connection, get(&target)).text(), target);
     }
 }
 
-pub(crate) fn an_answer_before_its_request_is_whole(way: &Way) {
+pub(crate) fn forwards_responses_before_the_request_is_complete(setup: &Setup) {
     let origin = Origin::new(|mut peer| {
-        peer.link.receive_until(|reader| {
+        peer.connection.receive_until(|reader| {
             let _ = reader.advance();
             reader.has_head()
         });
-        peer.answer("early");
+        peer.respond("early");
         peer.request();
     });
-    let proxy = way.proxy(&[origin.addr()], |_| ());
-    let mut link = proxy.connect();
-    link.send(request("POST", "/", "Content-Length: 10\r\n\r\n12345"));
-    assert_eq!(link.answer().text(), "early", "before the body has come");
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
+    let mut connection = proxy.connect();
+    connection.send(request("POST", "/", "Content-Length: 10\r\n\r\n12345"));
+    assert_eq!(connection.expect_response().text(), "early", "before the body has come");
     // What follows may be the rest of the body, or not: nothing of it is a request.
-    link.send("67890");
-    link.send(get("/next"));
-    if let Some(answer) = link.response(crate::harness::Kind::Response) {
-        assert_eq!(answer.text(), "early");
+    connection.send("67890");
+    connection.send(get("/next"));
+    if let Some(response) = connection.final_response(crate::common::Kind::Response) {
+        assert_eq!(response.text(), "early");
     }
 }
 
@@ -190,163 +194,168 @@ fn nobody() -> std::net::SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-pub(crate) fn refused_and_tried_elsewhere(way: &Way) {
-    let origin = Origin::answering(|_| "here".to_owned());
-    let proxy = way.proxy(&[nobody(), origin.addr()], |config| of(config).passive = None);
-    let mut link = proxy.connect();
+pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
+    let origin = Origin::responding(|_| "here".to_owned());
+    let proxy =
+        setup.proxy(&[nobody(), origin.addr()], |config| upstreams_config(config).passive = None);
+    let mut connection = proxy.connect();
     for _ in 0..6 {
         // Nobody has had the request, so that any can be tried again.
-        assert_eq!(ask(&mut link, post("/", "body")).text(), "here");
-        assert_eq!(ask(&mut link, get("/")).text(), "here");
+        assert_eq!(exchange(&mut connection, post("/", "body")).text(), "here");
+        assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     }
 }
 
-pub(crate) fn nobody_listens(way: &Way) {
-    let proxy = way.proxy(&[nobody(), nobody()], |config| of(config).passive = None);
-    let mut link = proxy.connect();
+pub(crate) fn answers_502_when_all_servers_refuse(setup: &Setup) {
+    let proxy =
+        setup.proxy(&[nobody(), nobody()], |config| upstreams_config(config).passive = None);
+    let mut connection = proxy.connect();
     for _ in 0..3 {
-        let answer = ask(&mut link, get("/"));
-        assert_eq!((answer.status(), answer.keeps()), (502, true), "{answer:?}");
-        let answer = ask(&mut proxy.connect(), post("/", "x"));
-        assert_eq!(answer.status(), 502, "{answer:?}");
+        let response = exchange(&mut connection, get("/"));
+        assert_eq!((response.status(), response.keeps()), (502, true), "{response:?}");
+        let response = exchange(&mut proxy.connect(), post("/", "x"));
+        assert_eq!(response.status(), 502, "{response:?}");
     }
 }
 
-pub(crate) fn closed_and_tried_elsewhere(way: &Way) {
-    let seen = Notes::new();
+pub(crate) fn retries_only_safe_requests_after_a_close(setup: &Setup) {
+    let seen = Recorder::new();
     let notes = seen.clone();
     let failing = Origin::new(move |mut peer| {
         if let Some(request) = peer.request() {
             notes.add(request.method().to_owned());
         }
     });
-    let done = Notes::new();
+    let done = Recorder::new();
     let notes = done.clone();
-    let origin = Origin::answering(move |request| {
+    let origin = Origin::responding(move |request| {
         notes.add(request.method().to_owned());
         "here".to_owned()
     });
-    let proxy = way.proxy(&[failing.addr(), origin.addr()], |config| of(config).passive = None);
-    let mut link = proxy.connect();
+    let proxy = setup
+        .proxy(&[failing.addr(), origin.addr()], |config| upstreams_config(config).passive = None);
+    let mut connection = proxy.connect();
     for _ in 0..6 {
-        assert_eq!(ask(&mut link, get("/")).text(), "here");
+        assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     }
     seen.take();
     done.take();
-    let answers: Vec<u16> = (0..6).map(|_| ask(&mut link, post("/", "x")).status()).collect();
-    let failed = answers.iter().filter(|&&status| status == 502).count();
-    assert_eq!(seen.take().len(), failed, "{answers:?}: each is asked once");
-    assert_eq!(done.take().len(), answers.len() - failed, "{answers:?}: each is asked once");
+    let responses: Vec<u16> =
+        (0..6).map(|_| exchange(&mut connection, post("/", "x")).status()).collect();
+    let failed = responses.iter().filter(|&&status| status == 502).count();
+    assert_eq!(seen.take().len(), failed, "{responses:?}: each is asked once");
+    assert_eq!(done.take().len(), responses.len() - failed, "{responses:?}: each is asked once");
 }
 
 /// A server that is ending may close its connections before it stops to accept.
-pub(crate) fn closed_by_a_server_that_is_ending(way: &Way) {
+pub(crate) fn retries_requests_lost_at_a_server_shutdown(setup: &Setup) {
     let ending = Arc::new(AtomicBool::new(false));
     let ends = ending.clone();
     let first = Origin::new(move |mut peer| {
         while peer.request().is_some() && !ends.load(Ordering::SeqCst) {
-            peer.answer("first");
+            peer.respond("first");
         }
     });
-    let second = Origin::answering(|_| "second".to_owned());
-    let proxy = way.proxy(&[first.addr(), second.addr()], |config| {
+    let second = Origin::responding(|_| "second".to_owned());
+    let proxy = setup.proxy(&[first.addr(), second.addr()], |config| {
         // So that it would be its turn again.
-        of(config).servers[0].weight = NonZeroU16::new(100).unwrap();
-        of(config).passive = None;
+        upstreams_config(config).servers[0].weight = NonZeroU16::new(100).unwrap();
+        upstreams_config(config).passive = None;
     });
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, get("/")).text(), "first");
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, get("/")).text(), "first");
     ending.store(true, Ordering::SeqCst);
-    assert_eq!(ask(&mut link, get("/")).text(), "second");
+    assert_eq!(exchange(&mut connection, get("/")).text(), "second");
 }
 
 /// Where requests belong to a server, they are not taken to another for a connection that was closed.
-pub(crate) fn closed_and_tried_where_it_belongs(way: &Way) {
+pub(crate) fn retries_on_the_same_server_with_hash_balancing(setup: &Setup) {
     let origins = [(); 2].map(|()| {
-        let notes = Notes::new();
+        let notes = Recorder::new();
         (closing_at_the_second(&notes), notes)
     });
     let addrs = [origins[0].0.addr(), origins[1].0.addr()];
-    let proxy = way.proxy(&addrs, |config| of(config).policy = Balance::Hash(HashKey::Target));
-    let mut link = proxy.connect();
+    let proxy = setup
+        .proxy(&addrs, |config| upstreams_config(config).policy = Balance::Hash(HashKey::Target));
+    let mut connection = proxy.connect();
     for _ in 0..4 {
-        assert_eq!(ask(&mut link, get("/")).text(), "/");
+        assert_eq!(exchange(&mut connection, get("/")).text(), "/");
     }
     let asked = origins.map(|(_, notes)| notes.len());
     assert!(asked.contains(&0), "{asked:?}");
 }
 
-pub(crate) fn at_a_socket_in_the_file_system(way: &Way) {
+pub(crate) fn connects_to_unix_sockets(setup: &Setup) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let origin = Origin::unix(&path, |mut peer| {
         while let Some(request) = peer.request() {
-            peer.answer(&format!("{} {}", request.target(), request.body.len()));
+            peer.respond(&format!("{} {}", request.target(), request.body.len()));
         }
     });
     let at = Upstream::new(Address::Unix(path));
-    let proxy = way.to(To::Upstreams(Upstreams::new(vec![at])), |_| ());
-    let mut link = proxy.connect();
-    assert_eq!(ask(&mut link, get("/a")).text(), "/a 0");
+    let proxy = setup.proxy_to(To::Upstreams(Upstreams::new(vec![at])), |_| ());
+    let mut connection = proxy.connect();
+    assert_eq!(exchange(&mut connection, get("/a")).text(), "/a 0");
     let body = "x".repeat(300_000);
-    assert_eq!(ask(&mut link, post("/b", &body)).text(), "/b 300000");
+    assert_eq!(exchange(&mut connection, post("/b", &body)).text(), "/b 300000");
     assert_eq!(origin.accepted(), 1);
 }
 
 /// A server that closes each connection with its first response, in the same packet, and does not
 /// announce it.
-fn closing_silently() -> (Origin, Notes<()>) {
-    let notes = Notes::new();
+fn closing_silently() -> (Origin, Recorder<()>) {
+    let notes = Recorder::new();
     let closed = notes.clone();
     let origin = Origin::new(move |mut peer| {
         let Some(request) = peer.request() else { return };
         // What is not full waits for the end.
-        peer.link.cork();
-        peer.answer(request.target());
+        peer.connection.cork();
+        peer.respond(request.target());
         drop(peer);
         closed.add(());
     });
     (origin, notes)
 }
 
-pub(crate) fn silently_closed_connections_are_not_reused(way: &Way) {
+pub(crate) fn silently_closed_connections_are_not_reused(setup: &Setup) {
     let (origin, closed) = closing_silently();
-    let proxy = way.proxy(&[origin.addr()], |config| of(config).passive = None);
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).passive = None);
+    let mut connection = proxy.connect();
     for number in 0..200 {
         let target = format!("/{number}");
-        let answer = ask(&mut link, post(&target, "body"));
-        assert_eq!((answer.status(), answer.text()), (200, target));
-        eventually("the server has closed", || closed.len() == number + 1);
+        let response = exchange(&mut connection, post(&target, "body"));
+        assert_eq!((response.status(), response.text()), (200, target));
+        wait_until("the server has closed", || closed.len() == number + 1);
     }
     // The next request is there before the end of the connection is noticed.
     for batch in 0..20 {
         let targets = [(); 10].map(|()| format!("/{batch}"));
-        link.send(targets.each_ref().map(|target| post(target, "body")).concat());
+        connection.send(targets.each_ref().map(|target| post(target, "body")).concat());
         for target in targets {
-            let answer = link.answer();
-            assert_eq!((answer.status(), answer.text()), (200, target));
+            let response = connection.expect_response();
+            assert_eq!((response.status(), response.text()), (200, target));
         }
     }
     assert_eq!(origin.accepted(), 400);
 }
 
-pub(crate) fn connections_are_not_reused_after_their_announced_timeout(way: &Way) {
+pub(crate) fn connections_are_not_reused_after_their_announced_timeout(setup: &Setup) {
     let announcing = |timeout: u32| {
         Origin::new(move |mut peer| {
             while peer.request().is_some() {
                 let lines = format!("Keep-Alive: timeout={timeout}\r\nContent-Length: 4");
-                peer.link.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\nfine"));
+                peer.connection.send(format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\nfine"));
             }
         })
     };
     for (timeout, connections) in [(100, 1), (1, 2)] {
         let origin = announcing(timeout);
-        let proxy = way.proxy(&[origin.addr()], |_| ());
-        let mut link = proxy.connect();
-        assert_eq!(ask(&mut link, post("/", "body")).text(), "fine");
+        let proxy = setup.proxy(&[origin.addr()], |_| ());
+        let mut connection = proxy.connect();
+        assert_eq!(exchange(&mut connection, post("/", "body")).text(), "fine");
         std::thread::sleep(ms(1300));
-        assert_eq!(ask(&mut link, post("/", "body")).text(), "fine");
+        assert_eq!(exchange(&mut connection, post("/", "body")).text(), "fine");
         assert_eq!(origin.accepted(), connections, "after Keep-Alive: timeout={timeout}");
     }
 }

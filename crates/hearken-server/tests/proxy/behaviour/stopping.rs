@@ -4,81 +4,81 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use super::tunnels::{agreeing, echo_all};
-use super::{ask, get, post, request};
-use crate::harness::{End, HANG, Notes, Origin, Way, eventually, ms};
+use super::{exchange, get, post, request};
+use crate::common::{End, Origin, Recorder, Setup, TEST_TIMEOUT, ms, wait_until};
 
-pub(crate) fn finishes_what_is_in_flight(way: &Way) {
+pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     let (go, gone) = mpsc::channel::<()>();
     let gone = Arc::new(Mutex::new(gone));
-    let asked = Notes::new();
+    let asked = Recorder::new();
     let seen = asked.clone();
-    let origin = Origin::answering(move |request| {
+    let origin = Origin::responding(move |request| {
         seen.add(request.start.clone());
-        let _ = gone.lock().unwrap().recv_timeout(HANG);
+        let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
         "x".repeat(100_000)
     });
-    let proxy = way.proxy(&[origin.addr()], |_| ());
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
     let (mut one, mut other) = (proxy.connect(), proxy.connect());
     one.send(get("/"));
     other.send(post("/", "body"));
-    eventually("both are asked", || asked.len() == 2);
+    wait_until("both are asked", || asked.len() == 2);
     let stopper = proxy.stopper();
     stopper.stop();
     drop(go);
-    for link in [&mut one, &mut other] {
-        let answer = link.answer();
-        assert_eq!((answer.status(), answer.body.len()), (200, 100_000));
-        assert!(!answer.keeps(), "the client is to know that it is the last: {answer:?}");
-        link.ends();
+    for connection in [&mut one, &mut other] {
+        let response = connection.expect_response();
+        assert_eq!((response.status(), response.body.len()), (200, 100_000));
+        assert!(!response.keeps(), "the client is to know that it is the last: {response:?}");
+        connection.assert_closed();
     }
     proxy.end();
 }
 
-pub(crate) fn idle_clients_are_let_go(way: &Way) {
-    let origin = Origin::answering(|_| "fine".to_owned());
-    let proxy = way.proxy(&[origin.addr()], |_| ());
+pub(crate) fn closes_idle_clients(setup: &Setup) {
+    let origin = Origin::responding(|_| "fine".to_owned());
+    let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut clients: Vec<_> = (0..20).map(|_| proxy.connect()).collect();
-    for link in &mut clients[..10] {
-        ask(link, get("/"));
+    for connection in &mut clients[..10] {
+        exchange(connection, get("/"));
     }
     let since = Instant::now();
     proxy.end();
-    assert!(since.elapsed() < HANG / 4, "it took {:?}", since.elapsed());
-    for link in &mut clients[..10] {
-        assert_eq!(link.ending(), Ok(End::Closed));
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "it took {:?}", since.elapsed());
+    for connection in &mut clients[..10] {
+        assert_eq!(connection.read_end(), Ok(End::Closed));
     }
     // Those that have said nothing may have been in the queue of the listening socket.
-    clients[10..].iter_mut().for_each(crate::harness::Link::ends);
+    clients[10..].iter_mut().for_each(crate::common::Connection::assert_closed);
 }
 
-pub(crate) fn grace_ends(way: &Way) {
+pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
     let origin = Origin::new(|mut peer| {
         peer.request();
-        peer.link.drain();
+        peer.connection.drain();
     });
-    let proxy = way.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
-    let mut link = proxy.connect();
-    link.send(get("/"));
-    eventually("it is asked", || origin.accepted() == 1);
+    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
+    let mut connection = proxy.connect();
+    connection.send(get("/"));
+    wait_until("it is asked", || origin.accepted() == 1);
     let since = Instant::now();
     proxy.end();
     assert!(since.elapsed() >= ms(200), "after {:?}", since.elapsed());
-    assert!(since.elapsed() < HANG / 4, "after {:?}", since.elapsed());
-    link.ends();
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "after {:?}", since.elapsed());
+    connection.assert_closed();
 }
 
-pub(crate) fn a_tunnel_is_cut_when_grace_ends(way: &Way) {
+pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {
     let origin = agreeing(echo_all);
-    let proxy = way.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
-    let mut link = proxy.connect();
+    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
+    let mut connection = proxy.connect();
     let lines = "Connection: Upgrade\r\nUpgrade: echo\r\n";
-    assert_eq!(ask(&mut link, request("GET", "/", lines)).status(), 101);
+    assert_eq!(exchange(&mut connection, request("GET", "/", lines)).status(), 101);
     proxy.stopper().stop();
-    link.send("still");
-    assert_eq!(link.raw(5), b"still");
+    connection.send("still");
+    assert_eq!(connection.read_raw(5), b"still");
     let since = Instant::now();
     proxy.end();
-    assert!(since.elapsed() < HANG / 4, "after {:?}", since.elapsed());
-    link.drain();
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "after {:?}", since.elapsed());
+    connection.drain();
     origin.end();
 }

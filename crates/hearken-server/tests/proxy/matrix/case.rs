@@ -1,39 +1,44 @@
-//! The cases: what is asked and answered, and how each side behaves.
+//! The cases: kinds of requests and responses, and the behaviour of each side.
 
-use super::answer::{ANSWERS, Answer, Answers, answer};
-use super::ask::{ASKS, Ask, Asks, ask};
+use std::sync::OnceLock;
 
-/// Where something happens to a message.
+use crate::common::Random;
+use crate::common::pairwise::pairwise;
+
+use super::request::{REQUEST_KINDS, Request, RequestKind, build_request};
+use super::response::{RESPONSE_KINDS, Response, ResponseKind, build_response};
+
+/// The place in a message where a fault occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// An origin's only: as soon as the request's head is there.
+    /// Once the head of the request is read. Origins only.
     AtHead,
-    /// Before its first byte.
+    /// Before the first byte.
     Before,
     InHead,
     AfterHead,
     InBody,
     BetweenChunks,
-    /// A client's only: once all is sent.
+    /// After the last byte. Clients only.
     After,
-    /// A client's only: once the response's head is there.
+    /// Once the head of the response is read. Clients only.
     InAnswer,
 }
 
-/// What happens there.
+/// A fault in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Closes,
     Resets,
     Stalls,
-    /// A client's only: its side ends, and it reads.
+    /// Shuts down its side and keeps reading. Clients only.
     Ends,
-    /// What follows is none of HTTP.
+    /// Sends bytes that are not HTTP.
     Garbage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Client {
+pub(crate) enum ClientBehaviour {
     Normal,
     Trickles,
     ReadsSlowly,
@@ -42,19 +47,19 @@ pub(crate) enum Client {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Server {
+pub(crate) enum ServerBehaviour {
     Normal,
     Trickles,
     Fails(Phase, Fault),
-    /// Answers before it reads the body, then reads it.
+    /// Responds before it reads the body, then reads it.
     Early,
-    /// Answers before it reads the body, ends its side, and reads on.
+    /// Responds before it reads the body, shuts down its side, and reads the body.
     EarlyEnds,
-    /// Answers before it reads the body, and closes.
+    /// Responds before it reads the body, and closes the connection.
     EarlyCloses,
-    /// Sends a second response right behind the first.
+    /// Sends a second response with the first.
     Doubles,
-    /// Sends bytes right behind the response.
+    /// Sends other bytes with the response.
     Exceeds,
     EndlessInterim,
     EndlessHead,
@@ -62,188 +67,297 @@ pub(crate) enum Server {
     EndlessTrailers,
 }
 
-pub(crate) const CLIENTS: &[Client] = &[
-    Client::Normal,
-    Client::Trickles,
-    Client::ReadsSlowly,
-    Client::HalfCloses,
-    Client::Fails(Phase::InHead, Fault::Closes),
-    Client::Fails(Phase::AfterHead, Fault::Closes),
-    Client::Fails(Phase::InBody, Fault::Closes),
-    Client::Fails(Phase::BetweenChunks, Fault::Closes),
-    Client::Fails(Phase::After, Fault::Closes),
-    Client::Fails(Phase::InAnswer, Fault::Closes),
-    Client::Fails(Phase::InHead, Fault::Resets),
-    Client::Fails(Phase::AfterHead, Fault::Resets),
-    Client::Fails(Phase::InBody, Fault::Resets),
-    Client::Fails(Phase::After, Fault::Resets),
-    Client::Fails(Phase::InAnswer, Fault::Resets),
-    Client::Fails(Phase::InHead, Fault::Ends),
-    Client::Fails(Phase::InBody, Fault::Ends),
-    Client::Fails(Phase::BetweenChunks, Fault::Ends),
-    Client::Fails(Phase::InHead, Fault::Stalls),
-    Client::Fails(Phase::AfterHead, Fault::Stalls),
-    Client::Fails(Phase::InBody, Fault::Stalls),
-    Client::Fails(Phase::Before, Fault::Garbage),
-    Client::Fails(Phase::InHead, Fault::Garbage),
-    Client::Fails(Phase::BetweenChunks, Fault::Garbage),
+pub(crate) const CLIENT_BEHAVIOURS: &[ClientBehaviour] = &[
+    ClientBehaviour::Normal,
+    ClientBehaviour::Trickles,
+    ClientBehaviour::ReadsSlowly,
+    ClientBehaviour::HalfCloses,
+    ClientBehaviour::Fails(Phase::InHead, Fault::Closes),
+    ClientBehaviour::Fails(Phase::AfterHead, Fault::Closes),
+    ClientBehaviour::Fails(Phase::InBody, Fault::Closes),
+    ClientBehaviour::Fails(Phase::BetweenChunks, Fault::Closes),
+    ClientBehaviour::Fails(Phase::After, Fault::Closes),
+    ClientBehaviour::Fails(Phase::InAnswer, Fault::Closes),
+    ClientBehaviour::Fails(Phase::InHead, Fault::Resets),
+    ClientBehaviour::Fails(Phase::AfterHead, Fault::Resets),
+    ClientBehaviour::Fails(Phase::InBody, Fault::Resets),
+    ClientBehaviour::Fails(Phase::After, Fault::Resets),
+    ClientBehaviour::Fails(Phase::InAnswer, Fault::Resets),
+    ClientBehaviour::Fails(Phase::InHead, Fault::Ends),
+    ClientBehaviour::Fails(Phase::InBody, Fault::Ends),
+    ClientBehaviour::Fails(Phase::BetweenChunks, Fault::Ends),
+    ClientBehaviour::Fails(Phase::InHead, Fault::Stalls),
+    ClientBehaviour::Fails(Phase::AfterHead, Fault::Stalls),
+    ClientBehaviour::Fails(Phase::InBody, Fault::Stalls),
+    ClientBehaviour::Fails(Phase::Before, Fault::Garbage),
+    ClientBehaviour::Fails(Phase::InHead, Fault::Garbage),
+    ClientBehaviour::Fails(Phase::BetweenChunks, Fault::Garbage),
 ];
 
-pub(crate) const SERVERS: &[Server] = &[
-    Server::Normal,
-    Server::Trickles,
-    Server::Fails(Phase::AtHead, Fault::Closes),
-    Server::Fails(Phase::Before, Fault::Closes),
-    Server::Fails(Phase::InHead, Fault::Closes),
-    Server::Fails(Phase::AfterHead, Fault::Closes),
-    Server::Fails(Phase::InBody, Fault::Closes),
-    Server::Fails(Phase::BetweenChunks, Fault::Closes),
-    Server::Fails(Phase::AtHead, Fault::Resets),
-    Server::Fails(Phase::Before, Fault::Resets),
-    Server::Fails(Phase::InHead, Fault::Resets),
-    Server::Fails(Phase::InBody, Fault::Resets),
-    Server::Fails(Phase::BetweenChunks, Fault::Resets),
-    Server::Fails(Phase::AtHead, Fault::Stalls),
-    Server::Fails(Phase::Before, Fault::Stalls),
-    Server::Fails(Phase::InHead, Fault::Stalls),
-    Server::Fails(Phase::AfterHead, Fault::Stalls),
-    Server::Fails(Phase::InBody, Fault::Stalls),
-    Server::Fails(Phase::BetweenChunks, Fault::Stalls),
-    Server::Fails(Phase::Before, Fault::Garbage),
-    Server::Fails(Phase::InHead, Fault::Garbage),
-    Server::Fails(Phase::BetweenChunks, Fault::Garbage),
-    Server::Early,
-    Server::EarlyEnds,
-    Server::EarlyCloses,
-    Server::Doubles,
-    Server::Exceeds,
-    Server::EndlessInterim,
-    Server::EndlessHead,
-    Server::EndlessExtension,
-    Server::EndlessTrailers,
+pub(crate) const SERVER_BEHAVIOURS: &[ServerBehaviour] = &[
+    ServerBehaviour::Normal,
+    ServerBehaviour::Trickles,
+    ServerBehaviour::Fails(Phase::AtHead, Fault::Closes),
+    ServerBehaviour::Fails(Phase::Before, Fault::Closes),
+    ServerBehaviour::Fails(Phase::InHead, Fault::Closes),
+    ServerBehaviour::Fails(Phase::AfterHead, Fault::Closes),
+    ServerBehaviour::Fails(Phase::InBody, Fault::Closes),
+    ServerBehaviour::Fails(Phase::BetweenChunks, Fault::Closes),
+    ServerBehaviour::Fails(Phase::AtHead, Fault::Resets),
+    ServerBehaviour::Fails(Phase::Before, Fault::Resets),
+    ServerBehaviour::Fails(Phase::InHead, Fault::Resets),
+    ServerBehaviour::Fails(Phase::InBody, Fault::Resets),
+    ServerBehaviour::Fails(Phase::BetweenChunks, Fault::Resets),
+    ServerBehaviour::Fails(Phase::AtHead, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::Before, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::InHead, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::AfterHead, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::InBody, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::BetweenChunks, Fault::Stalls),
+    ServerBehaviour::Fails(Phase::Before, Fault::Garbage),
+    ServerBehaviour::Fails(Phase::InHead, Fault::Garbage),
+    ServerBehaviour::Fails(Phase::BetweenChunks, Fault::Garbage),
+    ServerBehaviour::Early,
+    ServerBehaviour::EarlyEnds,
+    ServerBehaviour::EarlyCloses,
+    ServerBehaviour::Doubles,
+    ServerBehaviour::Exceeds,
+    ServerBehaviour::EndlessInterim,
+    ServerBehaviour::EndlessHead,
+    ServerBehaviour::EndlessExtension,
+    ServerBehaviour::EndlessTrailers,
 ];
 
-/// One case.
+/// A request, its response, and the behaviour of both sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Case {
-    pub(crate) asks: Asks,
-    pub(crate) answers: Answers,
-    pub(crate) client: Client,
-    pub(crate) server: Server,
+    pub(crate) request_kind: RequestKind,
+    pub(crate) response_kind: ResponseKind,
+    pub(crate) client: ClientBehaviour,
+    pub(crate) server: ServerBehaviour,
 }
 
-/// Which of a proxy's time-outs have to be short for a case to end.
+/// The timeouts of the proxy that are short, so that cases with a stalled peer end soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Short {
-    Nothing,
+pub(crate) enum ShortTimeouts {
+    Neither,
     Client,
     Server,
     Both,
 }
 
-pub(crate) const SHORTS: &[Short] = &[Short::Nothing, Short::Client, Short::Server, Short::Both];
+pub(crate) const SHORT_TIMEOUTS: &[ShortTimeouts] =
+    &[ShortTimeouts::Neither, ShortTimeouts::Client, ShortTimeouts::Server, ShortTimeouts::Both];
 
-/// Each case has ten ids: its own, and those of what is asked around it.
+/// Number of request ids per case: the first is the request of the case, others come before or after.
 pub(crate) const IDS: u64 = 10;
-/// What is asked on a connection after the case.
+/// Offset of the id of the request that is sent on the connection after the case.
 pub(crate) const PROBE: u64 = 9;
 
 impl Case {
-    pub(crate) fn ask(&self, id: u64) -> Ask {
-        ask(if id.is_multiple_of(IDS) { self.asks } else { Asks::Get }, id)
+    pub(crate) fn request(&self, id: u64) -> Request {
+        let is_first = id.is_multiple_of(IDS);
+        build_request(if is_first { self.request_kind } else { RequestKind::Get }, id)
     }
 
-    pub(crate) fn answer(&self, id: u64) -> Answer {
+    pub(crate) fn response(&self, id: u64) -> Response {
         match id % IDS {
-            0 => {
-                // One that is closed without a word may be closed as it is used again.
-                let closes = matches!(self.server, Server::EarlyEnds | Server::EarlyCloses);
-                answer(self.answers, id, self.asks == Asks::Head, closes)
-            }
-            1 => answer(Answers::Chunked, id, false, false),
-            _ => answer(Answers::Small, id, false, false),
+            0 => build_response(self.response_kind, id, self.is_head(), self.server_closes()),
+            1 => build_response(ResponseKind::Chunked, id, false, false),
+            _ => build_response(ResponseKind::Small, id, false, false),
         }
     }
 
-    pub(crate) fn server(&self, id: u64) -> Server {
-        if id.is_multiple_of(IDS) { self.server } else { Server::Normal }
+    pub(crate) fn server(&self, id: u64) -> ServerBehaviour {
+        if id.is_multiple_of(IDS) { self.server } else { ServerBehaviour::Normal }
     }
 
-    /// Whether it can be: some things happen to some messages only.
+    /// Returns whether the behaviours apply to these messages.
     fn is_possible(&self) -> bool {
-        let (ask, answer) = (self.ask(0), self.answer(0));
+        let request = RequestTraits::of(self.request_kind);
+        let closes = self.server_closes();
+        let response = ResponseTraits::of(self.response_kind, self.is_head(), closes);
         let client = match self.client {
-            Client::Fails(Phase::AfterHead | Phase::InBody, _) => ask.has_body(),
-            Client::Fails(Phase::BetweenChunks, _) => !ask.chunks.is_empty(),
+            ClientBehaviour::Fails(Phase::AfterHead | Phase::InBody, _) => request.has_body,
+            ClientBehaviour::Fails(Phase::BetweenChunks, _) => request.is_chunked,
             _ => true,
         };
-        let has_body = !answer.body.is_empty();
         let server = match self.server {
-            Server::Fails(Phase::AfterHead | Phase::InBody, _) => has_body,
-            Server::Fails(Phase::BetweenChunks, _) | Server::EndlessExtension => answer.chunked,
-            Server::EndlessTrailers => answer.chunked,
-            Server::Early => ask.has_body() && !answer.until_close,
-            Server::EarlyEnds | Server::EarlyCloses => ask.has_body(),
-            // Only what comes in one piece is sure to be seen before the connection is used again.
-            Server::Doubles | Server::Exceeds => {
-                !answer.closes && answer.status != 101 && answer.bytes.len() < 16 << 10
+            ServerBehaviour::Fails(Phase::AfterHead | Phase::InBody, _) => response.has_body,
+            ServerBehaviour::Fails(Phase::BetweenChunks, _)
+            | ServerBehaviour::EndlessExtension
+            | ServerBehaviour::EndlessTrailers => response.chunked,
+            ServerBehaviour::Early => request.has_body && !response.until_close,
+            ServerBehaviour::EarlyEnds | ServerBehaviour::EarlyCloses => request.has_body,
+            // Only bytes that arrive together are certainly seen before the connection is reused.
+            ServerBehaviour::Doubles | ServerBehaviour::Exceeds => {
+                !response.closes && response.status != 101 && response.length < 16 << 10
             }
             _ => true,
         };
-        // What follows 101 is another protocol: tunnels have tests of their own.
-        let plain = self.client == Client::Normal && self.server == Server::Normal;
-        client
-            && server
-            && (self.answers != Answers::Switching || self.asks != Asks::Upgrade || plain)
+        // After 101 the connection carries another protocol. Tunnels have their own tests.
+        let plain =
+            self.client == ClientBehaviour::Normal && self.server == ServerBehaviour::Normal;
+        let switches = self.response_kind == ResponseKind::Switching
+            && self.request_kind == RequestKind::Upgrade;
+        client && server && (!switches || plain)
     }
 
-    pub(crate) fn short(&self) -> Short {
-        let client = matches!(self.client, Client::Fails(_, Fault::Stalls));
-        match (client, matches!(self.server, Server::Fails(_, Fault::Stalls))) {
-            (false, false) => Short::Nothing,
-            (true, false) => Short::Client,
-            (false, true) => Short::Server,
-            (true, true) => Short::Both,
+    fn is_head(&self) -> bool {
+        self.request_kind == RequestKind::Head
+    }
+
+    /// Returns whether the response announces that the server closes the connection. A connection that
+    /// is closed without an announcement may be closed while it is reused.
+    fn server_closes(&self) -> bool {
+        matches!(self.server, ServerBehaviour::EarlyEnds | ServerBehaviour::EarlyCloses)
+    }
+
+    pub(crate) fn short_timeouts(&self) -> ShortTimeouts {
+        let client = matches!(self.client, ClientBehaviour::Fails(_, Fault::Stalls));
+        match (client, matches!(self.server, ServerBehaviour::Fails(_, Fault::Stalls))) {
+            (false, false) => ShortTimeouts::Neither,
+            (true, false) => ShortTimeouts::Client,
+            (false, true) => ShortTimeouts::Server,
+            (true, true) => ShortTimeouts::Both,
         }
     }
 }
 
-/// Which cases there are to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Extent {
-    /// Any request with any response, for each behaviour of one side; and each behaviour of one with
-    /// each of the other.
-    Covering,
-    /// Each behaviour of one side with some of everything else.
-    Some,
-    /// All with all.
-    Whole,
+/// The properties of a kind of request that limit the behaviours.
+#[derive(Clone, Copy)]
+struct RequestTraits {
+    has_body: bool,
+    is_chunked: bool,
 }
 
-pub(crate) fn cases(extent: Extent) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let mut turn = 0;
-    for (c, &client) in CLIENTS.iter().enumerate() {
-        for (s, &server) in SERVERS.iter().enumerate() {
-            for (q, &asks) in ASKS.iter().enumerate() {
-                for (r, &answers) in ANSWERS.iter().enumerate() {
-                    let case = Case { asks, answers, client, server };
-                    if !case.is_possible() {
-                        continue;
-                    }
-                    let single = c == 0 || s == 0;
-                    turn += 1;
-                    let taken = match extent {
-                        Extent::Whole => true,
-                        Extent::Covering => single || turn % 41 == 0,
-                        Extent::Some => single && (q * 5 + r * 3 + c + s) % 17 == 0,
-                    };
-                    if taken {
-                        cases.push(case);
-                    }
+impl RequestTraits {
+    /// Returns the traits of a kind, which are computed once.
+    fn of(kind: RequestKind) -> RequestTraits {
+        static ALL: OnceLock<Vec<RequestTraits>> = OnceLock::new();
+        let all = ALL.get_or_init(|| {
+            let traits = |&kind: &RequestKind| {
+                let request = build_request(kind, 0);
+                RequestTraits {
+                    has_body: request.has_body(),
+                    is_chunked: !request.chunks.is_empty(),
                 }
-            }
-        }
+            };
+            REQUEST_KINDS.iter().map(traits).collect()
+        });
+        all[kind as usize]
     }
-    cases
+}
+
+/// The properties of a kind of response that limit the behaviours.
+#[derive(Clone, Copy)]
+struct ResponseTraits {
+    status: u16,
+    /// Length of the whole message in bytes.
+    length: usize,
+    has_body: bool,
+    chunked: bool,
+    until_close: bool,
+    closes: bool,
+}
+
+impl ResponseTraits {
+    /// Returns the traits of a kind, which are computed once.
+    fn of(kind: ResponseKind, bodiless: bool, closes: bool) -> ResponseTraits {
+        static ALL: OnceLock<Vec<[ResponseTraits; 4]>> = OnceLock::new();
+        let all = ALL.get_or_init(|| {
+            let traits = |kind: ResponseKind, bodiless, closes| {
+                let response = build_response(kind, 0, bodiless, closes);
+                ResponseTraits {
+                    status: response.status,
+                    length: response.bytes.len(),
+                    has_body: !response.body.is_empty(),
+                    chunked: response.chunked,
+                    until_close: response.until_close,
+                    closes: response.closes,
+                }
+            };
+            let four = |&kind: &ResponseKind| {
+                [(false, false), (false, true), (true, false), (true, true)]
+                    .map(|(bodiless, closes)| traits(kind, bodiless, closes))
+            };
+            RESPONSE_KINDS.iter().map(four).collect()
+        });
+        all[kind as usize][usize::from(bodiless) * 2 + usize::from(closes)]
+    }
+}
+
+/// A selection of cases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Selection {
+    /// Every pair of client, server, request and response.
+    Pairwise,
+    /// A share of `Pairwise`. The indices 0 to [`SHARES`] - 1 select disjoint shares, each with every
+    /// behaviour and every kind of message.
+    Share(usize),
+    /// Every behaviour of one side with a normal other side, for every request and response.
+    OneSided,
+    All,
+}
+
+/// Number of shares of the pairwise cases. Successive mechanisms run successive shares.
+const SHARES: usize = 4;
+
+fn pairwise_cases() -> &'static [Case] {
+    static CASES: OnceLock<Vec<Case>> = OnceLock::new();
+    CASES.get_or_init(|| {
+        let levels = [
+            SERVER_BEHAVIOURS.len(),
+            CLIENT_BEHAVIOURS.len(),
+            RESPONSE_KINDS.len(),
+            REQUEST_KINDS.len(),
+        ];
+        let rows = pairwise(levels, |row| case_of(row).is_possible());
+        rows.into_iter().map(case_of).collect()
+    })
+}
+
+fn case_of([server, client, response_kind, request_kind]: [usize; 4]) -> Case {
+    Case {
+        request_kind: REQUEST_KINDS[request_kind],
+        response_kind: RESPONSE_KINDS[response_kind],
+        client: CLIENT_BEHAVIOURS[client],
+        server: SERVER_BEHAVIOURS[server],
+    }
+}
+
+pub(crate) fn cases(selection: Selection) -> Vec<Case> {
+    match selection {
+        Selection::Pairwise => pairwise_cases().to_vec(),
+        Selection::Share(index) => {
+            let mut cases = pairwise_cases().to_vec();
+            let mut random = Random::new(1);
+            for last in (1..cases.len()).rev() {
+                cases.swap(last, random.below(last + 1));
+            }
+            let cases: Vec<Case> = cases.into_iter().skip(index % SHARES).step_by(SHARES).collect();
+            let has_client = |client| cases.iter().any(|case| case.client == client);
+            let has_server = |server| cases.iter().any(|case| case.server == server);
+            assert!(CLIENT_BEHAVIOURS.iter().all(|&client| has_client(client)));
+            assert!(SERVER_BEHAVIOURS.iter().all(|&server| has_server(server)));
+            cases
+        }
+        Selection::OneSided => all_cases()
+            .filter(|case| {
+                case.client == ClientBehaviour::Normal || case.server == ServerBehaviour::Normal
+            })
+            .collect(),
+        Selection::All => all_cases().collect(),
+    }
+}
+
+fn all_cases() -> impl Iterator<Item = Case> {
+    let rows = (0..SERVER_BEHAVIOURS.len()).flat_map(|server| {
+        (0..CLIENT_BEHAVIOURS.len()).flat_map(move |client| {
+            (0..RESPONSE_KINDS.len()).flat_map(move |response| {
+                (0..REQUEST_KINDS.len()).map(move |request| [server, client, response, request])
+            })
+        })
+    });
+    rows.map(case_of).filter(Case::is_possible)
 }

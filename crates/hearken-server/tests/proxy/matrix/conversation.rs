@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::answer::{ANSWERS, Answers};
-use super::ask::{ASKS, Asks};
-use super::behave;
-use super::case::{Case, Client, IDS, Server};
+use super::behaviour;
+use super::case::{Case, ClientBehaviour, IDS, ServerBehaviour};
+use super::request::{REQUEST_KINDS, RequestKind};
+use super::response::{RESPONSE_KINDS, ResponseKind};
 use super::verdict;
-use crate::harness::proxy::of;
-use crate::harness::{End, Link, Notes, Origin, Way};
+use crate::common::server::upstreams_config;
+use crate::common::{Connection, End, Origin, Recorder, Setup};
 
 /// How many run at a time.
 const THREADS: usize = 16;
@@ -36,22 +36,26 @@ impl Random {
 /// A request that another may follow, or that is the last, and its response.
 fn drawn(random: &mut Random, last: bool) -> Case {
     loop {
-        let (asks, answers) = (random.of(ASKS), random.of(ANSWERS));
-        let waits = matches!(asks, Asks::Pipelined | Asks::Expecting | Asks::Upgrade);
-        let large = asks.is_large() || answers.is_large();
+        let (request_kind, response_kind) = (random.of(REQUEST_KINDS), random.of(RESPONSE_KINDS));
+        let waits = matches!(
+            request_kind,
+            RequestKind::Pipelined | RequestKind::Expecting | RequestKind::Upgrade
+        );
+        let large = request_kind.is_large() || response_kind.is_large();
         if waits
-            || answers == Answers::Switching
-            || asks == Asks::Old && !last
+            || response_kind == ResponseKind::Switching
+            || request_kind == RequestKind::Old && !last
             || large && random.below(4) > 0
         {
             continue;
         }
-        let server = if random.below(4) == 0 { Server::Trickles } else { Server::Normal };
-        return Case { asks, answers, client: Client::Normal, server };
+        let server =
+            if random.below(4) == 0 { ServerBehaviour::Trickles } else { ServerBehaviour::Normal };
+        return Case { request_kind, response_kind, client: ClientBehaviour::Normal, server };
     }
 }
 
-pub(crate) fn run(way: &Way, count: usize) {
+pub(crate) fn run(setup: &Setup, count: usize) {
     let seed = super::number("HEARKEN_TEST_SEED", 20_261_121);
     let mut random = Random(seed as u64 * 2 + 1);
     let (mut cases, mut all) = (Vec::new(), Vec::new());
@@ -62,21 +66,23 @@ pub(crate) fn run(way: &Way, count: usize) {
         all.push((from..cases.len(), random.below(5000) + 1));
     }
     let cases: Arc<[Case]> = cases.into();
-    let (notes, wrong) = (Notes::new(), Notes::new());
-    let (of_origin, seen) = (cases.clone(), notes.clone());
-    let origin = Origin::new(move |peer| behave::serve(peer, &of_origin, &seen));
-    let proxy = way.proxy(&[origin.addr()], |config| of(config).passive = None);
+    let (notes, errors) = (Recorder::new(), Recorder::new());
+    let (check_origin, seen) = (cases.clone(), notes.clone());
+    let origin = Origin::new(move |peer| behaviour::serve(peer, &check_origin, &seen));
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).passive = None);
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some((range, piece)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(what) = talk(&cases, range.clone(), *piece, proxy.connect()) {
+                    if let Err(what) =
+                        run_conversation(&cases, range.clone(), *piece, proxy.connect())
+                    {
                         let asked: Vec<_> = cases[range.clone()]
                             .iter()
-                            .map(|case| (case.asks, case.answers, case.server))
+                            .map(|case| (case.request_kind, case.response_kind, case.server))
                             .collect();
-                        wrong.add(format!("{asked:?} in pieces of {piece}: {what}"));
+                        errors.add(format!("{asked:?} in pieces of {piece}: {what}"));
                     }
                 }
             });
@@ -84,35 +90,46 @@ pub(crate) fn run(way: &Way, count: usize) {
     });
     proxy.end();
     origin.end();
-    let mut wrong = wrong.take();
-    wrong.extend(verdict::of_origin(&cases, &notes.take()));
-    let shown = &wrong[..wrong.len().min(10)];
-    assert!(wrong.is_empty(), "seed {seed}, {} of {count}:\n{shown:#?}", wrong.len());
+    let mut errors = errors.take();
+    errors.extend(verdict::check_origin(&cases, &notes.take()));
+    let shown = &errors[..errors.len().min(10)];
+    assert!(errors.is_empty(), "seed {seed}, {} of {count}:\n{shown:#?}", errors.len());
 }
 
 /// Asks all of it at once, and takes the answers.
-fn talk(cases: &[Case], range: Range<usize>, piece: usize, mut link: Link) -> Result<(), String> {
+fn run_conversation(
+    cases: &[Case],
+    range: Range<usize>,
+    piece: usize,
+    mut connection: Connection,
+) -> Result<(), String> {
     let id = |index: usize| index as u64 * IDS;
     let bytes: Vec<u8> =
-        range.clone().flat_map(|index| cases[index].ask(id(index)).bytes).collect();
-    link.send_in(&bytes, piece);
+        range.clone().flat_map(|index| cases[index].request(id(index)).bytes).collect();
+    connection.send_in_pieces(&bytes, piece);
     if piece.is_multiple_of(3) {
-        link.end_sending();
+        connection.shutdown_write();
     }
     for index in range.clone() {
         let (case, id) = (&cases[index], id(index));
-        let ask = case.ask(id);
-        let got = link.response(ask.kind());
-        verdict::is_whole(id, &ask, &case.answer(id), got.as_ref(), link.end.as_ref())
-            .map_err(|what| format!("request {}: {what}", index - range.start))?;
+        let request = case.request(id);
+        let got = connection.final_response(request.kind());
+        verdict::check_response(
+            id,
+            &request,
+            &case.response(id),
+            got.as_ref(),
+            connection.end.as_ref(),
+        )
+        .map_err(|what| format!("request {}: {what}", index - range.start))?;
         if got.is_none_or(|got| !got.keeps()) {
-            let ended = link.ending()?;
-            let may = ask.old && ended != End::Hangs;
+            let ended = connection.read_end()?;
+            let may = request.http10 && ended != End::Hangs;
             return if may { Ok(()) } else { Err(format!("closed behind {case:?}: {ended:?}")) };
         }
     }
-    link.end_sending();
-    match link.ending()? {
+    connection.shutdown_write();
+    match connection.read_end()? {
         End::Closed => Ok(()),
         end => Err(format!("it ends with {end:?}")),
     }

@@ -1,14 +1,14 @@
-//! Every framing of requests and responses against every behaviour of clients and origins.
+//! Every kind of request and response with every behaviour of clients and origins.
 //!
-//! Each case has numbers of its own, which its requests name and its responses repeat, so that what a
-//! client got is compared with exactly what its origin sent, and what the origin saw with exactly what
-//! that client sent. Cases run beside each other through one proxy, to one origin.
+//! Requests and responses carry the id of their case, so each client checks that it received the
+//! response of its origin, and each origin that it received the request of its client. Cases run
+//! concurrently through one proxy to one origin.
 
-mod answer;
-mod ask;
-mod behave;
+mod behaviour;
 mod case;
 pub(crate) mod conversation;
+mod request;
+mod response;
 mod verdict;
 
 use std::num::NonZeroU32;
@@ -17,32 +17,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::harness::admin::is_at_rest;
-use crate::harness::proxy::of;
-use crate::harness::proxy::proxy_of;
-use crate::harness::{Notes, Origin, Way, ms};
-use case::{Case, IDS, SHORTS, Short};
+use crate::common::admin::wait_idle;
+use crate::common::server::{enable_admin, proxy_config, upstreams_config};
+use crate::common::{Origin, Recorder, Setup, ms};
+use case::{Case, IDS, SHORT_TIMEOUTS, ShortTimeouts};
 
-pub(crate) use case::Extent;
+pub(crate) use case::Selection;
 
-/// How many cases run at a time; those that wait for a time-out are many more than processors.
+/// Number of cases that run concurrently: far more than processors, because some wait for a timeout.
 const THREADS: usize = 64;
-/// How long the proxy is to wait for who stalls.
+/// Timeout of the proxy for a stalled peer.
 const STALL: Duration = ms(300);
 
-pub(crate) fn run(way: &Way, extent: Extent) {
-    let all = case::cases(extent);
-    let mut wrong = Vec::new();
-    for &short in SHORTS {
-        let cases = all.iter().copied().filter(|case| case.short() == short).filter(is_asked_for);
-        wrong.extend(run_some(way, &cases.collect(), short));
+pub(crate) fn run(setup: &Setup, selection: Selection) {
+    let all = case::cases(selection);
+    let mut errors = Vec::new();
+    for &short in SHORT_TIMEOUTS {
+        let cases = all.iter().copied().filter(|case| case.short_timeouts() == short);
+        errors.extend(run_cases(setup, &cases.filter(is_requested).collect(), short));
     }
-    let shown = &wrong[..wrong.len().min(number("HEARKEN_TEST_SHOWN", 20))];
-    assert!(wrong.is_empty(), "{} of {} cases:\n{shown:#?}", wrong.len(), all.len());
+    let shown = &errors[..errors.len().min(number("HEARKEN_TEST_SHOWN", 20))];
+    assert!(errors.is_empty(), "{} of {} cases:\n{shown:#?}", errors.len(), all.len());
 }
 
-/// To look into some: `HEARKEN_TEST_CASES` has words that all have to be in a case's description.
-fn is_asked_for(case: &Case) -> bool {
+/// Returns whether the description of a case contains all words in `HEARKEN_TEST_CASES`.
+fn is_requested(case: &Case) -> bool {
     let Ok(words) = std::env::var("HEARKEN_TEST_CASES") else { return true };
     let text = format!("{case:?}");
     words.split_whitespace().all(|word| text.contains(word))
@@ -52,24 +51,24 @@ fn number(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
-    let (notes, of_origin, of_clients) = (Notes::new(), cases.clone(), Notes::new());
-    let seen = notes.clone();
-    let origin = Origin::new(move |peer| behave::serve(peer, &of_origin, &seen));
-    let proxy = way.proxy(&[origin.addr()], |config| {
-        // One that fails on purpose is to be asked on.
-        of(config).passive = None;
-        of(config).tries = NonZeroU32::MIN;
-        proxy_of(config).body_limit = Some(16 << 20);
-        config.admin = Some(([127, 0, 0, 1], 0).into());
+fn run_cases(setup: &Setup, cases: &Arc<[Case]>, short: ShortTimeouts) -> Vec<String> {
+    let (origin_records, client_errors) = (Recorder::new(), Recorder::new());
+    let (origin_cases, records) = (cases.clone(), origin_records.clone());
+    let origin = Origin::new(move |peer| behaviour::serve(peer, &origin_cases, &records));
+    let proxy = setup.proxy(&[origin.addr()], |config| {
+        enable_admin(config);
+        // An origin that fails on purpose must not be paused.
+        upstreams_config(config).passive = None;
+        upstreams_config(config).tries = NonZeroU32::MIN;
+        proxy_config(config).body_limit = Some(16 << 20);
         let timeouts = &mut config.timeouts;
-        // Where all that there is was sent, it is by this that a client is missed which has gone.
+        // After everything was sent, only this timeout detects a client that has disconnected.
         timeouts.send = ms(5000);
-        if matches!(short, Short::Client | Short::Both) {
+        if matches!(short, ShortTimeouts::Client | ShortTimeouts::Both) {
             (timeouts.head, timeouts.body) = (STALL, STALL);
         }
-        if matches!(short, Short::Server | Short::Both) {
-            let timeouts = &mut proxy_of(config).timeouts;
+        if matches!(short, ShortTimeouts::Server | ShortTimeouts::Both) {
+            let timeouts = &mut proxy_config(config).timeouts;
             (timeouts.response, timeouts.response_body) = (STALL, STALL);
         }
     });
@@ -81,20 +80,20 @@ fn run_some(way: &Way, cases: &Arc<[Case]>, short: Short) -> Vec<String> {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { return };
                     let base = index as u64 * IDS;
-                    let heard = behave::ask_of(case, base, proxy.connect());
-                    if let Err(what) = verdict::of_client(case, base, &heard) {
-                        of_clients.add(format!("{case:?}: {what}"));
+                    let observed = behaviour::run_client(case, base, proxy.connect());
+                    if let Err(error) = verdict::check_client(case, base, &observed) {
+                        client_errors.add(format!("{case:?}: {error}"));
                     }
                 }
             });
         }
     });
-    let at_rest = is_at_rest(&proxy);
-    // Only then is all seen that is to be.
+    let idle = wait_idle(&proxy);
+    // The records are complete once all connections have ended.
     proxy.end();
     origin.end();
-    let mut wrong = of_clients.take();
-    wrong.extend(at_rest.err());
-    wrong.extend(verdict::of_origin(cases, &notes.take()));
-    wrong
+    let mut errors = client_errors.take();
+    errors.extend(idle.err());
+    errors.extend(verdict::check_origin(cases, &origin_records.take()));
+    errors
 }

@@ -1,0 +1,56 @@
+//! The admin address of a proxy, and the figures that it tells.
+
+use super::TEST_TIMEOUT;
+use super::connection::Connection;
+use super::server::RunningServer;
+use super::wire::Kind;
+
+/// Asks the admin address.
+pub(crate) fn admin(proxy: &RunningServer, method: &str, target: &str) -> String {
+    let addr = proxy.admin_addr().expect("an admin address");
+    let mut connection = Connection::connect(addr, Kind::Response);
+    let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
+    connection.send(format!("{method} {target} HTTP/1.1\r\nHost: {addr}\r\n{length}\r\n"));
+    let response = connection.expect_response();
+    assert!(matches!(response.status(), 200..=299), "{response:?}");
+    response.text()
+}
+
+/// The sum over all lines of a metric that have these labels.
+pub(crate) fn metric_sum(page: &str, name: &str, label: &str) -> f64 {
+    let of = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = rest.rsplit_once(' ')?;
+        let named = labels.is_empty() || labels.starts_with('{');
+        (named && labels.contains(label)).then(|| value.parse::<f64>().unwrap())
+    };
+    page.lines().filter_map(of).sum()
+}
+
+/// That nothing of what was done is left: neither connections, nor requests in flight.
+pub(crate) fn wait_idle(proxy: &RunningServer) -> Result<(), String> {
+    const NOTHING: &[&str] = &[
+        "hearken_connections_open",
+        "hearken_requests_in_flight",
+        "hearken_requests_queued",
+        "hearken_tunnels_open",
+        "hearken_upstream_requests_in_flight",
+    ];
+    let since = std::time::Instant::now();
+    loop {
+        let page = admin(proxy, "GET", "/metrics");
+        let of = |name: &&&str| metric_sum(&page, name, "") != 0.0;
+        let left: Vec<String> = NOTHING
+            .iter()
+            .filter(of)
+            .map(|name| format!("{name} {}", metric_sum(&page, name, "")))
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if since.elapsed() > TEST_TIMEOUT {
+            return Err(format!("the proxy is not at rest: {left:?}"));
+        }
+        std::thread::sleep(super::ms(20));
+    }
+}

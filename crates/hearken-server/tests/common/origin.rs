@@ -1,0 +1,204 @@
+//! Servers behind the proxy: each connection is given to a function, in a thread of its own.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use super::connection::Connection;
+use super::wire::{Kind, Message};
+
+/// A listening server that ends, with all its connections, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    at: At,
+    stop: Arc<AtomicBool>,
+    accepted: Arc<AtomicUsize>,
+    /// Tells whether a connection's failed.
+    thread: Option<JoinHandle<bool>>,
+}
+
+#[derive(Clone, Debug)]
+enum At {
+    Inet(SocketAddr),
+    Unix(PathBuf),
+}
+
+enum Listener {
+    Inet(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn accept(&self) -> std::io::Result<Connection> {
+        Ok(match self {
+            Listener::Inet(listener) => Connection::tcp(listener.accept()?.0, Kind::Request),
+            Listener::Unix(listener) => Connection::unix(listener.accept()?.0, Kind::Request),
+        })
+    }
+}
+
+/// A connection of an origin.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) connection: Connection,
+    /// The how manieth of its origin it is, from 0.
+    pub(crate) number: usize,
+}
+
+impl Peer {
+    /// The next request, whole; none if the connection ends before or within it.
+    pub(crate) fn request(&mut self) -> Option<Message> {
+        self.connection.message()
+    }
+
+    /// The head of the next request, whose body is not read yet.
+    pub(crate) fn head(&mut self) -> Option<Message> {
+        self.connection.receive_until(|reader| reader.advance().is_err() || reader.has_head());
+        self.connection.reader.has_head().then(|| self.connection.reader.message().clone())
+    }
+
+    /// Answers with this text, and a length.
+    pub(crate) fn respond(&mut self, text: &str) {
+        let length = text.len();
+        self.connection.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{text}"));
+    }
+}
+
+impl Origin {
+    /// One whose connections `serve` has.
+    pub(crate) fn new(serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = At::Inet(listener.local_addr().unwrap());
+        Origin::start(Listener::Inet(listener), at, serve)
+    }
+
+    pub(crate) fn at(addr: SocketAddr, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
+        Origin::start(Listener::Inet(TcpListener::bind(addr).unwrap()), At::Inet(addr), serve)
+    }
+
+    pub(crate) fn unix(path: &Path, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
+        let listener = UnixListener::bind(path).unwrap();
+        Origin::start(Listener::Unix(listener), At::Unix(path.to_owned()), serve)
+    }
+
+    /// One that answers each request as `answer` says, with a length.
+    pub(crate) fn responding(
+        respond: impl Fn(&Message) -> String + Send + Sync + 'static,
+    ) -> Origin {
+        Origin::new(move |mut peer| {
+            while let Some(request) = peer.request() {
+                peer.respond(&respond(&request));
+            }
+        })
+    }
+
+    fn start(listener: Listener, at: At, serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
+        let stop = Arc::new(AtomicBool::new(false));
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (stopped, count) = (stop.clone(), accepted.clone());
+        let serve = Arc::new(serve);
+        let thread = thread::spawn(move || {
+            let (mut threads, mut failed) = (Vec::new(), false);
+            while let Ok(connection) = listener.accept() {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let peer = Peer { connection, number: count.fetch_add(1, Ordering::SeqCst) };
+                let serve = serve.clone();
+                threads.push(thread::spawn(move || serve(peer)));
+                if threads.len() >= 256 {
+                    // One that has ended and is not joined keeps its stack.
+                    let all = std::mem::take(&mut threads).into_iter();
+                    let (ended, running): (Vec<_>, _) = all.partition(JoinHandle::is_finished);
+                    threads = running;
+                    failed |= join(ended);
+                }
+            }
+            drop(listener);
+            join(threads) || failed
+        });
+        Origin { at, stop, accepted, thread: Some(thread) }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        match self.at {
+            At::Inet(addr) => addr,
+            At::Unix(_) => panic!("no address"),
+        }
+    }
+
+    /// How many connections it has had.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Waits for all its connections to end, by their peers. It accepts no more.
+    pub(crate) fn end(mut self) {
+        assert!(!self.join(), "a connection of the origin's failed");
+    }
+
+    /// Waits for its connections to end, and tells whether one panicked.
+    fn join(&mut self) -> bool {
+        self.stop.store(true, Ordering::SeqCst);
+        match &self.at {
+            At::Inet(addr) => drop(TcpStream::connect(addr)),
+            At::Unix(path) => drop(UnixStream::connect(path)),
+        }
+        self.thread.take().is_some_and(|thread| thread.join().unwrap_or(true))
+    }
+}
+
+/// Waits for these, and tells whether one panicked.
+fn join(threads: Vec<JoinHandle<()>>) -> bool {
+    let failed: Vec<bool> = threads.into_iter().map(|thread| thread.join().is_err()).collect();
+    failed.contains(&true)
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        // Connections may be held by a proxy that ends later: nobody waits for them here.
+        self.stop.store(true, Ordering::SeqCst);
+        match &self.at {
+            At::Inet(addr) => drop(TcpStream::connect(addr)),
+            At::Unix(path) => drop(UnixStream::connect(path)),
+        }
+    }
+}
+
+/// What several threads note.
+#[derive(Debug)]
+pub(crate) struct Recorder<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Recorder<T> {
+    fn clone(&self) -> Self {
+        Recorder(self.0.clone())
+    }
+}
+
+impl<T> Recorder<T> {
+    pub(crate) fn new() -> Recorder<T> {
+        Recorder(Arc::default())
+    }
+
+    pub(crate) fn add(&self, note: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    pub(crate) fn take(&self) -> Vec<T> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn peek(&self) -> Vec<T>
+    where
+        T: Clone,
+    {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

@@ -1,0 +1,431 @@
+//! What clients and origins do.
+
+use crate::common::wire::{Field, Message};
+use crate::common::{Connection, End, Framing, Kind, Peer, Recorder, ms};
+
+use super::case::{
+    Case, ClientBehaviour, Fault, IDS, PROBE, Phase, ServerBehaviour, ShortTimeouts,
+};
+use super::request::{Request, RequestKind};
+use super::response::{Response, ResponseKind};
+
+/// What an origin saw of a request.
+#[derive(Debug)]
+pub(crate) struct OriginRecord {
+    pub(crate) id: u64,
+    pub(crate) whole: bool,
+    pub(crate) errors: Option<String>,
+}
+
+/// What a client heard.
+#[derive(Debug)]
+pub(crate) struct ClientRecord {
+    pub(crate) interim: Vec<Message>,
+    /// Whole final responses.
+    pub(crate) response_kind: Vec<Message>,
+    /// What there is of one that is not whole.
+    pub(crate) part: Option<Message>,
+    /// How the connection ended, if it did.
+    pub(crate) end: Option<End>,
+    /// It left, so that nothing is known.
+    pub(crate) left: bool,
+    /// It did not send the body, since the answer came first.
+    pub(crate) skipped: bool,
+    /// What came behind the last response, which should be nothing.
+    pub(crate) behind: Option<String>,
+}
+
+/// Does what the case's client does.
+pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> ClientRecord {
+    let request = case.request(base);
+    let mut bytes = request.bytes.clone();
+    let mut kinds = vec![request.kind()];
+    let mut start = 0;
+    if case.request_kind == RequestKind::Pipelined {
+        // What goes wrong goes wrong in the second.
+        start = bytes.len();
+        bytes.extend_from_slice(&case.request(base + 1).bytes);
+        bytes.extend_from_slice(&case.request(base + 2).bytes);
+        kinds = vec![request.kind(); 3];
+    }
+    let mut observed = ClientRecord {
+        interim: Vec::new(),
+        response_kind: Vec::new(),
+        part: None,
+        end: None,
+        left: false,
+        skipped: false,
+        behind: None,
+    };
+    connection.reader.kind = kinds[0];
+    let fails = match case.client {
+        ClientBehaviour::Fails(phase, fault) => Some((phase, fault)),
+        _ => None,
+    };
+    let until = fails.map_or(bytes.len(), |(phase, _)| start + offset(&request, phase));
+    let mut left = &bytes[..until];
+    if request.expects && until > request.head {
+        connection.send(&bytes[..request.head]);
+        connection.receive_until(|reader| !matches!(reader.advance(), Ok(false)));
+        left = &[];
+        observed.skipped = true;
+        if connection.is_complete() && connection.reader.message().status() < 200 {
+            observed.interim.push(connection.reader.take());
+            left = &bytes[request.head..until];
+            observed.skipped = false;
+        }
+    }
+    match case.client {
+        ClientBehaviour::Trickles => connection.send_slowly(left),
+        _ => connection.send(left),
+    }
+    match case.client {
+        ClientBehaviour::ReadsSlowly => std::thread::sleep(ms(20)),
+        ClientBehaviour::HalfCloses | ClientBehaviour::Fails(_, Fault::Ends) => {
+            connection.shutdown_write()
+        }
+        ClientBehaviour::Fails(Phase::InAnswer, _) => connection.receive_until(|reader| {
+            let _ = reader.advance();
+            reader.has_head()
+        }),
+        ClientBehaviour::Fails(Phase::Before, Fault::Garbage) => {
+            connection.send(b"\x16\x03\x01\x02 \r\n\r\n")
+        }
+        ClientBehaviour::Fails(Phase::InHead, Fault::Garbage) => {
+            connection.send(b"\0\r\nX Y: \x01\r\n\r\n")
+        }
+        ClientBehaviour::Fails(_, Fault::Garbage) => connection.send(b"xyz\r\n\r\n"),
+        _ => {}
+    }
+    match fails {
+        Some((_, Fault::Closes)) => {
+            observed.left = true;
+            return observed;
+        }
+        Some((_, Fault::Resets)) => {
+            connection.reset();
+            observed.left = true;
+            return observed;
+        }
+        _ => {}
+    }
+    for (index, kind) in kinds.iter().enumerate() {
+        // A head that is not whole has no method yet.
+        let unknown = matches!(fails, Some((Phase::Before | Phase::InHead, _)));
+        let refused = unknown && index == kinds.len().min(2) - 1;
+        connection.reader.kind = if refused { Kind::Response } else { *kind };
+        let mut closing = false;
+        while let Some(message) = connection.message() {
+            if message.status() < 200 && message.status() != 101 {
+                observed.interim.push(message);
+                continue;
+            }
+            closing = !message.keeps() || message.status() == 101;
+            observed.response_kind.push(message);
+            break;
+        }
+        if closing || connection.end.is_some() {
+            break;
+        }
+    }
+    finish(case, base, connection, &mut observed, kinds.len());
+    observed
+}
+
+/// That nothing follows, or the right thing.
+fn finish(
+    case: &Case,
+    base: u64,
+    mut connection: Connection,
+    observed: &mut ClientRecord,
+    asked: usize,
+) {
+    observed.end.clone_from(&connection.end);
+    if connection.reader.has_head() {
+        observed.part = Some(connection.reader.message().clone());
+        return;
+    }
+    let Some(last) = observed.response_kind.last() else { return };
+    if last.status() == 101 {
+        connection.send(format!("ping {base}"));
+        let pong = format!("pong {base}");
+        let came = connection.read_raw(pong.len());
+        if came != pong.as_bytes() {
+            observed.behind = Some(format!("in the tunnel {:?}", String::from_utf8_lossy(&came)));
+        }
+        return;
+    }
+    let half =
+        matches!(case.client, ClientBehaviour::HalfCloses | ClientBehaviour::Fails(_, Fault::Ends));
+    let all = observed.response_kind.len() == asked;
+    if observed.end.is_none() && last.keeps() && !half && all {
+        // With time-outs that are short, a busy machine is late for the next one.
+        let hurried = case.short_timeouts() != ShortTimeouts::Neither;
+        if matches!(case.client, ClientBehaviour::Fails(..)) || observed.skipped || hurried {
+            return;
+        }
+        // Where the connection is kept, the next request has its own answer.
+        let probe = case.request(base + PROBE);
+        connection.send(&probe.bytes);
+        let got = connection.final_response(probe.kind());
+        let expected = case.response(base + PROBE);
+        observed.behind = match got {
+            Some(got) if got.body == expected.body => None,
+            // It may be closed at any time.
+            None if connection.end == Some(End::Closed) || connection.end == Some(End::Reset) => {
+                (!connection.reader.is_idle()).then(|| format!("part of {:?}", connection.reader))
+            }
+            got => Some(format!("{got:?}, {:?}", connection.end)),
+        };
+    } else {
+        match connection.read_end() {
+            Ok(End::Hangs) => observed.behind = Some("it is not closed".to_owned()),
+            Ok(_) => {}
+            Err(more) => observed.behind = Some(more),
+        }
+    }
+}
+
+/// How much of a request is sent until this place.
+fn offset(request: &Request, phase: Phase) -> usize {
+    match phase {
+        Phase::AtHead | Phase::Before => 0,
+        Phase::InHead => request.head / 2,
+        Phase::AfterHead => request.head,
+        Phase::InBody => request.head + (request.bytes.len() - request.head) / 2,
+        Phase::BetweenChunks => request.chunks.last().copied().unwrap_or(request.head),
+        Phase::After | Phase::InAnswer => request.bytes.len(),
+    }
+}
+
+/// Does what the cases' origins do, on one connection.
+pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecord>) {
+    loop {
+        let connection = &mut peer.connection;
+        connection.receive_until(|reader| {
+            let _ = reader.advance();
+            reader.has_head() || reader.advance().is_err()
+        });
+        if connection.end == Some(End::Hangs) && connection.reader.is_idle() {
+            // To close it would be to close it as it is used again, perhaps.
+            (connection.end, connection.broken) = (None, false);
+            continue;
+        }
+        if !connection.reader.has_head() {
+            if !connection.reader.is_idle() || matches!(connection.end, Some(End::Malformed(_))) {
+                let errors = Some(format!("no request: {:?}", connection.reader));
+                notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
+            }
+            return;
+        }
+        let id = connection.reader.message().field("x-id").and_then(|id| id.parse().ok());
+        let case = id.and_then(|id: u64| cases.get(usize::try_from(id / IDS).ok()?));
+        let (Some(id), Some(case)) = (id, case) else {
+            let errors = Some(format!("whose request? {:?}", connection.reader.message()));
+            return notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
+        };
+        let (request, response, server) = (case.request(id), case.response(id), case.server(id));
+        let early = matches!(
+            server,
+            ServerBehaviour::Early | ServerBehaviour::EarlyEnds | ServerBehaviour::EarlyCloses
+        );
+        let at_head = matches!(server, ServerBehaviour::Fails(Phase::AtHead, _));
+        if request.expects && !early && !at_head {
+            connection.send("HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        if early {
+            connection.send(&response.bytes);
+        }
+        let whole = match server {
+            ServerBehaviour::EarlyCloses | ServerBehaviour::Fails(Phase::AtHead, _) => {
+                connection.is_complete()
+            }
+            ServerBehaviour::EarlyEnds => {
+                connection.shutdown_write();
+                connection.step()
+            }
+            _ => connection.step(),
+        };
+        let mut errors = difference(connection.reader.message(), &request, whole);
+        // Or the proxy has, as its time-out is short and we were late with our 100.
+        let hurried = matches!(case.short_timeouts(), ShortTimeouts::Server | ShortTimeouts::Both)
+            && request.expects;
+        let left = matches!(case.client, ClientBehaviour::Fails(..)) || hurried;
+        let waits = !early && !at_head;
+        if !whole && waits && !left {
+            let (end, got) = (&connection.end, connection.reader.message());
+            errors.get_or_insert(format!("not all of what its client sent: {end:?}, {got:?}"));
+        }
+        notes.add(OriginRecord { id, whole, errors });
+        if !whole && !at_head {
+            return;
+        }
+        connection.reader.take();
+        match behaviour(peer, server, &response, id, notes) {
+            Some(kept) if !response.closes => peer = kept,
+            _ => return,
+        }
+    }
+}
+
+/// Answers; the connection, if it is kept.
+fn behaviour(
+    mut peer: Peer,
+    server: ServerBehaviour,
+    response: &Response,
+    id: u64,
+    notes: &Recorder<OriginRecord>,
+) -> Option<Peer> {
+    let connection = &mut peer.connection;
+    let endless = |connection: &mut Connection, text: &str, what: &str| {
+        let block = text.repeat(1 + 8000 / text.len());
+        let most = connection.sent + (32 << 20);
+        while !connection.broken && connection.sent < most {
+            connection.send(&block);
+        }
+        if !connection.broken {
+            let errors = Some(format!("32 MiB of {what} were taken"));
+            notes.add(OriginRecord { id, whole: true, errors });
+        }
+    };
+    match server {
+        ServerBehaviour::Normal => connection.send(&response.bytes),
+        ServerBehaviour::Trickles => connection.send_slowly(&response.bytes),
+        ServerBehaviour::Early => {}
+        ServerBehaviour::EarlyEnds | ServerBehaviour::EarlyCloses => return None,
+        ServerBehaviour::Doubles => {
+            let mut both = response.bytes.clone();
+            both.extend_from_slice(
+                &super::response::build_response(ResponseKind::Small, 4_000_000_007, false, false)
+                    .bytes,
+            );
+            connection.send(both);
+            return Some(peer);
+        }
+        ServerBehaviour::Exceeds => {
+            let mut more = response.bytes.clone();
+            more.extend_from_slice(b"and more than that");
+            connection.send(more);
+            return Some(peer);
+        }
+        ServerBehaviour::EndlessInterim => {
+            endless(
+                connection,
+                "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
+                "interim responses",
+            );
+            return None;
+        }
+        ServerBehaviour::EndlessHead => {
+            connection.send(&response.bytes[..response.from]);
+            connection.send("HTTP/1.1 200 OK\r\n");
+            endless(connection, "X-Fill: more of it\r\n", "fields");
+            return None;
+        }
+        ServerBehaviour::EndlessExtension => {
+            connection.send(&response.bytes[..response.chunks[1]]);
+            connection.send("5;x=");
+            endless(connection, "more", "chunk extension");
+            return None;
+        }
+        ServerBehaviour::EndlessTrailers => {
+            connection.send(&response.bytes[..*response.chunks.last()?]);
+            connection.send("0\r\n");
+            endless(connection, "X-Fill: more of it\r\n", "trailers");
+            return None;
+        }
+        ServerBehaviour::Fails(phase, fault) => {
+            let until = match phase {
+                Phase::AtHead => 0,
+                Phase::InHead => response.from + (response.head - response.from) / 2,
+                Phase::AfterHead => response.head,
+                Phase::InBody => response.head + (response.bytes.len() - response.head) / 2,
+                Phase::BetweenChunks => *response.chunks.last()?,
+                _ => response.from,
+            };
+            connection.send(&response.bytes[..until]);
+            match (fault, phase) {
+                (Fault::Resets, _) => {
+                    peer.connection.reset();
+                    return None;
+                }
+                (Fault::Stalls, _) => {
+                    // Given up by the proxy, and not by us.
+                    if let (_, End::Hangs) = connection.drain() {
+                        let errors = Some("the proxy waits for ever".to_owned());
+                        notes.add(OriginRecord { id, whole: true, errors });
+                    }
+                }
+                (Fault::Garbage, Phase::InHead) => connection.send(b"\0\r\nX Y: \x01\r\n\r\n"),
+                (Fault::Garbage, Phase::BetweenChunks) => connection.send(b"xyz\r\n\r\n"),
+                (Fault::Garbage, _) => connection.send(b"\x16\x03\x01\x02 \r\n\r\n"),
+                _ => return None,
+            }
+            if fault == Fault::Garbage {
+                connection.shutdown_write();
+                connection.drain();
+            }
+            return None;
+        }
+    }
+    if response.status == 101 {
+        let ping = format!("ping {id}");
+        if connection.read_raw(ping.len()) == ping.as_bytes() {
+            connection.send(format!("pong {id}"));
+        }
+        return None;
+    }
+    if response.closes {
+        connection.shutdown_write();
+        connection.drain();
+    }
+    Some(peer)
+}
+
+/// What of a request is not as the client sent it.
+fn difference(got: &Message, request: &Request, whole: bool) -> Option<String> {
+    let errors = |what: &str| Some(format!("{what} in {got:?}"));
+    if got.method() != request.method || got.target() != request.target {
+        return errors("another request line");
+    }
+    if got.field("host").as_deref() != Some("site.test") {
+        return errors("another host");
+    }
+    if end_to_end_fields(&got.fields) != request.fields {
+        return errors("other fields");
+    }
+    if !request.body.starts_with(&got.body) {
+        return errors("another body");
+    }
+    if whole && (got.body != request.body || got.trailers != request.trailers) {
+        return errors(if got.body == request.body {
+            "other trailers"
+        } else {
+            "not all of the body"
+        });
+    }
+    if !request.has_body() && !matches!(got.framing, Framing::None) {
+        return errors("a body that nobody sent");
+    }
+    None
+}
+
+/// Fields without those that belong to a connection, to framing, or to the proxy.
+pub(crate) fn end_to_end_fields(fields: &[Field]) -> Vec<Field> {
+    const OURS: &[&str] = &[
+        "host",
+        "via",
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "upgrade",
+        "expect",
+        "te",
+        "trailer",
+    ];
+    fields.iter().filter(|(name, _)| !OURS.contains(&name.as_str())).cloned().collect()
+}

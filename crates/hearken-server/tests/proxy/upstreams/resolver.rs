@@ -1,0 +1,270 @@
+//! Names: looked up once for all who ask, remembered for a while, within bounds.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hearken::EventQueue;
+use hearken::timer::Time;
+use hearken_server::proxy::balance::{Balancer, Where};
+use hearken_server::proxy::config::{Address, Server, Upstreams};
+use hearken_server::proxy::resolver::{Asked, Lookups, Resolver};
+use hearken_server::proxy::servers::{Servers, State};
+
+use super::support::at;
+use crate::common::{TEST_TIMEOUT, wait_until};
+
+crate::test_list! {
+    resolves_localhost
+    addresses_need_no_lookup_request
+    caches_addresses_longer_than_errors
+    concurrent_lookups_of_a_name_are_shared
+    pending_lookups_are_limited
+    wakes_workers
+    the_first_round_reports_names_without_addresses
+    the_first_round_times_out
+    names_are_resolved_again
+}
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// The next answers, at `now`: the ticket, and what was found, or why nothing was.
+fn answers(
+    lookups: &mut Lookups,
+    now: Time,
+    count: usize,
+) -> Vec<(u64, Result<Vec<SocketAddr>, String>)> {
+    let mut all = Vec::new();
+    wait_until("no answer", || {
+        lookups.answers(now, |ticket, found| {
+            all.push((ticket, found.map(<[_]>::to_vec).map_err(str::to_owned)));
+        });
+        all.len() >= count
+    });
+    all.sort_by_key(|answer| answer.0);
+    all
+}
+
+/// A resolver that counts what it is asked, and knows all names but those that begin with `bad`.
+fn counting() -> (Resolver, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&asked);
+    let resolver = Resolver::with(move |host, port| {
+        list.lock().unwrap().push(host.to_owned());
+        match host {
+            _ if host.starts_with("bad") => Err(io::Error::other("no such name")),
+            _ if host.starts_with("empty") => Ok(Vec::new()),
+            _ => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
+        }
+    });
+    (resolver.unwrap(), asked)
+}
+
+fn names(hosts: &[(&str, u16)], every: Duration) -> (Upstreams, Arc<Servers>) {
+    let servers = hosts
+        .iter()
+        .map(|&(host, port)| Server::new(Address::Name(host.to_owned(), port)))
+        .collect();
+    let config = Upstreams { resolve_every: every, ..Upstreams::new(servers) };
+    let servers = Arc::new(Servers::new(&config));
+    (config, servers)
+}
+
+fn resolves_localhost() {
+    let resolver = Resolver::start().unwrap();
+    let mut lookups = resolver.lookups();
+    assert_eq!(lookups.ask("localhost", 81, 7, at(0.0)), Asked::Later);
+    let answers = answers(&mut lookups, at(0.0), 1);
+    let (7, Ok(found)) = &answers[0] else { panic!("{answers:?}") };
+    assert!(found.iter().all(|addr| addr.ip().is_loopback() && addr.port() == 81), "{found:?}");
+    assert!(matches!(lookups.ask("LocalHost", 82, 8, at(1.0)), Asked::Known(known)
+        if known.len() == found.len() && known[0].port() == 82));
+}
+
+fn addresses_need_no_lookup_request() {
+    let (resolver, asked) = counting();
+    let mut lookups = resolver.lookups();
+    for (host, expected) in [("127.0.0.1", "127.0.0.1:8"), ("::1", "[::1]:8"), ("[::1]", "[::1]:8")]
+    {
+        assert_eq!(lookups.ask(host, 8, 0, at(0.0)), Asked::Known(&[addr(expected)]));
+    }
+    for host in ["", "a\0b", &"a".repeat(300)] {
+        assert!(matches!(lookups.ask(host, 8, 0, at(0.0)), Asked::Failed(_)), "{host:?}");
+    }
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+fn caches_addresses_longer_than_errors() {
+    let (resolver, asked) = counting();
+    let mut lookups = resolver.lookups();
+    for host in ["good.example", "bad.example", "empty.example"] {
+        assert_eq!(lookups.ask(host, 80, 0, at(0.0)), Asked::Later);
+        answers(&mut lookups, at(0.0), 1);
+    }
+    let mut ask = |host: &str, now| match lookups.ask(host, 80, 0, at(now)) {
+        Asked::Known(found) => Some(Ok(found.to_vec())),
+        Asked::Failed(reason) => Some(Err(reason.to_owned())),
+        Asked::Later => None,
+        Asked::Busy => panic!("busy"),
+    };
+    assert_eq!(ask("good.example", 29.0), Some(Ok(vec![addr("192.0.2.1:80")])));
+    assert_eq!(
+        ask("bad.example", 4.0),
+        Some(Err("cannot look up the name bad.example: no such name".to_owned()))
+    );
+    assert_eq!(
+        ask("empty.example", 4.0),
+        Some(Err("the name empty.example has no address".to_owned()))
+    );
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert_eq!(ask("bad.example", 6.0), None);
+    assert_eq!(ask("good.example", 31.0), None);
+}
+
+/// While one name is being looked up, all who want it wait for the same answer, of any worker.
+fn concurrent_lookups_of_a_name_are_shared() {
+    let (open, gate) = mpsc::sync_channel::<()>(0);
+    let (gate, asked) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let resolver = Resolver::with(move |_, _| {
+        count.fetch_add(1, SeqCst);
+        let _ = gate.lock().unwrap().recv();
+        Ok(vec![addr("192.0.2.1:0")])
+    });
+    let resolver = resolver.unwrap();
+    let (mut one, mut other) = (resolver.lookups(), resolver.lookups());
+    for ticket in 0..100 {
+        let host = if ticket % 2 == 0 { "a.example" } else { "A.Example" };
+        assert_eq!(one.ask(host, ticket as u16, ticket, at(0.0)), Asked::Later);
+        assert_eq!(other.ask(host, 80, ticket, at(0.0)), Asked::Later);
+    }
+    open.send(()).unwrap();
+    for (ticket, found) in answers(&mut one, at(0.0), 100) {
+        assert_eq!(found.unwrap(), [SocketAddr::from(([192, 0, 2, 1], ticket as u16))]);
+    }
+    assert_eq!(answers(&mut other, at(0.0), 100).len(), 100);
+    assert_eq!(asked.load(SeqCst), 1);
+}
+
+fn pending_lookups_are_limited() {
+    let ends = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&ends);
+    let resolver = Resolver::with(move |_, _| {
+        while !gate.load(SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(vec![addr("192.0.2.1:0")])
+    });
+    let resolver = resolver.unwrap();
+    let mut lookups = resolver.lookups();
+    let mut asked = 0;
+    while lookups.ask(&format!("n{asked}.example"), 80, asked, at(0.0)) == Asked::Later {
+        asked += 1;
+        assert!(asked < 1000);
+    }
+    assert!(asked >= 256, "{asked}");
+    // One that is waited for already is no question more; but it is a ticket.
+    let mut more = 0;
+    while lookups.ask("n0.example", 80, 1_000_000 + more, at(0.0)) == Asked::Later {
+        more += 1;
+        assert!(more < 100_000);
+    }
+    ends.store(true, SeqCst);
+    let all = answers(&mut lookups, at(0.0), (asked + more) as usize);
+    assert_eq!(all.len(), (asked + more) as usize);
+    assert_eq!(lookups.ask("another.example", 80, 0, at(0.0)), Asked::Later);
+}
+
+/// A worker that waits for events is woken; one whose waker comes later than the answer, too.
+fn wakes_workers() {
+    let (resolver, _) = counting();
+    let (_, mut lookups) = (resolver.lookups(), resolver.lookups());
+    for early in [true, false] {
+        let queue = EventQueue::<()>::new().unwrap();
+        let host = if early { "a.example" } else { "b.example" };
+        if early {
+            resolver.add(1, queue.waker());
+        }
+        assert_eq!(lookups.ask(host, 80, 3, at(0.0)), Asked::Later);
+        if !early {
+            thread::sleep(Duration::from_millis(20));
+            resolver.add(1, queue.waker());
+        }
+        let mut got = Vec::new();
+        let start = Instant::now();
+        while got.is_empty() && start.elapsed() < TEST_TIMEOUT {
+            queue.next_events(8, Some(TEST_TIMEOUT)).unwrap();
+            lookups.answers(at(0.0), |ticket, found| got.push((ticket, found.is_ok())));
+        }
+        assert_eq!(got, [(3, true)]);
+    }
+}
+
+fn the_first_round_reports_names_without_addresses() {
+    let (resolver, asked) = counting();
+    let hosts = [("a.example", 80), ("bad.example", 80), ("A.example", 81), ("empty.example", 82)];
+    let (config, servers) = names(&hosts, Duration::ZERO);
+    let mut bad = resolver.first_round(&config, &servers, TEST_TIMEOUT);
+    bad.sort();
+    assert_eq!(
+        bad,
+        [
+            "cannot look up the name bad.example: no such name",
+            "the name empty.example has no address"
+        ]
+    );
+    let states: Vec<State> = (0..4).map(|server| servers.state(server)).collect();
+    assert_eq!(states, [State::Up, State::Down, State::Up, State::Down]);
+    assert_eq!(servers.last_failure(1).as_ref(), Some(&bad[0]));
+    assert_eq!(asked.lock().unwrap().len(), 3);
+    let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
+    assert_eq!(balancer.connected_to(2), Some(Where::Inet(addr("192.0.2.1:81"))));
+}
+
+fn the_first_round_times_out() {
+    let (keep, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let resolver = Resolver::with(move |_, _| {
+        let _ = gate.lock().unwrap().recv();
+        Ok(vec![addr("192.0.2.1:0")])
+    });
+    let (config, servers) = names(&[("slow.example", 80)], TEST_TIMEOUT);
+    let bad = resolver.as_ref().unwrap().first_round(&config, &servers, Duration::from_millis(10));
+    assert!(matches!(&bad[..], [reason] if reason.contains("slow.example was not")), "{bad:?}");
+    assert_eq!(servers.state(0), State::Down);
+    drop(keep);
+    wait_until("it is not up", || servers.state(0) == State::Up);
+}
+
+fn names_are_resolved_again() {
+    let round = Arc::new(AtomicUsize::new(0));
+    let rounds = Arc::clone(&round);
+    let resolver = Resolver::with(move |_, port| match rounds.fetch_add(1, SeqCst) {
+        0 => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
+        1..5 => Err(io::Error::other("a hitch")),
+        _ => Ok(vec![SocketAddr::from(([192, 0, 2, 2], port))]),
+    });
+    let (config, servers) = names(&[("a.example", 80)], Duration::from_millis(2));
+    let resolver = resolver.unwrap();
+    assert_eq!(resolver.first_round(&config, &servers, TEST_TIMEOUT), [""; 0]);
+    let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
+    wait_until("the address does not change", || {
+        assert_eq!(servers.state(0), State::Up);
+        let place = format!("{:?}", balancer.connected_to(0));
+        assert!(place.contains("192.0.2."), "{place}");
+        place.contains("192.0.2.2")
+    });
+    assert!(servers.last_failure(0).is_some_and(|reason| reason.ends_with("a hitch")));
+    drop(resolver);
+    // What was under way may still end.
+    let mut last = 0;
+    wait_until("it goes on", || {
+        thread::sleep(Duration::from_millis(20));
+        std::mem::replace(&mut last, round.load(SeqCst)) == round.load(SeqCst)
+    });
+}

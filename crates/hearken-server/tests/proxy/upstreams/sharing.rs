@@ -1,0 +1,134 @@
+//! Several workers, each a thread with its balancer, and one that meddles.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use hearken_server::proxy::balance::{Balancer, Ended, Pick, Tried};
+use hearken_server::proxy::servers::{Order, Servers, State};
+
+use super::support::{POLICIES, at, even, passive_checks};
+
+crate::test_list! {
+    workers_share_a_single_trial
+    concurrent_workers_keep_counters_consistent
+}
+
+const WORKERS: usize = 4;
+const ROUNDS: usize = 20_000;
+
+/// A server that fails all: never is there more than one trial of it in flight, over all workers, and
+/// once it is well again it comes back.
+fn workers_share_a_single_trial() {
+    for policy in POLICIES {
+        let mut config = even(policy, 3);
+        config.passive = passive_checks(1, 10);
+        let servers = Arc::new(Servers::new(&config));
+        let (trials, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut first = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
+        // Fails until it is paused.
+        let mut key = 0;
+        while servers.state(0) == State::Up {
+            if let Pick::Server(server) = first.pick(at(0.0), key, Tried::default()) {
+                first.ended(server, at(0.0), if server == 0 { Ended::Failed } else { Ended::Well });
+            }
+            key += 1;
+        }
+        let key = key - 1;
+        drop(first);
+        thread::scope(|scope| {
+            for worker in 0..WORKERS {
+                let servers = Arc::clone(&servers);
+                let (config, trials, seen) = (&config, &trials, &seen);
+                scope.spawn(move || {
+                    let mut balancer = Balancer::new(config, servers, worker, WORKERS, 7);
+                    let mut now = 0.0;
+                    for _ in 0..ROUNDS {
+                        now += 1.0;
+                        let picked = balancer.pick(at(now), key, Tried::default());
+                        if let Pick::Server(0) = picked {
+                            assert_eq!(trials.fetch_add(1, SeqCst), 0);
+                            seen.fetch_add(1, SeqCst);
+                            thread::yield_now();
+                            trials.fetch_sub(1, SeqCst);
+                            balancer.ended(0, at(now), Ended::Failed);
+                        } else if let Pick::Server(server) = picked {
+                            balancer.ended(server, at(now), Ended::Well);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(seen.load(SeqCst) > 0);
+        assert_eq!(servers.state(0), State::Paused);
+        let mut last = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
+        let now = at(10.0 * ROUNDS as f64);
+        assert_eq!(last.pick(now, key, Tried::default()), Pick::Server(0));
+        last.ended(0, now, Ended::Well);
+        assert_eq!(servers.state(0), State::Up);
+    }
+}
+
+/// Servers fail, come back, are drained and go down while workers use them: what is counted is right
+/// in the end, and none that is paused stays so for ever.
+fn concurrent_workers_keep_counters_consistent() {
+    let mut config = even(hearken_server::proxy::config::Balance::LeastConnections, 3);
+    config.passive = passive_checks(2, 1);
+    let servers = Arc::new(Servers::new(&config));
+    let done = AtomicBool::new(false);
+    let (picked, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let meddler = scope.spawn(|| {
+            while !done.load(SeqCst) {
+                for server in 0..3 {
+                    servers.set(server, Order::Off);
+                    servers.set_down(server, true);
+                    thread::yield_now();
+                    servers.set(server, Order::Ready);
+                    servers.set_down(server, false);
+                }
+            }
+        });
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let (config, servers) = (&config, Arc::clone(&servers));
+                let (picked, failed) = (&picked, &failed);
+                scope.spawn(move || {
+                    let mut balancer = Balancer::new(config, servers, worker, WORKERS, 7);
+                    for round in 0..ROUNDS {
+                        let now = at(round as f64 / 10.0);
+                        let Pick::Server(server) = balancer.pick(now, 0, Tried::default()) else {
+                            continue;
+                        };
+                        picked.fetch_add(1, SeqCst);
+                        if (round + worker) % 3 > 0 {
+                            failed.fetch_add(1, SeqCst);
+                            balancer.ended(server, now, Ended::Failed);
+                        } else {
+                            balancer.ended(server, now, Ended::Well);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        done.store(true, SeqCst);
+        meddler.join().unwrap();
+    });
+    let sum = |of: fn(&hearken_server::proxy::servers::Figures) -> u64| {
+        (0..3).map(|server| of(&servers.figures(server))).sum::<u64>() as usize
+    };
+    assert_eq!(sum(|figures| figures.requests), picked.into_inner());
+    assert_eq!(sum(|figures| figures.failures), failed.into_inner());
+    assert_eq!(sum(|figures| figures.in_flight), 0);
+    // All come back.
+    let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
+    let now = at(1e6);
+    for _ in 0..10 {
+        let Pick::Server(server) = balancer.pick(now, 0, Tried::default()) else { panic!() };
+        balancer.ended(server, now, Ended::Well);
+    }
+    assert!((0..3).all(|server| servers.state(server) == State::Up), "{servers:?}");
+}

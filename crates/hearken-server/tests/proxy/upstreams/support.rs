@@ -1,0 +1,71 @@
+//! What the tests share.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearken::timer::Time;
+use hearken_server::proxy::balance::{Balancer, Pick, Tried};
+use hearken_server::proxy::config::{Address, Balance, HashKey, Passive, Server, Upstreams};
+use hearken_server::proxy::servers::Servers;
+
+pub(crate) const POLICIES: [Balance; 4] = [
+    Balance::RoundRobin,
+    Balance::LeastConnections,
+    Balance::RandomTwo,
+    Balance::Hash(HashKey::Target),
+];
+
+/// Servers of these weights.
+pub(crate) fn weighted(policy: Balance, weights: &[u16]) -> Upstreams {
+    let servers = weights.iter().enumerate().map(|(index, &weight)| Server {
+        weight: NonZeroU16::new(weight).unwrap(),
+        ..Server::new(Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9000 + index as u16))))
+    });
+    Upstreams { policy, ..Upstreams::new(servers.collect()) }
+}
+
+/// So many servers of the same weight.
+pub(crate) fn even(policy: Balance, count: usize) -> Upstreams {
+    weighted(policy, &vec![1; count])
+}
+
+pub(crate) fn passive_checks(failures: u32, pause: u64) -> Option<Passive> {
+    Some(Passive {
+        failures: NonZeroU32::new(failures).unwrap(),
+        pause: Duration::from_secs(pause),
+    })
+}
+
+/// All servers, and the only worker's balancer.
+pub(crate) fn single_worker(config: &Upstreams) -> (Arc<Servers>, Balancer) {
+    let servers = Arc::new(Servers::new(config));
+    let balancer = Balancer::new(config, Arc::clone(&servers), 0, 1, 1);
+    (servers, balancer)
+}
+
+/// So many seconds after the clock's zero, and a bit.
+pub(crate) fn at(seconds: f64) -> Time {
+    Time::from_nanos(1 + (seconds * 1e9) as u64)
+}
+
+/// The server that gets a request which was tried on none.
+pub(crate) fn pick(balancer: &mut Balancer, now: Time) -> usize {
+    pick_key(balancer, now, 0)
+}
+
+pub(crate) fn pick_key(balancer: &mut Balancer, now: Time, key: u64) -> usize {
+    match balancer.pick(now, key, Tried::default()) {
+        Pick::Server(server) => server,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn tried(servers: &[usize]) -> Tried {
+    let mut tried = Tried::default();
+    for &server in servers {
+        tried.insert(server);
+    }
+    tried
+}
