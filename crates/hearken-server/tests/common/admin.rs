@@ -1,13 +1,13 @@
-//! The admin address of a proxy, and the figures that it tells.
+//! The admin address of a proxy and its metrics.
 
 use super::TEST_TIMEOUT;
 use super::connection::Connection;
 use super::server::RunningServer;
 use super::wire::Kind;
 
-/// Asks the admin address.
+/// Sends a request to the admin address. Returns the content of the response.
 pub(crate) fn admin(proxy: &RunningServer, method: &str, target: &str) -> String {
-    let addr = proxy.admin_addr().expect("an admin address");
+    let addr = proxy.admin_addr().expect("admin address is disabled");
     let mut connection = Connection::connect(addr, Kind::Response);
     let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
     connection.send(format!("{method} {target} HTTP/1.1\r\nHost: {addr}\r\n{length}\r\n"));
@@ -16,7 +16,7 @@ pub(crate) fn admin(proxy: &RunningServer, method: &str, target: &str) -> String
     response.text()
 }
 
-/// The sum over all lines of a metric that have these labels.
+/// Returns the sum of all samples of a metric whose labels contain `label`.
 pub(crate) fn metric_sum(page: &str, name: &str, label: &str) -> f64 {
     let of = |line: &str| {
         let rest = line.strip_prefix(name)?;
@@ -27,7 +27,7 @@ pub(crate) fn metric_sum(page: &str, name: &str, label: &str) -> f64 {
     page.lines().filter_map(of).sum()
 }
 
-/// That nothing of what was done is left: neither connections, nor requests in flight.
+/// Waits until no connection is open and no request is in flight.
 pub(crate) fn wait_idle(proxy: &RunningServer) -> Result<(), String> {
     const NOTHING: &[&str] = &[
         "hearken_connections_open",
@@ -49,8 +49,8 @@ pub(crate) fn wait_idle(proxy: &RunningServer) -> Result<(), String> {
             return Ok(());
         }
         if since.elapsed() > TEST_TIMEOUT {
-            return Err(format!("the proxy is not at rest: {left:?}"));
+            return Err(format!("the proxy is not idle: {left:?}"));
         }
-        std::thread::sleep(super::ms(20));
+        std::thread::sleep(super::ms(5));
     }
 }

@@ -1,5 +1,4 @@
-//! A connection of the harness: sends and receives at the same time, in one thread, and tells what
-//! became of it.
+//! A non-blocking connection that receives while it sends, in one thread.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,18 +12,18 @@ use rustix::net::sockopt;
 use super::TEST_TIMEOUT;
 use super::wire::{Kind, Message, Reader};
 
-/// How a connection has ended, as its reader sees it.
+/// The end of a connection, as its reader sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Closed,
     Reset,
-    /// Nothing came for as long as only a hang lasts.
+    /// Nothing was received for [`TEST_TIMEOUT`].
     Hangs,
-    /// What came is no message.
+    /// The received bytes are not a message.
     Malformed(String),
 }
 
-/// A socket of either family.
+/// A TCP or Unix socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -54,19 +53,19 @@ impl Socket {
     }
 }
 
-/// A connection, and the reader of what comes in over it.
+/// A connection and the parser of its messages.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: Socket,
     pub(crate) reader: Reader,
-    /// Set once nothing more can come.
+    /// Set once nothing more can be received.
     pub(crate) end: Option<End>,
-    /// Nothing more can be sent.
+    /// Whether sending has failed.
     pub(crate) broken: bool,
-    /// Bytes that were received, and that were sent.
+    /// Number of bytes received and sent.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// All that was received, if it is kept.
+    /// All received bytes, if they are recorded.
     record: Option<Vec<u8>>,
 }
 
@@ -100,17 +99,17 @@ impl Connection {
         Connection { socket, reader, end: None, broken: false, received: 0, sent: 0, record: None }
     }
 
-    /// Keeps all that is received.
+    /// Records all received bytes.
     pub(crate) fn record(&mut self) {
         self.record = Some(Vec::new());
     }
 
-    /// What was kept.
+    /// Returns the recorded bytes.
     pub(crate) fn recorded(&self) -> &[u8] {
         self.record.as_deref().unwrap_or_default()
     }
 
-    /// With a receive buffer of `bytes`, about.
+    /// Sets the size of the receive buffer. The kernel doubles it.
     pub(crate) fn with_receive_buffer(self, bytes: usize) -> Connection {
         sockopt::set_socket_recv_buffer_size(self.socket.fd(), bytes).unwrap();
         self
@@ -130,17 +129,17 @@ impl Connection {
         };
     }
 
-    /// Sends what does not fill a packet only with the end of the connection (TCP_CORK).
+    /// Delays partial segments until the connection is closed (TCP_CORK).
     pub(crate) fn cork(&self) {
         sockopt::set_tcp_cork(self.socket.fd(), true).unwrap();
     }
 
-    /// Closes with a reset.
+    /// Closes the connection with a reset.
     pub(crate) fn reset(self) {
         let _ = sockopt::set_socket_linger(self.socket.fd(), Some(Duration::ZERO));
     }
 
-    /// Sends all of it, in pieces of at most `piece` bytes, and receives what comes meanwhile.
+    /// Sends all bytes in pieces of at most `piece` bytes, and receives at the same time.
     pub(crate) fn send_in_pieces(&mut self, bytes: &[u8], piece: usize) {
         self.pump(bytes, piece, |_| true);
     }
@@ -149,14 +148,14 @@ impl Connection {
         self.send_in_pieces(bytes.as_ref(), usize::MAX);
     }
 
-    /// Whether something can be sent within `timeout`.
+    /// Returns whether something can be sent within `timeout`.
     pub(crate) fn is_writable_within(&self, timeout: Duration) -> bool {
         let gone = PollFlags::ERR | PollFlags::HUP;
         let ready = wait(self.socket.fd(), PollFlags::OUT, timeout);
         ready.contains(PollFlags::OUT) && !ready.intersects(gone) && !self.broken
     }
 
-    /// Sends as much of it as is taken at once, and receives nothing.
+    /// Sends as many bytes as the socket accepts at once, and receives nothing.
     pub(crate) fn send_some(&mut self, bytes: &[u8]) {
         match self.socket.write(bytes) {
             Ok(sent) => self.sent += sent as u64,
@@ -165,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Sends byte by byte what of it is short, and the middle of what is long in odd pieces.
+    /// Sends the first 400 and the last 60 bytes one by one, and the bytes between in pieces.
     pub(crate) fn send_slowly(&mut self, bytes: &[u8]) {
         let first = bytes.len().min(400);
         let last = bytes.len().saturating_sub(60).max(first);
@@ -174,23 +173,23 @@ impl Connection {
         self.send_in_pieces(&bytes[last..], 1);
     }
 
-    /// Receives until `enough` or the end.
+    /// Receives until `enough` returns true or the connection ends.
     pub(crate) fn receive_until(&mut self, enough: impl FnMut(&mut Reader) -> bool) {
         self.pump(&[], 1, enough);
     }
 
-    /// The next message, unless the connection ends before it is whole.
+    /// Returns the next message, unless the connection ends within it.
     pub(crate) fn message(&mut self) -> Option<Message> {
         self.step().then(|| self.reader.take())
     }
 
-    /// Receives up to the end of a message; whether there is a whole one.
+    /// Receives up to the end of a message. Returns whether the message is complete.
     pub(crate) fn step(&mut self) -> bool {
         self.pump(&[], 1, |reader| !matches!(reader.advance(), Ok(false)));
         self.is_complete()
     }
 
-    /// Whether a whole message is there.
+    /// Returns whether a complete message was received.
     pub(crate) fn is_complete(&mut self) -> bool {
         match self.reader.advance() {
             Ok(true) => true,
@@ -202,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// The next final response to a request with `kind`, and what came before it.
+    /// Returns the next final response, and discards interim responses.
     pub(crate) fn final_response(&mut self, kind: Kind) -> Option<Message> {
         self.reader.kind = kind;
         loop {
@@ -213,19 +212,19 @@ impl Connection {
         }
     }
 
-    /// The next response, which has to come.
+    /// Returns the next response. Panics if there is none.
     #[track_caller]
     pub(crate) fn expect_response(&mut self) -> Message {
         let answer = self.final_response(Kind::Response);
-        answer.unwrap_or_else(|| panic!("no answer: {:?}, {:?}", self.end, self.reader))
+        answer.unwrap_or_else(|| panic!("no response: {:?}, {:?}", self.end, self.reader))
     }
 
-    /// How it ends, where no message follows; bytes that do are an error.
+    /// Returns the end of the connection. Further bytes are an error.
     pub(crate) fn read_end(&mut self) -> Result<End, String> {
         self.receive_until(|reader| !reader.is_idle());
         match &self.end {
             Some(end) if self.reader.is_idle() => Ok(end.clone()),
-            _ => Err(format!("more came: {:?}", super::wire::latin1(self.reader.rest()))),
+            _ => Err(format!("unexpected bytes: {:?}", super::wire::latin1(self.reader.rest()))),
         }
     }
 
@@ -235,7 +234,7 @@ impl Connection {
         assert!(matches!(end, End::Closed | End::Reset), "{end:?}");
     }
 
-    /// The next `count` bytes that are no message's, or as many as come.
+    /// Returns the next `count` bytes that belong to no message, or fewer at the end.
     pub(crate) fn read_raw(&mut self, count: usize) -> Vec<u8> {
         self.receive_until(|reader| reader.rest().len() >= count);
         let mut rest = self.reader.take_rest();
@@ -244,7 +243,7 @@ impl Connection {
         rest
     }
 
-    /// Receives and forgets, to the end; how many bytes came, and how it ended.
+    /// Receives and discards until the end. Returns the number of bytes and the end.
     pub(crate) fn drain(&mut self) -> (u64, End) {
         let before = self.received - self.reader.rest().len() as u64;
         while self.end.is_none() {
@@ -254,20 +253,19 @@ impl Connection {
         (self.received - before, self.end.clone().unwrap_or(End::Hangs))
     }
 
-    /// Receives nothing, and tells once the connection is gone.
+    /// Waits until the connection is closed or reset, without receiving. Returns whether it was.
     pub(crate) fn wait_closed(&self) -> bool {
         let gone = PollFlags::ERR | PollFlags::HUP;
         wait(self.socket.fd(), PollFlags::empty(), TEST_TIMEOUT).intersects(gone)
     }
 
-    /// Whether something comes, or the connection ends, within `timeout`.
+    /// Returns whether bytes or the end of the connection arrive within `timeout`.
     pub(crate) fn is_readable_within(&self, timeout: Duration) -> bool {
         !self.reader.rest().is_empty()
             || wait(self.socket.fd(), PollFlags::IN, timeout).intersects(PollFlags::all())
     }
 
-    /// Sends `out`, and receives, until all is sent and `enough` says so after what has come, or
-    /// nothing more can come.
+    /// Sends `out` and receives, until all is sent and `enough` returns true or the connection ends.
     fn pump(&mut self, mut out: &[u8], piece: usize, mut enough: impl FnMut(&mut Reader) -> bool) {
         let mut buffer = [0; 1 << 16];
         loop {

@@ -1,4 +1,4 @@
-//! Servers behind the proxy: each connection is given to a function, in a thread of its own.
+//! Origin servers: a function handles each connection in a thread of its own.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 use super::connection::Connection;
 use super::wire::{Kind, Message};
 
-/// A listening server that ends, with all its connections, when it is dropped.
+/// A listening server. It stops accepting connections when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Origin {
     at: At,
     stop: Arc<AtomicBool>,
     accepted: Arc<AtomicUsize>,
-    /// Tells whether a connection's failed.
+    /// Returns whether the thread of a connection panicked.
     thread: Option<JoinHandle<bool>>,
 }
 
@@ -40,27 +40,27 @@ impl Listener {
     }
 }
 
-/// A connection of an origin.
+/// A connection to an origin.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) connection: Connection,
-    /// The how manieth of its origin it is, from 0.
+    /// The index of the connection, from 0 in the order of accepting.
     pub(crate) number: usize,
 }
 
 impl Peer {
-    /// The next request, whole; none if the connection ends before or within it.
+    /// Returns the next request, unless the connection ends before its end.
     pub(crate) fn request(&mut self) -> Option<Message> {
         self.connection.message()
     }
 
-    /// The head of the next request, whose body is not read yet.
+    /// Returns the head of the next request, before its body is read.
     pub(crate) fn head(&mut self) -> Option<Message> {
         self.connection.receive_until(|reader| reader.advance().is_err() || reader.has_head());
         self.connection.reader.has_head().then(|| self.connection.reader.message().clone())
     }
 
-    /// Answers with this text, and a length.
+    /// Sends a response with this text and a Content-Length.
     pub(crate) fn respond(&mut self, text: &str) {
         let length = text.len();
         self.connection.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{text}"));
@@ -68,7 +68,7 @@ impl Peer {
 }
 
 impl Origin {
-    /// One whose connections `serve` has.
+    /// Starts an origin on a free port, whose connections `serve` handles.
     pub(crate) fn new(serve: impl Fn(Peer) + Send + Sync + 'static) -> Origin {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = At::Inet(listener.local_addr().unwrap());
@@ -84,7 +84,7 @@ impl Origin {
         Origin::start(Listener::Unix(listener), At::Unix(path.to_owned()), serve)
     }
 
-    /// One that answers each request as `answer` says, with a length.
+    /// Starts an origin that sends the result of `respond` for each request.
     pub(crate) fn responding(
         respond: impl Fn(&Message) -> String + Send + Sync + 'static,
     ) -> Origin {
@@ -110,7 +110,7 @@ impl Origin {
                 let serve = serve.clone();
                 threads.push(thread::spawn(move || serve(peer)));
                 if threads.len() >= 256 {
-                    // One that has ended and is not joined keeps its stack.
+                    // A finished thread that is not joined keeps its stack.
                     let all = std::mem::take(&mut threads).into_iter();
                     let (ended, running): (Vec<_>, _) = all.partition(JoinHandle::is_finished);
                     threads = running;
@@ -130,17 +130,17 @@ impl Origin {
         }
     }
 
-    /// How many connections it has had.
+    /// Returns the number of accepted connections.
     pub(crate) fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Waits for all its connections to end, by their peers. It accepts no more.
+    /// Stops accepting and waits until peers have closed all connections.
     pub(crate) fn end(mut self) {
-        assert!(!self.join(), "a connection of the origin's failed");
+        assert!(!self.join(), "a connection of the origin panicked");
     }
 
-    /// Waits for its connections to end, and tells whether one panicked.
+    /// Stops accepting and waits for all connections. Returns whether one panicked.
     fn join(&mut self) -> bool {
         self.stop.store(true, Ordering::SeqCst);
         match &self.at {
@@ -151,7 +151,7 @@ impl Origin {
     }
 }
 
-/// Waits for these, and tells whether one panicked.
+/// Joins threads. Returns whether one panicked.
 fn join(threads: Vec<JoinHandle<()>>) -> bool {
     let failed: Vec<bool> = threads.into_iter().map(|thread| thread.join().is_err()).collect();
     failed.contains(&true)
@@ -159,7 +159,7 @@ fn join(threads: Vec<JoinHandle<()>>) -> bool {
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        // Connections may be held by a proxy that ends later: nobody waits for them here.
+        // A proxy that ends later may hold connections, so these are not waited for.
         self.stop.store(true, Ordering::SeqCst);
         match &self.at {
             At::Inet(addr) => drop(TcpStream::connect(addr)),
@@ -168,7 +168,7 @@ impl Drop for Origin {
     }
 }
 
-/// What several threads note.
+/// A list that several threads append to.
 #[derive(Debug)]
 pub(crate) struct Recorder<T>(Arc<Mutex<Vec<T>>>);
 
@@ -183,8 +183,8 @@ impl<T> Recorder<T> {
         Recorder(Arc::default())
     }
 
-    pub(crate) fn add(&self, note: T) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    pub(crate) fn add(&self, item: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(item);
     }
 
     pub(crate) fn take(&self) -> Vec<T> {

@@ -123,7 +123,7 @@ impl Process {
         Connection::connect(self.addr, Kind::Response)
     }
 
-    /// Requests the server to stop, without waiting.
+    /// Stops the server, without waiting for its end.
     pub(crate) fn stop(&mut self) {
         drop(self.child.stdin.take());
     }

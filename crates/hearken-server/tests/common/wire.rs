@@ -1,11 +1,11 @@
-//! Messages, read by a parser of the harness's own: strict, slow, and not the one that is tested.
+//! A strict parser of messages, independent of the tested one.
 
 use std::fmt;
 
-/// A field: its name in lower case, and its value.
+/// The name of a field in lower case, and its value.
 pub(crate) type Field = (String, String);
 
-/// A message that was read, or as much of it as came.
+/// A message, or the received part of one.
 #[derive(Clone, Default)]
 pub(crate) struct Message {
     /// The request line or status line.
@@ -16,7 +16,7 @@ pub(crate) struct Message {
     pub(crate) trailers: Vec<Field>,
 }
 
-/// How a body is delimited.
+/// The framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Framing {
     #[default]
@@ -31,7 +31,7 @@ impl Message {
         self.start.get(9..12).and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 
-    /// The values of all fields of this name, joined as a list.
+    /// Returns the values of all fields of this name, joined as a list.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         let values: Vec<&str> =
             self.fields.iter().filter(|(of, _)| of == name).map(|(_, of)| of.as_str()).collect();
@@ -43,7 +43,7 @@ impl Message {
         options.split(',').any(|of| of.trim().eq_ignore_ascii_case(option))
     }
 
-    /// Whether the connection is to carry another message after this one.
+    /// Returns whether the connection is persistent after this message.
     pub(crate) fn keeps(&self) -> bool {
         let old = self.start.contains("HTTP/1.0");
         self.framing != Framing::UntilClose
@@ -73,12 +73,12 @@ impl fmt::Debug for Message {
     }
 }
 
-/// Whose message is read, which decides what delimits its body.
+/// The kind of a message, which determines its framing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Request,
     Response,
-    /// The response to HEAD.
+    /// A response to HEAD.
     Bodiless,
 }
 
@@ -94,7 +94,7 @@ enum State {
     Done,
 }
 
-/// Reads messages one after another from bytes that come in any pieces.
+/// An incremental parser of successive messages.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) kind: Kind,
@@ -119,7 +119,7 @@ impl Reader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether the head is whole.
+    /// Returns whether the head is complete.
     pub(crate) fn has_head(&self) -> bool {
         self.state != State::Head
     }
@@ -128,17 +128,17 @@ impl Reader {
         &self.message
     }
 
-    /// Whether nothing of the next message has come.
+    /// Returns whether no byte of the next message was received.
     pub(crate) fn is_idle(&self) -> bool {
         self.state == State::Head && self.at == self.bytes.len()
     }
 
-    /// Bytes that belong to no message yet.
+    /// Returns bytes that belong to no message yet.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// The bytes behind the messages so far, which are no message.
+    /// Takes the bytes after the messages so far.
     pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         let rest = self.bytes.split_off(self.at);
         self.bytes.clear();
@@ -146,13 +146,13 @@ impl Reader {
         rest
     }
 
-    /// The message that is whole; the next one begins.
+    /// Takes the complete message.
     pub(crate) fn take(&mut self) -> Message {
         self.state = State::Head;
         std::mem::take(&mut self.message)
     }
 
-    /// The peer has closed: whether that ends the message as it should.
+    /// Handles the end of the stream. Returns whether it completes the message.
     pub(crate) fn close(&mut self) -> bool {
         if self.state == State::UntilClose {
             self.state = State::Done;
@@ -160,7 +160,7 @@ impl Reader {
         self.state == State::Done
     }
 
-    /// Reads on; whether the message is whole.
+    /// Parses received bytes. Returns whether the message is complete.
     pub(crate) fn advance(&mut self) -> Result<bool, String> {
         match &self.wrong {
             Some(wrong) => Err(wrong.clone()),
@@ -213,7 +213,7 @@ impl Reader {
                 State::ChunkEnd => {
                     let Some(line) = self.line() else { return Ok(false) };
                     if !line.is_empty() {
-                        return Err(format!("{line:?} behind a chunk"));
+                        return Err(format!("{line:?} after a chunk"));
                     }
                     self.state = State::Size;
                 }
@@ -292,7 +292,7 @@ fn field(line: &str) -> Result<Field, String> {
     Ok((name.to_ascii_lowercase(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
-/// Each byte as the character of its number.
+/// Decodes ISO 8859-1.
 pub(crate) fn latin1(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }

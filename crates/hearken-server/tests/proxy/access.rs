@@ -1,4 +1,4 @@
-//! Whom a forward proxy connects to.
+//! Access rules of the forward proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// `10.0.0.0/8`, `.example.org`, `example.org`
+/// Parses rules such as `10.0.0.0/8`, `.example.org` and `example.org`.
 fn rules(texts: &[&str]) -> Vec<Rule> {
     let rule = |text: &&str| match text.split_once('/') {
         Some((network, bits)) => Rule::Network(ip(network), bits.parse().unwrap()),
@@ -143,7 +143,7 @@ fn an_allowed_name_does_not_allow_private_addresses() {
 
 fn allowed_networks_may_be_private() {
     let access = access(&["10.1.0.0/16", "fd00::/8", "::ffff:192.168.1.0/120"], &["10.1.2.0/24"]);
-    // Any name may mean them.
+    // Any name may have such an address.
     assert_eq!(access.name("any.example"), Ok(Verdict::LookUp));
     for text in ["10.1.0.1", "::ffff:10.1.255.255", "fd12::1", "192.168.1.255"] {
         assert_eq!(access.address("any.example", ip(text)), Ok(()), "{text}");
@@ -219,7 +219,7 @@ fn tunnels_are_limited_to_configured_ports() {
 }
 
 proptest! {
-    /// All ways to write an IPv4 address in IPv6 are judged as it is.
+    /// Rules for an IPv4 address apply to all its forms in IPv6.
     fn embedded_ipv4_addresses_are_treated_alike(bits in any::<u32>(), special in any::<bool>(), low in any::<u16>()) {
         let bits = if special { bits & 0xffff | 0x7f00_0000 | (u32::from(low) & 1) << 25 } else { bits };
         let v4 = Ipv4Addr::from_bits(bits);
@@ -234,7 +234,7 @@ proptest! {
         ] {
             prop_assert_eq!(access.address("a", form.into()).is_ok(), want, "{}", form);
         }
-        // The standard library's own judgement, as far as it is stable.
+        // Compares with the stable predicates of the standard library.
         if v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
             || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation()
         {
@@ -242,14 +242,13 @@ proptest! {
         }
     }
 
-    /// Whatever the rules, an address that is denied, or not public and in no network that is allowed,
-    /// is not connected to; with no rule for it, none is where there are some.
     fn random_rules_match_the_model(
         allow in proptest::collection::vec((any::<u32>(), 0_u8..=32), 0..3),
         deny in proptest::collection::vec((any::<u32>(), 1_u8..=32), 0..3),
         pick in any::<prop::sample::Index>(), tail in any::<u32>(),
     ) {
-        // Near a network of the rules, or anywhere.
+        // Deny rules override allow rules. Without allow rules, all public addresses are allowed.
+        // An address in a network of the rules, or any address.
         let all: Vec<(u32, u8)> = allow.iter().chain(&deny).copied().chain([(0, 0)]).collect();
         let (network, bits) = all[pick.index(all.len())];
         let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);

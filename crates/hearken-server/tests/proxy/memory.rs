@@ -1,4 +1,4 @@
-//! Memory that peers can take: a body that nobody takes, and what has no end.
+//! Memory that peers can occupy: with bodies that a peer does not read, and with endless messages.
 
 use std::sync::{Mutex, mpsc};
 
@@ -19,15 +19,15 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("memory::incomplete_heads_use_bounded_memory", incomplete_heads_use_bounded_memory),
 ];
 
-/// How many kibibytes more it may have than before: with io_uring, all its buffers come into use.
-const MOST: u64 = 8 << 10;
+/// Maximum growth in KiB. With io_uring, all its buffers come into use.
+const MAX_GROWTH: u64 = 8 << 10;
 const BODY: u64 = 200 << 20;
 
-/// Sends until nothing has been taken for a while; how much was.
+/// Sends until the peer has accepted nothing for a while. Returns the number of bytes.
 fn send_until_full(connection: &mut Connection, most: u64) -> u64 {
     let block = vec![b'x'; 1 << 16];
     let before = connection.sent;
-    while connection.sent - before < most && connection.is_writable_within(ms(500)) {
+    while connection.sent - before < most && connection.is_writable_within(ms(200)) {
         connection.send_some(&block);
     }
     connection.sent - before
@@ -37,11 +37,11 @@ fn send_until_full(connection: &mut Connection, most: u64) -> u64 {
 fn assert_bounded(proxy: &Process, before: u64, connections: u64, what: &str) {
     let after = proxy.resident();
     let more = after.saturating_sub(before);
-    assert!(more < MOST, "{what}: {more} KiB more for {connections} connections");
+    assert!(more < MAX_GROWTH, "{what}: {more} KiB more for {connections} connections");
 }
 
-/// Its size once it has served something, so that what it has but once is there.
-fn settled(proxy: &Process) -> u64 {
+/// Returns the memory of a proxy after its first requests, in KiB.
+fn memory_after_warm_up(proxy: &Process) -> u64 {
     let mut connections: Vec<Connection> = (0..8).map(|_| proxy.connect()).collect();
     for connection in &mut connections {
         connection.send("GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -55,6 +55,8 @@ fn settled(proxy: &Process) -> u64 {
 fn a_client_that_stops_reading_uses_bounded_memory(setup: &Setup) {
     let recorded = Recorder::new();
     let recorder = recorded.clone();
+    let blocked = Recorder::new();
+    let is_blocked = blocked.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/small" {
@@ -63,25 +65,25 @@ fn a_client_that_stops_reading_uses_bounded_memory(setup: &Setup) {
             }
             peer.connection.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n"));
             let sent = send_until_full(&mut peer.connection, BODY);
-            assert!(sent < BODY, "all of it was taken");
-            // The client, which has read nothing, leaves.
+            assert!(sent < BODY, "the proxy accepted the whole body");
+            is_blocked.add(());
+            // The client disconnects without reading.
             recorder.add(peer.connection.wait_closed());
             return;
         }
     });
     let proxy = Process::proxy(setup, origin.addr());
-    let before = settled(&proxy);
+    let before = memory_after_warm_up(&proxy);
     let mut connections: Vec<Connection> =
         (0..4).map(|_| proxy.connect().with_receive_buffer(4096)).collect();
     for connection in &mut connections {
         connection.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(connection.is_readable_within(TEST_TIMEOUT));
     }
-    // The servers' ends are full by now, or soon: nothing is read by us.
-    std::thread::sleep(ms(700));
-    assert_bounded(&proxy, before, 4, "what the clients do not read");
+    wait_until("no connection accepts more", || blocked.len() == 4);
+    assert_bounded(&proxy, before, 4, "bodies that clients do not read");
     drop(connections);
-    wait_until("the server is told that nobody wants it any more", || recorded.len() == 4);
+    wait_until("the origin's connections are closed", || recorded.len() == 4);
     drop(proxy);
     origin.end();
     assert_eq!(recorded.take(), [true; 4]);
@@ -104,18 +106,18 @@ fn a_server_that_stops_reading_uses_bounded_memory(setup: &Setup) {
         }
     });
     let proxy = Process::proxy(setup, origin.addr());
-    let before = settled(&proxy);
+    let before = memory_after_warm_up(&proxy);
     let mut connections: Vec<Connection> = (0..4).map(|_| proxy.connect()).collect();
     let head = format!("PUT /large HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY}\r\n\r\n");
     for connection in &mut connections {
         connection.send(&head);
         let sent = send_until_full(connection, BODY);
-        assert!(sent < BODY, "all of it was taken");
+        assert!(sent < BODY, "the proxy accepted the whole body");
     }
-    assert_bounded(&proxy, before, 4, "what the server does not read");
+    assert_bounded(&proxy, before, 4, "bodies that the server does not read");
     connections.into_iter().for_each(Connection::reset);
     drop(left);
-    wait_until("the server is told that its clients have left", || recorded.len() == 4);
+    wait_until("the origin's connections are closed", || recorded.len() == 4);
     drop(proxy);
     origin.end();
     for (had, end) in recorded.take() {
@@ -148,23 +150,27 @@ fn endless_messages_use_bounded_memory(setup: &Setup) {
             while !peer.connection.broken && peer.connection.sent < most {
                 peer.connection.send(&block);
             }
-            assert!(peer.connection.broken, "32 MiB of it were taken: {}", request.target());
+            assert!(
+                peer.connection.broken,
+                "the proxy accepted 32 MiB of an endless message: {}",
+                request.target()
+            );
             return;
         }
     });
     let proxy = Process::proxy(setup, origin.addr());
-    let before = settled(&proxy);
+    let before = memory_after_warm_up(&proxy);
     for (target, first, _) in parts {
         let mut connection = proxy.connect();
         connection.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        // It may be passed on as it comes: then it is cut off.
+        // A chunked response is forwarded as it arrives, and then truncated.
         match connection.final_response(crate::common::Kind::Response) {
             Some(response) => assert_eq!(response.status(), 502, "{target}: {response:?}"),
             None => assert!(first.contains("chunked"), "{target}: {:?}", connection.end),
         }
     }
-    assert_bounded(&proxy, before, 1, "what has no end");
-    // What clients send without an end.
+    assert_bounded(&proxy, before, 1, "endless messages");
+    // Endless messages of clients.
     let heads = [
         ("GET /", "x", 414),
         ("GET / HTTP/1.1\r\nHost: a\r\nX: ", "x", 431),
@@ -185,7 +191,7 @@ fn endless_messages_use_bounded_memory(setup: &Setup) {
         }
         assert_eq!(connection.expect_response().status(), status, "{first:?}");
     }
-    assert_bounded(&proxy, before, 1, "what has no end");
+    assert_bounded(&proxy, before, 1, "endless messages");
     drop(proxy);
     drop(origin);
 }
@@ -193,19 +199,22 @@ fn endless_messages_use_bounded_memory(setup: &Setup) {
 fn incomplete_heads_use_bounded_memory(setup: &Setup) {
     let origin = Origin::responding(|_| "small".to_owned());
     let proxy = Process::proxy(setup, origin.addr());
-    let before = settled(&proxy);
-    // Each may hold what a head may have, and no more.
+    let before = memory_after_warm_up(&proxy);
+    // Each connection may buffer a head of the maximum size.
     let mut connections: Vec<Connection> = (0..50).map(|_| proxy.connect()).collect();
     let head = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(8000));
     for connection in &mut connections {
         connection.send(&head);
     }
-    // Pipelined requests are not read ahead without a bound.
+    // The number of pipelined requests that are read ahead is limited.
     let mut eager = proxy.connect();
     let many = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2000);
     while eager.is_writable_within(ms(200)) && eager.sent < 64 << 20 {
         eager.send_some(many.as_bytes());
     }
-    assert!(eager.sent < 64 << 20, "64 MiB of requests were taken, and no answer was read");
-    assert_bounded(&proxy, before, 51, "heads, and requests behind requests");
+    assert!(
+        eager.sent < 64 << 20,
+        "the proxy accepted 64 MiB of requests without sending a response"
+    );
+    assert_bounded(&proxy, before, 51, "incomplete heads and pipelined requests");
 }

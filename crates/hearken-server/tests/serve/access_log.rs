@@ -80,9 +80,9 @@ fn wait_for_line(log: &Path) {
     wait_until("the log has a line", || fs::read_to_string(log).is_ok_and(|text| !text.is_empty()));
 }
 
-/// logrotate renames the file and then notifies the server.
 #[test]
 fn reopening_continues_in_a_new_file() {
+    // logrotate renames the file and then notifies the server.
     let dir = TempDir::new().unwrap();
     let mut config = config(&dir, ".log");
     config.loops.workers = workers(2);

@@ -224,7 +224,7 @@ fn silent_clients_do_not_block_others() {
             stream
         })
         .collect();
-    // This response is due before the first of them times out.
+    // This response is due before the first client times out.
     assert_eq!(request(&test.admin, "GET /healthz", "").1, "ok\n");
     drop(silent);
     // A request byte by byte, from a client that then shuts down its side.

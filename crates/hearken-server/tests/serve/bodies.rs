@@ -80,8 +80,8 @@ pub(crate) fn receives_a_body_while_sending_an_earlier_response(setup: &Setup) {
     }
 }
 
-/// A client that shuts down its side within a body gets no response to that request.
 pub(crate) fn closes_at_an_end_of_stream_within_a_body(setup: &Setup) {
+    // A client that shuts down its side within a body gets no response to that request.
     let site = Site::with_huge();
     let server = setup.serve(&site, |_| {});
     let part = [request("POST /small", "Content-Length: 100\r\n"), b"part".to_vec()].concat();

@@ -86,8 +86,8 @@ pub(crate) fn the_connection_limit_may_be_below_the_worker_count(setup: &Setup) 
     assert_eq!(count_served(&server, 2), 2);
 }
 
-/// Each worker has its own descriptor table, so two workers hold more connections than one.
 pub(crate) fn workers_have_separate_descriptor_tables(setup: &Setup) {
+    // Each worker has its own descriptor table, so two workers hold more connections than one.
     if find(setup.events).unwrap().needs_privileges() {
         // These mechanisms use the table of the process.
         return;
@@ -120,8 +120,8 @@ pub(crate) fn workers_have_separate_descriptor_tables(setup: &Setup) {
     assert!(!site.is_served_at(addr));
 }
 
-/// At the descriptor limit the server closes idle connections, with and without reserved descriptors.
 pub(crate) fn closes_idle_connections_at_the_descriptor_limit(setup: &Setup) {
+    // At the descriptor limit the server closes idle connections, with and without reserved descriptors.
     let site = Site::new();
     for taken in [0, 22] {
         let server = Process::serve(setup, &site);
@@ -142,13 +142,13 @@ pub(crate) fn closes_idle_connections_at_the_descriptor_limit(setup: &Setup) {
     }
 }
 
-/// The server reserves descriptors for files, so files can be opened at the connection limit.
 pub(crate) fn keeps_serving_at_the_descriptor_limit(setup: &Setup) {
+    // The server reserves descriptors for files, so files can be opened at the connection limit.
     exhaust_descriptors(setup, 0);
 }
 
-/// The limit is lowered by the reserve, so accept(2) fails.
 pub(crate) fn keeps_serving_without_reserved_descriptors(setup: &Setup) {
+    // The limit is lowered by the reserve, so accept(2) fails.
     exhaust_descriptors(setup, 22);
 }
 
@@ -219,9 +219,9 @@ fn exhaust_descriptors(setup: &Setup, taken: u64) {
     assert_eq!(client.get("/file30").status, 200);
 }
 
-/// A worker that fails ends the other workers, and its error is reported.
 #[test]
 fn a_failing_worker_ends_the_server() {
+    // A worker that fails ends the other workers, and its error is reported.
     if !run_alone("descriptors::a_failing_worker_ends_the_server") {
         return;
     }
@@ -249,9 +249,9 @@ fn a_failing_worker_ends_the_server() {
     setrlimit(Resource::Nofile, limit).unwrap();
 }
 
-/// A limit that keeps a worker from accepting is reported once.
 #[test]
 fn reports_the_connection_limit_once() {
+    // A limit that keeps a worker from accepting is reported once.
     static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let site = Site::new();
     let mut config = Config::static_files(SiteConfig::default());
@@ -275,9 +275,9 @@ fn reports_the_connection_limit_once() {
     );
 }
 
-/// An error of accept(2) is reported with the limit that causes it.
 #[test]
 fn accept_errors_name_the_limit() {
+    // An error of accept(2) is reported with the limit that causes it.
     let met = |errno: i32| {
         let error = std::io::Error::from_raw_os_error(errno);
         hearken_server::LimitReached { open: 7, error: Some(&error) }.to_string()

@@ -57,8 +57,8 @@ pub(crate) fn resets_do_not_affect_other_clients(setup: &Setup) {
     server.assert_all_slots_are_free(LIMIT);
 }
 
-/// The server closes the connection when a file has fewer bytes than `Content-Length`.
 pub(crate) fn closes_when_a_file_shrinks(setup: &Setup) {
+    // The server closes the connection when a file has fewer bytes than `Content-Length`.
     let site = Site::with_huge();
     let server = setup.serve(&site, |_| {});
     let mut client = server.client();

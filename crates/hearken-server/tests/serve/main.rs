@@ -23,7 +23,7 @@ mod static_files;
 mod stopping;
 mod timeouts;
 
-/// Not a test: the process of a [`common::process::Process`].
+/// Runs the server of a [`common::process::Process`]. In other processes it does nothing.
 #[test]
 fn server_process() {
     common::process::run_server();

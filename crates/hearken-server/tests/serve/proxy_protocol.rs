@@ -241,14 +241,14 @@ proptest! {
         prop_assert_eq!(parse(&bytes), Ok(Parsed::Header { len, source, destination }));
     }
 
-    /// A changed header is rejected, or its result matches its text except for the spelling of addresses
-    /// and for skipped parts.
     #[test]
     fn changed_headers_are_rejected_or_parsed_as_written(
         version in version(),
         (source, destination) in (address(), address()),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 1..3),
     ) {
+        // A changed header is rejected, or its result matches its text except for the spelling of addresses
+        // and for skipped parts.
         let mut bytes = Vec::new();
         write(version, Some(source), Some(destination), &mut bytes);
         for (at, byte, how) in changes {

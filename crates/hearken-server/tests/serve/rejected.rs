@@ -36,8 +36,8 @@ pub(crate) fn rejects_malformed_requests_with_their_status(setup: &Setup) {
     }
 }
 
-/// If the end of a request is ambiguous, nothing after it is parsed as a request.
 pub(crate) fn rejects_ambiguous_framing(setup: &Setup) {
+    // If the end of a request is ambiguous, nothing after it is parsed as a request.
     let site = Site::new();
     let server = setup.serve(&site, |_| {});
     let fields = [
@@ -73,8 +73,8 @@ pub(crate) fn rejects_ambiguous_framing(setup: &Setup) {
     client.assert_closed();
 }
 
-/// Closing the socket at once would send a reset, which discards the response at the client.
 pub(crate) fn error_responses_reach_clients_that_still_send(setup: &Setup) {
+    // Closing the socket at once would send a reset, which discards the response at the client.
     let site = Site::new();
     let server = setup.serve(&site, |config| config.site().unwrap().body_limit = 1000);
     let prefixes = [
@@ -125,9 +125,9 @@ pub(crate) fn closes_at_an_endless_head(setup: &Setup) {
     }
 }
 
-/// After an error response the server discards a bounded number of bytes, so that the response is not
-/// lost.
 pub(crate) fn lingering_close_is_bounded_in_bytes(setup: &Setup) {
+    // After an error response the server discards a bounded number of bytes, so that the response is not
+    // lost.
     let site = Site::new();
     let server = setup.serve(&site, |config| config.site().unwrap().body_limit = 1000);
     let rejected = [

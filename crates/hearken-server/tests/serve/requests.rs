@@ -142,8 +142,8 @@ pub(crate) fn closes_after_connection_close(setup: &Setup) {
     }
 }
 
-/// Requests after `Connection: close` are not answered, and do not disturb the response.
 pub(crate) fn ignores_requests_after_connection_close(setup: &Setup) {
+    // Requests after `Connection: close` are not answered, and do not disturb the response.
     let site = Site::with_large();
     let server = setup.serve(&site, |_| {});
     let last = |path: &str| request(&format!("GET {path}"), "Connection: close\r\n");

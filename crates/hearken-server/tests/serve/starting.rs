@@ -89,9 +89,9 @@ fn reports_a_port_in_use() {
     }
 }
 
-/// A connection that the server closes first leaves the port in TIME-WAIT.
 #[test]
 fn restarts_on_the_same_port() {
+    // A connection that the server closes first leaves the port in TIME-WAIT.
     let site = Site::new();
     let restart = || {
         let mut config = config(&site);

@@ -40,8 +40,8 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
     assert!(slow.drain() < HUGE);
 }
 
-/// The server has not yet received these requests when it is stopped.
 pub(crate) fn answers_requests_sent_before_the_stop(setup: &Setup) {
+    // The server has not yet received these requests when it is stopped.
     let site = Site::new();
     for idle in [false, true] {
         let server = setup.serve(&site, |_| {});
@@ -86,9 +86,9 @@ pub(crate) fn finishes_request_heads_that_have_begun(setup: &Setup) {
     server.wait();
 }
 
-/// A client may send the next request at any time. A reset in return would discard the response that
-/// is still in the network.
 pub(crate) fn late_requests_do_not_reset_the_last_response(setup: &Setup) {
+    // A client may send the next request at any time. A reset in return would discard the response that
+    // is still in the network.
     let site = Site::with_large();
     let server = setup.serve(&site, |_| {});
     // Bytes beyond the receive buffer are in the server's send buffer, and a reset discards these.

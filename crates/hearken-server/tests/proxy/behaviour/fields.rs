@@ -1,4 +1,4 @@
-//! What becomes of fields on their way.
+//! Fields that the proxy removes, adds and changes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,8 +12,8 @@ use crate::common::server::x_forwarded;
 use crate::common::wire::Message;
 use crate::common::{Origin, Recorder, Setup};
 
-/// A server that notes what it is asked, and answers with these field lines.
-fn noting(lines: &'static str) -> (Origin, Recorder<Message>) {
+/// Starts an origin that records requests, and responds with these field lines.
+fn recording(lines: &'static str) -> (Origin, Recorder<Message>) {
     let notes = Recorder::new();
     let seen = notes.clone();
     let origin = Origin::new(move |mut peer| {
@@ -27,9 +27,9 @@ fn noting(lines: &'static str) -> (Origin, Recorder<Message>) {
 }
 
 pub(crate) fn removes_hop_by_hop_fields(setup: &Setup) {
-    let (origin, notes) = noting(
+    let (origin, notes) = recording(
         "Connection: X-Mine, close\r\nX-Mine: 1\r\nKeep-Alive: timeout=1\r\n\
-         RunningServer-Authenticate: Basic\r\nX-Passed: 1\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n",
+         Proxy-Authenticate: Basic\r\nX-Passed: 1\r\nUpgrade: h2c\r\nTrailer: X-Sum\r\n",
     );
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut connection = proxy.connect();
@@ -38,7 +38,7 @@ pub(crate) fn removes_hop_by_hop_fields(setup: &Setup) {
                  Upgrade: websocket\r\nUser-Agent: it\r\n";
     let response = exchange(&mut connection, request("GET", "/", lines));
     assert_eq!(response.text(), "body");
-    assert!(response.keeps(), "that the server closes does not concern the client");
+    assert!(response.keeps(), "the client's connection is not persistent");
     for name in ["x-mine", "keep-alive", "upgrade"] {
         assert_eq!(response.field(name), None, "{response:?}");
     }
@@ -53,12 +53,12 @@ pub(crate) fn removes_hop_by_hop_fields(setup: &Setup) {
 }
 
 pub(crate) fn adds_date(setup: &Setup) {
-    let (origin, _) = noting("");
+    let (origin, _) = recording("");
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let date = exchange(&mut proxy.connect(), get("/")).field("date").unwrap();
     let recorded = parse_http_date(date.as_bytes()).unwrap();
     assert!(recorded.abs_diff(now()) < 60, "{date}");
-    let (origin, _) = noting("Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
+    let (origin, _) = recording("Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n");
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let date = exchange(&mut proxy.connect(), get("/")).field("date");
     assert_eq!(date.as_deref(), Some("Thu, 01 Jan 1970 00:00:00 GMT"));
@@ -72,7 +72,7 @@ const ABOUT: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\n\
                      X-Forwarded-Host: other.test\r\nForwarded: for=192.0.2.7;proto=https\r\n";
 
 pub(crate) fn replaces_fields_about_the_client(setup: &Setup) {
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     exchange(&mut proxy.connect(), request("GET", "/", ABOUT));
     let seen = notes.take().remove(0);
@@ -83,7 +83,7 @@ pub(crate) fn replaces_fields_about_the_client(setup: &Setup) {
 }
 
 pub(crate) fn appends_keeps_or_removes_fields_about_the_client(setup: &Setup) {
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     let with = |x_forwarded, forwarded| {
         let proxy = setup.proxy(&[origin.addr()], |config| {
             proxy_config(config).fields.x_forwarded = x_forwarded;
@@ -95,26 +95,26 @@ pub(crate) fn appends_keeps_or_removes_fields_about_the_client(setup: &Setup) {
     let appended = with(Given::Append, Given::Append);
     assert_eq!(appended.field("x-forwarded-for").as_deref(), Some("192.0.2.7, 127.0.0.1"));
     let forwarded = appended.field("forwarded").unwrap();
-    let ours = forwarded.strip_prefix("for=192.0.2.7;proto=https, ");
-    assert!(ours.is_some_and(|ours| super::has(ours, "for=127.0.0.1")), "{forwarded}");
+    let added = forwarded.strip_prefix("for=192.0.2.7;proto=https, ");
+    assert!(added.is_some_and(|added| super::has(added, "for=127.0.0.1")), "{forwarded}");
     let kept = with(Given::Keep, Given::Keep);
     assert_eq!(kept.field("x-forwarded-for").as_deref(), Some("192.0.2.7"));
     assert_eq!(kept.field("forwarded").as_deref(), Some("for=192.0.2.7;proto=https"));
     let none = with(Given::Remove, Given::Replace);
     assert!(!none.fields.iter().any(|(name, _)| name.starts_with("x-forwarded")), "{none:?}");
-    let ours = none.field("forwarded").unwrap();
-    assert!(super::has(&ours, "for=127.0.0.1") && !super::has(&ours, "192.0.2.7"), "{ours}");
+    let added = none.field("forwarded").unwrap();
+    assert!(super::has(&added, "for=127.0.0.1") && !super::has(&added, "192.0.2.7"), "{added}");
 }
 
 pub(crate) fn sets_or_keeps_host(setup: &Setup) {
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     for keep in [true, false] {
         let proxy =
             setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.keep_host = keep);
         exchange(&mut proxy.connect(), get("/"));
         let host = if keep { "site.test".to_owned() } else { origin.addr().to_string() };
         assert_eq!(notes.take().remove(0).field("host"), Some(host));
-        // The authority of the target is the one that counts.
+        // The authority of the target overrides Host.
         exchange(&mut proxy.connect(), request("GET", "http://named.test/x", ""));
         let seen = notes.take().remove(0);
         let host = if keep { "named.test".to_owned() } else { origin.addr().to_string() };
@@ -123,7 +123,7 @@ pub(crate) fn sets_or_keeps_host(setup: &Setup) {
 }
 
 pub(crate) fn appends_via(setup: &Setup) {
-    let (origin, notes) = noting("Via: 1.1 behind\r\n");
+    let (origin, notes) = recording("Via: 1.1 behind\r\n");
     let proxy =
         setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.via = "it".to_owned());
     let response = exchange(&mut proxy.connect(), request("GET", "/", "Via: 1.0 before\r\n"));
@@ -137,10 +137,10 @@ pub(crate) fn appends_via(setup: &Setup) {
 }
 
 pub(crate) fn upgrades_http_1_0_requests(setup: &Setup) {
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut connection = proxy.connect();
-    // Without a host, which HTTP/1.1 needs.
+    // HTTP/1.0 requests may omit Host, HTTP/1.1 requests must not.
     let response = exchange(&mut connection, "GET / HTTP/1.0\r\n\r\n");
     assert_eq!(response.text(), "body");
     connection.assert_closed();
@@ -150,7 +150,7 @@ pub(crate) fn upgrades_http_1_0_requests(setup: &Setup) {
 }
 
 pub(crate) fn answers_requests_with_max_forwards_zero(setup: &Setup) {
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let with = |method: &str, target: &str, hops: &str| {
         request(method, target, &format!("Max-Forwards: {hops}\r\nCookie: secret\r\n"))
@@ -159,11 +159,11 @@ pub(crate) fn answers_requests_with_max_forwards_zero(setup: &Setup) {
     assert_eq!(exchange(&mut connection, with("OPTIONS", "*", "0")).status(), 200);
     let traced = exchange(&mut proxy.connect(), with("TRACE", "/", "0"));
     assert!(!super::has(&traced.text(), "secret"), "{traced:?}");
-    assert!(notes.take().is_empty(), "these went further than they may");
+    assert!(notes.take().is_empty(), "a request with Max-Forwards: 0 was forwarded");
     assert_eq!(exchange(&mut connection, with("OPTIONS", "/", "1")).text(), "body");
     let seen = notes.take().remove(0);
     assert_eq!((seen.method(), seen.field("max-forwards").as_deref()), ("OPTIONS", Some("0")));
-    // Of other methods it is a field like others.
+    // Other methods ignore Max-Forwards.
     assert_eq!(exchange(&mut connection, with("GET", "/", "0")).text(), "body");
     assert_eq!(notes.take().remove(0).field("max-forwards").as_deref(), Some("0"));
 }
@@ -178,7 +178,7 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
         ("x-forwarded-prefix", "/prefix"),
         ("x-forwarded-server", "other.test"),
     ];
-    let (origin, notes) = noting("");
+    let (origin, notes) = recording("");
     let lines: String = FIELDS.map(|(name, value)| format!("{name}: {value}\r\n")).concat();
     let with = |change: fn(&mut Config)| {
         let proxy = setup.proxy(&[origin.addr()], change);
@@ -189,8 +189,8 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
     for change in changes {
         let seen = with(change);
         for (name, value) in FIELDS {
-            let came = seen.field(name).unwrap_or_default();
-            assert!(!super::has(&came, value), "{name} in {seen:?}");
+            let value_seen = seen.field(name).unwrap_or_default();
+            assert!(!super::has(&value_seen, value), "{name} in {seen:?}");
         }
     }
     let changes: [fn(&mut Config); 2] =

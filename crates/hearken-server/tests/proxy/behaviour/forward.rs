@@ -1,4 +1,4 @@
-//! Requests that name their server.
+//! The forward proxy: absolute targets and CONNECT.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ fn proxy(setup: &Setup, change: impl FnOnce(&mut Forward)) -> RunningServer {
 }
 
 fn absolute(addr: SocketAddr, path: &str) -> String {
-    request("GET", &format!("http://{addr}{path}"), "RunningServer-Authorization: Basic eDp5\r\n")
+    request("GET", &format!("http://{addr}{path}"), "Proxy-Authorization: Basic eDp5\r\n")
 }
 
 pub(crate) fn forwards_absolute_targets(setup: &Setup) {
@@ -40,12 +40,12 @@ pub(crate) fn forwards_absolute_targets(setup: &Setup) {
         assert!(seen.field("via").is_some(), "{seen:?}");
     }
     assert_eq!(exchange(&mut connection, absolute(one.addr(), "")).text(), "/");
-    assert_eq!(one.accepted(), 1, "it is kept for the next request");
+    assert_eq!(one.accepted(), 1, "the connection is not reused");
     let port = one.addr().port();
     let named = request("GET", &format!("http://localhost:{port}/name"), "");
     assert_eq!(exchange(&mut connection, named).text(), "/name");
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(exchange(&mut connection, absolute(nobody, "/")).status(), 502);
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(exchange(&mut connection, absolute(unused_address, "/")).status(), 502);
 }
 
 fn connect(to: impl std::fmt::Display) -> String {
@@ -58,7 +58,7 @@ pub(crate) fn opens_connect_tunnels(setup: &Setup) {
     let proxy = proxy(setup, |forward| forward.connect_ports = vec![port]);
     let mut connection = proxy.connect();
     connection.send(connect(origin.addr()));
-    let response = connection.final_response(Kind::Bodiless).expect("an answer");
+    let response = connection.final_response(Kind::Bodiless).expect("a response");
     assert_eq!(response.status(), 200);
     assert!(
         response.field("content-length").is_none() && response.field("transfer-encoding").is_none()
@@ -69,7 +69,7 @@ pub(crate) fn opens_connect_tunnels(setup: &Setup) {
     }
     connection.shutdown_write();
     assert_eq!(connection.drain(), (0, End::Closed));
-    // What comes right behind the head is the tunnel's.
+    // Bytes directly after the head belong to the tunnel.
     let mut connection = proxy.connect();
     connection.send(format!("{}GET / HTTP/1.1\r\n\r\n", connect(format!("localhost:{port}"))));
     assert_eq!(
@@ -80,24 +80,24 @@ pub(crate) fn opens_connect_tunnels(setup: &Setup) {
 }
 
 pub(crate) fn rejects_disallowed_targets(setup: &Setup) {
-    let origin = Origin::responding(|_| "reached".to_owned());
+    let origin = Origin::responding(|_| "forwarded".to_owned());
     let addr = origin.addr();
     let port = addr.port();
     let local = proxy(setup, |forward| forward.allow.clear());
     let status =
         |proxy: &RunningServer, request: String| exchange(&mut proxy.connect(), request).status();
-    // This host is not to be reached unless that is allowed.
+    // This host is not a public address, so requests to it must be allowed explicitly.
     assert_eq!(status(&local, absolute(addr, "/")), 403);
     for host in ["localhost", "127.1", "2130706433", "0x7f.1", "[::1]", "[::ffff:127.0.0.1]", "0"] {
-        let refused = status(&local, request("GET", &format!("http://{host}:{port}/"), ""));
-        assert!(matches!(refused, 400 | 403 | 502), "{host}: {refused}");
+        let response_status = status(&local, request("GET", &format!("http://{host}:{port}/"), ""));
+        assert!(matches!(response_status, 400 | 403 | 502), "{host}: {response_status}");
     }
-    // To allow the name is not enough.
+    // Allowing the name does not allow its private address.
     let named = proxy(setup, |forward| forward.allow = vec![Rule::Name("localhost".to_owned())]);
     assert_eq!(status(&named, request("GET", &format!("http://localhost:{port}/"), "")), 403);
     let open = proxy(setup, |_| ());
-    assert_eq!(status(&open, connect(addr)), 403, "a port that tunnels may not go to");
-    assert_eq!(status(&open, request("GET", "/", "")), 400, "whose?");
+    assert_eq!(status(&open, connect(addr)), 403, "the port is not allowed for tunnels");
+    assert_eq!(status(&open, request("GET", "/", "")), 400, "a target without an authority");
     assert_eq!(status(&open, request("GET", "ftp://a/", "")), 400);
     assert_eq!(status(&open, request("GET", &format!("http://u@{addr}/"), "")), 400);
     let denied = proxy(setup, |forward| forward.deny = vec![Rule::Name("localhost".to_owned())]);
@@ -106,7 +106,7 @@ pub(crate) fn rejects_disallowed_targets(setup: &Setup) {
         proxy(setup, |forward| forward.deny = vec![Rule::Network([127, 0, 0, 1].into(), 32)]);
     assert_eq!(status(&denied, absolute(addr, "/")), 403);
     assert_eq!(origin.accepted(), 0);
-    // No reverse proxy makes tunnels.
+    // A reverse proxy rejects CONNECT.
     let reverse = setup.proxy(&[addr], |_| ());
     assert_eq!(status(&reverse, connect(addr)), 405);
     assert_eq!(origin.accepted(), 0);

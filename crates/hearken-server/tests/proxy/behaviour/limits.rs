@@ -1,4 +1,4 @@
-//! Limits, and waiting for room.
+//! Limits and queues.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -19,8 +19,8 @@ use crate::common::{
     Connection, Origin, Recorder, RunningServer, Setup, TEST_TIMEOUT, ms, wait_until,
 };
 
-/// A server that answers when it is told to, and what it has been asked.
-fn held() -> (Origin, mpsc::Sender<()>, Recorder<String>) {
+/// Starts an origin that responds after a message on the channel, and records the targets of requests.
+fn delayed_origin() -> (Origin, mpsc::Sender<()>, Recorder<String>) {
     let (go, gone) = mpsc::channel();
     let gone = Arc::new(Mutex::new(gone));
     let notes = Recorder::new();
@@ -34,23 +34,23 @@ fn held() -> (Origin, mpsc::Sender<()>, Recorder<String>) {
 }
 
 pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
-    let (origin, go, asked) = held();
+    let (origin, go, asked) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
         upstreams_config(config).queue = 1;
     });
     let [mut first, mut second, mut third] = [(); 3].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("it is asked", || asked.len() == 1);
+    wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
-    // There is nothing to see of it, but that the third is one too many.
+    // The queue is visible only in the rejection of the third request.
     assert!(!second.is_readable_within(ms(50)));
     let response = exchange(&mut third, get("/3"));
     assert_eq!((response.status(), response.keeps()), (503, true), "{response:?}");
-    assert_eq!(asked.len(), 1, "the server has more than it may");
+    assert_eq!(asked.len(), 1, "the server has more requests than allowed");
     go.send(()).unwrap();
     assert_eq!(first.expect_response().text(), "/1");
-    wait_until("the second is asked", || asked.len() == 2);
+    wait_until("the second request reaches the origin", || asked.len() == 2);
     go.send(()).unwrap();
     assert_eq!(second.expect_response().text(), "/2");
     go.send(()).unwrap();
@@ -58,15 +58,15 @@ pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
 }
 
 pub(crate) fn queued_requests_time_out(setup: &Setup) {
-    let (origin, go, asked) = held();
+    let (origin, go, asked) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
-        // Longer than it takes until it is looked again whether there is room.
+        // Longer than the interval in which the queue is checked.
         proxy_config(config).timeouts.queue = ms(600);
     });
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("it is asked", || asked.len() == 1);
+    wait_until("the request reaches the origin", || asked.len() == 1);
     let since = Instant::now();
     assert_eq!(exchange(&mut second, post("/2", "body")).status(), 503);
     assert!(since.elapsed() >= ms(550), "after {:?}", since.elapsed());
@@ -78,7 +78,7 @@ pub(crate) fn queued_requests_time_out(setup: &Setup) {
 }
 
 pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
-    let (busy, go, asked) = held();
+    let (busy, go, asked) = delayed_origin();
     let back = Origin::responding(|_| "back".to_owned());
     let proxy = setup.proxy(&[busy.addr(), back.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
@@ -87,7 +87,7 @@ pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
     admin(&proxy, "POST", &format!("/upstreams/{}/drain", back.addr()));
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("it is asked", || asked.len() == 1);
+    wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
     assert!(!second.is_readable_within(ms(50)));
     admin(&proxy, "POST", &format!("/upstreams/{}/ready", back.addr()));
@@ -97,24 +97,21 @@ pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
 }
 
 pub(crate) fn disconnected_clients_leave_the_queue(setup: &Setup) {
-    let (origin, go, asked) = held();
+    let (origin, go, asked) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
         upstreams_config(config).queue = 2;
     });
     let [mut first, mut second, mut third, mut fourth] = [(); 4].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("it is asked", || asked.len() == 1);
+    wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
     assert!(!second.is_readable_within(ms(50)));
     second.reset();
     third.send(get("/3"));
     assert!(!third.is_readable_within(ms(50)));
     fourth.send(get("/4"));
-    assert!(
-        !fourth.is_readable_within(ms(50)),
-        "there is room for whom came after the one that left"
-    );
+    assert!(!fourth.is_readable_within(ms(50)), "a disconnected client occupies the queue");
     for (connection, target) in [(&mut first, "/1"), (&mut third, "/3"), (&mut fourth, "/4")] {
         go.send(()).unwrap();
         assert_eq!(connection.expect_response().text(), target);
@@ -163,32 +160,32 @@ pub(crate) fn rejects_heads_over_the_limit(setup: &Setup) {
     let many = |count: usize| request("GET", "/", &"X: x\r\n".repeat(count));
     assert_eq!(exchange(&mut proxy.connect(), many(98)).text(), "fine");
     assert_eq!(exchange(&mut proxy.connect(), many(101)).status(), 431);
-    // There is no end to it, so that its refusal has to reach who still sends.
+    // The error response reaches a client that still sends.
     let mut endless = proxy.connect();
     endless.send(field(2 << 20));
     assert_eq!(endless.expect_response().status(), 431);
 }
 
-/// Connects a new client, which is served at once.
-fn admitted(proxy: &RunningServer) -> Connection {
+/// Connects a new client and asserts that it is served at once.
+fn connect_and_get(proxy: &RunningServer) -> Connection {
     let mut connection = proxy.connect();
     connection.send(get("/new"));
     assert!(
         connection.is_readable_within(ms(5000)),
-        "a new client waits while connections are idle"
+        "a new client waits although connections are idle"
     );
     assert_eq!(connection.expect_response().text(), "/new");
     connection
 }
 
-/// Sends a request on a connection that is still open.
-fn is_served(connection: &mut Connection) {
+/// Asserts that a connection is open and served.
+fn assert_served(connection: &mut Connection) {
     assert!(
         !connection.is_readable_within(ms(0)),
-        "a connection was closed that was not idle longest"
+        "a connection was closed that was not the longest idle one"
     );
     assert_eq!(exchange(connection, get("/")).text(), "/");
-    // The next connection becomes idle at a later time, whatever the resolution of the clock.
+    // The next connection becomes idle later, at any resolution of the clock.
     std::thread::sleep(ms(20));
 }
 
@@ -197,18 +194,18 @@ pub(crate) fn closes_the_longest_idle_connection(setup: &Setup) {
     let proxy = setup.proxy(&[origin.addr()], |config| limit_connections(config, 3));
     let [mut first, mut second, mut third] = [(); 3].map(|()| proxy.connect());
     for connection in [&mut first, &mut second, &mut third] {
-        is_served(connection);
+        assert_served(connection);
     }
-    // Neither the order of accepting nor that of descriptors.
-    is_served(&mut first);
-    let mut fourth = admitted(&proxy);
+    // Differs from the order of accepting and the order of descriptors.
+    assert_served(&mut first);
+    let mut fourth = connect_and_get(&proxy);
     second.assert_closed();
-    is_served(&mut first);
-    is_served(&mut fourth);
-    let mut fifth = admitted(&proxy);
+    assert_served(&mut first);
+    assert_served(&mut fourth);
+    let mut fifth = connect_and_get(&proxy);
     third.assert_closed();
     for connection in [&mut first, &mut fourth, &mut fifth] {
-        is_served(connection);
+        assert_served(connection);
     }
 }
 
@@ -216,29 +213,29 @@ pub(crate) fn closes_connections_without_a_request(setup: &Setup) {
     let origin = Origin::responding(|request| request.target().to_owned());
     let proxy = setup.proxy(&[origin.addr()], |config| limit_connections(config, 3));
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
-    // Accepted after the two before it.
-    let mut third = admitted(&proxy);
-    let mut fourth = admitted(&proxy);
+    // The first two are accepted before it.
+    let mut third = connect_and_get(&proxy);
+    let mut fourth = connect_and_get(&proxy);
     first.assert_closed();
     for connection in [&mut second, &mut third, &mut fourth] {
-        is_served(connection);
+        assert_served(connection);
     }
 }
 
 pub(crate) fn keeps_requests_in_flight(setup: &Setup) {
-    let (origin, go, asked) = held();
+    let (origin, go, asked) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| limit_connections(config, 2));
     let mut busy = [("/1", proxy.connect()), ("/2", proxy.connect())];
     for (target, connection) in &mut busy {
         connection.send(get(target));
     }
-    wait_until("both are asked", || asked.len() == 2);
+    wait_until("both requests reach the origin", || asked.len() == 2);
     let mut new = proxy.connect();
     new.send(get("/3"));
-    assert!(!new.is_readable_within(ms(200)), "served beyond the limit");
-    assert_eq!(asked.len(), 2, "served beyond the limit");
+    assert!(!new.is_readable_within(ms(200)), "served over the limit");
+    assert_eq!(asked.len(), 2, "served over the limit");
     go.send(()).unwrap();
-    wait_until("one is answered", || {
+    wait_until("one response arrives", || {
         busy.iter().any(|(_, connection)| connection.is_readable_within(ms(0)))
     });
     if !busy[0].1.is_readable_within(ms(0)) {
@@ -248,14 +245,15 @@ pub(crate) fn keeps_requests_in_flight(setup: &Setup) {
     assert_eq!(first.expect_response().text(), *target);
     go.send(()).unwrap();
     go.send(()).unwrap();
-    assert!(new.is_readable_within(ms(5000)), "a new client waits though a response has ended");
+    assert!(new.is_readable_within(ms(5000)), "a new client waits although a response has ended");
     assert_eq!(new.expect_response().text(), "/3");
     assert_eq!(second.expect_response().text(), *other);
     first.assert_closed();
 }
 
-/// After a refusal the proxy reads on only so far that the response is not lost.
 pub(crate) fn lingering_close_is_bounded_in_bytes(setup: &Setup) {
+    // After an error response the proxy discards a bounded number of bytes, so that the response is not
+    // lost.
     let origin = Origin::responding(|_| "fine".to_owned());
     let proxy =
         setup.proxy(&[origin.addr()], |config| proxy_config(config).body_limit = Some(1000));
@@ -269,16 +267,15 @@ pub(crate) fn lingering_close_is_bounded_in_bytes(setup: &Setup) {
         let block = vec![b'x'; 1 << 18];
         while connection.is_writable_within(TEST_TIMEOUT) {
             connection.send_some(&block);
-            // Most of it may be in the buffers of the two sockets.
-            assert!(connection.sent < 48 << 20, "it reads whatever comes");
+            // The buffers of the two sockets may hold most of this.
+            assert!(connection.sent < 48 << 20, "the proxy reads an endless body");
         }
-        assert!(connection.wait_closed(), "it is not closed");
+        assert!(connection.wait_closed(), "the connection is not closed");
     }
 }
 
-/// A proxy to itself, as `change` has it. The listening socket takes the port from one that is only
-/// bound.
-fn to_itself(setup: &Setup, change: impl FnOnce(&mut Config)) -> RunningServer {
+/// Starts a proxy to itself. Its listening socket shares the port with a bound socket that reserved it.
+fn proxy_to_itself(setup: &Setup, change: impl FnOnce(&mut Config)) -> RunningServer {
     let flags = SocketFlags::CLOEXEC;
     let bound = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     sockopt::set_socket_reuseaddr(&bound, true).unwrap();
@@ -286,7 +283,7 @@ fn to_itself(setup: &Setup, change: impl FnOnce(&mut Config)) -> RunningServer {
     let addr = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap();
     setup.proxy(&[addr], |config| {
         listen_on(config, addr);
-        // Without a bound of its own the loop ends here, and long before descriptors run out.
+        // Ends an undetected loop before descriptors run out.
         limit_connections(config, 200);
         proxy_config(config).timeouts.response = ms(3000);
         change(config);
@@ -294,12 +291,12 @@ fn to_itself(setup: &Setup, change: impl FnOnce(&mut Config)) -> RunningServer {
 }
 
 pub(crate) fn a_loop_is_answered_with_508(setup: &Setup) {
-    let proxy = to_itself(setup, |_| ());
+    let proxy = proxy_to_itself(setup, |_| ());
     assert_eq!(exchange(&mut proxy.connect(), get("/")).status(), 508);
     assert_eq!(exchange(&mut proxy.connect(), post("/", "body")).status(), 508);
 }
 
 pub(crate) fn a_loop_without_via_is_answered_with_508(setup: &Setup) {
-    let proxy = to_itself(setup, |config| via(config, ""));
+    let proxy = proxy_to_itself(setup, |config| via(config, ""));
     assert_eq!(exchange(&mut proxy.connect(), get("/")).status(), 508);
 }

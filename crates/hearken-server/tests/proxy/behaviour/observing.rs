@@ -1,4 +1,4 @@
-//! What is told of what was done.
+//! Metrics and the access log.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -27,13 +27,13 @@ pub(crate) fn metrics_count_requests_and_connections(setup: &Setup) {
         exchange(&mut connection, post("/", "12345"));
     }
     assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(2000))).status(), 413);
-    let refused = exchange(&mut proxy.connect(), "nonsense\r\n\r\n");
-    assert_eq!(refused.status(), 400);
+    let rejected = exchange(&mut proxy.connect(), "nonsense\r\n\r\n");
+    assert_eq!(rejected.status(), 400);
     let page = || admin(&proxy, "GET", "/metrics");
     let requests = |page: &str, class: &str| {
         metric_sum(page, "hearken_requests_total", &format!("status=\"{class}\""))
     };
-    wait_until("all are counted", || {
+    wait_until("all requests are counted", || {
         let page = page();
         (requests(&page, "2xx"), requests(&page, "4xx")) == (10.0, 2.0)
     });
@@ -125,17 +125,17 @@ pub(crate) fn a_stalled_log_reader_delays_no_request(setup: &Setup) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // Opened for both, it blocks neither this process nor the proxy.
+    // Opening it for reading alone would block until the proxy opens it.
     let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let origin = Origin::responding(|_| "fine".to_owned());
     let proxy = setup.proxy(&[origin.addr()], |config| log_to(config, &path));
-    // Closed before the proxy is stopped, so that the log's writer is not blocked for ever.
+    // Closed before the proxy is stopped, so that its log writer does not block indefinitely.
     let reader = reader;
     let mut connection = proxy.connect();
     let long = "x".repeat(1000);
     let about = format!("User-Agent: {long}\r\nReferer: {long}\r\n");
     let one = request("GET", &format!("/{long}"), &about);
-    for batch in 0..2000 / BATCH {
+    for batch in 0..1000 / BATCH {
         connection.send(one.repeat(BATCH));
         for _ in 0..BATCH {
             let response = connection.final_response(Kind::Response);

@@ -1,4 +1,4 @@
-//! Which server gets a request.
+//! Selection of upstream servers.
 
 use std::collections::HashMap;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -15,7 +15,7 @@ use crate::common::server::proxy_config;
 use crate::common::server::upstreams_config;
 use crate::common::{Connection, Origin, Setup, TEST_TIMEOUT, ms, wait_until};
 
-/// Servers that answer with their number.
+/// Starts origins that respond with their number.
 fn numbered(count: usize) -> Vec<Origin> {
     (0..count).map(|number| Origin::responding(move |_| number.to_string())).collect()
 }
@@ -61,11 +61,11 @@ pub(crate) fn least_connections_selects_the_idle_server(setup: &Setup) {
     });
     let mut busy = proxy.connect();
     busy.send(get("/hang"));
-    wait_until("it is asked", || begun.load(Ordering::SeqCst));
+    wait_until("the request reaches the origin", || begun.load(Ordering::SeqCst));
     let times = times(&mut proxy.connect(), 10);
     assert_eq!(times.len(), 1, "{times:?}");
     go.send(()).unwrap();
-    assert!(!times.contains_key(&busy.expect_response().text()), "the busy one had them");
+    assert!(!times.contains_key(&busy.expect_response().text()), "the busy server was selected");
 }
 
 pub(crate) fn hashing_maps_equal_keys_to_one_server(setup: &Setup) {
@@ -107,9 +107,11 @@ pub(crate) fn backup_servers_are_used_after_failures(setup: &Setup) {
     let mut connection = proxy.connect();
     assert_eq!(times(&mut connection, 5)["first"], 5);
     failing.store(true, Ordering::SeqCst);
-    // It may have been done, so that it is not tried elsewhere.
+    // An unsafe request may have been processed, so it is not sent to another server.
     assert_eq!(exchange(&mut connection, post("/", "x")).status(), 502);
-    wait_until("the first is left out", || exchange(&mut connection, get("/")).text() == "backup");
+    wait_until("the first server is paused", || {
+        exchange(&mut connection, get("/")).text() == "backup"
+    });
     assert_eq!(times(&mut connection, 5)["backup"], 5);
 }
 
@@ -122,12 +124,12 @@ pub(crate) fn administrators_drain_and_restore_servers(setup: &Setup) {
     assert_eq!(times(&mut connection, 4).len(), 2);
     let name = origins[0].addr().to_string();
     admin(&proxy, "POST", &format!("/upstreams/{name}/drain"));
-    wait_until("none goes there", || times(&mut connection, 4).len() == 1);
+    wait_until("the drained server gets no requests", || times(&mut connection, 4).len() == 1);
     assert_eq!(times(&mut connection, 4)["1"], 4);
-    let recorded = admin(&proxy, "GET", "/upstreams");
-    assert!(has(&recorded, "draining") && has(&recorded, &name), "{recorded}");
+    let page = admin(&proxy, "GET", "/upstreams");
+    assert!(has(&page, "draining") && has(&page, &name), "{page}");
     admin(&proxy, "POST", &format!("/upstreams/{name}/ready"));
-    wait_until("some go there again", || times(&mut connection, 4).len() == 2);
+    wait_until("the restored server gets requests", || times(&mut connection, 4).len() == 2);
 }
 
 pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
@@ -137,28 +139,28 @@ pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
     let origin = Origin::responding(|_| "here".to_owned());
     let proxy = setup.proxy(&[addr, origin.addr()], |config| {
         upstreams_config(config).passive =
-            Some(Passive { failures: NonZeroU32::MIN, pause: ms(300) });
+            Some(Passive { failures: NonZeroU32::MIN, pause: ms(200) });
     });
     let mut connection = proxy.connect();
     for _ in 0..10 {
         assert_eq!(exchange(&mut connection, get("/")).text(), "here");
     }
-    // It comes back, and after the pause it is found.
+    // The server returns, and is tried after the pause.
     let back = Origin::at(addr, |mut peer| {
         while peer.request().is_some() {
             peer.respond("back");
         }
     });
-    wait_until("it is asked again", || exchange(&mut connection, get("/")).text() == "back");
+    wait_until("the server is used again", || exchange(&mut connection, get("/")).text() == "back");
     drop(back);
 }
 
 pub(crate) fn health_checks_take_servers_down_and_up(setup: &Setup) {
-    let well = Arc::new(AtomicBool::new(true));
-    let is = well.clone();
+    let healthy = Arc::new(AtomicBool::new(true));
+    let is_healthy = healthy.clone();
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
-            if request.target() == "/health" && !is.load(Ordering::SeqCst) {
+            if request.target() == "/health" && !is_healthy.load(Ordering::SeqCst) {
                 peer.connection.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
             } else {
                 peer.respond("here");
@@ -176,10 +178,10 @@ pub(crate) fn health_checks_take_servers_down_and_up(setup: &Setup) {
     });
     let mut connection = proxy.connect();
     assert_eq!(exchange(&mut connection, get("/")).text(), "here");
-    well.store(false, Ordering::SeqCst);
-    wait_until("it is down", || exchange(&mut proxy.connect(), get("/")).status() == 503);
-    well.store(true, Ordering::SeqCst);
-    wait_until("it is up", || exchange(&mut proxy.connect(), get("/")).status() == 200);
+    healthy.store(false, Ordering::SeqCst);
+    wait_until("the server is down", || exchange(&mut proxy.connect(), get("/")).status() == 503);
+    healthy.store(true, Ordering::SeqCst);
+    wait_until("the server is up", || exchange(&mut proxy.connect(), get("/")).status() == 200);
 }
 
 pub(crate) fn resolves_server_names(setup: &Setup) {
@@ -193,8 +195,8 @@ pub(crate) fn resolves_server_names(setup: &Setup) {
     let here = named("localhost");
     let host = exchange(&mut here.connect(), get("/")).text();
     assert_eq!(host, format!("localhost:{port}"));
-    // RFC 6761: nobody has this name.
-    let nowhere = named("nobody.invalid");
+    // RFC 6761: names in .invalid have no address.
+    let nowhere = named("unknown.invalid");
     let status = exchange(&mut nowhere.connect(), get("/")).status();
     assert!(matches!(status, 502..=504), "{status}");
 }

@@ -1,4 +1,4 @@
-//! The PROXY protocol, on either side.
+//! The PROXY protocol, received and sent.
 
 use hearken_server::proxy::config::ProxyProtocol;
 
@@ -9,7 +9,7 @@ use crate::common::{End, Origin, Recorder, Setup, latin1};
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Version 2, for TCP over IPv4, with something more that is to be skipped.
+/// Returns a header of version 2 for TCP over IPv4, with an option that is skipped.
 fn v2() -> Vec<u8> {
     let mut header = SIGNATURE.to_vec();
     header.extend_from_slice(&[0x21, 0x11, 0, 12 + 5]);
@@ -29,7 +29,7 @@ pub(crate) fn accepts_headers(setup: &Setup) {
         assert_eq!(connection.expect_response().text(), from);
         assert_eq!(exchange(&mut connection, get("/")).text(), from);
     }
-    // From the sender itself, for which it does not tell of another.
+    // The sender connects on its own behalf, so the header contains no other address.
     let mut local = SIGNATURE.to_vec();
     local.extend_from_slice(&[0x20, 0, 0, 0]);
     for header in [&local[..], b"PROXY UNKNOWN\r\n"] {
@@ -40,7 +40,7 @@ pub(crate) fn accepts_headers(setup: &Setup) {
 }
 
 pub(crate) fn rejects_malformed_headers(setup: &Setup) {
-    let origin = Origin::responding(|_| "reached".to_owned());
+    let origin = Origin::responding(|_| "forwarded".to_owned());
     let proxy = setup.proxy(&[origin.addr()], accept_proxy_protocol);
     let long = format!("PROXY TCP4 192.0.2.7 198.51.100.1 4711 {}\r\n", "8".repeat(200));
     for header in [
@@ -100,7 +100,7 @@ pub(crate) fn sends_headers(setup: &Setup) {
                 ProxyProtocol::V2 => assert_eq!(header[24..26], port.to_be_bytes(), "{text:?}"),
             }
         }
-        // One connection tells of one client only.
+        // A connection has a single header, so it carries the requests of a single client.
         assert_eq!(origin.accepted(), 2);
     }
 }

@@ -14,7 +14,7 @@ const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 const LISTED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// An origin that answers with the client's address, and a proxy to it.
+/// Starts an origin that responds with the address of the client, and a proxy to it.
 fn start(setup: &Setup) -> (Origin, RunningServer) {
     let origin = Origin::responding(|request| request.field("x-forwarded-for").unwrap_or_default());
     let proxy = setup.proxy(&[origin.addr()], |config| {
@@ -23,7 +23,7 @@ fn start(setup: &Setup) -> (Origin, RunningServer) {
     (origin, proxy)
 }
 
-/// A connection from this address of the host.
+/// Connects from this address of the host.
 fn connect_from(source: IpAddr, proxy: &RunningServer) -> Connection {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
@@ -38,7 +38,7 @@ pub(crate) fn headers_from_listed_networks_are_accepted(setup: &Setup) {
     connection.send(format!("{HEADER}{}", get("/")));
     assert_eq!(connection.expect_response().text(), "192.0.2.7");
     assert_eq!(origin.accepted(), 1);
-    // From there a header is required.
+    // A listed network must send a header.
     let mut connection = connect_from(LISTED, &proxy);
     connection.send(get("/"));
     assert!(matches!(connection.drain(), (0, End::Closed | End::Reset)));

@@ -1,9 +1,9 @@
-//! How a proxy ends.
+//! Stopping a proxy.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
-use super::tunnels::{agreeing, echo_all};
+use super::tunnels::{echo_all, upgrading};
 use super::{exchange, get, post, request};
 use crate::common::{End, Origin, Recorder, Setup, TEST_TIMEOUT, ms, wait_until};
 
@@ -21,16 +21,18 @@ pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     let (mut one, mut other) = (proxy.connect(), proxy.connect());
     one.send(get("/"));
     other.send(post("/", "body"));
-    wait_until("both are asked", || asked.len() == 2);
+    wait_until("both requests reach the origin", || asked.len() == 2);
     let stopper = proxy.stopper();
     stopper.stop();
     drop(go);
     for connection in [&mut one, &mut other] {
         let response = connection.expect_response();
         assert_eq!((response.status(), response.body.len()), (200, 100_000));
-        assert!(!response.keeps(), "the client is to know that it is the last: {response:?}");
+        assert!(!response.keeps(), "the last response does not announce the close: {response:?}");
         connection.assert_closed();
     }
+    // The proxy waits for clients to close their sides.
+    drop((one, other));
     proxy.end();
 }
 
@@ -43,11 +45,11 @@ pub(crate) fn closes_idle_clients(setup: &Setup) {
     }
     let since = Instant::now();
     proxy.end();
-    assert!(since.elapsed() < TEST_TIMEOUT / 4, "it took {:?}", since.elapsed());
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "stopped after {:?}", since.elapsed());
     for connection in &mut clients[..10] {
         assert_eq!(connection.read_end(), Ok(End::Closed));
     }
-    // Those that have said nothing may have been in the queue of the listening socket.
+    // Connections without a request may still be in the accept queue, and are then reset.
     clients[10..].iter_mut().for_each(crate::common::Connection::assert_closed);
 }
 
@@ -56,20 +58,20 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
         peer.request();
         peer.connection.drain();
     });
-    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
+    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(200));
     let mut connection = proxy.connect();
     connection.send(get("/"));
-    wait_until("it is asked", || origin.accepted() == 1);
+    wait_until("the request reaches the origin", || origin.accepted() == 1);
     let since = Instant::now();
     proxy.end();
-    assert!(since.elapsed() >= ms(200), "after {:?}", since.elapsed());
-    assert!(since.elapsed() < TEST_TIMEOUT / 4, "after {:?}", since.elapsed());
+    assert!(since.elapsed() >= ms(100), "stopped after {:?}", since.elapsed());
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "stopped after {:?}", since.elapsed());
     connection.assert_closed();
 }
 
 pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {
-    let origin = agreeing(echo_all);
-    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(300));
+    let origin = upgrading(echo_all);
+    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(200));
     let mut connection = proxy.connect();
     let lines = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     assert_eq!(exchange(&mut connection, request("GET", "/", lines)).status(), 101);
@@ -78,7 +80,7 @@ pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {
     assert_eq!(connection.read_raw(5), b"still");
     let since = Instant::now();
     proxy.end();
-    assert!(since.elapsed() < TEST_TIMEOUT / 4, "after {:?}", since.elapsed());
+    assert!(since.elapsed() < TEST_TIMEOUT / 4, "stopped after {:?}", since.elapsed());
     connection.drain();
     origin.end();
 }

@@ -1,4 +1,4 @@
-//! Connections that become another protocol's.
+//! Connections that are upgraded to another protocol.
 
 use super::{exchange, get, request};
 use crate::common::{
@@ -8,8 +8,8 @@ use crate::common::{
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: echo\r\nSec-WebSocket-Key: abc\r\n";
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Accept: abc\r\n\r\n";
 
-/// A server that agrees to another protocol, and has `then` speak it.
-pub(super) fn agreeing(then: impl Fn(&mut Peer) + Send + Sync + 'static) -> Origin {
+/// Starts an origin that accepts upgrades, after which `then` handles the connection.
+pub(super) fn upgrading(then: impl Fn(&mut Peer) + Send + Sync + 'static) -> Origin {
     Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             if request.field("upgrade").is_none() {
@@ -23,20 +23,20 @@ pub(super) fn agreeing(then: impl Fn(&mut Peer) + Send + Sync + 'static) -> Orig
     })
 }
 
-/// Sends back what comes, to its end.
+/// Sends back all received bytes until the end.
 pub(super) fn echo_all(peer: &mut Peer) {
     loop {
         peer.connection.receive_until(|reader| !reader.rest().is_empty());
-        let came = peer.connection.reader.take_rest();
-        if came.is_empty() {
+        let received = peer.connection.reader.take_rest();
+        if received.is_empty() {
             return;
         }
-        peer.connection.send(came);
+        peer.connection.send(received);
     }
 }
 
-/// A client whose connection has been switched.
-fn switched(proxy: &RunningServer) -> Connection {
+/// Connects a client and upgrades its connection.
+fn upgraded(proxy: &RunningServer) -> Connection {
     let mut connection = proxy.connect();
     let response = exchange(&mut connection, request("GET", "/chat", UPGRADE));
     assert_eq!((response.status(), response.framing), (101, Framing::None), "{response:?}");
@@ -46,10 +46,10 @@ fn switched(proxy: &RunningServer) -> Connection {
 }
 
 pub(crate) fn tunnels_messages_in_both_directions(setup: &Setup) {
-    let origin = agreeing(echo_all);
+    let origin = upgrading(echo_all);
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut connection = proxy.connect();
-    // A connection that has been used before, on both sides.
+    // The connections on both sides are reused.
     assert_eq!(exchange(&mut connection, get("/")).text(), "plain");
     let response = exchange(&mut connection, request("GET", "/chat", UPGRADE));
     assert_eq!(response.status(), 101);
@@ -63,13 +63,13 @@ pub(crate) fn tunnels_messages_in_both_directions(setup: &Setup) {
 }
 
 pub(crate) fn forwards_a_half_close_by_the_client(setup: &Setup) {
-    // It answers only once its client's side has ended.
-    let origin = agreeing(|peer| {
+    // The origin sends after the client has shut down its side.
+    let origin = upgrading(|peer| {
         let (count, end) = peer.connection.drain();
         peer.connection.send(format!("{count} {end:?}"));
     });
     let proxy = setup.proxy(&[origin.addr()], |_| ());
-    let mut connection = switched(&proxy);
+    let mut connection = upgraded(&proxy);
     connection.send(vec![b'x'; 300_000]);
     connection.shutdown_write();
     assert_eq!(connection.read_raw(100), b"300000 Closed");
@@ -79,44 +79,44 @@ pub(crate) fn forwards_a_half_close_by_the_client(setup: &Setup) {
 pub(crate) fn forwards_a_half_close_by_the_server(setup: &Setup) {
     let notes = Recorder::new();
     let seen = notes.clone();
-    let origin = agreeing(move |peer| {
+    let origin = upgrading(move |peer| {
         peer.connection.send(content(5, 300_000));
         peer.connection.shutdown_write();
         seen.add(peer.connection.drain());
     });
     let proxy = setup.proxy(&[origin.addr()], |_| ());
-    let mut connection = switched(&proxy);
+    let mut connection = upgraded(&proxy);
     assert!(connection.read_raw(300_001) == content(5, 300_000));
     assert_eq!(connection.end, Some(End::Closed));
     connection.send(vec![b'x'; 200_000]);
     connection.shutdown_write();
-    crate::common::wait_until("the server has all", || notes.len() == 1);
+    crate::common::wait_until("the server has received all", || notes.len() == 1);
     assert_eq!(notes.take(), [(200_000, End::Closed)]);
 }
 
 pub(crate) fn tunnels_long_streams(setup: &Setup) {
-    // Each side sends and reads at the same time; one of them now and then not at all.
-    let origin = agreeing(echo_all);
+    // The origin sends while the client sends, so both directions fill their buffers.
+    let origin = upgrading(echo_all);
     let proxy = setup.proxy(&[origin.addr()], |_| ());
-    let mut connection = switched(&proxy);
+    let mut connection = upgraded(&proxy);
     let mut back = 0;
-    for round in 0..16 {
+    for round in 0..6 {
         let block = content(round, 1 << 20);
         connection.send(block);
-        let came = connection.read_raw(block.len());
-        assert!(came == block, "round {round}: {} bytes", came.len());
-        back += came.len();
+        let received = connection.read_raw(block.len());
+        assert!(received == block, "round {round}: {} bytes", received.len());
+        back += received.len();
     }
     connection.shutdown_write();
-    assert_eq!((back, connection.drain()), (16 << 20, (0, End::Closed)));
+    assert_eq!((back, connection.drain()), (6 << 20, (0, End::Closed)));
 }
 
 pub(crate) fn forwards_bytes_sent_with_the_upgrade(setup: &Setup) {
     let origin = Origin::new(|mut peer| {
         peer.request();
         peer.connection.send(format!("{SWITCHED}early "));
-        let came = peer.connection.read_raw(5);
-        peer.connection.send(came);
+        let received = peer.connection.read_raw(5);
+        peer.connection.send(received);
     });
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut connection = proxy.connect();
@@ -133,14 +133,14 @@ pub(crate) fn forwards_bytes_sent_with_the_upgrade(setup: &Setup) {
 pub(crate) fn forwards_resets(setup: &Setup) {
     let notes = Recorder::new();
     let seen = notes.clone();
-    let origin = agreeing(move |peer| seen.add(peer.connection.drain().1));
+    let origin = upgrading(move |peer| seen.add(peer.connection.drain().1));
     let proxy = setup.proxy(&[origin.addr()], |_| ());
-    let mut connection = switched(&proxy);
+    let mut connection = upgraded(&proxy);
     connection.send("x");
     connection.reset();
-    crate::common::wait_until("the server is told", || notes.len() == 1);
+    crate::common::wait_until("the origin's connection is closed", || notes.len() == 1);
     assert!(matches!(notes.take()[..], [End::Reset | End::Closed]));
-    // And the other way.
+    // A reset by the origin reaches the client.
     let origin = Origin::new(|mut peer| {
         peer.request();
         peer.connection.send(SWITCHED);
@@ -148,19 +148,19 @@ pub(crate) fn forwards_resets(setup: &Setup) {
         peer.connection.reset();
     });
     let proxy = setup.proxy(&[origin.addr()], |_| ());
-    let mut connection = switched(&proxy);
+    let mut connection = upgraded(&proxy);
     connection.send("x");
-    assert_eq!(connection.drain(), (0, End::Reset), "it looks as if all had come");
+    assert_eq!(connection.drain(), (0, End::Reset), "the truncated stream ends without a reset");
 }
 
 pub(crate) fn forwards_refused_upgrades(setup: &Setup) {
-    // Who does not want to answers as if it had not been asked.
+    // A server may ignore the upgrade and send an ordinary response.
     let origin = Origin::responding(|request| request.field("upgrade").unwrap_or_default());
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let mut connection = proxy.connect();
     assert_eq!(exchange(&mut connection, request("GET", "/", UPGRADE)).text(), "echo");
     assert_eq!(exchange(&mut connection, get("/")).text(), "");
-    // And nobody switches who was not asked to.
+    // A 101 without an upgrade in the request is an error.
     let origin = Origin::new(|mut peer| {
         peer.request();
         peer.connection.send(SWITCHED);
@@ -170,7 +170,7 @@ pub(crate) fn forwards_refused_upgrades(setup: &Setup) {
     assert_eq!(exchange(&mut proxy.connect(), get("/")).status(), 502);
 }
 
-/// A server that notes the Upgrade field of each request, and answers with a 101 with these lines.
+/// Starts an origin that records the Upgrade field of each request, and responds 101 with these lines.
 fn switching(lines: &str) -> (Origin, Recorder<Option<String>>) {
     let notes = Recorder::new();
     let (seen, lines) = (notes.clone(), lines.to_owned());
@@ -183,7 +183,7 @@ fn switching(lines: &str) -> (Origin, Recorder<Option<String>>) {
     (origin, notes)
 }
 
-/// The Upgrade field that the server sees, and the status of the response to the client.
+/// Returns the Upgrade field that the server receives, and the status that the client receives.
 fn upgrade(setup: &Setup, client: &str, server: &str) -> (Option<String>, u16) {
     let (origin, seen) = switching(server);
     let proxy = setup.proxy(&[origin.addr()], |_| ());
@@ -205,7 +205,7 @@ pub(crate) fn only_the_requested_protocol_is_switched_to(setup: &Setup) {
         let got = upgrade(setup, client, server);
         assert_eq!(got, (websocket.clone(), expected), "101 with {server:?}");
     }
-    // Connection does not name the field, so the server does not see it.
+    // Connection does not name Upgrade, so the proxy removes it.
     assert_eq!(upgrade(setup, "Upgrade: websocket\r\n", switched), (None, 502));
     let either = upgrade(setup, "Connection: Upgrade\r\nUpgrade: foo, websocket\r\n", switched);
     assert_eq!(either, (Some("foo, websocket".to_owned()), 101));

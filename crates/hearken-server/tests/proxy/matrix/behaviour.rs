@@ -1,4 +1,4 @@
-//! What clients and origins do.
+//! The behaviour of clients and origins.
 
 use crate::common::wire::{Field, Message};
 use crate::common::{Connection, End, Framing, Kind, Peer, Recorder, ms};
@@ -9,7 +9,7 @@ use super::case::{
 use super::request::{Request, RequestKind};
 use super::response::{Response, ResponseKind};
 
-/// What an origin saw of a request.
+/// A request as an origin received it.
 #[derive(Debug)]
 pub(crate) struct OriginRecord {
     pub(crate) id: u64,
@@ -17,32 +17,32 @@ pub(crate) struct OriginRecord {
     pub(crate) errors: Option<String>,
 }
 
-/// What a client heard.
+/// The responses that a client received.
 #[derive(Debug)]
 pub(crate) struct ClientRecord {
     pub(crate) interim: Vec<Message>,
-    /// Whole final responses.
+    /// Complete final responses.
     pub(crate) response_kind: Vec<Message>,
-    /// What there is of one that is not whole.
+    /// The received part of an incomplete response.
     pub(crate) part: Option<Message>,
-    /// How the connection ended, if it did.
+    /// The end of the connection, if it ended.
     pub(crate) end: Option<End>,
-    /// It left, so that nothing is known.
+    /// Whether the client disconnected, so its responses are unknown.
     pub(crate) left: bool,
-    /// It did not send the body, since the answer came first.
+    /// Whether the body was not sent because the final response came first.
     pub(crate) skipped: bool,
-    /// What came behind the last response, which should be nothing.
+    /// Unexpected bytes after the last response.
     pub(crate) behind: Option<String>,
 }
 
-/// Does what the case's client does.
+/// Runs the client of a case.
 pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> ClientRecord {
     let request = case.request(base);
     let mut bytes = request.bytes.clone();
     let mut kinds = vec![request.kind()];
     let mut start = 0;
     if case.request_kind == RequestKind::Pipelined {
-        // What goes wrong goes wrong in the second.
+        // The fault occurs in the second request.
         start = bytes.len();
         bytes.extend_from_slice(&case.request(base + 1).bytes);
         bytes.extend_from_slice(&case.request(base + 2).bytes);
@@ -110,7 +110,7 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
         _ => {}
     }
     for (index, kind) in kinds.iter().enumerate() {
-        // A head that is not whole has no method yet.
+        // The error response to an incomplete head is not a response to HEAD.
         let unknown = matches!(fails, Some((Phase::Before | Phase::InHead, _)));
         let refused = unknown && index == kinds.len().min(2) - 1;
         connection.reader.kind = if refused { Kind::Response } else { *kind };
@@ -132,7 +132,7 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
     observed
 }
 
-/// That nothing follows, or the right thing.
+/// Checks the bytes after the last response, and sends a further request if the connection is persistent.
 fn finish(
     case: &Case,
     base: u64,
@@ -159,19 +159,19 @@ fn finish(
         matches!(case.client, ClientBehaviour::HalfCloses | ClientBehaviour::Fails(_, Fault::Ends));
     let all = observed.response_kind.len() == asked;
     if observed.end.is_none() && last.keeps() && !half && all {
-        // With time-outs that are short, a busy machine is late for the next one.
+        // With short timeouts, a busy machine may be too late for another request.
         let hurried = case.short_timeouts() != ShortTimeouts::Neither;
         if matches!(case.client, ClientBehaviour::Fails(..)) || observed.skipped || hurried {
             return;
         }
-        // Where the connection is kept, the next request has its own answer.
+        // On a persistent connection the next request gets its own response.
         let probe = case.request(base + PROBE);
         connection.send(&probe.bytes);
         let got = connection.final_response(probe.kind());
         let expected = case.response(base + PROBE);
         observed.behind = match got {
             Some(got) if got.body == expected.body => None,
-            // It may be closed at any time.
+            // An idle connection may be closed at any time.
             None if connection.end == Some(End::Closed) || connection.end == Some(End::Reset) => {
                 (!connection.reader.is_idle()).then(|| format!("part of {:?}", connection.reader))
             }
@@ -179,14 +179,14 @@ fn finish(
         };
     } else {
         match connection.read_end() {
-            Ok(End::Hangs) => observed.behind = Some("it is not closed".to_owned()),
+            Ok(End::Hangs) => observed.behind = Some("the connection is not closed".to_owned()),
             Ok(_) => {}
             Err(more) => observed.behind = Some(more),
         }
     }
 }
 
-/// How much of a request is sent until this place.
+/// Returns the number of bytes of a request before this phase.
 fn offset(request: &Request, phase: Phase) -> usize {
     match phase {
         Phase::AtHead | Phase::Before => 0,
@@ -198,7 +198,7 @@ fn offset(request: &Request, phase: Phase) -> usize {
     }
 }
 
-/// Does what the cases' origins do, on one connection.
+/// Runs the origin of all cases on one connection.
 pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecord>) {
     loop {
         let connection = &mut peer.connection;
@@ -207,13 +207,13 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
             reader.has_head() || reader.advance().is_err()
         });
         if connection.end == Some(End::Hangs) && connection.reader.is_idle() {
-            // To close it would be to close it as it is used again, perhaps.
+            // Closing the connection could race with its reuse.
             (connection.end, connection.broken) = (None, false);
             continue;
         }
         if !connection.reader.has_head() {
             if !connection.reader.is_idle() || matches!(connection.end, Some(End::Malformed(_))) {
-                let errors = Some(format!("no request: {:?}", connection.reader));
+                let errors = Some(format!("malformed request: {:?}", connection.reader));
                 notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
             }
             return;
@@ -221,7 +221,7 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
         let id = connection.reader.message().field("x-id").and_then(|id| id.parse().ok());
         let case = id.and_then(|id: u64| cases.get(usize::try_from(id / IDS).ok()?));
         let (Some(id), Some(case)) = (id, case) else {
-            let errors = Some(format!("whose request? {:?}", connection.reader.message()));
+            let errors = Some(format!("unknown request: {:?}", connection.reader.message()));
             return notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
         };
         let (request, response, server) = (case.request(id), case.response(id), case.server(id));
@@ -247,29 +247,29 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
             _ => connection.step(),
         };
         let mut errors = difference(connection.reader.message(), &request, whole);
-        // Or the proxy has, as its time-out is short and we were late with our 100.
+        // With a short timeout, the proxy may abandon the request before this origin sends 100.
         let hurried = matches!(case.short_timeouts(), ShortTimeouts::Server | ShortTimeouts::Both)
             && request.expects;
         let left = matches!(case.client, ClientBehaviour::Fails(..)) || hurried;
         let waits = !early && !at_head;
         if !whole && waits && !left {
             let (end, got) = (&connection.end, connection.reader.message());
-            errors.get_or_insert(format!("not all of what its client sent: {end:?}, {got:?}"));
+            errors.get_or_insert(format!("an incomplete request: {end:?}, {got:?}"));
         }
         notes.add(OriginRecord { id, whole, errors });
         if !whole && !at_head {
             return;
         }
         connection.reader.take();
-        match behaviour(peer, server, &response, id, notes) {
+        match respond(peer, server, &response, id, notes) {
             Some(kept) if !response.closes => peer = kept,
             _ => return,
         }
     }
 }
 
-/// Answers; the connection, if it is kept.
-fn behaviour(
+/// Sends the response of a case. Returns the connection if it is persistent.
+fn respond(
     mut peer: Peer,
     server: ServerBehaviour,
     response: &Response,
@@ -284,7 +284,7 @@ fn behaviour(
             connection.send(&block);
         }
         if !connection.broken {
-            let errors = Some(format!("32 MiB of {what} were taken"));
+            let errors = Some(format!("the proxy accepted 32 MiB of {what}"));
             notes.add(OriginRecord { id, whole: true, errors });
         }
     };
@@ -350,9 +350,9 @@ fn behaviour(
                     return None;
                 }
                 (Fault::Stalls, _) => {
-                    // Given up by the proxy, and not by us.
+                    // The proxy must close the connection.
                     if let (_, End::Hangs) = connection.drain() {
-                        let errors = Some("the proxy waits for ever".to_owned());
+                        let errors = Some("the proxy does not time out".to_owned());
                         notes.add(OriginRecord { id, whole: true, errors });
                     }
                 }
@@ -382,35 +382,35 @@ fn behaviour(
     Some(peer)
 }
 
-/// What of a request is not as the client sent it.
+/// Returns a difference between a received request and the request that was sent.
 fn difference(got: &Message, request: &Request, whole: bool) -> Option<String> {
     let errors = |what: &str| Some(format!("{what} in {got:?}"));
     if got.method() != request.method || got.target() != request.target {
         return errors("another request line");
     }
     if got.field("host").as_deref() != Some("site.test") {
-        return errors("another host");
+        return errors("a different Host");
     }
     if end_to_end_fields(&got.fields) != request.fields {
-        return errors("other fields");
+        return errors("different fields");
     }
     if !request.body.starts_with(&got.body) {
-        return errors("another body");
+        return errors("a different body");
     }
     if whole && (got.body != request.body || got.trailers != request.trailers) {
         return errors(if got.body == request.body {
-            "other trailers"
+            "different trailers"
         } else {
-            "not all of the body"
+            "an incomplete body"
         });
     }
     if !request.has_body() && !matches!(got.framing, Framing::None) {
-        return errors("a body that nobody sent");
+        return errors("an unsent body");
     }
     None
 }
 
-/// Fields without those that belong to a connection, to framing, or to the proxy.
+/// Returns the fields that are neither hop-by-hop nor about framing nor set by the proxy.
 pub(crate) fn end_to_end_fields(fields: &[Field]) -> Vec<Field> {
     const OURS: &[&str] = &[
         "host",

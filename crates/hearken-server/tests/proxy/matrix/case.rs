@@ -11,17 +11,17 @@ use super::response::{RESPONSE_KINDS, Response, ResponseKind, build_response};
 /// The place in a message where a fault occurs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// Once the head of the request is read. Origins only.
+    /// The head of the request has been read. Origins only.
     AtHead,
-    /// Before the first byte.
+    /// No byte has been sent.
     Before,
     InHead,
     AfterHead,
     InBody,
     BetweenChunks,
-    /// After the last byte. Clients only.
+    /// The whole message has been sent. Clients only.
     After,
-    /// Once the head of the response is read. Clients only.
+    /// The head of the response has been read. Clients only.
     InAnswer,
 }
 

@@ -1,5 +1,4 @@
-//! Many requests of every framing on one connection, with responses of every framing, drawn at random:
-//! nothing of one is left in another.
+//! Random sequences of requests and responses of every framing on one connection.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,31 +11,16 @@ use super::request::{REQUEST_KINDS, RequestKind};
 use super::response::{RESPONSE_KINDS, ResponseKind};
 use super::verdict;
 use crate::common::server::upstreams_config;
-use crate::common::{Connection, End, Origin, Recorder, Setup};
+use crate::common::{Connection, End, Origin, Random, Recorder, Setup};
 
-/// How many run at a time.
+/// Number of conversations that run concurrently.
 const THREADS: usize = 16;
 
-/// Numbers that repeat (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 33).unwrap() % most
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-}
-
-/// A request that another may follow, or that is the last, and its response.
-fn drawn(random: &mut Random, last: bool) -> Case {
+/// Returns a random case. Requests that close the connection are drawn only if it is the `last` one.
+fn random_case(random: &mut Random, last: bool) -> Case {
     loop {
-        let (request_kind, response_kind) = (random.of(REQUEST_KINDS), random.of(RESPONSE_KINDS));
+        let (request_kind, response_kind) =
+            (random.choose(REQUEST_KINDS), random.choose(RESPONSE_KINDS));
         let waits = matches!(
             request_kind,
             RequestKind::Pipelined | RequestKind::Expecting | RequestKind::Upgrade
@@ -57,12 +41,12 @@ fn drawn(random: &mut Random, last: bool) -> Case {
 
 pub(crate) fn run(setup: &Setup, count: usize) {
     let seed = super::number("HEARKEN_TEST_SEED", 20_261_121);
-    let mut random = Random(seed as u64 * 2 + 1);
+    let mut random = Random::new(seed as u64);
     let (mut cases, mut all) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let from = cases.len();
         let length = 1 + random.below(12);
-        (0..length).for_each(|index| cases.push(drawn(&mut random, index + 1 == length)));
+        (0..length).for_each(|index| cases.push(random_case(&mut random, index + 1 == length)));
         all.push((from..cases.len(), random.below(5000) + 1));
     }
     let cases: Arc<[Case]> = cases.into();
@@ -96,7 +80,7 @@ pub(crate) fn run(setup: &Setup, count: usize) {
     assert!(errors.is_empty(), "seed {seed}, {} of {count}:\n{shown:#?}", errors.len());
 }
 
-/// Asks all of it at once, and takes the answers.
+/// Sends all requests of a conversation, then reads the responses.
 fn run_conversation(
     cases: &[Case],
     range: Range<usize>,
@@ -125,12 +109,12 @@ fn run_conversation(
         if got.is_none_or(|got| !got.keeps()) {
             let ended = connection.read_end()?;
             let may = request.http10 && ended != End::Hangs;
-            return if may { Ok(()) } else { Err(format!("closed behind {case:?}: {ended:?}")) };
+            return if may { Ok(()) } else { Err(format!("closed after {case:?}: {ended:?}")) };
         }
     }
     connection.shutdown_write();
     match connection.read_end()? {
         End::Closed => Ok(()),
-        end => Err(format!("it ends with {end:?}")),
+        end => Err(format!("the connection ends with {end:?}")),
     }
 }

@@ -1,11 +1,11 @@
-//! Requests, of every framing.
+//! Requests of every framing.
 
 use crate::common::wire::Field;
 use crate::common::{Kind, content};
 
 use super::response::{chunks, fields};
 
-/// How a request is framed, and what it asks of the connection.
+/// The framing and the connection options of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RequestKind {
     Get,
@@ -15,11 +15,11 @@ pub(crate) enum RequestKind {
     Large,
     Chunked,
     ChunkedLarge,
-    /// With extensions and trailers.
+    /// A chunked body with extensions and trailers.
     ChunkedFancy,
-    /// Waits for 100 before its body.
+    /// Waits for 100 (Continue) before the body.
     Expecting,
-    /// Three at once, the first of which is the one that is asked about.
+    /// Three requests at once. The first is the request of the case.
     Pipelined,
     Old,
     OldKept,
@@ -52,13 +52,13 @@ pub(crate) const REQUEST_KINDS: &[RequestKind] = &[
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
-    /// Where the head ends.
+    /// Length of the head in bytes.
     pub(crate) head: usize,
-    /// Where each chunk begins.
+    /// Offsets of the chunks.
     pub(crate) chunks: Vec<usize>,
     pub(crate) method: &'static str,
     pub(crate) target: String,
-    /// What has to reach the origin: fields, body, trailers.
+    /// The fields that must reach the origin.
     pub(crate) fields: Vec<Field>,
     pub(crate) body: &'static [u8],
     pub(crate) trailers: Vec<Field>,
@@ -82,7 +82,7 @@ impl Request {
 
 pub(crate) const LARGE: usize = 300 << 10;
 
-/// The request of this id.
+/// Builds the request with this id.
 pub(crate) fn build_request(request_kind: RequestKind, id: u64) -> Request {
     let (method, length) = match request_kind {
         RequestKind::Head => ("HEAD", 0),

@@ -1,9 +1,9 @@
-//! Responses, of every framing.
+//! Responses of every framing.
 
 use crate::common::content;
 use crate::common::wire::Field;
 
-/// How a response is framed, and what comes before it.
+/// The framing of a response, and the interim responses before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ResponseKind {
     NoContent,
@@ -13,17 +13,17 @@ pub(crate) enum ResponseKind {
     Large,
     Chunked,
     ChunkedLarge,
-    /// With extensions and trailers.
+    /// A chunked body with extensions and trailers.
     ChunkedFancy,
     UntilClose,
     Old,
     OldUntilClose,
     OldKept,
-    /// After a 102.
+    /// A final response after 102 (Processing).
     Interim,
-    /// After a 103.
+    /// A final response after 103 (Early Hints).
     Hints,
-    /// After a hundred of 103.
+    /// A final response after a hundred of 103.
     Flood,
     Switching,
 }
@@ -57,10 +57,10 @@ pub(crate) const RESPONSE_KINDS: &[ResponseKind] = &[
 #[derive(Clone, Debug)]
 pub(crate) struct Response {
     pub(crate) bytes: Vec<u8>,
-    /// Where the final head begins, and where it ends.
+    /// Offsets of the begin and the end of the final head.
     pub(crate) from: usize,
     pub(crate) head: usize,
-    /// Where each chunk begins.
+    /// Offsets of the chunks.
     pub(crate) chunks: Vec<usize>,
     pub(crate) status: u16,
     pub(crate) fields: Vec<Field>,
@@ -68,17 +68,17 @@ pub(crate) struct Response {
     pub(crate) trailers: Vec<Field>,
     pub(crate) length: Option<usize>,
     pub(crate) chunked: bool,
-    /// How many interim responses come before it.
+    /// Number of interim responses.
     pub(crate) interim: usize,
-    /// It ends with the connection.
+    /// Whether the end of the connection delimits the body.
     pub(crate) until_close: bool,
-    /// The connection ends after it.
+    /// Whether the connection ends after the response.
     pub(crate) closes: bool,
 }
 
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// The response to the request of this id, which is for HEAD or not; it says so if it `closes`.
+/// Builds the response to the request with this id. It announces the end of the connection if `closes`.
 pub(crate) fn build_response(
     response_kind: ResponseKind,
     id: u64,
@@ -135,7 +135,7 @@ pub(crate) fn build_response(
     let mut options = Vec::new();
     if id.is_multiple_of(3) {
         head.push_str("X-Hop: of one connection\r\nKeep-Alive: timeout=5\r\n");
-        // In HTTP/1.0 the second would be a promise.
+        // In HTTP/1.0, Keep-Alive would make the connection persistent.
         options.push(if http10 { "x-hop" } else { "x-hop, Keep-Alive" });
     }
     if closes {
@@ -189,7 +189,7 @@ fn hints(id: u64) -> String {
     format!("HTTP/1.1 103 Early Hints\r\nLink: </{id}.css>; rel=preload\r\n\r\n")
 }
 
-/// These as field lines, with names in more than one case.
+/// Formats field lines, with names in lower and upper case.
 pub(crate) fn fields(fields: &[Field]) -> String {
     let line = |(index, (name, value)): (usize, &Field)| {
         let name = if index % 2 == 0 { name.to_uppercase() } else { name.clone() };
@@ -198,7 +198,7 @@ pub(crate) fn fields(fields: &[Field]) -> String {
     fields.iter().enumerate().map(line).collect()
 }
 
-/// Writes `body` in the chunked coding; returns where each chunk begins, the last included.
+/// Writes `body` in the chunked coding. Returns the offsets of all chunks, including the last.
 pub(crate) fn chunks(
     out: &mut Vec<u8>,
     body: &[u8],

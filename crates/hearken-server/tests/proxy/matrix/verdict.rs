@@ -1,4 +1,4 @@
-//! Whether what a client heard is what it may hear: exactly what the origin sent, or a clean error.
+//! Checks of the results: a client receives exactly what the origin sent, or an error that it can detect.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use super::case::{Case, ClientBehaviour, Fault, IDS, Phase, ServerBehaviour, Sho
 use super::request::{Request, RequestKind};
 use super::response::{Response, ResponseKind};
 
-/// What became of a request, as its client sees it.
+/// The outcome of a request for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
-    /// The origin's message.
+    /// The complete message of the origin.
     Complete,
-    /// Part of it, and that can be known.
+    /// Detectably truncated.
     Truncated,
-    /// The proxy's own.
+    /// An error response of the proxy.
     Error(u16),
-    /// The connection ended.
+    /// The connection ended without a response.
     Nothing,
 }
 
-/// What may become of it.
+/// The outcomes that are correct.
 #[derive(Default, Debug)]
 struct Allowed(Vec<Outcome>);
 
-/// What is wrong with what a client heard.
+/// Checks the responses of a client.
 pub(crate) fn check_client(case: &Case, base: u64, observed: &ClientRecord) -> Result<(), String> {
     if observed.left {
         return Ok(());
     }
     if let Some(behind) = &observed.behind {
-        return Err(format!("behind the response: {behind}"));
+        return Err(format!("after the response: {behind}"));
     }
     let request = case.request(base);
     if request.http10 && !observed.interim.is_empty() {
@@ -48,7 +48,7 @@ pub(crate) fn check_client(case: &Case, base: u64, observed: &ClientRecord) -> R
             ServerBehaviour::Fails(Phase::InBody | Phase::AfterHead, Fault::Closes)
         );
         if response.until_close && ends_early {
-            // Nobody can tell that more was to come.
+            // The truncation is not detectable.
             let end = match case.server {
                 ServerBehaviour::Fails(Phase::AfterHead, _) => 0,
                 _ => (response.bytes.len() - response.head) / 2,
@@ -67,14 +67,14 @@ pub(crate) fn check_client(case: &Case, base: u64, observed: &ClientRecord) -> R
         }
         let closed = got.is_none_or(|got| !got.keeps());
         if closed {
-            // Those behind it are not answered.
+            // Later requests get no response.
             break;
         }
     }
     Ok(())
 }
 
-/// That it is the origin's message, all of it.
+/// Checks that a response is the complete message of the origin.
 pub(crate) fn check_response(
     id: u64,
     request: &Request,
@@ -100,21 +100,23 @@ fn outcome(
         return Err(format!("malformed: {what}"));
     }
     if end == Some(&End::Hangs) {
-        return Err("nothing comes".to_owned());
+        return Err("no response".to_owned());
     }
     let Some(message) = got.or(part) else { return Ok(Outcome::Nothing) };
     let Some(origin) = message.field("x-origin") else {
         return match got {
             Some(_) if message.status() >= 400 => Ok(Outcome::Error(message.status())),
-            _ => Err(format!("neither the origin's nor a whole error: {message:?}, {end:?}")),
+            _ => Err(format!(
+                "neither a response of the origin nor a complete error: {message:?}, {end:?}"
+            )),
         };
     };
     if origin != id.to_string() {
-        return Err(format!("the answer to {origin}"));
+        return Err(format!("the response to {origin}"));
     }
     if message.status() != response.status || end_to_end_fields(&message.fields) != response.fields
     {
-        return Err(format!("another head: {message:?}"));
+        return Err(format!("a different head: {message:?}"));
     }
     if request.http10 && message.field("transfer-encoding").is_some() {
         return Err("Transfer-Encoding to HTTP/1.0".to_owned());
@@ -130,35 +132,35 @@ fn outcome(
         Framing::UntilClose => response.until_close || response.chunked && request.http10,
     };
     if !framed {
-        return Err(format!("another framing: {message:?}"));
+        return Err(format!("a different framing: {message:?}"));
     }
     if !response.body.starts_with(&message.body) {
-        return Err(format!("another body: {message:?}"));
+        return Err(format!("a different body: {message:?}"));
     }
     let all = message.body == response.body;
     if got.is_none() {
         return Ok(Outcome::Truncated);
     }
     if !all {
-        // Its end looks like the end of all.
+        // The truncation is not detectable.
         return Err(format!(
-            "{} of {} bytes, as if whole",
+            "{} of {} bytes without an error",
             message.body.len(),
             response.body.len()
         ));
     }
     if message.framing == Framing::Chunked && message.trailers != response.trailers {
-        return Err(format!("other trailers: {message:?}"));
+        return Err(format!("different trailers: {message:?}"));
     }
     Ok(Outcome::Complete)
 }
 
-/// What may become of the `index`th request of a case.
+/// Returns the correct outcomes of the request with this index in a case.
 fn allowed(case: &Case, index: usize, response: &Response) -> Allowed {
     use Outcome::{Complete, Error, Nothing, Truncated};
     let behind = case.request_kind == RequestKind::Pipelined && index > 0;
     let server = if behind { ServerBehaviour::Normal } else { case.server };
-    let unasked = !behind
+    let unrequested = !behind
         && case.response_kind == ResponseKind::Switching
         && case.request_kind != RequestKind::Upgrade;
     let cut = [Truncated, Error(502)];
@@ -185,15 +187,15 @@ fn allowed(case: &Case, index: usize, response: &Response) -> Allowed {
         ServerBehaviour::EndlessExtension | ServerBehaviour::EndlessTrailers => cut.to_vec(),
         _ => vec![Complete],
     };
-    if unasked {
+    if unrequested {
         outcomes.retain(|&outcome| outcome != Complete);
     }
-    if unasked || response.interim == 100 {
+    if unrequested || response.interim == 100 {
         outcomes.push(Error(502));
     }
     let hurried = matches!(case.short_timeouts(), ShortTimeouts::Server | ShortTimeouts::Both);
     if hurried && (behind || case.request_kind == RequestKind::Expecting) {
-        // What is waited for first, or after the stall, a busy machine may be late with.
+        // On a busy machine, other parts of the exchange may exceed the short timeout.
         outcomes.push(Error(504));
     }
     let faulty = case.request_kind != RequestKind::Pipelined || index == 1;
@@ -207,7 +209,7 @@ fn allowed(case: &Case, index: usize, response: &Response) -> Allowed {
         _ => &[Error(400), Error(408), Nothing],
     };
     let reached = !matches!(phase, Phase::Before | Phase::InHead);
-    // What an origin may say that has not had all of the request.
+    // These origins may respond before the end of the request.
     let at_once = matches!(
         server,
         ServerBehaviour::Early
@@ -227,14 +229,14 @@ fn allowed(case: &Case, index: usize, response: &Response) -> Allowed {
     Allowed(outcomes)
 }
 
-/// What is wrong with what the origin saw of all cases.
+/// Checks the requests that the origin received in all cases.
 pub(crate) fn check_origin(cases: &[Case], seen: &[OriginRecord]) -> Vec<String> {
     let mut errors = Vec::new();
     let mut times: HashMap<u64, usize> = HashMap::new();
     for seen in seen {
         let case = usize::try_from(seen.id / IDS).ok().and_then(|index| cases.get(index));
         if let Some(what) = &seen.errors {
-            errors.push(format!("{case:?}, id {}: the origin saw {what}", seen.id));
+            errors.push(format!("{case:?}, id {}: the origin received {what}", seen.id));
         }
         let Some(case) = case else { continue };
         *times.entry(seen.id).or_default() += 1;
@@ -245,7 +247,7 @@ pub(crate) fn check_origin(cases: &[Case], seen: &[OriginRecord]) -> Vec<String>
             && (first || second)
             && (seen.whole || phase == Phase::InHead || phase == Phase::Before)
         {
-            errors.push(format!("{case:?}: the origin had more than the client sent"));
+            errors.push(format!("{case:?}: the origin received more than the client sent"));
         }
     }
     for (id, times) in times {

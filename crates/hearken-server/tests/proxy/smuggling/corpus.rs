@@ -1,26 +1,26 @@
-//! The kinds of request smuggling, each in several spellings.
+//! Categories of request smuggling, each in several variants.
 
-/// What is hidden.
+/// The hidden request.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: site.test\r\nX-H: 1\r\n\r\n";
 
-/// A kind, and what is sent for each of its spellings: whole requests, or what passes for them.
+/// The name of a category, and the bytes of its variants.
 pub(super) struct Category {
     pub(super) name: &'static str,
     pub(super) variants: Vec<Vec<u8>>,
 }
 
-/// A request with these field lines and this body.
+/// Builds a request with these field lines and this body.
 fn posted(lines: &str, body: &str) -> Vec<u8> {
     latin1(&format!("POST /seen HTTP/1.1\r\nHost: site.test\r\n{lines}\r\n{body}"))
 }
 
-/// Each character as the byte of its number.
+/// Encodes ISO 8859-1.
 fn latin1(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
 }
 
-/// For each of these lines, which a reader may take for `Transfer-Encoding: chunked` or not: one in which
-/// the hidden request is behind the chunks and within the length, and the other way round.
+/// Builds variants for lines that parsers may take for `Transfer-Encoding: chunked`. The hidden request is
+/// after the chunks and within the length, or the reverse.
 fn disputed(lines: &[&str]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for line in lines {
@@ -37,19 +37,19 @@ fn disputed(lines: &[&str]) -> Vec<Vec<u8>> {
     all
 }
 
-/// For each of these lines, which a reader may take for a length: the hidden request as the body.
+/// Builds variants for lines that parsers may take for a length. The body is the hidden request.
 fn lengths(lines: &[&str]) -> Vec<Vec<u8>> {
     let length = HIDDEN.len().to_string();
     let posted = |line: &&str| posted(&format!("{}\r\n", line.replace("{n}", &length)), HIDDEN);
     lines.iter().map(posted).collect()
 }
 
-/// Chunked bodies, as they are.
+/// Builds requests with these chunked bodies.
 fn chunked(bodies: &[String]) -> Vec<Vec<u8>> {
     bodies.iter().map(|body| posted("Transfer-Encoding: chunked\r\n", body)).collect()
 }
 
-/// Heads as they are, with the hidden request behind.
+/// Builds variants of these heads followed by the hidden request.
 fn raw(heads: &[&str]) -> Vec<Vec<u8>> {
     heads.iter().map(|head| latin1(&format!("{head}{HIDDEN}"))).collect()
 }
@@ -291,7 +291,7 @@ pub(super) fn all() -> Vec<Category> {
     ]
 }
 
-/// What an origin sends to one request that clients might take for something else than one response.
+/// Returns names and bytes of ambiguous responses to a single request.
 pub(super) fn responses() -> Vec<(&'static str, String)> {
     let hidden = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Hidden: 1\r\n\r\nevil";
     let h = hidden.len();

@@ -1,9 +1,8 @@
-//! Request smuggling: what several readers would take apart differently is not passed on.
+//! Request smuggling: the proxy forwards no message that parsers interpret differently.
 //!
-//! Each spelling of each kind is sent through the proxy to an origin that notes the bytes that it saw.
-//! A strict reader and many that are not have to find the same messages in them, as many as the proxy
-//! had answers for, each with one Via line of the proxy's. And what an origin sends is for its client one
-//! whole response, or a clean error.
+//! Each variant of each category is sent through the proxy to an origin that records the bytes. A strict
+//! parser and many lenient ones must find the same messages in them, each with one Via line of the proxy.
+//! Responses of an origin must reach the client as one complete response, or as an error.
 
 mod corpus;
 mod parsers;
@@ -19,7 +18,7 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("smuggling::parsers_disagree_without_a_proxy", parsers_disagree_without_a_proxy),
 ];
 
-/// Without a proxy, the readings do find different things in nearly all of it: the suite can fail.
+/// Checks the corpus: without a proxy, the parsers disagree on most variants.
 fn parsers_disagree_without_a_proxy(_: &Setup) {
     let (mut categories, mut variants, mut found) = (0, 0, 0);
     for category in corpus::all() {
@@ -35,14 +34,14 @@ fn parsers_disagree_without_a_proxy(_: &Setup) {
     }
     assert!(
         categories >= 20 && found * 10 >= variants * 6,
-        "{categories} kinds, {found} of {variants}"
+        "{categories} categories, {found} of {variants} variants"
     );
 }
 
 fn forwarded_requests_are_unambiguous(setup: &Setup) {
     let mut errors: Vec<String> = Vec::new();
     for category in corpus::all() {
-        // One proxy for each kind, so that what one spelling leaves in a connection meets the next.
+        // One proxy per category, so that bytes left in a connection affect the next variant.
         let notes = Recorder::new();
         let bytes = notes.clone();
         let origin = Origin::new(move |mut peer| {
@@ -56,18 +55,21 @@ fn forwarded_requests_are_unambiguous(setup: &Setup) {
             bytes.add(peer.connection.recorded().to_vec());
         });
         let proxy = setup.proxy(&[origin.addr()], |_| ());
-        let mut responses_count = 0;
+        let mut response_count = 0;
         for (number, variant) in category.variants.iter().enumerate() {
-            responses_count += send(&mut proxy.connect(), variant).unwrap_or_else(|what| {
+            response_count += send(&mut proxy.connect(), variant).unwrap_or_else(|what| {
                 errors.push(format!("{} {number}: {what}", category.name));
                 0
             });
-            // Who comes next has its own answer.
+            // The next client gets its own response.
             let mut victim = proxy.connect();
             victim.send("GET /victim HTTP/1.1\r\nHost: site.test\r\n\r\n");
             match victim.final_response(Kind::Response) {
-                Some(response) if response.text() == "fine" => responses_count += 1,
-                other => errors.push(format!("{} {number}: the next has {other:?}", category.name)),
+                Some(response) if response.text() == "fine" => response_count += 1,
+                other => errors.push(format!(
+                    "{} {number}: the next client received {other:?}",
+                    category.name
+                )),
             }
         }
         proxy.end();
@@ -76,9 +78,9 @@ fn forwarded_requests_are_unambiguous(setup: &Setup) {
         for bytes in &notes.take() {
             parsed += compare(category.name, bytes, Side::Requests, &mut errors);
         }
-        if parsed != responses_count {
+        if parsed != response_count {
             errors.push(format!(
-                "{}: {parsed} messages for {responses_count} answers",
+                "{}: {parsed} messages for {response_count} responses",
                 category.name
             ));
         }
@@ -86,36 +88,36 @@ fn forwarded_requests_are_unambiguous(setup: &Setup) {
     fail(errors);
 }
 
-/// Sends it, and tells how many answers of the origin's there were.
+/// Sends a variant. Returns the number of responses of the origin.
 fn send(connection: &mut Connection, variant: &[u8]) -> Result<usize, String> {
     connection.send(variant);
     connection.shutdown_write();
-    let mut responses_count = 0;
+    let mut response_count = 0;
     let head = variant.starts_with(b"HEAD ");
     let mut kind = if head { Kind::Bodiless } else { Kind::Response };
     while let Some(response) = connection.final_response(kind) {
         let origin = response.field("x-origin").is_some();
-        responses_count += usize::from(origin);
+        response_count += usize::from(origin);
         if !origin && response.status() < 400 {
             return Err(format!("{response:?}"));
         }
         kind = Kind::Response;
     }
     match &connection.end {
-        Some(End::Closed | End::Reset) if connection.reader.is_idle() => Ok(responses_count),
-        end => Err(format!("it ends with {end:?} in {:?}", connection.reader)),
+        Some(End::Closed | End::Reset) if connection.reader.is_idle() => Ok(response_count),
+        end => Err(format!("the connection ends with {end:?} in {:?}", connection.reader)),
     }
 }
 
-/// Whether all readings find the same; how many messages that are.
+/// Compares the results of all parsers. Returns the number of messages.
 fn compare(name: &str, bytes: &[u8], side: Side, errors: &mut Vec<String>) -> usize {
     let (strict, error) = PARSERS[0].read(bytes, side);
-    let cut = error == Some(ParseError::Cut);
+    let cut = error == Some(ParseError::Incomplete);
     for parser in PARSERS {
         let (seen, error) = parser.read(bytes, side);
-        // A request that its client did not complete is cut for all.
+        // An incomplete request is incomplete for all parsers.
         if seen != strict
-            || (error == Some(ParseError::Cut)) != cut
+            || (error == Some(ParseError::Incomplete)) != cut
             || matches!(error, Some(ParseError::Malformed(_)))
         {
             let (name_of, text) = (parser.name, latin1(bytes));
@@ -147,7 +149,7 @@ fn forwarded_responses_are_unambiguous(setup: &Setup) {
             match number.ok().and_then(|number| to_be_sent.get(number)) {
                 Some((_, bytes)) => {
                     peer.connection.send(bytes);
-                    // An end may be what it lacks.
+                    // The end of the stream may complete the response.
                     peer.connection.shutdown_write();
                 }
                 None => peer.respond("fine"),
@@ -162,24 +164,25 @@ fn forwarded_responses_are_unambiguous(setup: &Setup) {
         connection.record();
         connection.send(format!("GET /{number} HTTP/1.1\r\nHost: site.test\r\n\r\n"));
         let response = connection.final_response(Kind::Response);
-        let whole = response.as_ref().is_some_and(|response| response.field("x-origin").is_none());
+        let complete =
+            response.as_ref().is_some_and(|response| response.field("x-origin").is_none());
         if let Some(response) = &response
             && response.field("x-hidden").is_some()
         {
             errors.push(format!("{name}: {response:?}"));
         }
         if response.as_ref().is_some_and(crate::common::Message::keeps) {
-            // The next answer is the next request's.
+            // The next response belongs to the next request.
             connection.send("GET /next HTTP/1.1\r\nHost: site.test\r\n\r\n");
             match connection.final_response(Kind::Response) {
                 Some(next) if next.text() == "fine" => {}
-                other => errors.push(format!("{name}: behind {response:?}, {other:?}")),
+                other => errors.push(format!("{name}: after {response:?}, {other:?}")),
             }
         } else {
             connection.drain();
         }
         let bytes = connection.recorded().to_vec();
-        if whole {
+        if complete {
             compare(name, &bytes, Side::Responses, &mut errors);
         }
         if find(&bytes, b"X-Hidden").is_some() && find(sent.as_bytes(), b"goodHTTP").is_some() {
@@ -189,7 +192,7 @@ fn forwarded_responses_are_unambiguous(setup: &Setup) {
         victim.send("GET /victim HTTP/1.1\r\nHost: site.test\r\n\r\n");
         match victim.final_response(Kind::Response) {
             Some(response) if response.text() == "fine" => {}
-            other => errors.push(format!("{name}: the next has {other:?}")),
+            other => errors.push(format!("{name}: the next client received {other:?}")),
         }
     }
     fail(errors);

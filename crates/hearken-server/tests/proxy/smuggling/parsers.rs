@@ -1,42 +1,42 @@
-//! How readers that are not strict take bytes apart into messages.
+//! Lenient parsers of messages, as other software may have them.
 
 use std::fmt::Write;
 
-/// What a reader does that a strict one does not. What is well-formed, all read alike.
+/// The deviations of a parser from a strict one. All parsers agree on well-formed messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parser {
     pub(super) name: &'static str,
-    /// Lines end with LF alone, too.
+    /// Accepts LF as the end of a line.
     bare_lf: bool,
-    /// Lines end with CR alone, too.
+    /// Accepts CR as the end of a line.
     bare_cr: bool,
-    /// A line that begins with a space goes on with the one before.
+    /// Appends a line that begins with a space to the line before.
     folds_lines: bool,
-    /// The blanks before a colon, and before a name, are taken off.
+    /// Removes white space before and after field names.
     trims_names: bool,
-    /// `_` in a name is `-`.
+    /// Treats `_` in names as `-`.
     underscore_is_dash: bool,
-    /// What follows NUL is not there.
+    /// Truncates names and values at NUL.
     nul_terminates: bool,
-    /// Of both, Content-Length is the one that counts; else Transfer-Encoding.
+    /// Prefers Content-Length to Transfer-Encoding.
     length_first: bool,
-    /// Of several lengths, or codings, the last counts; else the first.
+    /// Uses the last of several lengths or codings instead of the first.
     last_value_counts: bool,
-    /// `chunked` may stand anywhere in the value.
+    /// Finds `chunked` anywhere in the value.
     chunked_anywhere: bool,
-    /// Only the whole value is looked at, with control characters taken off.
+    /// Removes control characters from names and values.
     drops_controls: bool,
-    /// A number ends where its digits end, and may begin with a sign, or with `0x`.
+    /// Ends numbers after their digits, and accepts a sign or `0x` before them.
     loose_numbers: bool,
-    /// Numbers have 64 bits, and what is beyond them is not seen.
+    /// Truncates numbers to 64 bits.
     wraps_at_64_bits: bool,
-    /// What follows a chunk's data is skipped up to the next line, whatever it is.
+    /// Skips any bytes after the data of a chunk, up to the next line.
     loose_chunk_end: bool,
-    /// Trailers count as fields of the next message's kind: a length among them counts.
+    /// Treats trailers as fields, so that a length among them is an error.
     trailers_count: bool,
-    /// Any blanks may stand between the parts of the first line, and the version may be missing.
-    loose_first_line: bool,
-    /// Connection's options name fields that are to be dropped before lengths are looked for.
+    /// Accepts any white space in the start line, and a missing version.
+    loose_start_line: bool,
+    /// Removes the fields that Connection names before it determines the framing.
     drops_connection_options: bool,
 }
 
@@ -56,33 +56,33 @@ const STRICT: Parser = Parser {
     wraps_at_64_bits: false,
     loose_chunk_end: false,
     trailers_count: false,
-    loose_first_line: false,
+    loose_start_line: false,
     drops_connection_options: false,
 };
 
-/// All readers, the strict one first.
+/// All parsers, beginning with the strict one.
 pub(super) const PARSERS: &[Parser] = &[
     STRICT,
     Parser { name: "bare LF", bare_lf: true, ..STRICT },
     Parser { name: "bare CR", bare_cr: true, ..STRICT },
     Parser { name: "folded lines", folds_lines: true, ..STRICT },
-    Parser { name: "blanks before colons", trims_names: true, ..STRICT },
+    Parser { name: "white space before colons", trims_names: true, ..STRICT },
     Parser { name: "underscores", underscore_is_dash: true, ..STRICT },
     Parser { name: "NUL ends", nul_terminates: true, ..STRICT },
     Parser { name: "length first", length_first: true, ..STRICT },
-    Parser { name: "last counts", last_value_counts: true, ..STRICT },
+    Parser { name: "last value counts", last_value_counts: true, ..STRICT },
     Parser { name: "last length first", last_value_counts: true, length_first: true, ..STRICT },
     Parser { name: "chunked anywhere", chunked_anywhere: true, ..STRICT },
-    Parser { name: "controls taken off", drops_controls: true, ..STRICT },
+    Parser { name: "control characters removed", drops_controls: true, ..STRICT },
     Parser { name: "loose numbers", loose_numbers: true, ..STRICT },
     Parser { name: "loose numbers of lengths", loose_numbers: true, length_first: true, ..STRICT },
-    Parser { name: "narrow numbers", wraps_at_64_bits: true, ..STRICT },
+    Parser { name: "numbers of 64 bits", wraps_at_64_bits: true, ..STRICT },
     Parser { name: "loose chunk ends", loose_chunk_end: true, bare_lf: true, ..STRICT },
     Parser { name: "trailers count", trailers_count: true, ..STRICT },
-    Parser { name: "loose first lines", loose_first_line: true, ..STRICT },
-    Parser { name: "named fields dropped", drops_connection_options: true, ..STRICT },
+    Parser { name: "loose start lines", loose_start_line: true, ..STRICT },
+    Parser { name: "connection options removed", drops_connection_options: true, ..STRICT },
     Parser {
-        name: "all of it",
+        name: "all of these",
         bare_lf: true,
         bare_cr: true,
         folds_lines: true,
@@ -93,33 +93,33 @@ pub(super) const PARSERS: &[Parser] = &[
         drops_controls: true,
         loose_numbers: true,
         loose_chunk_end: true,
-        loose_first_line: true,
+        loose_start_line: true,
         ..STRICT
     },
 ];
 
-/// Whose messages they are.
+/// The kind of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Requests,
     Responses,
 }
 
-/// What ends a reading before its bytes end.
+/// A reason to stop before the end of the bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ParseError {
-    /// More was to come.
-    Cut,
-    /// It cannot be read.
+    /// The message is incomplete.
+    Incomplete,
+    /// The message is malformed.
     Malformed(String),
 }
 
-/// A message as a reader sees it.
+/// A message as a parser interprets it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ParsedMessage {
     pub(super) start: String,
     pub(super) body: Vec<u8>,
-    /// How many Via lines of the proxy's it has.
+    /// Number of Via lines of the proxy.
     pub(super) via: usize,
 }
 
@@ -129,7 +129,7 @@ struct Cursor<'a> {
 }
 
 impl Parser {
-    /// The messages, and what is wrong behind them, if something is.
+    /// Parses messages. Returns them, and the error that follows them.
     pub(super) fn read(
         &self,
         bytes: &[u8],
@@ -159,19 +159,19 @@ impl Parser {
             cursor.at += at + length;
             return Ok(&rest[..at]);
         }
-        Err(ParseError::Cut)
+        Err(ParseError::Incomplete)
     }
 
     fn message(&self, cursor: &mut Cursor<'_>, side: Side) -> Result<ParsedMessage, ParseError> {
         let mut first = self.line(cursor)?;
-        if self.loose_first_line {
+        if self.loose_start_line {
             while first.is_empty() {
                 first = self.line(cursor)?;
             }
         }
         let start = latin1(first);
         self.check_start_line(first, side)?;
-        if side == Side::Requests && self.loose_first_line && !start.contains("HTTP/") {
+        if side == Side::Requests && self.loose_start_line && !start.contains("HTTP/") {
             // HTTP/0.9
             return Ok(ParsedMessage { start, body: Vec::new(), via: 0 });
         }
@@ -194,9 +194,9 @@ impl Parser {
                 .collect();
             fields.retain(|(name, _)| !named.contains(name));
         }
-        let is_ours =
+        let is_of_proxy =
             |(name, value): &&(String, Vec<u8>)| name == "via" && latin1(value).contains("hearken");
-        let via = fields.iter().filter(is_ours).count();
+        let via = fields.iter().filter(is_of_proxy).count();
         let body = self.body(cursor, &mut fields, side, &start)?;
         Ok(ParsedMessage { start, body, via })
     }
@@ -204,7 +204,7 @@ impl Parser {
     fn check_start_line(&self, first: &[u8], side: Side) -> Result<(), ParseError> {
         let fine = match side {
             Side::Responses => first.starts_with(b"HTTP/1."),
-            Side::Requests if self.loose_first_line => !first.is_empty(),
+            Side::Requests if self.loose_start_line => !first.is_empty(),
             Side::Requests => {
                 let parts: Vec<&[u8]> = first.split(|&byte| byte == b' ').collect();
                 parts.len() == 3
@@ -215,7 +215,7 @@ impl Parser {
         if fine {
             Ok(())
         } else {
-            Err(ParseError::Malformed(format!("the first line {:?}", latin1(first))))
+            Err(ParseError::Malformed(format!("start line {:?}", latin1(first))))
         }
     }
 
@@ -230,12 +230,12 @@ impl Parser {
                 return Ok(());
             }
             if !self.trims_names {
-                return Err(ParseError::Malformed(format!("the field line {:?}", latin1(line))));
+                return Err(ParseError::Malformed(format!("field line {:?}", latin1(line))));
             }
         }
         let colon = line.iter().position(|&byte| byte == b':');
-        let colon = colon
-            .ok_or_else(|| ParseError::Malformed(format!("the field line {:?}", latin1(line))))?;
+        let colon =
+            colon.ok_or_else(|| ParseError::Malformed(format!("field line {:?}", latin1(line))))?;
         let (mut name, mut value) = (latin1(&line[..colon]), line[colon + 1..].to_vec());
         if self.nul_terminates {
             name = name.split('\0').next().unwrap_or_default().to_owned();
@@ -310,7 +310,7 @@ impl Parser {
             body.extend(cursor.take(size)?);
             let end = self.line(cursor)?;
             if !end.is_empty() && !self.loose_chunk_end {
-                return Err(ParseError::Malformed(format!("{:?} behind a chunk", latin1(end))));
+                return Err(ParseError::Malformed(format!("{:?} after a chunk", latin1(end))));
             }
         }
         loop {
@@ -323,7 +323,7 @@ impl Parser {
                 self.field(line, fields)?;
                 let framing = ["content-length", "transfer-encoding", "host"];
                 if fields.get(before).is_some_and(|(name, _)| framing.contains(&name.as_str())) {
-                    return Err(ParseError::Malformed(format!("the trailer {:?}", latin1(line))));
+                    return Err(ParseError::Malformed(format!("trailer {:?}", latin1(line))));
                 }
             }
         }
@@ -345,23 +345,23 @@ impl Parser {
         }
         let all = digits.chars().all(|c| c.is_digit(radix)) && !digits.is_empty();
         let number = u128::from_str_radix(digits, radix).ok().filter(|_| all);
-        let number = number.ok_or_else(|| ParseError::Malformed(format!("the number {text:?}")))?;
+        let number = number.ok_or_else(|| ParseError::Malformed(format!("number {text:?}")))?;
         let number = if self.wraps_at_64_bits { number & u128::from(u64::MAX) } else { number };
-        usize::try_from(number).map_err(|_| ParseError::Malformed(format!("the number {text:?}")))
+        usize::try_from(number).map_err(|_| ParseError::Malformed(format!("number {text:?}")))
     }
 }
 
 impl Cursor<'_> {
     fn take(&mut self, count: usize) -> Result<Vec<u8>, ParseError> {
         let end = self.at.checked_add(count).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or(ParseError::Cut)?;
+        let end = end.ok_or(ParseError::Incomplete)?;
         let taken = self.bytes[self.at..end].to_vec();
         self.at = end;
         Ok(taken)
     }
 }
 
-/// Bytes as characters.
+/// Decodes ISO 8859-1.
 fn latin1(bytes: &[u8]) -> String {
     let mut text = String::new();
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Each policy against what it promises.
+//! The guarantees of the balancing policies.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ crate::test_list! {
 
 const HASH: Balance = Balance::Hash(HashKey::Target);
 
-/// What nginx documents of weights 5, 1 and 1.
 fn round_robin_has_no_bursts() {
+    // The order that nginx documents for the weights 5, 1 and 1.
     let (_, mut balancer) = single_worker(&weighted(Balance::RoundRobin, &[5, 1, 1]));
     let order: Vec<usize> = (0..7).map(|_| pick(&mut balancer, at(0.0))).collect();
     assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
@@ -129,7 +129,7 @@ fn the_request_limit_is_divided_among_workers() {
         config.max_requests = NonZeroUsize::new(most);
         let servers = Arc::new(Servers::new(&config));
         let mut got = 0;
-        // They count until they end.
+        // Requests count until their balancer is dropped.
         let mut balancers = Vec::new();
         for worker in 0..workers {
             let mut balancer = Balancer::new(&config, Arc::clone(&servers), worker, workers, 1);
@@ -159,12 +159,11 @@ fn tried_servers_are_skipped_until_all_were_tried() {
 }
 
 proptest! {
-    /// Over any cycle, wherever it begins, each gets its weight; and never is one ahead of its share
-    /// by a whole cycle of another's.
     fn round_robin_follows_weights_over_a_cycle(
         weights in prop::collection::vec(1_u16..20, 1..12),
         start in 0_usize..300,
     ) {
+        // In any cycle, each server gets as many requests as its weight.
         let (_, mut balancer) = single_worker(&weighted(Balance::RoundRobin, &weights));
         for _ in 0..start {
             pick(&mut balancer, at(0.0));
@@ -177,12 +176,12 @@ proptest! {
         prop_assert_eq!(got, weights);
     }
 
-    /// Only the keys of the server that leaves move, and they come back with it.
     fn removing_a_server_moves_only_its_keys(
         weights in prop::collection::vec(1_u16..5, 2..9),
         leaves in any::<prop::sample::Index>(),
         keys in prop::collection::vec(any::<u64>(), 200),
     ) {
+        // Only the keys of a removed server move, and they return with it.
         let (servers, mut balancer) = single_worker(&weighted(HASH, &weights));
         let leaves = leaves.index(weights.len());
         let mut all = |servers: &Servers, order| {
@@ -197,11 +196,11 @@ proptest! {
         prop_assert_eq!(all(&servers, Order::Ready), before);
     }
 
-    /// Of two servers, both are drawn: the worse is never taken. Of more, never the worst alone.
     fn random_two_never_selects_the_busiest_server(
         weights in prop::collection::vec(1_u16..5, 2..6),
         ends in prop::collection::vec(any::<prop::sample::Index>(), 0..200),
     ) {
+        // The selected server is never busier than all others.
         let (_, mut balancer) = single_worker(&weighted(Balance::RandomTwo, &weights));
         let load = |balancer: &Balancer, server: usize| {
             balancer.in_flight(server) as f64 / f64::from(weights[server])
@@ -215,14 +214,13 @@ proptest! {
         }
     }
 
-    /// Whatever begins and ends: as many are in flight as a plain count says, and none is over the
-    /// limit; there is always one with room but when it says that there is none.
     fn counts_requests_in_flight(
         policy in prop::sample::select(POLICIES.to_vec()),
         weights in prop::collection::vec(1_u16..5, 1..6),
         most in 1_usize..5,
         steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u64>()), 300),
     ) {
+        // The counters match a model, no server exceeds its limit, and `Full` means that all are full.
         let mut config = weighted(policy.clone(), &weights);
         config.max_requests = NonZeroUsize::new(most);
         let (servers, mut balancer) = single_worker(&config);
@@ -242,7 +240,7 @@ proptest! {
                     Pick::Down => prop_assert!(false),
                 }
             } else {
-                // One too many ends as well: that is nothing.
+                // Ending a request that has not begun has no effect.
                 let server = index.index(weights.len());
                 balancer.ended(server, at(0.0), Ended::Cancelled);
                 model[server] = model[server].saturating_sub(1);
@@ -255,8 +253,8 @@ proptest! {
         }
     }
 
-    /// Bytes that differ have keys that differ, wherever the difference is.
     fn different_keys_have_different_hashes(bytes in prop::collection::vec(any::<u8>(), 0..40), at in any::<prop::sample::Index>()) {
+        // A difference in any byte changes the key.
         let key = Balancer::hash(&bytes);
         let mut longer = bytes.clone();
         longer.push(0);

@@ -1,4 +1,4 @@
-//! Servers are asked whether they are well, and what they do is told of.
+//! Active health checks.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -28,27 +28,26 @@ crate::test_list! {
     sends_no_checks_by_default
 }
 
-/// What an origin does with a request.
+/// The behaviour of an origin.
 #[derive(Clone)]
 enum Behaviour {
     Responds(&'static str),
-    /// The same, byte by byte.
+    /// Responds byte by byte.
     RespondsSlowly(&'static str),
-    /// And goes on with this for ever.
+    /// Repeats these bytes indefinitely.
     RespondsEndlessly(&'static str),
-    /// Is well, and the next time is not.
+    /// Alternately healthy and unhealthy.
     Alternates,
     Stalls,
 }
 
 const HEALTHY: Behaviour = Behaviour::Responds("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
 
-/// An origin on loopback, in threads of its own.
+/// An origin whose connections have threads of their own.
 struct Origin {
     address: Address,
     behaviour: Arc<Mutex<Behaviour>>,
     requests: mpsc::Receiver<String>,
-    _hold: Arc<()>,
 }
 
 trait Accept<S>: Send + 'static {
@@ -80,14 +79,13 @@ impl Origin {
     {
         let behaviour = Arc::new(Mutex::new(behaviour));
         let (sender, requests) = mpsc::channel();
-        let hold = Arc::new(());
-        let (todo, alive) = (Arc::clone(&behaviour), Arc::downgrade(&hold));
+        let shared = Arc::clone(&behaviour);
         thread::spawn(move || {
             let mut count = 0;
             while let Ok(mut stream) = listener.accept_stream() {
                 count += 1;
-                let (sender, alive) = (sender.clone(), alive.clone());
-                let behaviour = match todo.lock().unwrap().clone() {
+                let sender = sender.clone();
+                let behaviour = match shared.lock().unwrap().clone() {
                     Behaviour::Alternates if count % 2 == 0 => HEALTHY,
                     Behaviour::Alternates => Behaviour::Responds(""),
                     behaviour => behaviour,
@@ -115,18 +113,17 @@ impl Origin {
                             while stream.write_all(text.as_bytes()).is_ok() {}
                         }
                         Behaviour::Stalls | Behaviour::Alternates => {
-                            while alive.strong_count() > 0 {
-                                thread::sleep(Duration::from_millis(10));
-                            }
+                            // Returns when the checker closes the connection.
+                            let _ = stream.read(&mut byte);
                         }
                     }
                 });
             }
         });
-        Origin { address, behaviour, requests, _hold: hold }
+        Origin { address, behaviour, requests }
     }
 
-    fn now(&self, behaviour: Behaviour) {
+    fn set_behaviour(&self, behaviour: Behaviour) {
         *self.behaviour.lock().unwrap() = behaviour;
     }
 }
@@ -151,7 +148,7 @@ fn check(
     (config, servers, checker)
 }
 
-/// Whether this server is found down, for this reason.
+/// Returns whether the first server is down for this reason.
 fn is_down_with(servers: &Servers, reason: &str) -> bool {
     servers.state(0) == State::Down
         && servers.last_failure(0).is_some_and(|last| last.contains(reason))
@@ -161,18 +158,18 @@ fn checks_are_well_formed_requests() {
     let origin = Origin::start(HEALTHY);
     let (config, servers, checker) = check([origin.address.clone()], frequent_checks());
     let authority = servers.authority(0).to_owned();
-    let asked = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
+    let request = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(
-        asked,
+        request,
         format!(
             "GET /health?deep=1 HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: hearken-check\r\n\
              Connection: close\r\n\r\n"
         )
     );
-    wait_until("it is asked once only", || servers.figures(0).checks_ok > 5);
+    wait_until("the server is checked repeatedly", || servers.figures(0).checks_ok > 5);
     assert_eq!((servers.state(0), servers.last_failure(0)), (State::Up, None));
     drop(checker);
-    // What was asked last may still be heard.
+    // The last request may still arrive.
     let all = servers.figures(0).checks_ok;
     while origin.requests.recv_timeout(Duration::from_millis(50)).is_ok() {}
     assert_eq!(servers.figures(0).checks_ok, all);
@@ -188,8 +185,8 @@ fn checks_are_well_formed_requests() {
             ..config.clone()
         };
         let _checker = Checker::start(&config, Arc::clone(&servers)).unwrap();
-        let asked = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
-        let rest = asked.strip_prefix(preface).unwrap();
+        let request = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
+        let rest = request.strip_prefix(preface).unwrap();
         assert!(rest.starts_with("GET /health?deep=1 HTTP/1.1\r\nHost: site.example\r\n"));
     }
 }
@@ -216,11 +213,11 @@ fn failed_checks_take_a_server_down_with_the_reason() {
         });
         assert!(is_down_with(&servers, reason), "{:?} and not {reason}", servers.last_failure(0));
         let ok = servers.figures(0).checks_ok;
-        origin.now(Behaviour::RespondsSlowly(
+        origin.set_behaviour(Behaviour::RespondsSlowly(
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n\
              HTTP/1.0 302 Found\r\n\r\n",
         ));
-        wait_until("it does not come back", || {
+        wait_until("the server is up again", || {
             let up = servers.state(0) == State::Up;
             assert!(!up || servers.figures(0).checks_ok >= ok + 2);
             up
@@ -232,11 +229,11 @@ fn checks_without_a_response_time_out() {
     let origin = Origin::start(Behaviour::Stalls);
     let active = Active { timeout: Duration::from_millis(20), ..frequent_checks() };
     let (_, servers, _checker) = check([origin.address.clone()], active);
-    wait_until("it is not down", || is_down_with(&servers, "no answer within 20ms"));
+    wait_until("the server is down", || is_down_with(&servers, "no answer within 20ms"));
 }
 
 fn servers_that_refuse_connections_are_down() {
-    // Bound, so that nobody else gets the port, and not listening.
+    // The socket is bound to reserve the port, but does not listen.
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let addr = SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
@@ -255,9 +252,9 @@ fn only_the_expected_status_is_healthy() {
     let origin = Origin::start(HEALTHY);
     let active = Active { status: Some(204), ..frequent_checks() };
     let (_, servers, _checker) = check([origin.address.clone()], active);
-    wait_until("it is not down", || is_down_with(&servers, "answered 200 OK"));
-    origin.now(Behaviour::Responds("HTTP/1.1 204 No Content\r\n\r\n"));
-    wait_until("it is not up", || servers.state(0) == State::Up);
+    wait_until("the server is down", || is_down_with(&servers, "answered 200 OK"));
+    origin.set_behaviour(Behaviour::Responds("HTTP/1.1 204 No Content\r\n\r\n"));
+    wait_until("the server is up", || servers.state(0) == State::Up);
 }
 
 fn a_different_outcome_resets_the_count() {
@@ -265,19 +262,19 @@ fn a_different_outcome_resets_the_count() {
     let two = NonZeroU32::new(2).unwrap();
     let (_, servers, _checker) =
         check([origin.address.clone()], Active { fall: two, rise: two, ..frequent_checks() });
-    let go_on = |state| {
+    let wait_for_checks = |state| {
         let before = servers.figures(0);
-        wait_until("it is not asked", || {
+        wait_until("the server is checked repeatedly", || {
             assert_eq!(servers.state(0), state);
             let now = servers.figures(0);
             now.checks_failed > before.checks_failed + 5 && now.checks_ok > before.checks_ok + 5
         });
     };
-    go_on(State::Up);
-    origin.now(Behaviour::Responds(""));
-    wait_until("it is not down", || servers.state(0) == State::Down);
-    origin.now(Behaviour::Alternates);
-    go_on(State::Down);
+    wait_for_checks(State::Up);
+    origin.set_behaviour(Behaviour::Responds(""));
+    wait_until("the server is down", || servers.state(0) == State::Down);
+    origin.set_behaviour(Behaviour::Alternates);
+    wait_for_checks(State::Down);
 }
 
 fn checks_unix_sockets() {
@@ -289,9 +286,9 @@ fn checks_unix_sockets() {
     assert!(
         origin.requests.recv_timeout(TEST_TIMEOUT).unwrap().contains("\r\nHost: localhost\r\n")
     );
-    wait_until("no check is well", || servers.figures(0).checks_ok > 0);
-    origin.now(Behaviour::Responds(""));
-    wait_until("it is not down", || is_down_with(&servers, "before its answer"));
+    wait_until("a check succeeds", || servers.figures(0).checks_ok > 0);
+    origin.set_behaviour(Behaviour::Responds(""));
+    wait_until("the server is down", || is_down_with(&servers, "before its answer"));
 }
 
 fn slow_servers_delay_neither_others_nor_the_stop() {
@@ -303,7 +300,9 @@ fn slow_servers_delay_neither_others_nor_the_stop() {
         origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
     }
     let before = servers.figures(100).checks_ok;
-    wait_until("the quick one has to wait", || servers.figures(100).checks_ok > before + 5);
+    wait_until("the quick server is checked repeatedly", || {
+        servers.figures(100).checks_ok > before + 5
+    });
     let start = Instant::now();
     drop(checker);
     assert!(start.elapsed() < TEST_TIMEOUT / 2);
@@ -317,14 +316,14 @@ fn checks_every_address_of_a_name() {
     };
     let named = [Address::Name("origin.example".to_owned(), 80), one.address.clone()];
     let (_, servers, _checker) = check(named, frequent_checks());
-    wait_until("no check is made", || servers.figures(1).checks_ok > 5);
+    wait_until("the server with an address is checked", || servers.figures(1).checks_ok > 5);
     assert_eq!((servers.figures(0).checks_ok, servers.figures(0).checks_failed), (0, 0));
     servers.resolved(0, Ok(&[*first, *second]));
     assert!(
         other.requests.recv_timeout(TEST_TIMEOUT).unwrap().contains("\r\nHost: origin.example\r\n")
     );
-    other.now(Behaviour::Responds(""));
-    wait_until("the other is not asked", || servers.figures(0).checks_failed > 2);
+    other.set_behaviour(Behaviour::Responds(""));
+    wait_until("checks of the second address fail", || servers.figures(0).checks_failed > 2);
     assert_eq!(servers.state(0), State::Up);
 }
 

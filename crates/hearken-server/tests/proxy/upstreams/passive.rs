@@ -1,4 +1,4 @@
-//! Servers that fail are left out, and come back.
+//! Passive checks: servers that fail are paused and tried again.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ crate::test_list! {
     slow_start_raises_the_share_gradually
 }
 
-/// Has `server` fail so often, at `now`.
+/// Fails `times` requests on `server` at `now`.
 fn fail(balancer: &mut Balancer, server: usize, now: f64, times: usize) {
     let others: Vec<usize> = (0..64).filter(|&other| other != server).collect();
     for _ in 0..times {
@@ -32,8 +32,8 @@ fn fail(balancer: &mut Balancer, server: usize, now: f64, times: usize) {
     }
 }
 
-/// Who gets requests, of many.
-fn getting(balancer: &mut Balancer, now: f64) -> Vec<usize> {
+/// Returns the servers that get requests.
+fn used_servers(balancer: &mut Balancer, now: f64) -> Vec<usize> {
     let mut got: Vec<usize> = (0..200)
         .map(|key| {
             let server = pick_key(balancer, at(now), Balancer::hash(&[key]));
@@ -59,7 +59,7 @@ fn consecutive_failures_pause_a_server() {
         fail(&mut balancer, 1, 0.0, 1);
         assert_eq!(servers.state(1), State::Paused);
         assert!(!balancer.has_room(1) && balancer.has_room(0));
-        assert_eq!(getting(&mut balancer, 9.9), [0, 2]);
+        assert_eq!(used_servers(&mut balancer, 9.9), [0, 2]);
         assert_eq!(servers.figures(1).failures, 5);
     }
 }
@@ -78,7 +78,7 @@ fn a_paused_server_gets_single_trials_until_one_succeeds() {
         let mut config = even(policy.clone(), 2);
         config.passive = passive_checks(1, 10);
         let (servers, mut balancer) = single_worker(&config);
-        // One that goes to the first.
+        // A key of the first server.
         let key = (0..).find(|&key| {
             let server = pick_key(&mut balancer, at(0.0), key);
             balancer.ended(server, at(0.0), Ended::Well);
@@ -86,37 +86,37 @@ fn a_paused_server_gets_single_trials_until_one_succeeds() {
         });
         let key = key.unwrap();
         fail(&mut balancer, 0, 0.0, 1);
-        // What began before the pause and ends well does not end it.
+        // The success of a request that began before the pause does not end it.
         balancer.ended(0, at(1.0), Ended::Well);
         assert_eq!(pick_key(&mut balancer, at(9.0), key), 1);
 
         let trial = |balancer: &mut Balancer, now| {
             assert_eq!(pick_key(balancer, at(now), key), 0, "{policy:?}");
-            // As long as it takes.
+            // The trial may take any time.
             assert_eq!(pick_key(balancer, at(now), key), 1);
             assert_eq!(pick_key(balancer, at(now + 100.0), key), 1);
         };
         trial(&mut balancer, 11.0);
-        // One that says nothing is followed by another at once,
+        // A cancelled trial is followed by another at once.
         balancer.ended(0, at(112.0), Ended::Cancelled);
         trial(&mut balancer, 112.0);
-        // one that fails after another pause,
+        // A failed trial is followed by another after a pause.
         balancer.ended(0, at(213.0), Ended::Failed);
         assert_eq!(pick_key(&mut balancer, at(222.0), key), 1);
         trial(&mut balancer, 224.0);
         assert_eq!(servers.state(0), State::Paused);
-        // and one that goes well ends it.
+        // A successful trial ends the pause.
         balancer.ended(0, at(325.0), Ended::Well);
         assert_eq!(servers.state(0), State::Up);
         while balancer.in_flight(1) > 0 {
             balancer.ended(1, at(325.0), Ended::Cancelled);
         }
-        assert_eq!(getting(&mut balancer, 325.0), [0, 1]);
+        assert_eq!(used_servers(&mut balancer, 325.0), [0, 1]);
     }
 }
 
-/// A tunnel may last for days.
 fn a_trial_may_succeed_before_it_ends() {
+    // A tunnel may last for days, so its success is reported before its end.
     let mut config = even(Balance::LeastConnections, 2);
     config.passive = passive_checks(1, 10);
     let (servers, mut balancer) = single_worker(&config);
@@ -124,7 +124,7 @@ fn a_trial_may_succeed_before_it_ends() {
     assert_eq!(pick(&mut balancer, at(11.0)), 0);
     balancer.goes_well(0, at(11.0));
     assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Up, 1));
-    // It ends another way: that is its own matter.
+    // Its later failure counts as a new failure.
     balancer.ended(0, at(50.0), Ended::Failed);
     assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Paused, 0));
     assert_eq!(pick(&mut balancer, at(61.0)), 0);
@@ -151,10 +151,10 @@ fn a_single_server_is_always_used() {
         fail(&mut balancer, 0, 0.0, 5);
         assert_eq!(servers.state(0), State::Paused);
         assert_eq!(pick(&mut balancer, at(1.0)), 0);
-        // It is the only one, so that what goes well there is news.
+        // Any success ends the pause of a single server.
         balancer.ended(0, at(1.0), Ended::Well);
         assert_eq!(servers.state(0), State::Up);
-        // While a trial is in flight, too.
+        // It is used even while a trial is in flight.
         fail(&mut balancer, 0, 1.0, 1);
         assert_eq!([pick(&mut balancer, at(20.0)), pick(&mut balancer, at(20.0))], [0, 0]);
     }
@@ -168,16 +168,16 @@ fn the_server_whose_pause_ends_first_is_used_if_all_are_paused() {
         for (server, now) in [(2, 0.0), (0, 1.0), (1, 2.0)] {
             fail(&mut balancer, server, now, 1);
         }
-        assert_eq!(getting(&mut balancer, 3.0), [2]);
+        assert_eq!(used_servers(&mut balancer, 3.0), [2]);
         assert_eq!(balancer.pick(at(3.0), 0, tried(&[2])), Pick::Server(0));
-        // One that fails again makes way for the next.
+        // A server that fails again is replaced by the next.
         balancer.ended(2, at(3.0), Ended::Failed);
-        assert_eq!(getting(&mut balancer, 3.0), [0]);
-        // A check or an administrator that is against one is heard.
+        assert_eq!(used_servers(&mut balancer, 3.0), [0]);
+        // Orders and failed checks exclude servers.
         servers.set(0, Order::Drain);
-        assert_eq!(getting(&mut balancer, 3.0), [1]);
+        assert_eq!(used_servers(&mut balancer, 3.0), [1]);
         servers.set_down(1, true);
-        assert_eq!(getting(&mut balancer, 3.0), [2]);
+        assert_eq!(used_servers(&mut balancer, 3.0), [2]);
         servers.set(2, Order::Off);
         assert_eq!(balancer.pick(at(3.0), 0, Tried::default()), Pick::Down);
     }
@@ -188,16 +188,16 @@ fn backups_are_used_while_others_are_paused() {
     config.servers[2].backup = true;
     config.passive = passive_checks(1, 10);
     let (_, mut balancer) = single_worker(&config);
-    assert_eq!(getting(&mut balancer, 0.0), [0, 1]);
+    assert_eq!(used_servers(&mut balancer, 0.0), [0, 1]);
     fail(&mut balancer, 0, 0.0, 1);
-    assert_eq!(getting(&mut balancer, 0.0), [1]);
+    assert_eq!(used_servers(&mut balancer, 0.0), [1]);
     fail(&mut balancer, 1, 5.0, 1);
-    assert_eq!(getting(&mut balancer, 5.0), [2]);
-    // The trial, and after it all.
+    assert_eq!(used_servers(&mut balancer, 5.0), [2]);
+    // The first request is a trial. After its success all servers are used.
     assert_eq!(pick(&mut balancer, at(11.0)), 0);
     assert_eq!(pick(&mut balancer, at(11.0)), 2);
     balancer.ended(0, at(11.0), Ended::Well);
-    assert_eq!(getting(&mut balancer, 11.0), [0]);
+    assert_eq!(used_servers(&mut balancer, 11.0), [0]);
 }
 
 fn backups_are_used_after_all_others_were_tried() {
@@ -224,7 +224,7 @@ fn slow_start_raises_the_share_gradually() {
             }
             got
         };
-        // Not at the start of the process.
+        // Slow start does not apply at the start of the process.
         assert!((900..1100).contains(&share(&mut balancer, 0.0)));
         fail(&mut balancer, 0, 0.0, 1);
         let key = (0..).find(|&key| pick_key(&mut balancer, at(10.1), key) == 0);
@@ -233,7 +233,7 @@ fn slow_start_raises_the_share_gradually() {
 
         let shares: Vec<usize> =
             (0..11).map(|tenth| share(&mut balancer, 11.0 + f64::from(tenth) * 10.0)).collect();
-        // A tenth against one whole: an eleventh.
+        // A tenth of the weight against the full weight is an eleventh of the requests.
         assert!((130..240).contains(&shares[0]), "{policy:?} {shares:?}");
         let slack = if policy == Balance::RandomTwo { 60 } else { 0 };
         assert!(shares.is_sorted_by(|one, next| *one <= next + slack), "{policy:?} {shares:?}");

@@ -1,8 +1,8 @@
-//! Names: looked up once for all who ask, remembered for a while, within bounds.
+//! Name resolution: shared lookups, caching and limits.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,14 +33,14 @@ fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// The next answers, at `now`: the ticket, and what was found, or why nothing was.
+/// Waits for `count` results at `now`. Returns their tickets with the addresses or the error.
 fn answers(
     lookups: &mut Lookups,
     now: Time,
     count: usize,
 ) -> Vec<(u64, Result<Vec<SocketAddr>, String>)> {
     let mut all = Vec::new();
-    wait_until("no answer", || {
+    wait_until("all lookups are complete", || {
         lookups.answers(now, |ticket, found| {
             all.push((ticket, found.map(<[_]>::to_vec).map_err(str::to_owned)));
         });
@@ -50,8 +50,8 @@ fn answers(
     all
 }
 
-/// A resolver that counts what it is asked, and knows all names but those that begin with `bad`.
-fn counting() -> (Resolver, Arc<Mutex<Vec<String>>>) {
+/// Starts a resolver that records lookups, and finds all names that do not begin with `bad` or `empty`.
+fn recording_resolver() -> (Resolver, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&asked);
     let resolver = Resolver::with(move |host, port| {
@@ -87,7 +87,7 @@ fn resolves_localhost() {
 }
 
 fn addresses_need_no_lookup_request() {
-    let (resolver, asked) = counting();
+    let (resolver, asked) = recording_resolver();
     let mut lookups = resolver.lookups();
     for (host, expected) in [("127.0.0.1", "127.0.0.1:8"), ("::1", "[::1]:8"), ("[::1]", "[::1]:8")]
     {
@@ -100,7 +100,7 @@ fn addresses_need_no_lookup_request() {
 }
 
 fn caches_addresses_longer_than_errors() {
-    let (resolver, asked) = counting();
+    let (resolver, asked) = recording_resolver();
     let mut lookups = resolver.lookups();
     for host in ["good.example", "bad.example", "empty.example"] {
         assert_eq!(lookups.ask(host, 80, 0, at(0.0)), Asked::Later);
@@ -126,8 +126,8 @@ fn caches_addresses_longer_than_errors() {
     assert_eq!(ask("good.example", 31.0), None);
 }
 
-/// While one name is being looked up, all who want it wait for the same answer, of any worker.
 fn concurrent_lookups_of_a_name_are_shared() {
+    // While a name is being looked up, all requests for it wait for the same result, over all workers.
     let (open, gate) = mpsc::sync_channel::<()>(0);
     let (gate, asked) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
@@ -152,12 +152,11 @@ fn concurrent_lookups_of_a_name_are_shared() {
 }
 
 fn pending_lookups_are_limited() {
-    let ends = Arc::new(AtomicBool::new(false));
-    let gate = Arc::clone(&ends);
+    let gate = Arc::new(Mutex::new(()));
+    let closed = gate.lock().unwrap();
+    let lookup_gate = Arc::clone(&gate);
     let resolver = Resolver::with(move |_, _| {
-        while !gate.load(SeqCst) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        drop(lookup_gate.lock());
         Ok(vec![addr("192.0.2.1:0")])
     });
     let resolver = resolver.unwrap();
@@ -168,21 +167,21 @@ fn pending_lookups_are_limited() {
         assert!(asked < 1000);
     }
     assert!(asked >= 256, "{asked}");
-    // One that is waited for already is no question more; but it is a ticket.
+    // Another request for a pending name needs no lookup, but a ticket.
     let mut more = 0;
     while lookups.ask("n0.example", 80, 1_000_000 + more, at(0.0)) == Asked::Later {
         more += 1;
         assert!(more < 100_000);
     }
-    ends.store(true, SeqCst);
+    drop(closed);
     let all = answers(&mut lookups, at(0.0), (asked + more) as usize);
     assert_eq!(all.len(), (asked + more) as usize);
     assert_eq!(lookups.ask("another.example", 80, 0, at(0.0)), Asked::Later);
 }
 
-/// A worker that waits for events is woken; one whose waker comes later than the answer, too.
 fn wakes_workers() {
-    let (resolver, _) = counting();
+    // A worker that waits for events is woken, even if its waker is added after the result.
+    let (resolver, _) = recording_resolver();
     let (_, mut lookups) = (resolver.lookups(), resolver.lookups());
     for early in [true, false] {
         let queue = EventQueue::<()>::new().unwrap();
@@ -192,6 +191,7 @@ fn wakes_workers() {
         }
         assert_eq!(lookups.ask(host, 80, 3, at(0.0)), Asked::Later);
         if !early {
+            // The result is most likely available by now. Both orders must work.
             thread::sleep(Duration::from_millis(20));
             resolver.add(1, queue.waker());
         }
@@ -206,7 +206,7 @@ fn wakes_workers() {
 }
 
 fn the_first_round_reports_names_without_addresses() {
-    let (resolver, asked) = counting();
+    let (resolver, asked) = recording_resolver();
     let hosts = [("a.example", 80), ("bad.example", 80), ("A.example", 81), ("empty.example", 82)];
     let (config, servers) = names(&hosts, Duration::ZERO);
     let mut bad = resolver.first_round(&config, &servers, TEST_TIMEOUT);
@@ -238,7 +238,7 @@ fn the_first_round_times_out() {
     assert!(matches!(&bad[..], [reason] if reason.contains("slow.example was not")), "{bad:?}");
     assert_eq!(servers.state(0), State::Down);
     drop(keep);
-    wait_until("it is not up", || servers.state(0) == State::Up);
+    wait_until("the server is up", || servers.state(0) == State::Up);
 }
 
 fn names_are_resolved_again() {
@@ -246,24 +246,24 @@ fn names_are_resolved_again() {
     let rounds = Arc::clone(&round);
     let resolver = Resolver::with(move |_, port| match rounds.fetch_add(1, SeqCst) {
         0 => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
-        1..5 => Err(io::Error::other("a hitch")),
+        1..5 => Err(io::Error::other("temporary failure")),
         _ => Ok(vec![SocketAddr::from(([192, 0, 2, 2], port))]),
     });
     let (config, servers) = names(&[("a.example", 80)], Duration::from_millis(2));
     let resolver = resolver.unwrap();
     assert_eq!(resolver.first_round(&config, &servers, TEST_TIMEOUT), [""; 0]);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
-    wait_until("the address does not change", || {
+    wait_until("the address changes", || {
         assert_eq!(servers.state(0), State::Up);
         let place = format!("{:?}", balancer.connected_to(0));
         assert!(place.contains("192.0.2."), "{place}");
         place.contains("192.0.2.2")
     });
-    assert!(servers.last_failure(0).is_some_and(|reason| reason.ends_with("a hitch")));
+    assert!(servers.last_failure(0).is_some_and(|reason| reason.ends_with("temporary failure")));
     drop(resolver);
-    // What was under way may still end.
+    // A lookup in progress may still end.
     let mut last = 0;
-    wait_until("it goes on", || {
+    wait_until("lookups have stopped", || {
         thread::sleep(Duration::from_millis(20));
         std::mem::replace(&mut last, round.load(SeqCst)) == round.load(SeqCst)
     });

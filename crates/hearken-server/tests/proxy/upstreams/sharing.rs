@@ -1,4 +1,4 @@
-//! Several workers, each a thread with its balancer, and one that meddles.
+//! Concurrent workers with a balancer each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -17,16 +17,15 @@ crate::test_list! {
 const WORKERS: usize = 4;
 const ROUNDS: usize = 20_000;
 
-/// A server that fails all: never is there more than one trial of it in flight, over all workers, and
-/// once it is well again it comes back.
 fn workers_share_a_single_trial() {
+    // At most one trial of a failing server is in flight over all workers. After a success it is used again.
     for policy in POLICIES {
         let mut config = even(policy, 3);
         config.passive = passive_checks(1, 10);
         let servers = Arc::new(Servers::new(&config));
         let (trials, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let mut first = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
-        // Fails until it is paused.
+        // The server fails until it is paused.
         let mut key = 0;
         while servers.state(0) == State::Up {
             if let Pick::Server(server) = first.pick(at(0.0), key, Tried::default()) {
@@ -69,16 +68,16 @@ fn workers_share_a_single_trial() {
     }
 }
 
-/// Servers fail, come back, are drained and go down while workers use them: what is counted is right
-/// in the end, and none that is paused stays so for ever.
 fn concurrent_workers_keep_counters_consistent() {
+    // While workers use servers, the servers fail, return, are drained and go down. In the end the counters
+    // are correct and all servers are used again.
     let mut config = even(hearken_server::proxy::config::Balance::LeastConnections, 3);
     config.passive = passive_checks(2, 1);
     let servers = Arc::new(Servers::new(&config));
     let done = AtomicBool::new(false);
     let (picked, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
-        let meddler = scope.spawn(|| {
+        let administrator = scope.spawn(|| {
             while !done.load(SeqCst) {
                 for server in 0..3 {
                     servers.set(server, Order::Off);
@@ -115,7 +114,7 @@ fn concurrent_workers_keep_counters_consistent() {
             worker.join().unwrap();
         }
         done.store(true, SeqCst);
-        meddler.join().unwrap();
+        administrator.join().unwrap();
     });
     let sum = |of: fn(&hearken_server::proxy::servers::Figures) -> u64| {
         (0..3).map(|server| of(&servers.figures(server))).sum::<u64>() as usize
@@ -123,7 +122,7 @@ fn concurrent_workers_keep_counters_consistent() {
     assert_eq!(sum(|figures| figures.requests), picked.into_inner());
     assert_eq!(sum(|figures| figures.failures), failed.into_inner());
     assert_eq!(sum(|figures| figures.in_flight), 0);
-    // All come back.
+    // All servers are used again.
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     let now = at(1e6);
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! What is told of servers, and what an administrator, a check and a name have to say.
+//! The states of servers: names, orders, checks and addresses.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -87,7 +87,7 @@ fn servers_that_fail_checks_are_not_used() {
     config.slow_start = Duration::from_secs(1000);
     config.passive = passive_checks(1, 1000);
     let (servers, mut balancer) = single_worker(&config);
-    // Being well from the start is no coming back.
+    // A server that is healthy from the start needs no slow start.
     servers.set_down(0, false);
     assert_eq!(servers.state(0), State::Up);
     let server = pick(&mut balancer, at(0.0));

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers for balancers.
 
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -17,7 +17,7 @@ pub(crate) const POLICIES: [Balance; 4] = [
     Balance::Hash(HashKey::Target),
 ];
 
-/// Servers of these weights.
+/// Configures servers with these weights.
 pub(crate) fn weighted(policy: Balance, weights: &[u16]) -> Upstreams {
     let servers = weights.iter().enumerate().map(|(index, &weight)| Server {
         weight: NonZeroU16::new(weight).unwrap(),
@@ -26,7 +26,7 @@ pub(crate) fn weighted(policy: Balance, weights: &[u16]) -> Upstreams {
     Upstreams { policy, ..Upstreams::new(servers.collect()) }
 }
 
-/// So many servers of the same weight.
+/// Configures `count` servers of equal weight.
 pub(crate) fn even(policy: Balance, count: usize) -> Upstreams {
     weighted(policy, &vec![1; count])
 }
@@ -38,19 +38,19 @@ pub(crate) fn passive_checks(failures: u32, pause: u64) -> Option<Passive> {
     })
 }
 
-/// All servers, and the only worker's balancer.
+/// Creates the servers and the balancer of a single worker.
 pub(crate) fn single_worker(config: &Upstreams) -> (Arc<Servers>, Balancer) {
     let servers = Arc::new(Servers::new(config));
     let balancer = Balancer::new(config, Arc::clone(&servers), 0, 1, 1);
     (servers, balancer)
 }
 
-/// So many seconds after the clock's zero, and a bit.
+/// Returns a time in seconds after the start of the clock, which is not zero.
 pub(crate) fn at(seconds: f64) -> Time {
     Time::from_nanos(1 + (seconds * 1e9) as u64)
 }
 
-/// The server that gets a request which was tried on none.
+/// Returns the server for a request that was tried on no server.
 pub(crate) fn pick(balancer: &mut Balancer, now: Time) -> usize {
     pick_key(balancer, now, 0)
 }

@@ -117,9 +117,9 @@ fn renamed_directories_are_noticed() {
     assert_eq!((fixture.get("/a/").status, fixture.get("/c/").text()), (404, "ia".into()));
 }
 
-/// A directory on the path to a cached file is replaced by a link that leads out of the root.
 #[test]
 fn directories_replaced_by_links_out_of_the_root_are_noticed() {
+    // A directory on the path to a cached file is replaced by a link that leads out of the root.
     for moved in ["a", "a/b", "a/b/c"] {
         let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10);
         fixture.write("a/b/c/small", "small");
@@ -159,9 +159,9 @@ fn directories_replaced_by_links_out_of_the_root_are_noticed() {
     }
 }
 
-/// A link within the root is followed, and its target is looked up in each turn.
 #[test]
 fn changed_links_within_the_root_are_followed() {
+    // A link within the root is followed, and its target is looked up in each turn.
     let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10);
     for directory in ["one", "two"] {
         fixture.write(format!("{directory}/small"), directory);
@@ -223,9 +223,9 @@ fn changes_within_a_clock_tick_are_seen() {
     }
 }
 
-/// A file that may still change within the resolution of its times gets a new ETag in each response.
 #[test]
 fn etags_of_recent_changes_are_not_reused() {
+    // A file that may still change within the resolution of its times gets a new ETag in each response.
     for name in ["small", "large"] {
         let mut fixture = fixture();
         let target = format!("/{name}");
@@ -245,9 +245,9 @@ fn etags_of_recent_changes_are_not_reused() {
     }
 }
 
-/// While a writer replaces a file atomically, each response has one version, and each ETag names one.
 #[test]
 fn concurrent_writes_yield_consistent_responses() {
+    // While a writer replaces a file atomically, each response has one version, and each ETag names one.
     for (name, length) in [("small", 5_000), ("large", 20_000)] {
         let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10_000);
         fixture.write(name, "a".repeat(length));
@@ -310,9 +310,9 @@ fn the_cache_is_bounded() {
     assert!(bytes > 90_000 && files == 5, "{bytes} {files}");
 }
 
-/// A file is cached once for all spellings of its path. Missing files are not cached.
 #[test]
 fn spellings_of_a_path_share_an_entry() {
+    // A file is cached once for all spellings of its path. Missing files are not cached.
     let mut fixture = Fixture::new();
     fixture.write("abc/def", "x");
     wait_until_cacheable();
@@ -350,9 +350,9 @@ fn the_cache_can_be_disabled() {
     }
 }
 
-/// A response continues with the same file after another file takes its name.
 #[test]
 fn a_file_replaced_while_it_is_sent_is_sent_completely() {
+    // A response continues with the same file after another file takes its name.
     let mut fixture = fixture();
     let bytes = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();

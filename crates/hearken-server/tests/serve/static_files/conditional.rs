@@ -222,9 +222,9 @@ fn serves_several_ranges_as_multipart() {
     }
 }
 
-/// A file that was truncated after it was opened is not sent in parts.
 #[test]
 fn sends_no_parts_of_a_truncated_file() {
+    // A file that was truncated after it was opened is not sent in parts.
     let mut fixture = fixture();
     let etag = fixture.get("/large").field("ETag").unwrap().to_owned();
     File::options().write(true).open(fixture.path("large")).unwrap().set_len(5).unwrap();

@@ -200,9 +200,9 @@ fn serves_relative_roots() {
     assert_eq!((answer.status, answer.length), (200, fs::metadata("src/lib.rs").unwrap().len()));
 }
 
-/// Requests files as a user without permission to read all.
 #[test]
 fn answers_403_without_permission() {
+    // Requests files as a user without permission to read all.
     use std::os::unix::fs::PermissionsExt;
     let mut fixture = Fixture::with(|config| config.cache_file_bytes = 100);
     let limit = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

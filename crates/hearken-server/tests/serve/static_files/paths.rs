@@ -331,9 +331,9 @@ fn symbolic_links_cannot_escape_the_root() {
     }
 }
 
-/// A link that is changed to lead outside is noticed at the next request.
 #[test]
 fn changed_symbolic_links_are_noticed() {
+    // A link that is changed to lead outside is noticed at the next request.
     let mut fixture = Fixture::new();
     fixture.write("d/secret", "inside");
     symlink("d", fixture.path("turn")).unwrap();
@@ -367,9 +367,9 @@ fn serves_regular_files_only() {
     assert!(began.elapsed().as_secs() < 1);
 }
 
-/// Opening a FIFO would unblock its writer, and closing it would kill the writer with `SIGPIPE`.
 #[test]
 fn does_not_open_fifos() {
+    // Opening a FIFO would unblock its writer, and closing it would kill the writer with `SIGPIPE`.
     let mut fixture = Fixture::new();
     let mode = rustix::fs::Mode::from_raw_mode(0o644);
     let fifo = fixture.path("fifo");
@@ -414,9 +414,9 @@ fn segment() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `Response::check` looks for the secret in each response.
     #[test]
     fn random_targets_cannot_escape_the_root(targets in prop::collection::vec(prop::collection::vec(segment(), 0..12), 1..4)) {
+        // `Response::check` looks for the secret in each response.
         thread_local! {
             static PLACE: std::cell::RefCell<Fixture> = std::cell::RefCell::new({
                 let fixture = Fixture::new();

@@ -76,7 +76,7 @@ impl Fixture {
         fs::write(path, content).unwrap();
     }
 
-    /// Requests a target in a new turn.
+    /// Sends a GET request in a new turn.
     pub(crate) fn get(&mut self, target: &str) -> Response {
         self.request("GET", target, "")
     }
