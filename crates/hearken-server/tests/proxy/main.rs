@@ -11,7 +11,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// Defines the list of tests of a module, which need no mechanism.
 macro_rules! test_list {
     ($($test:ident)+) => {
-        pub(crate) const TESTS: &[(&str, fn())] =
+        pub(crate) const TESTS: $crate::Tests =
             &[$((concat!(module_path!(), "::", stringify!($test)), $test),)+];
     };
 }
@@ -34,6 +34,9 @@ const TEST_THREADS: usize = 8;
 
 /// A test of a mechanism.
 type Test = fn(&Setup);
+
+/// Names and functions of tests that need no mechanism.
+type Tests = &'static [(&'static str, fn())];
 
 fn main() -> ExitCode {
     if process::run_server() {

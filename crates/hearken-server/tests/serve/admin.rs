@@ -1,16 +1,16 @@
 //! The admin address: its responses, its rules against other sites, and slow or idle clients.
 
-use std::io::ErrorKind::WouldBlock;
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hearken_server::admin::{self, AdminServer};
 use hearken_server::runtime::administration::{NoSuchUpstream, Order, Sources, Upstreams};
 use hearken_server::runtime::metrics::{Metrics, UpstreamFigures};
 use serde_json::{Value, json};
+
+use crate::common::client::Response;
+use crate::common::{Client, TEST_TIMEOUT};
 
 /// The names of the upstream servers.
 const NAMES: [&str; 2] = ["127.0.0.1:9000", "/run/é.sock"];
@@ -67,46 +67,38 @@ fn start_with(metrics: impl Fn(&mut String) + Send + Sync + 'static) -> TestAdmi
     TestAdmin { admin, upstreams, stopping }
 }
 
-fn connect(admin: &AdminServer) -> TcpStream {
-    let stream = TcpStream::connect(admin.addr()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream
+/// Sends a request on a connection of its own, after which the server must close the connection.
+fn exchange(admin: &AdminServer, request: &str) -> Response {
+    let mut client = Client::connect(admin.addr());
+    client.send(request);
+    client.shutdown_write();
+    let response = if request.starts_with("HEAD") { client.head() } else { client.response() };
+    assert!(response.field("Content-Length").is_some(), "{response:?}");
+    client.assert_closed();
+    response
 }
 
-/// Sends a request on a connection of its own. Returns the head and the content of the response.
-fn exchange(admin: &AdminServer, request: &str) -> (String, String) {
-    let mut stream = connect(admin);
-    stream.write_all(request.as_bytes()).unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    let (head, content) = response.split_once("\r\n\r\n").expect(&response);
-    if !request.starts_with("HEAD") {
-        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", content.len())), "{head}");
-    }
-    (head.to_owned(), content.to_owned())
-}
-
-fn request(admin: &AdminServer, line: &str, fields: &str) -> (String, String) {
+fn request(admin: &AdminServer, line: &str, fields: &str) -> Response {
     exchange(admin, &format!("{line} HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", admin.addr()))
 }
 
-fn status(response: &(String, String)) -> u16 {
-    response.0["HTTP/1.1 ".len()..][..3].parse().unwrap()
+fn text(response: &Response) -> &str {
+    std::str::from_utf8(&response.body).unwrap()
 }
 
 #[test]
 fn responds_at_each_endpoint() {
     let test = start();
-    let (head, page) = request(&test.admin, "GET /metrics", "");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+    let metrics = request(&test.admin, "GET /metrics", "");
+    assert_eq!(metrics.status, 200);
+    let content_type = metrics.field("Content-Type");
+    assert_eq!(content_type, Some("text/plain; version=0.0.4; charset=utf-8"));
+    let page = text(&metrics);
     assert!(page.contains("\nhearken_connections_open{worker=\"0\"} 0\n"), "{page}");
-    let (_, nothing) = request(&test.admin, "HEAD /metrics?x=1", "");
-    assert_eq!(nothing, "");
+    assert_eq!(request(&test.admin, "HEAD /metrics?x=1", "").status, 200);
 
-    let (_, text) = request(&test.admin, "GET /upstreams", "");
-    let upstreams: Value = serde_json::from_str(&text).unwrap();
+    let upstreams = request(&test.admin, "GET /upstreams", "");
+    let upstreams: Value = serde_json::from_slice(&upstreams.body).unwrap();
     let first = json!({
         "name": "127.0.0.1:9000", "state": "up", "weight": 3, "requests": 7, "failures": 0,
         "in_flight": 0, "retries": 0, "checks_failed": 0, "last_failure": null,
@@ -115,10 +107,10 @@ fn responds_at_each_endpoint() {
     assert_eq!(upstreams["upstreams"][1]["name"], "/run/é.sock");
     assert_eq!(upstreams["upstreams"][1]["last_failure"], "connect: \"refused\"\n");
 
-    assert_eq!(request(&test.admin, "GET /healthz", "").1, "ok\n");
+    assert_eq!(request(&test.admin, "GET /healthz", "").body, b"ok\n");
     test.stopping.store(true, Ordering::Release);
     let draining = request(&test.admin, "GET /healthz", "");
-    assert_eq!((status(&draining), draining.1.as_str()), (503, "draining\n"));
+    assert_eq!((draining.status, text(&draining)), (503, "draining\n"));
 }
 
 #[test]
@@ -145,14 +137,14 @@ fn passes_orders_to_upstreams() {
         ("OPTIONS *", 404),
     ] {
         let response = request(&test.admin, line, "Content-Length: 0\r\n");
-        assert_eq!(status(&response), want, "{line}: {response:?}");
+        assert_eq!(response.status, want, "{line}: {response:?}");
         let hint = match (want, line.ends_with("9001/drain")) {
             (404, true) => "127.0.0.1:9000\n",
             (404 | 405, _) => "GET /metrics\n",
             _ => "",
         };
-        assert!(response.1.contains(hint), "{line}: {response:?}");
-        assert_eq!(response.0.contains("\r\nAllow: "), want == 405, "{line}: {response:?}");
+        assert!(text(&response).contains(hint), "{line}: {response:?}");
+        assert_eq!(response.field("Allow").is_some(), want == 405, "{line}: {response:?}");
     }
     let want = [
         ("127.0.0.1:9000", Order::Drain),
@@ -171,7 +163,7 @@ fn rejects_requests_caused_by_other_sites() {
     let port = test.admin.addr().port();
     let drain = |host: &str, fields: &str| {
         let line = "POST /upstreams/127.0.0.1:9000/drain HTTP/1.1\r\nHost: ";
-        status(&exchange(&test.admin, &format!("{line}{host}\r\n{fields}\r\n")))
+        exchange(&test.admin, &format!("{line}{host}\r\n{fields}\r\n")).status
     };
     let here = format!("127.0.0.1:{port}");
     for fields in [
@@ -210,7 +202,7 @@ fn rejects_malformed_requests() {
     let body =
         format!("POST /upstreams/a/off HTTP/1.1\r\nHost: {here}\r\nContent-Length: 9\r\n\r\nx");
     for (bytes, want) in [("\0\r\n\r\n", 400), (&*long, 414), (&*many, 431), (&*body, 413)] {
-        assert_eq!(status(&exchange(&test.admin, bytes)), want);
+        assert_eq!(exchange(&test.admin, bytes).status, want);
     }
 }
 
@@ -219,104 +211,88 @@ fn silent_clients_do_not_block_others() {
     let test = start();
     let silent: Vec<_> = (0..200)
         .map(|number| {
-            let mut stream = connect(&test.admin);
-            stream.write_all(&b"GET /metrics HTTP/1.1\r\n"[..number % 20]).unwrap();
-            stream
+            let mut client = connect(&test.admin);
+            client.send(&b"GET /metrics HTTP/1.1\r\n"[..number % 20]);
+            client
         })
         .collect();
     // This response is due before the first client times out.
-    assert_eq!(request(&test.admin, "GET /healthz", "").1, "ok\n");
+    assert_eq!(request(&test.admin, "GET /healthz", "").body, b"ok\n");
     drop(silent);
     // A request byte by byte, from a client that then shuts down its side.
-    let mut stream = connect(&test.admin);
+    let mut client = connect(&test.admin);
     for byte in format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", test.admin.addr()).bytes() {
-        stream.write_all(&[byte]).unwrap();
+        client.send([byte]);
     }
-    stream.shutdown(Shutdown::Write).unwrap();
-    let mut response = String::new();
-    stream.read_to_string(&mut response).unwrap();
-    assert!(response.ends_with("\r\n\r\nok\n"), "{response}");
+    client.shutdown_write();
+    assert_eq!(client.response().body, b"ok\n");
+    client.assert_closed();
 }
 
 #[test]
 fn dropping_the_server_closes_all_connections() {
     let test = start();
     let mut silent = connect(&test.admin);
-    assert_eq!(request(&test.admin, "GET /healthz", "").1, "ok\n");
+    assert_eq!(request(&test.admin, "GET /healthz", "").body, b"ok\n");
     let addr = test.admin.addr();
     drop(test);
-    // The connection is closed or reset, not only silent.
-    let read = silent.read(&mut [0]);
-    assert!(!matches!(&read, Ok(1)) && !matches!(&read, Err(error) if error.kind() == WouldBlock));
+    silent.drain();
     assert!(TcpStream::connect(addr).is_err());
 }
 
-/// Reads one response and leaves the connection open. Returns its content.
-fn read_response(stream: &mut TcpStream) -> Vec<u8> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.extend(byte);
-    }
-    let head = String::from_utf8(head).unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    let length = head.split_once("\r\nContent-Length: ").unwrap().1;
-    let length = length.split_once("\r\n").unwrap().0.parse().unwrap();
-    let mut content = vec![0; length];
-    stream.read_exact(&mut content).unwrap();
-    content
+/// Returns a client whose requests name a local host.
+fn connect(admin: &AdminServer) -> Client {
+    Client::connect(admin.addr())
 }
 
-fn send_get(stream: &mut TcpStream, path: &str) {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+fn send_get(client: &mut Client, path: &str) {
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
 }
 
-/// Returns the content at a path, requested on a connection that is kept open.
-fn get(stream: &mut TcpStream, path: &str) -> Vec<u8> {
-    send_get(stream, path);
-    read_response(stream)
+/// Returns the body of the next response, which must be successful.
+fn read_body(client: &mut Client) -> Vec<u8> {
+    let response = client.response();
+    assert_eq!(response.status, 200, "{response:?}");
+    response.body
 }
 
-/// Returns whether the server has closed a connection.
-fn is_closed(stream: &mut TcpStream) -> bool {
-    match stream.read(&mut [0]) {
-        Ok(count) => count == 0,
-        Err(error) => error.kind() != WouldBlock,
-    }
+/// Returns the content at a path, over a persistent connection.
+fn get(client: &mut Client, path: &str) -> Vec<u8> {
+    send_get(client, path);
+    read_body(client)
 }
 
 #[test]
 fn connections_are_persistent() {
     let test = start();
-    let mut stream = connect(&test.admin);
-    assert_eq!(get(&mut stream, "/healthz"), b"ok\n");
-    assert!(get(&mut stream, "/upstreams").starts_with(b"{\"upstreams\":"));
+    let mut client = connect(&test.admin);
+    assert_eq!(get(&mut client, "/healthz"), b"ok\n");
+    assert!(get(&mut client, "/upstreams").starts_with(b"{\"upstreams\":"));
     // Two requests in one segment, the first with empty content.
     let both = "POST /upstreams/127.0.0.1:9000/off HTTP/1.1\r\nHost: localhost\r\n\
         Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: [::1]\r\n\r\n";
-    stream.write_all(both.as_bytes()).unwrap();
-    assert_eq!(read_response(&mut stream), b"off\n");
-    assert_eq!(read_response(&mut stream), b"ok\n");
+    client.send(both);
+    assert_eq!(read_body(&mut client), b"off\n");
+    assert_eq!(read_body(&mut client), b"ok\n");
 
-    stream.write_all(b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap();
-    assert_eq!(read_response(&mut stream), b"ok\n");
-    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
-    assert_eq!(read_response(&mut stream), b"ok\n");
-    assert!(is_closed(&mut stream));
+    client.send(b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_eq!(read_body(&mut client), b"ok\n");
+    client.send(b"GET /healthz HTTP/1.0\r\n\r\n");
+    assert_eq!(read_body(&mut client), b"ok\n");
+    client.assert_closed();
 }
 
 #[test]
 fn closes_the_longest_idle_connection_for_a_new_one() {
     let test = start();
     let mut idle: Vec<_> = (0..64).map(|_| connect(&test.admin)).collect();
-    for stream in &mut idle {
-        assert_eq!(get(stream, "/healthz"), b"ok\n");
+    for client in &mut idle {
+        assert_eq!(get(client, "/healthz"), b"ok\n");
     }
     assert_eq!(get(&mut idle[0], "/healthz"), b"ok\n");
     let mut another = connect(&test.admin);
     assert_eq!(get(&mut another, "/healthz"), b"ok\n");
-    assert!(is_closed(&mut idle[1]));
+    idle[1].assert_closed();
     for index in [0, 2, 63] {
         assert_eq!(get(&mut idle[index], "/healthz"), b"ok\n");
     }
@@ -332,10 +308,10 @@ fn slow_readers_do_not_delay_others() {
     send_get(&mut slow, "/metrics");
     send_get(&mut slow, "/healthz");
     // The response has begun.
-    assert_eq!(slow.peek(&mut [0]).unwrap(), 1);
+    assert!(slow.is_readable_within(TEST_TIMEOUT));
     let mut other = connect(&test.admin);
     assert_eq!(get(&mut other, "/healthz"), b"ok\n");
-    assert!(read_response(&mut slow) == expected.as_bytes());
-    assert_eq!(read_response(&mut slow), b"ok\n");
+    assert!(read_body(&mut slow) == expected.as_bytes());
+    assert_eq!(read_body(&mut slow), b"ok\n");
     assert_eq!(get(&mut slow, "/healthz"), b"ok\n");
 }

@@ -57,7 +57,7 @@ pub(crate) fn least_connections_selects_the_idle_server(setup: &Setup) {
     };
     let origins = [hanging(0), hanging(1)];
     let proxy = setup.proxy(&addrs(&origins), |config| {
-        upstreams_config(config).policy = Balance::LeastConnections
+        upstreams_config(config).policy = Balance::LeastConnections;
     });
     let mut busy = proxy.connect();
     busy.send(get("/hang"));

@@ -78,7 +78,7 @@ pub(crate) fn sends_headers(setup: &Setup) {
             }
         });
         let proxy = setup.proxy(&[origin.addr()], |config| {
-            upstreams_config(config).send_proxy_protocol = Some(version)
+            upstreams_config(config).send_proxy_protocol = Some(version);
         });
         let mut connection = proxy.connect();
         for _ in 0..2 {

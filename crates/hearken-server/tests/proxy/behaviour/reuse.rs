@@ -202,7 +202,7 @@ fn unused_address() -> std::net::SocketAddr {
 pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
     let origin = Origin::responding(|_| "here".to_owned());
     let proxy = setup.proxy(&[unused_address(), origin.addr()], |config| {
-        upstreams_config(config).passive = None
+        upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
     for _ in 0..6 {
@@ -214,7 +214,7 @@ pub(crate) fn retries_refused_connections_on_another_server(setup: &Setup) {
 
 pub(crate) fn answers_502_when_all_servers_refuse(setup: &Setup) {
     let proxy = setup.proxy(&[unused_address(), unused_address()], |config| {
-        upstreams_config(config).passive = None
+        upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
     for _ in 0..3 {

@@ -82,17 +82,17 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
     match case.client {
         ClientBehaviour::ReadsSlowly => std::thread::sleep(ms(20)),
         ClientBehaviour::HalfCloses | ClientBehaviour::Fails(_, Fault::Ends) => {
-            connection.shutdown_write()
+            connection.shutdown_write();
         }
         ClientBehaviour::Fails(Phase::InAnswer, _) => connection.receive_until(|reader| {
             let _ = reader.advance();
             reader.has_head()
         }),
         ClientBehaviour::Fails(Phase::Before, Fault::Garbage) => {
-            connection.send(b"\x16\x03\x01\x02 \r\n\r\n")
+            connection.send(b"\x16\x03\x01\x02 \r\n\r\n");
         }
         ClientBehaviour::Fails(Phase::InHead, Fault::Garbage) => {
-            connection.send(b"\0\r\nX Y: \x01\r\n\r\n")
+            connection.send(b"\0\r\nX Y: \x01\r\n\r\n");
         }
         ClientBehaviour::Fails(_, Fault::Garbage) => connection.send(b"xyz\r\n\r\n"),
         _ => {}

@@ -9,7 +9,8 @@ mod sharing;
 mod states;
 mod support;
 
-pub(crate) const TESTS: &[&[(&str, fn())]] = &[
+/// The lists of all modules.
+pub(crate) const TESTS: &[crate::Tests] = &[
     descriptors::TESTS,
     fairness::TESTS,
     health::TESTS,
