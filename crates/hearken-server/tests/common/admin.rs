@@ -27,6 +27,16 @@ pub(crate) fn metric_sum(page: &str, name: &str, label: &str) -> f64 {
     page.lines().filter_map(of).sum()
 }
 
+/// Waits until a metric without labels other than the worker has this value.
+#[track_caller]
+pub(crate) fn wait_for_metric(server: &RunningServer, name: &str, value: f64) {
+    super::wait_until(&format!("{name} is {value}"), || {
+        let mut page = String::new();
+        server.metrics().render(&[], &mut page);
+        metric_sum(&page, name, "") == value
+    });
+}
+
 /// Waits until no connection is open and no request is in flight.
 pub(crate) fn wait_idle(proxy: &RunningServer) -> Result<(), String> {
     const NOTHING: &[&str] = &[

@@ -12,12 +12,15 @@ use rustix::net::{
 };
 
 use super::{exchange, get, post, request};
-use crate::common::admin::admin;
+use crate::common::admin::{admin, wait_for_metric};
 use crate::common::server::proxy_config;
 use crate::common::server::{limit_connections, listen_on, upstreams_config, via};
 use crate::common::{
     Connection, Origin, Recorder, RunningServer, Setup, TEST_TIMEOUT, ms, wait_until,
 };
+
+/// The number of requests that wait for an upstream server.
+const QUEUED: &str = "hearken_requests_queued";
 
 /// Starts an origin that responds after a message on the channel, and records the targets of requests.
 fn delayed_origin() -> (Origin, mpsc::Sender<()>, Recorder<String>) {
@@ -43,8 +46,7 @@ pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
     first.send(get("/1"));
     wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
-    // The queue is visible only in the rejection of the third request.
-    assert!(!second.is_readable_within(ms(50)));
+    wait_for_metric(&proxy, QUEUED, 1.0);
     let response = exchange(&mut third, get("/3"));
     assert_eq!((response.status(), response.keeps()), (503, true), "{response:?}");
     assert_eq!(asked.len(), 1, "the server has more requests than allowed");
@@ -89,7 +91,7 @@ pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
     first.send(get("/1"));
     wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
-    assert!(!second.is_readable_within(ms(50)));
+    wait_for_metric(&proxy, QUEUED, 1.0);
     admin(&proxy, "POST", &format!("/upstreams/{}/ready", back.addr()));
     assert_eq!(second.expect_response().text(), "back");
     go.send(()).unwrap();
@@ -106,12 +108,13 @@ pub(crate) fn disconnected_clients_leave_the_queue(setup: &Setup) {
     first.send(get("/1"));
     wait_until("the request reaches the origin", || asked.len() == 1);
     second.send(get("/2"));
-    assert!(!second.is_readable_within(ms(50)));
+    wait_for_metric(&proxy, QUEUED, 1.0);
     second.reset();
+    wait_for_metric(&proxy, QUEUED, 0.0);
     third.send(get("/3"));
-    assert!(!third.is_readable_within(ms(50)));
+    wait_for_metric(&proxy, QUEUED, 1.0);
     fourth.send(get("/4"));
-    assert!(!fourth.is_readable_within(ms(50)), "a disconnected client occupies the queue");
+    wait_for_metric(&proxy, QUEUED, 2.0);
     for (connection, target) in [(&mut first, "/1"), (&mut third, "/3"), (&mut fourth, "/4")] {
         go.send(()).unwrap();
         assert_eq!(connection.expect_response().text(), target);
