@@ -1,7 +1,7 @@
 //! Pairwise test selection.
 
-/// Returns combinations of four factors with these numbers of levels, in which every possible pair of
-/// levels occurs: greedy selection in the manner of AETG (Cohen et al. 1997).
+/// Returns combinations of four factors with these numbers of levels. Every possible pair of levels
+/// occurs. The selection is greedy, as in AETG (Cohen et al. 1997).
 ///
 /// A pair is possible if `possible` accepts some combination with it. The first two factors should be
 /// those with most levels, because the result has about as many rows as they have pairs.

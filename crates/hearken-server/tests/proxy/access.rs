@@ -225,20 +225,20 @@ proptest! {
         let v4 = Ipv4Addr::from_bits(bits);
         let [high, rest] = [(bits >> 16) as u16, bits as u16];
         let access = access(&[], &["8.8.0.0/16"]);
-        let want = access.address("a", v4.into()).is_ok();
-        prop_assert_eq!(access.address("a", v4.to_ipv6_mapped().into()).is_ok(), want);
+        let expected = access.address("a", v4.into()).is_ok();
+        prop_assert_eq!(access.address("a", v4.to_ipv6_mapped().into()).is_ok(), expected);
         for form in [
             Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, rest),
             Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, rest),
             Ipv6Addr::new(0x2002, high, rest, low, 0, 0, 0, low),
         ] {
-            prop_assert_eq!(access.address("a", form.into()).is_ok(), want, "{}", form);
+            prop_assert_eq!(access.address("a", form.into()).is_ok(), expected, "{}", form);
         }
         // Compares with the stable predicates of the standard library.
         if v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
             || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation()
         {
-            prop_assert!(!want);
+            prop_assert!(!expected);
         }
     }
 
@@ -262,9 +262,9 @@ proptest! {
         let with = |allow, deny| Access::new(&Forward { allow, deny, ..Forward::default() });
         let addr_ip = IpAddr::from(Ipv4Addr::from_bits(addr));
         let public = with(vec![], vec![]).address("a", addr_ip).is_ok();
-        let want = !inside(&deny) && (inside(&allow) || allow.is_empty() && public);
+        let expected = !inside(&deny) && (inside(&allow) || allow.is_empty() && public);
         let got = with(as_rules(&allow), as_rules(&deny)).address("a", addr_ip);
-        prop_assert_eq!(got.is_ok(), want, "{} {:?}", addr_ip, got);
+        prop_assert_eq!(got.is_ok(), expected, "{} {:?}", addr_ip, got);
     }
 
     fn parses_any_host_without_panicking(host in "\\PC{0,12}|[0-9a-fx.:\\[\\]]{0,16}", bits in any::<u128>()) {

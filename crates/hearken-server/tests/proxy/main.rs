@@ -1,4 +1,4 @@
-//! Tests of the proxy: behaviour, faults of clients and origins, smuggling, memory, balancing, access rules.
+//! Tests of the proxy: behaviour, faults of peers, smuggling, memory, balancing, access rules.
 //! Most run over every mechanism. HEARKEN_REQUIRE_MECHANISMS makes unavailable mechanisms an error.
 //! One case: `cargo test -p hearken-server --test proxy -- epoll-edge::reuse::connects_to_unix_sockets`
 //! One mechanism: `cargo test -p hearken-server --test proxy -- epoll-edge::`

@@ -24,10 +24,10 @@ const MAX_GROWTH: u64 = 8 << 10;
 const BODY: u64 = 200 << 20;
 
 /// Sends until the peer has accepted nothing for a while. Returns the number of bytes.
-fn send_until_full(connection: &mut Connection, most: u64) -> u64 {
+fn send_until_full(connection: &mut Connection, max: u64) -> u64 {
     let block = vec![b'x'; 1 << 16];
     let before = connection.sent;
-    while connection.sent - before < most && connection.is_writable_within(ms(200)) {
+    while connection.sent - before < max && connection.is_writable_within(ms(200)) {
         connection.send_some(&block);
     }
     connection.sent - before
@@ -146,8 +146,8 @@ fn endless_messages_use_bounded_memory(setup: &Setup) {
             };
             peer.connection.send(first);
             let block = more.repeat(1 + 8000 / more.len());
-            let most = peer.connection.sent + (32 << 20);
-            while !peer.connection.broken && peer.connection.sent < most {
+            let max = peer.connection.sent + (32 << 20);
+            while !peer.connection.broken && peer.connection.sent < max {
                 peer.connection.send(&block);
             }
             assert!(

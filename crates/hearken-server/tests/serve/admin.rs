@@ -116,7 +116,7 @@ fn responds_at_each_endpoint() {
 #[test]
 fn passes_orders_to_upstreams() {
     let test = start();
-    for (line, want) in [
+    for (line, expected) in [
         ("POST /upstreams/127.0.0.1:9000/drain", 200),
         ("POST /upstreams/127.0.0.1%3A9000/ready", 200),
         ("POST /upstreams/%2Frun%2F%c3%A9.sock/off", 200),
@@ -137,23 +137,23 @@ fn passes_orders_to_upstreams() {
         ("OPTIONS *", 404),
     ] {
         let response = request(&test.admin, line, "Content-Length: 0\r\n");
-        assert_eq!(response.status, want, "{line}: {response:?}");
-        let hint = match (want, line.ends_with("9001/drain")) {
+        assert_eq!(response.status, expected, "{line}: {response:?}");
+        let hint = match (expected, line.ends_with("9001/drain")) {
             (404, true) => "127.0.0.1:9000\n",
             (404 | 405, _) => "GET /metrics\n",
             _ => "",
         };
         assert!(text(&response).contains(hint), "{line}: {response:?}");
-        assert_eq!(response.field("Allow").is_some(), want == 405, "{line}: {response:?}");
+        assert_eq!(response.field("Allow").is_some(), expected == 405, "{line}: {response:?}");
     }
-    let want = [
+    let expected = [
         ("127.0.0.1:9000", Order::Drain),
         ("127.0.0.1:9000", Order::Ready),
         ("/run/é.sock", Order::Off),
     ];
     assert_eq!(
         *test.upstreams.orders.lock().unwrap(),
-        want.map(|(name, order)| (name.to_owned(), order))
+        expected.map(|(name, order)| (name.to_owned(), order))
     );
 }
 
@@ -201,8 +201,8 @@ fn rejects_malformed_requests() {
     let here = test.admin.addr();
     let body =
         format!("POST /upstreams/a/off HTTP/1.1\r\nHost: {here}\r\nContent-Length: 9\r\n\r\nx");
-    for (bytes, want) in [("\0\r\n\r\n", 400), (&*long, 414), (&*many, 431), (&*body, 413)] {
-        assert_eq!(exchange(&test.admin, bytes).status, want);
+    for (bytes, expected) in [("\0\r\n\r\n", 400), (&*long, 414), (&*many, 431), (&*body, 413)] {
+        assert_eq!(exchange(&test.admin, bytes).status, expected);
     }
 }
 

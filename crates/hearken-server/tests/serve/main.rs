@@ -1,4 +1,4 @@
-//! Tests of the server: static files, bodies, timeouts, limits, start and stop, access log, metrics, admin.
+//! Tests of the server: static files, bodies, timeouts, limits, start, stop, access log, admin.
 //! Clauses run over every mechanism. Those that depend on policies run pairwise with these.
 //! One case: `cargo test -p hearken-server --test serve -- epoll_edge::serves_files_of_every_size`
 //! One module: `cargo test -p hearken-server --test serve -- static_files::`

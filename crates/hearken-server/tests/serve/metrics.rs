@@ -9,8 +9,8 @@ use proptest::prelude::*;
 /// The name, labels and value of a sample.
 type Sample = (String, BTreeMap<String, String>, f64);
 
-/// Parses a page and checks its format: types come before samples, families are contiguous, no series
-/// occurs twice, names and labels are well-formed, histograms are complete and cumulative.
+/// Parses a page and checks its format. Types come before samples, families are contiguous, and no
+/// series occurs twice. Names and labels are well-formed. Histograms are complete and cumulative.
 fn check(page: &str) -> Vec<Sample> {
     assert!(page.ends_with('\n'));
     let mut types: BTreeMap<String, String> = BTreeMap::new();

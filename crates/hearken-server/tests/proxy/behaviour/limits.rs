@@ -24,35 +24,35 @@ const QUEUED: &str = "hearken_requests_queued";
 
 /// Starts an origin that responds after a message on the channel, and records the targets of requests.
 fn delayed_origin() -> (Origin, mpsc::Sender<()>, Recorder<String>) {
-    let (go, gone) = mpsc::channel();
-    let gone = Arc::new(Mutex::new(gone));
+    let (go, resume_signal) = mpsc::channel();
+    let resume_signal = Arc::new(Mutex::new(resume_signal));
     let notes = Recorder::new();
-    let asked = notes.clone();
+    let received = notes.clone();
     let origin = Origin::responding(move |request| {
-        asked.add(request.target().to_owned());
-        let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
+        received.add(request.target().to_owned());
+        let _ = resume_signal.lock().unwrap().recv_timeout(TEST_TIMEOUT);
         request.target().to_owned()
     });
     (origin, go, notes)
 }
 
 pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
-    let (origin, go, asked) = delayed_origin();
+    let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
         upstreams_config(config).queue = 1;
     });
     let [mut first, mut second, mut third] = [(); 3].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("the request reaches the origin", || asked.len() == 1);
+    wait_until("the request reaches the origin", || received.len() == 1);
     second.send(get("/2"));
     wait_for_metric(&proxy, QUEUED, 1.0);
     let response = exchange(&mut third, get("/3"));
     assert_eq!((response.status(), response.keeps()), (503, true), "{response:?}");
-    assert_eq!(asked.len(), 1, "the server has more requests than allowed");
+    assert_eq!(received.len(), 1, "the server has more requests than allowed");
     go.send(()).unwrap();
     assert_eq!(first.expect_response().text(), "/1");
-    wait_until("the second request reaches the origin", || asked.len() == 2);
+    wait_until("the second request reaches the origin", || received.len() == 2);
     go.send(()).unwrap();
     assert_eq!(second.expect_response().text(), "/2");
     go.send(()).unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
 }
 
 pub(crate) fn queued_requests_time_out(setup: &Setup) {
-    let (origin, go, asked) = delayed_origin();
+    let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
         // Longer than the interval in which the queue is checked.
@@ -68,7 +68,7 @@ pub(crate) fn queued_requests_time_out(setup: &Setup) {
     });
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("the request reaches the origin", || asked.len() == 1);
+    wait_until("the request reaches the origin", || received.len() == 1);
     let since = Instant::now();
     assert_eq!(exchange(&mut second, post("/2", "body")).status(), 503);
     assert!(since.elapsed() >= ms(550), "after {:?}", since.elapsed());
@@ -76,11 +76,11 @@ pub(crate) fn queued_requests_time_out(setup: &Setup) {
     assert_eq!(first.expect_response().text(), "/1");
     go.send(()).unwrap();
     assert_eq!(exchange(&mut first, get("/3")).text(), "/3");
-    assert_eq!(asked.take(), ["/1", "/3"]);
+    assert_eq!(received.take(), ["/1", "/3"]);
 }
 
 pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
-    let (busy, go, asked) = delayed_origin();
+    let (busy, go, received) = delayed_origin();
     let back = Origin::responding(|_| "back".to_owned());
     let proxy = setup.proxy(&[busy.addr(), back.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
@@ -89,7 +89,7 @@ pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
     admin(&proxy, "POST", &format!("/upstreams/{}/drain", back.addr()));
     let [mut first, mut second] = [(); 2].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("the request reaches the origin", || asked.len() == 1);
+    wait_until("the request reaches the origin", || received.len() == 1);
     second.send(get("/2"));
     wait_for_metric(&proxy, QUEUED, 1.0);
     admin(&proxy, "POST", &format!("/upstreams/{}/ready", back.addr()));
@@ -99,14 +99,14 @@ pub(crate) fn queued_requests_use_a_server_that_returns(setup: &Setup) {
 }
 
 pub(crate) fn disconnected_clients_leave_the_queue(setup: &Setup) {
-    let (origin, go, asked) = delayed_origin();
+    let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
         upstreams_config(config).queue = 2;
     });
     let [mut first, mut second, mut third, mut fourth] = [(); 4].map(|()| proxy.connect());
     first.send(get("/1"));
-    wait_until("the request reaches the origin", || asked.len() == 1);
+    wait_until("the request reaches the origin", || received.len() == 1);
     second.send(get("/2"));
     wait_for_metric(&proxy, QUEUED, 1.0);
     second.reset();
@@ -119,7 +119,7 @@ pub(crate) fn disconnected_clients_leave_the_queue(setup: &Setup) {
         go.send(()).unwrap();
         assert_eq!(connection.expect_response().text(), target);
     }
-    assert_eq!(asked.take(), ["/1", "/3", "/4"]);
+    assert_eq!(received.take(), ["/1", "/3", "/4"]);
 }
 
 pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
@@ -128,19 +128,19 @@ pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
             notes.add(request.body.len());
-            peer.respond("whole");
+            peer.respond("accepted");
         }
     });
     let proxy =
         setup.proxy(&[origin.addr()], |config| proxy_config(config).body_limit = Some(1000));
-    assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(1000))).text(), "whole");
+    assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(1000))).text(), "accepted");
     assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(1001))).status(), 413);
     let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
     let chunked = |chunks: usize| {
         let body = format!("{}0\r\n\r\n", chunk.repeat(chunks));
         request("POST", "/", &format!("Transfer-Encoding: chunked\r\n\r\n{body}"))
     };
-    assert_eq!(exchange(&mut proxy.connect(), chunked(2)).text(), "whole");
+    assert_eq!(exchange(&mut proxy.connect(), chunked(2)).text(), "accepted");
     assert_eq!(exchange(&mut proxy.connect(), chunked(3)).status(), 413);
     assert_eq!(exchange(&mut proxy.connect(), chunked(300)).status(), 413);
     assert_eq!(seen.take(), [1000, 1000]);
@@ -226,17 +226,17 @@ pub(crate) fn closes_connections_without_a_request(setup: &Setup) {
 }
 
 pub(crate) fn keeps_requests_in_flight(setup: &Setup) {
-    let (origin, go, asked) = delayed_origin();
+    let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| limit_connections(config, 2));
     let mut busy = [("/1", proxy.connect()), ("/2", proxy.connect())];
     for (target, connection) in &mut busy {
         connection.send(get(target));
     }
-    wait_until("both requests reach the origin", || asked.len() == 2);
+    wait_until("both requests reach the origin", || received.len() == 2);
     let mut new = proxy.connect();
     new.send(get("/3"));
     assert!(!new.is_readable_within(ms(200)), "served over the limit");
-    assert_eq!(asked.len(), 2, "served over the limit");
+    assert_eq!(received.len(), 2, "served over the limit");
     go.send(()).unwrap();
     wait_until("one response arrives", || {
         busy.iter().any(|(_, connection)| connection.is_readable_within(ms(0)))

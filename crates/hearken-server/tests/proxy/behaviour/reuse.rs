@@ -39,15 +39,15 @@ pub(crate) fn closes_upstream_connections_without_keepalive(setup: &Setup) {
 }
 
 pub(crate) fn keeps_idle_connections_up_to_the_limit(setup: &Setup) {
-    let (go, gone) = mpsc::channel::<()>();
-    let gone = Arc::new(Mutex::new(gone));
-    let (asked, ended) = (Recorder::new(), Recorder::new());
-    let (asks, ends) = (asked.clone(), ended.clone());
+    let (go, resume_signal) = mpsc::channel::<()>();
+    let resume_signal = Arc::new(Mutex::new(resume_signal));
+    let (received, closed) = (Recorder::new(), Recorder::new());
+    let (receives, ends) = (received.clone(), closed.clone());
     let origin = Origin::new(move |mut peer| {
         while let Some(request) = peer.request() {
-            asks.add(());
+            receives.add(());
             if request.target() == "/hold" {
-                let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
+                let _ = resume_signal.lock().unwrap().recv_timeout(TEST_TIMEOUT);
             }
             peer.respond("fine");
         }
@@ -56,16 +56,16 @@ pub(crate) fn keeps_idle_connections_up_to_the_limit(setup: &Setup) {
     let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keep = 3);
     let mut clients: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|connection| connection.send(get("/hold")));
-    wait_until("all requests reach the origin", || asked.len() == 10);
+    wait_until("all requests reach the origin", || received.len() == 10);
     drop(go);
     for connection in &mut clients {
         assert_eq!(connection.expect_response().text(), "fine");
     }
-    wait_until("seven connections are closed", || ended.len() == 7);
+    wait_until("seven connections are closed", || closed.len() == 7);
     for connection in &mut clients {
         assert_eq!(exchange(connection, get("/")).text(), "fine");
     }
-    assert_eq!((origin.accepted(), ended.len()), (10, 7), "idle connections are not reused");
+    assert_eq!((origin.accepted(), closed.len()), (10, 7), "idle connections are not reused");
 }
 
 /// Starts an origin that closes each connection at its second request.
@@ -292,8 +292,8 @@ pub(crate) fn retries_on_the_same_server_with_hash_balancing(setup: &Setup) {
     for _ in 0..4 {
         assert_eq!(exchange(&mut connection, get("/")).text(), "/");
     }
-    let asked = origins.map(|(_, notes)| notes.len());
-    assert!(asked.contains(&0), "{asked:?}");
+    let received = origins.map(|(_, notes)| notes.len());
+    assert!(received.contains(&0), "{received:?}");
 }
 
 pub(crate) fn connects_to_unix_sockets(setup: &Setup) {

@@ -8,20 +8,20 @@ use super::{exchange, get, post, request};
 use crate::common::{End, Origin, Recorder, Setup, TEST_TIMEOUT, ms, wait_until};
 
 pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
-    let (go, gone) = mpsc::channel::<()>();
-    let gone = Arc::new(Mutex::new(gone));
-    let asked = Recorder::new();
-    let seen = asked.clone();
+    let (go, resume_signal) = mpsc::channel::<()>();
+    let resume_signal = Arc::new(Mutex::new(resume_signal));
+    let received = Recorder::new();
+    let seen = received.clone();
     let origin = Origin::responding(move |request| {
         seen.add(request.start.clone());
-        let _ = gone.lock().unwrap().recv_timeout(TEST_TIMEOUT);
+        let _ = resume_signal.lock().unwrap().recv_timeout(TEST_TIMEOUT);
         "x".repeat(100_000)
     });
     let proxy = setup.proxy(&[origin.addr()], |_| ());
     let (mut one, mut other) = (proxy.connect(), proxy.connect());
     one.send(get("/"));
     other.send(post("/", "body"));
-    wait_until("both requests reach the origin", || asked.len() == 2);
+    wait_until("both requests reach the origin", || received.len() == 2);
     let stopper = proxy.stopper();
     stopper.stop();
     drop(go);

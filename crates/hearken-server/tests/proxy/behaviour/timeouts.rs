@@ -335,8 +335,8 @@ pub(crate) fn uploads_wait_for_a_slow_server(setup: &Setup) {
         peer.head();
         // The proxy stops reading from the client, which must not count as a slow client.
         std::thread::sleep(ms(900));
-        let whole = peer.request().unwrap();
-        peer.respond(&whole.body.len().to_string());
+        let request = peer.request().unwrap();
+        peer.respond(&request.body.len().to_string());
     });
     let proxy = setup.proxy(&[origin.addr()], |config| limit_uploads(config, 100_000, ms(250)));
     let mut connection = proxy.connect();

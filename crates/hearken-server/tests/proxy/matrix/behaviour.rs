@@ -13,7 +13,7 @@ use super::response::{Response, ResponseKind};
 #[derive(Debug)]
 pub(crate) struct OriginRecord {
     pub(crate) id: u64,
-    pub(crate) whole: bool,
+    pub(crate) complete: bool,
     pub(crate) errors: Option<String>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ClientRecord {
     /// The end of the connection, if it ended.
     pub(crate) end: Option<End>,
     /// Whether the client disconnected, so its responses are unknown.
-    pub(crate) left: bool,
+    pub(crate) disconnected: bool,
     /// Whether the body was not sent because the final response came first.
     pub(crate) skipped: bool,
     /// Unexpected bytes after the last response.
@@ -53,7 +53,7 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
         response_kind: Vec::new(),
         part: None,
         end: None,
-        left: false,
+        disconnected: false,
         skipped: false,
         behind: None,
     };
@@ -63,21 +63,21 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
         _ => None,
     };
     let until = fails.map_or(bytes.len(), |(phase, _)| start + offset(&request, phase));
-    let mut left = &bytes[..until];
+    let mut remaining = &bytes[..until];
     if request.expects && until > request.head {
         connection.send(&bytes[..request.head]);
         connection.receive_until(|reader| !matches!(reader.advance(), Ok(false)));
-        left = &[];
+        remaining = &[];
         observed.skipped = true;
         if connection.is_complete() && connection.reader.message().status() < 200 {
             observed.interim.push(connection.reader.take());
-            left = &bytes[request.head..until];
+            remaining = &bytes[request.head..until];
             observed.skipped = false;
         }
     }
     match case.client {
-        ClientBehaviour::Trickles => connection.send_slowly(left),
-        _ => connection.send(left),
+        ClientBehaviour::Trickles => connection.send_slowly(remaining),
+        _ => connection.send(remaining),
     }
     match case.client {
         ClientBehaviour::ReadsSlowly => std::thread::sleep(ms(20)),
@@ -99,12 +99,12 @@ pub(crate) fn run_client(case: &Case, base: u64, mut connection: Connection) -> 
     }
     match fails {
         Some((_, Fault::Closes)) => {
-            observed.left = true;
+            observed.disconnected = true;
             return observed;
         }
         Some((_, Fault::Resets)) => {
             connection.reset();
-            observed.left = true;
+            observed.disconnected = true;
             return observed;
         }
         _ => {}
@@ -149,9 +149,10 @@ fn finish(
     if last.status() == 101 {
         connection.send(format!("ping {base}"));
         let pong = format!("pong {base}");
-        let came = connection.read_raw(pong.len());
-        if came != pong.as_bytes() {
-            observed.behind = Some(format!("in the tunnel {:?}", String::from_utf8_lossy(&came)));
+        let received = connection.read_raw(pong.len());
+        if received != pong.as_bytes() {
+            observed.behind =
+                Some(format!("in the tunnel {:?}", String::from_utf8_lossy(&received)));
         }
         return;
     }
@@ -214,7 +215,7 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
         if !connection.reader.has_head() {
             if !connection.reader.is_idle() || matches!(connection.end, Some(End::Malformed(_))) {
                 let errors = Some(format!("malformed request: {:?}", connection.reader));
-                notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
+                notes.add(OriginRecord { id: u64::MAX, complete: false, errors });
             }
             return;
         }
@@ -222,7 +223,7 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
         let case = id.and_then(|id: u64| cases.get(usize::try_from(id / IDS).ok()?));
         let (Some(id), Some(case)) = (id, case) else {
             let errors = Some(format!("unknown request: {:?}", connection.reader.message()));
-            return notes.add(OriginRecord { id: u64::MAX, whole: false, errors });
+            return notes.add(OriginRecord { id: u64::MAX, complete: false, errors });
         };
         let (request, response, server) = (case.request(id), case.response(id), case.server(id));
         let early = matches!(
@@ -236,7 +237,7 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
         if early {
             connection.send(&response.bytes);
         }
-        let whole = match server {
+        let complete = match server {
             ServerBehaviour::EarlyCloses | ServerBehaviour::Fails(Phase::AtHead, _) => {
                 connection.is_complete()
             }
@@ -246,18 +247,18 @@ pub(crate) fn serve(mut peer: Peer, cases: &[Case], notes: &Recorder<OriginRecor
             }
             _ => connection.step(),
         };
-        let mut errors = difference(connection.reader.message(), &request, whole);
+        let mut errors = difference(connection.reader.message(), &request, complete);
         // With a short timeout, the proxy may abandon the request before this origin sends 100.
         let hurried = matches!(case.short_timeouts(), ShortTimeouts::Server | ShortTimeouts::Both)
             && request.expects;
-        let left = matches!(case.client, ClientBehaviour::Fails(..)) || hurried;
+        let may_be_incomplete = matches!(case.client, ClientBehaviour::Fails(..)) || hurried;
         let waits = !early && !at_head;
-        if !whole && waits && !left {
+        if !complete && waits && !may_be_incomplete {
             let (end, got) = (&connection.end, connection.reader.message());
             errors.get_or_insert(format!("an incomplete request: {end:?}, {got:?}"));
         }
-        notes.add(OriginRecord { id, whole, errors });
-        if !whole && !at_head {
+        notes.add(OriginRecord { id, complete, errors });
+        if !complete && !at_head {
             return;
         }
         connection.reader.take();
@@ -279,13 +280,13 @@ fn respond(
     let connection = &mut peer.connection;
     let endless = |connection: &mut Connection, text: &str, what: &str| {
         let block = text.repeat(1 + 8000 / text.len());
-        let most = connection.sent + (32 << 20);
-        while !connection.broken && connection.sent < most {
+        let max = connection.sent + (32 << 20);
+        while !connection.broken && connection.sent < max {
             connection.send(&block);
         }
         if !connection.broken {
             let errors = Some(format!("the proxy accepted 32 MiB of {what}"));
-            notes.add(OriginRecord { id, whole: true, errors });
+            notes.add(OriginRecord { id, complete: true, errors });
         }
     };
     match server {
@@ -353,7 +354,7 @@ fn respond(
                     // The proxy must close the connection.
                     if let (_, End::Hangs) = connection.drain() {
                         let errors = Some("the proxy does not time out".to_owned());
-                        notes.add(OriginRecord { id, whole: true, errors });
+                        notes.add(OriginRecord { id, complete: true, errors });
                     }
                 }
                 (Fault::Garbage, Phase::InHead) => connection.send(b"\0\r\nX Y: \x01\r\n\r\n"),
@@ -383,7 +384,7 @@ fn respond(
 }
 
 /// Returns a difference between a received request and the request that was sent.
-fn difference(got: &Message, request: &Request, whole: bool) -> Option<String> {
+fn difference(got: &Message, request: &Request, complete: bool) -> Option<String> {
     let errors = |what: &str| Some(format!("{what} in {got:?}"));
     if got.method() != request.method || got.target() != request.target {
         return errors("another request line");
@@ -397,7 +398,7 @@ fn difference(got: &Message, request: &Request, whole: bool) -> Option<String> {
     if !request.body.starts_with(&got.body) {
         return errors("a different body");
     }
-    if whole && (got.body != request.body || got.trailers != request.trailers) {
+    if complete && (got.body != request.body || got.trailers != request.trailers) {
         return errors(if got.body == request.body {
             "different trailers"
         } else {

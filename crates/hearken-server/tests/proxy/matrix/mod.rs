@@ -1,7 +1,7 @@
 //! Every kind of request and response with every behaviour of clients and origins.
 //!
-//! Requests and responses carry the id of their case, so each client checks that it received the
-//! response of its origin, and each origin that it received the request of its client. Cases run
+//! Requests and responses carry the id of their case. Each client checks that it received the response
+//! to its request, and the origin checks each request against the one that was sent. Cases run
 //! concurrently through one proxy to one origin.
 
 mod behaviour;

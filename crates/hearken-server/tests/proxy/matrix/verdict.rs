@@ -28,7 +28,7 @@ struct Allowed(Vec<Outcome>);
 
 /// Checks the responses of a client.
 pub(crate) fn check_client(case: &Case, base: u64, observed: &ClientRecord) -> Result<(), String> {
-    if observed.left {
+    if observed.disconnected {
         return Ok(());
     }
     if let Some(behind) = &observed.behind {
@@ -58,11 +58,11 @@ pub(crate) fn check_client(case: &Case, base: u64, observed: &ClientRecord) -> R
         let outcome = outcome(id, &case.request(id), &response, got, part, observed.end.as_ref())?;
         let allowed = allowed(case, index, &response);
         if !allowed.0.contains(&outcome) {
-            let said = got.map(Message::text).filter(|_| matches!(outcome, Outcome::Error(_)));
+            let text = got.map(Message::text).filter(|_| matches!(outcome, Outcome::Error(_)));
             return Err(format!(
                 "request {index}: {outcome:?}, not one of {:?}: {}",
                 allowed.0,
-                said.unwrap_or_default()
+                text.unwrap_or_default()
             ));
         }
         let closed = got.is_none_or(|got| !got.keeps());
@@ -245,15 +245,15 @@ pub(crate) fn check_origin(cases: &[Case], seen: &[OriginRecord]) -> Vec<String>
         if let ClientBehaviour::Fails(phase, _) = case.client
             && !matches!(phase, Phase::After | Phase::InAnswer)
             && (first || second)
-            && (seen.whole || phase == Phase::InHead || phase == Phase::Before)
+            && (seen.complete || phase == Phase::InHead || phase == Phase::Before)
         {
             errors.push(format!("{case:?}: the origin received more than the client sent"));
         }
     }
     for (id, times) in times {
         let case = cases[usize::try_from(id / IDS).unwrap_or(0)];
-        let most = if case.request(id).is_safe() { 2 } else { 1 };
-        if times > most {
+        let max = if case.request(id).is_safe() { 2 } else { 1 };
+        if times > max {
             errors.push(format!("{case:?}, id {id}: sent to the origin {times} times"));
         }
     }

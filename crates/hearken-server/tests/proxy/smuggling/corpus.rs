@@ -19,8 +19,8 @@ fn latin1(text: &str) -> Vec<u8> {
     text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect()
 }
 
-/// Builds variants for lines that parsers may take for `Transfer-Encoding: chunked`. The hidden request is
-/// after the chunks and within the length, or the reverse.
+/// Builds variants for lines that parsers may take for `Transfer-Encoding: chunked`. The hidden request
+/// is after the chunks and within the length, or the reverse.
 fn disputed(lines: &[&str]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Health checks at the descriptor limit, in a process of its own because the limit applies to the process.
+//! Health checks at the descriptor limit, in a process of its own.
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;

@@ -124,9 +124,9 @@ fn full_servers_are_skipped_except_by_hash() {
 }
 
 fn the_request_limit_is_divided_among_workers() {
-    for (workers, most, expected) in [(3, 8, 8), (3, 2, 3), (1, 5, 5)] {
+    for (workers, max, expected) in [(3, 8, 8), (3, 2, 3), (1, 5, 5)] {
         let mut config = even(Balance::RoundRobin, 1);
-        config.max_requests = NonZeroUsize::new(most);
+        config.max_requests = NonZeroUsize::new(max);
         let servers = Arc::new(Servers::new(&config));
         let mut got = 0;
         // Requests count until their balancer is dropped.
@@ -217,12 +217,12 @@ proptest! {
     fn counts_requests_in_flight(
         policy in prop::sample::select(POLICIES.to_vec()),
         weights in prop::collection::vec(1_u16..5, 1..6),
-        most in 1_usize..5,
+        max in 1_usize..5,
         steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u64>()), 300),
     ) {
         // The counters match a model, no server exceeds its limit, and `Full` means that all are full.
         let mut config = weighted(policy.clone(), &weights);
-        config.max_requests = NonZeroUsize::new(most);
+        config.max_requests = NonZeroUsize::new(max);
         let (servers, mut balancer) = single_worker(&config);
         let mut model = vec![0_usize; weights.len()];
         for (begins, index, bits) in steps {
@@ -232,10 +232,10 @@ proptest! {
                     Pick::Server(server) => model[server] += 1,
                     Pick::Full => {
                         let full = |(server, &count): (usize, &usize)| {
-                            count == most || (weights.len() > 1 && tried.contains(server))
+                            count == max || (weights.len() > 1 && tried.contains(server))
                         };
                         let all = model.iter().enumerate().all(full);
-                        prop_assert!(all || policy == HASH && model.contains(&most));
+                        prop_assert!(all || policy == HASH && model.contains(&max));
                     }
                     Pick::Down => prop_assert!(false),
                 }
@@ -246,7 +246,7 @@ proptest! {
                 model[server] = model[server].saturating_sub(1);
             }
             for (server, &count) in model.iter().enumerate() {
-                prop_assert!(count <= most);
+                prop_assert!(count <= max);
                 prop_assert_eq!(balancer.in_flight(server), count);
                 prop_assert_eq!(servers.figures(server).in_flight, count as u64);
             }

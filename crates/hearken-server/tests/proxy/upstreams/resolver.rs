@@ -52,8 +52,8 @@ fn answers(
 
 /// Starts a resolver that records lookups, and finds all names that do not begin with `bad` or `empty`.
 fn recording_resolver() -> (Resolver, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let list = Arc::clone(&asked);
+    let requested = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&requested);
     let resolver = Resolver::with(move |host, port| {
         list.lock().unwrap().push(host.to_owned());
         match host {
@@ -62,7 +62,7 @@ fn recording_resolver() -> (Resolver, Arc<Mutex<Vec<String>>>) {
             _ => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
         }
     });
-    (resolver.unwrap(), asked)
+    (resolver.unwrap(), requested)
 }
 
 fn names(hosts: &[(&str, u16)], every: Duration) -> (Upstreams, Arc<Servers>) {
@@ -87,7 +87,7 @@ fn resolves_localhost() {
 }
 
 fn addresses_need_no_lookup_request() {
-    let (resolver, asked) = recording_resolver();
+    let (resolver, requested) = recording_resolver();
     let mut lookups = resolver.lookups();
     for (host, expected) in [("127.0.0.1", "127.0.0.1:8"), ("::1", "[::1]:8"), ("[::1]", "[::1]:8")]
     {
@@ -96,11 +96,11 @@ fn addresses_need_no_lookup_request() {
     for host in ["", "a\0b", &"a".repeat(300)] {
         assert!(matches!(lookups.ask(host, 8, 0, at(0.0)), Asked::Failed(_)), "{host:?}");
     }
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(requested.lock().unwrap().is_empty());
 }
 
 fn caches_addresses_longer_than_errors() {
-    let (resolver, asked) = recording_resolver();
+    let (resolver, requested) = recording_resolver();
     let mut lookups = resolver.lookups();
     for host in ["good.example", "bad.example", "empty.example"] {
         assert_eq!(lookups.ask(host, 80, 0, at(0.0)), Asked::Later);
@@ -121,7 +121,7 @@ fn caches_addresses_longer_than_errors() {
         ask("empty.example", 4.0),
         Some(Err("the name empty.example has no address".to_owned()))
     );
-    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert_eq!(requested.lock().unwrap().len(), 3);
     assert_eq!(ask("bad.example", 6.0), None);
     assert_eq!(ask("good.example", 31.0), None);
 }
@@ -129,8 +129,8 @@ fn caches_addresses_longer_than_errors() {
 fn concurrent_lookups_of_a_name_are_shared() {
     // While a name is being looked up, all requests for it wait for the same result, over all workers.
     let (open, gate) = mpsc::sync_channel::<()>(0);
-    let (gate, asked) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-    let count = Arc::clone(&asked);
+    let (gate, requested) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&requested);
     let resolver = Resolver::with(move |_, _| {
         count.fetch_add(1, SeqCst);
         let _ = gate.lock().unwrap().recv();
@@ -148,7 +148,7 @@ fn concurrent_lookups_of_a_name_are_shared() {
         assert_eq!(found.unwrap(), [SocketAddr::from(([192, 0, 2, 1], ticket as u16))]);
     }
     assert_eq!(answers(&mut other, at(0.0), 100).len(), 100);
-    assert_eq!(asked.load(SeqCst), 1);
+    assert_eq!(requested.load(SeqCst), 1);
 }
 
 fn pending_lookups_are_limited() {
@@ -161,12 +161,12 @@ fn pending_lookups_are_limited() {
     });
     let resolver = resolver.unwrap();
     let mut lookups = resolver.lookups();
-    let mut asked = 0;
-    while lookups.ask(&format!("n{asked}.example"), 80, asked, at(0.0)) == Asked::Later {
-        asked += 1;
-        assert!(asked < 1000);
+    let mut requested = 0;
+    while lookups.ask(&format!("n{requested}.example"), 80, requested, at(0.0)) == Asked::Later {
+        requested += 1;
+        assert!(requested < 1000);
     }
-    assert!(asked >= 256, "{asked}");
+    assert!(requested >= 256, "{requested}");
     // Another request for a pending name needs no lookup, but a ticket.
     let mut more = 0;
     while lookups.ask("n0.example", 80, 1_000_000 + more, at(0.0)) == Asked::Later {
@@ -174,8 +174,8 @@ fn pending_lookups_are_limited() {
         assert!(more < 100_000);
     }
     drop(closed);
-    let all = answers(&mut lookups, at(0.0), (asked + more) as usize);
-    assert_eq!(all.len(), (asked + more) as usize);
+    let all = answers(&mut lookups, at(0.0), (requested + more) as usize);
+    assert_eq!(all.len(), (requested + more) as usize);
     assert_eq!(lookups.ask("another.example", 80, 0, at(0.0)), Asked::Later);
 }
 
@@ -206,7 +206,7 @@ fn wakes_workers() {
 }
 
 fn the_first_round_reports_names_without_addresses() {
-    let (resolver, asked) = recording_resolver();
+    let (resolver, requested) = recording_resolver();
     let hosts = [("a.example", 80), ("bad.example", 80), ("A.example", 81), ("empty.example", 82)];
     let (config, servers) = names(&hosts, Duration::ZERO);
     let mut bad = resolver.first_round(&config, &servers, TEST_TIMEOUT);
@@ -221,7 +221,7 @@ fn the_first_round_reports_names_without_addresses() {
     let states: Vec<State> = (0..4).map(|server| servers.state(server)).collect();
     assert_eq!(states, [State::Up, State::Down, State::Up, State::Down]);
     assert_eq!(servers.last_failure(1).as_ref(), Some(&bad[0]));
-    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert_eq!(requested.lock().unwrap().len(), 3);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     assert_eq!(balancer.connected_to(2), Some(Where::Inet(addr("192.0.2.1:81"))));
 }
