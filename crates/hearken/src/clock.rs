@@ -1,13 +1,13 @@
-//! How far the real-time clock of this machine can be trusted: adjtimex(2).
+//! The accuracy of this machine's real-time clock: adjtimex(2).
 //!
-//! Whoever keeps the clock right (chrony, ntpd, systemd-timesyncd, a hypervisor's agent) tells the
-//! kernel how right it is, and the kernel lets that grow worse with time.
+//! A time service (chrony, ntpd, systemd-timesyncd, a hypervisor's agent) synchronises the clock and
+//! reports its error bound to the kernel. The kernel lets the bound grow between its updates.
 //!
 //! ```
 //! match hearken::clock::discipline() {
-//!     Ok(state) if state.synchronised => println!("right to {} us", state.max_error_us),
-//!     Ok(_) => println!("nobody keeps this clock right"),
-//!     // Some containers' filters of system calls refuse it.
+//!     Ok(state) if state.synchronised => println!("accurate to {} us", state.max_error_us),
+//!     Ok(_) => println!("the clock is not synchronised"),
+//!     // The system-call filters of some containers refuse it.
 //!     Err(error) => println!("adjtimex: {error}"),
 //! }
 //! ```
@@ -16,27 +16,27 @@ use std::io;
 
 use crate::sys;
 
-/// What the kernel knows of its real-time clock.
+/// The kernel's state of its real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Discipline {
-    /// Whether somebody keeps it right.
+    /// Whether a time service synchronises the clock.
     pub synchronised: bool,
-    /// By how much it is wrong at most, in microseconds; 16 seconds and more where nobody knows.
+    /// Maximum error in microseconds. It is 16 seconds or more if unknown.
     pub max_error_us: u64,
-    /// By how much it is probably wrong, in microseconds.
+    /// Estimated error in microseconds.
     pub estimated_error_us: u64,
 }
 
-/// Asks the kernel. This needs no privilege.
+/// Returns the kernel's state of the clock. It needs no privileges.
 ///
 /// # Errors
-/// The system call is refused, as by a filter of a container.
+/// The system call is refused, as by the filter of a container.
 pub fn discipline() -> io::Result<Discipline> {
-    let (answer, state) = sys::clock_discipline()?;
+    let (result, state) = sys::clock_discipline()?;
     let micros = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
     Ok(Discipline {
-        synchronised: answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0,
+        synchronised: result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0,
         max_error_us: micros(state.maxerror),
         estimated_error_us: micros(state.esterror),
     })
@@ -46,9 +46,9 @@ pub fn discipline() -> io::Result<Discipline> {
 mod tests {
     use super::discipline;
 
-    /// The kernel never says that a clock is synchronised whose error has grown beyond all bounds.
+    /// The kernel never reports a clock as synchronised once its error bound exceeds 16 seconds.
     #[test]
-    fn the_kernel_answers() {
+    fn synchronised_clocks_have_a_bounded_error() {
         match discipline() {
             Ok(state) => {
                 assert!(!state.synchronised || state.max_error_us < 16_000_000, "{state:?}");

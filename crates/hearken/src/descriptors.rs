@@ -1,24 +1,25 @@
-//! How many descriptors this process may have open, and threads that have a table of their own.
+//! The limit of open descriptors, and threads with their own file descriptor table.
 //!
-//! `RLIMIT_NOFILE` holds for each table of descriptors. The threads of a process share one, unless
-//! they were started with one of their own: N such threads hold N times as many.
+//! `RLIMIT_NOFILE` applies to each file descriptor table. The threads of a process share one table
+//! unless they were started with their own. N such threads can open N times as many descriptors.
 //!
-//! A number means another file in another table. So:
+//! The same number means a different file in a different table. Consequences:
 //!
-//! a) What such a thread works with is made there. Nothing of another table is used or dropped
-//!    in it, and what it sends to others holds no descriptor. What it starts with is passed
-//!    explicitly, to a function that captures nothing.
-//! b) It must be woken from outside: its [`Wakeups`] are made before it starts, and both sides have
-//!    them.
-//! c) A copy of a listening socket would keep its port bound, and one of a connection would keep its
-//!    end from being told, after the owner has closed it. The table is made without them.
-//! d) A handler of signals that writes to a descriptor would write to another file: signals that are
-//!    sent to the process are blocked there, and go to other threads.
-//! e) Some things tell descriptors by their number for the whole process: the programs of
-//!    [`bpf`](crate::mechanism::bpf), `/proc/self/fd`, and [interest of the
-//!    process](crate::queue). They see the first thread's table.
+//! a) A thread with its own table opens its descriptors itself. It does not use or drop descriptors
+//!    of another table, and the values it sends to other threads contain none. Its start value is
+//!    passed explicitly, to a function that captures nothing.
+//! b) Other threads must be able to wake it. Its [`Wakeups`] are created before it starts, and both
+//!    sides own them.
+//! c) A copy of a listening socket would keep its port bound after the owner closed it. A copy of a
+//!    connection would keep its peer from being notified. The new table contains neither.
+//! d) A signal handler that writes to a descriptor would write to a different file. Signals sent to
+//!    the process are blocked in the thread and go to other threads.
+//! e) Some interfaces identify descriptors by number for the whole process: the programs of
+//!    [`bpf`](crate::mechanism::bpf), `/proc/self/fd`, and
+//!    [process-wide interest](crate::EventQueue::declare_processwide_interest). They see the first
+//!    thread's table.
 //!
-//! The standard three are there in every table.
+//! The three standard descriptors exist in every table.
 
 use std::io;
 use std::sync::mpsc;
@@ -30,8 +31,9 @@ use crate::mechanism::Unavailable;
 use crate::sys;
 use crate::waker::{Waker, Wakeups};
 
-/// Raises the soft limit of open files to the hard one, and returns the limit that then holds for
-/// each table; `None` if there is none. Processes that are started later inherit it.
+/// Raises the soft limit of open files to the hard limit. Returns the resulting limit for each
+/// table,
+/// or `None` if it is unlimited. Processes started later inherit it.
 pub fn raise_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
@@ -40,27 +42,29 @@ pub fn raise_limit() -> Option<u64> {
     }
 }
 
-/// Which table of descriptors a thread has.
+/// The file descriptor table of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Table {
-    /// That of the thread which starts it.
+    /// The table of the thread that starts it.
     Shared,
-    /// One of its own, with the standard three in it; see the [module](self) for what this means.
+    /// Its own table, which contains the three standard descriptors. See the [module](self).
     Own,
 }
 
 impl Table {
-    /// Starts a thread with this table, which calls `body` with `start` and what it is woken by.
+    /// Starts a thread with this table. The thread calls `body` with `start` and its wake-up
+    /// channel.
     ///
-    /// With [`Table::Own`], neither `start` nor what `body` returns may hold a descriptor, nor may
-    /// anything that the two sides share; see the [module](self).
+    /// With [`Table::Own`], neither `start` nor the result of `body` may contain a descriptor, and
+    /// the
+    /// two threads must not share one. See the [module](self).
     ///
     /// ```
     /// use hearken::descriptors::Table;
     ///
     /// let (thread, waker) = Table::Own.spawn(std::thread::Builder::new(), 20, |start, wakeups| {
     ///     let mechanism = hearken::mechanism::find("poll").unwrap().open().unwrap();
-    ///     // A server goes on with ReadinessIo::with_wakeups(mechanism, policy, wakeups).
+    ///     // A server continues with ReadinessIo::with_wakeups(mechanism, policy, wakeups).
     ///     drop((mechanism, wakeups));
     ///     Ok(start + 1)
     /// })?;
@@ -70,8 +74,8 @@ impl Table {
     /// ```
     ///
     /// # Errors
-    /// The kernel's: no thread, no descriptors, or no table to be had; [`Table::probe`] tells the last
-    /// beforehand.
+    /// No thread, descriptor or table is available. [`Table::probe`] reports the last case in
+    /// advance.
     pub fn spawn<S, T>(
         self,
         thread: Builder,
@@ -87,39 +91,38 @@ impl Table {
         if self == Table::Shared {
             return Ok((thread.spawn(move || body(start, wakeups))?, waker));
         }
-        let kept = wakeups.numbers();
-        let (made, is_made) = mpsc::sync_channel(1);
+        let kept_fds = wakeups.numbers();
+        let (ready_sender, ready) = mpsc::sync_channel(1);
         let thread = thread.spawn(move || {
             #[allow(unsafe_code)]
-            // SAFETY: this thread has no descriptor yet, and those kept stay open until it has said
-            // that its table is made. What it is given from other threads holds none, by the
-            // module's (a).
-            let wakeups = Wakeups::of(unsafe { sys::own_table(kept) }?);
-            let _ = made.send(());
+            // SAFETY: this thread owns no descriptor yet. The kept ones stay open until it reports
+            // that its table exists. Its start value contains none, by (a) of the module.
+            let wakeups = Wakeups::of(unsafe { sys::own_table(kept_fds) }?);
+            let _ = ready_sender.send(());
             body(start, wakeups)
         })?;
-        match is_made.recv() {
+        match ready.recv() {
             Ok(()) => Ok((thread, waker)),
             Err(_) => {
-                let ended = thread.join().ok().and_then(Result::err);
-                Err(ended.unwrap_or_else(|| io::Error::other("the thread ended at once")))
+                let error = thread.join().ok().and_then(Result::err);
+                Err(error.unwrap_or_else(|| io::Error::other("the thread ended before it started")))
             }
         }
     }
 
-    /// Whether threads can have this table here, found out by starting one.
+    /// Checks whether threads can have this table by starting one.
     ///
     /// # Errors
-    /// [`Unavailable`]: what was refused, and what would allow it.
+    /// [`Unavailable`] names the refused system call and how to allow it.
     pub fn probe(self) -> Result<(), Unavailable> {
-        let ended = self.spawn(Builder::new(), (), |(), _| Ok(()));
-        let ended = ended.and_then(|(thread, _)| {
+        let result = self.spawn(Builder::new(), (), |(), _| Ok(()));
+        let result = result.and_then(|(thread, _)| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
         });
-        ended.map_err(|error| Unavailable {
+        result.map_err(|error| Unavailable {
             call: "close_range(CLOSE_RANGE_UNSHARE)",
             error,
-            remedy: "Linux 5.9, and a seccomp filter that lets it pass",
+            remedy: "it needs Linux 5.9 and a seccomp filter that allows the call",
         })
     }
 }

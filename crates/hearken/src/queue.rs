@@ -1,5 +1,5 @@
-//! `declare_interest` and `next_events`: the explicit event interface of Banga, Mogul and Druschel
-//! ("A scalable and explicit event delivery mechanism for UNIX", USENIX 1999), over any mechanism.
+//! [`EventQueue`]: the explicit event interface of Banga, Mogul and Druschel ("A scalable and
+//! explicit event delivery mechanism for UNIX", USENIX 1999) over any mechanism.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,22 +20,23 @@ use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
 mod classes;
-mod herald;
+mod dispatcher;
 mod shared;
 
 pub use classes::Class;
 use classes::Pending;
-use herald::{Bell, Post};
+use dispatcher::{Notifier, SharedSource};
 pub use shared::{Shared, Wake};
 
-/// While registrations differ in class, so many events are taken from the mechanism at a time that
-/// those of the first class are among them.
-const WIDE: usize = 1024;
+/// The minimum batch size while registrations differ in class. A large batch makes it likely that
+/// events of the first class are among those taken.
+const CLASS_BATCH: usize = 1024;
 
 /// A queue of events on the descriptors in which interest was declared.
 ///
-/// One thread uses it; a [`Waker`] ends its wait from another. `P` is what an event carries to say
-/// whose it is: anything that is `Copy`, such as an index into the caller's own table.
+/// One thread uses the queue. A [`Waker`] ends its wait from another thread. `P` is the payload of
+/// a registration, which its events carry. It is any `Copy` type, such as an index into the
+/// caller's table.
 ///
 /// ```
 /// use hearken::{EventQueue, Interest};
@@ -58,24 +59,25 @@ const WIDE: usize = 1024;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// # What an event says
-/// Events come in the order in which the mechanism has them, by [`Class`], one for each descriptor
-/// however much happened to it, each with the readiness found by the
-/// [`next_events`](Self::next_events) that gives it. Whether a descriptor that stays ready is named
-/// again is the mechanism's ([`Trigger`]); code that reads or writes until
-/// `WouldBlock`, and tells of it by [`Registration::would_block`], is right with all.
-/// An event is never given for a registration that was dropped meanwhile, also not from a batch that
-/// was taken before.
+/// # Events
+/// Events come in the order in which the mechanism reports them, by [`Class`]. Each descriptor has
+/// at most one event per batch, however much happened to it. The event carries the readiness found
+/// by the [`next_events`](Self::next_events) call that returns it. The [`Trigger`] of the mechanism
+/// determines whether a descriptor that stays ready is reported again. Code that reads or writes
+/// until `WouldBlock` and reports that with [`Registration::would_block`] works with all of them.
+///
+/// A registration that was dropped has no more events, not even from a batch taken before.
 ///
 /// # Threads
-/// The queue is not `Send`. It and its registrations share one table without a lock, which each
-/// declaration and each wait uses; a lock there would cost every event. Each thread creates a queue of its
-/// own. A [`Waker`] and a [`Shared`] source cross threads.
+/// The queue is not `Send`. The queue and its registrations share one table, which every
+/// declaration and every wait use without a lock. A lock would add cost to every event. Create the
+/// queue in the thread that uses it. A [`Waker`] and a [`Shared`] source can be sent to other
+/// threads.
 ///
 /// # Soundness
-/// The queue holds a share of every source it watches, and gives it up only with the
-/// registration ([`Registry`] says why that is enough). Dropping a [`Registration`] revokes
-/// it; forgetting one leaks its source, which then stays open.
+/// The queue shares ownership of every source that it watches until the registration ends
+/// ([`Registry`] explains why that is sufficient). Dropping a [`Registration`] revokes it. Leaking
+/// one leaks its source, which then stays open.
 pub struct EventQueue<P: Copy = u64, M: Mechanism = Epoll<Edge>> {
     core: Rc<RefCell<Core<P, M>>>,
     waker: Waker,
@@ -83,29 +85,30 @@ pub struct EventQueue<P: Copy = u64, M: Mechanism = Epoll<Edge>> {
 
 struct Core<P, M: Mechanism> {
     registry: Registry<M, Rc<dyn AsFd>>,
-    /// By the slot of the token.
+    /// The registrations, indexed by the slot of their token.
     slots: Vec<Slot<P>>,
     pending: Pending,
-    /// Registrations differ in class.
-    classed: bool,
+    /// Whether some registration has a class other than the default.
+    has_classes: bool,
     wakeups: Token,
-    /// By which it hears of what it shares with other queues and cannot watch itself.
-    bell: Option<(Token, Arc<Bell>)>,
+    /// The notifier of this queue and the token of its wake-ups, if the queue watches a shared
+    /// source that its mechanism cannot share.
+    notifier: Option<(Token, Arc<Notifier>)>,
     woken: bool,
     wheel: Wheel,
-    /// The present, once it was asked for since the last wait: without timers nobody does.
+    /// The current time, if it was read since the last wait. Without timers it is not needed.
     now: Option<Time>,
 }
 
 struct Slot<P> {
     token: Token,
-    /// None once the registration is gone.
+    /// `None` after the registration was dropped.
     payload: Option<P>,
     idle: Option<Duration>,
-    /// What is to be said of it: an entry in the queue is stale where this is empty.
+    /// The readiness to be reported. If it is empty, an entry for this slot in `pending` is stale.
     pending: Readiness,
     class: Class,
-    shared: Sharer,
+    delivery: Delivery,
 }
 
 impl<P> Slot<P> {
@@ -116,29 +119,31 @@ impl<P> Slot<P> {
             idle: None,
             pending: Readiness::empty(),
             class: Class::default(),
-            shared: Sharer::Not,
+            delivery: Delivery::Direct,
         }
     }
 }
 
-/// Whether other queues may be told of the same.
-enum Sharer {
-    Not,
-    /// They may, and another may have dealt with it.
-    Herd,
-    /// It is heard of by the bell; the interest is known here alone.
-    Heard(Arc<Post>, Interest),
+/// How the events of a registration reach this queue.
+enum Delivery {
+    /// From the mechanism, to this queue alone or to every queue.
+    Direct,
+    /// From the mechanism, and other queues receive them too. Another queue may have handled the
+    /// event.
+    Contended,
+    /// From the dispatcher. Only the queue knows the interest.
+    Dispatched(Arc<SharedSource>, Interest),
 }
 
-/// A source in which interest is declared. It lends the source out as `&S`; dropping it revokes the
-/// interest and lets the source go.
+/// A source in which interest is declared. It dereferences to the source. Dropping it revokes the
+/// interest and releases the source.
 pub struct Registration<S: AsFd + 'static> {
     source: Rc<S>,
     token: Token,
     queue: Rc<dyn Registrar>,
 }
 
-/// What a registration asks of its queue, whatever the queue's types.
+/// The operations of a registration on its queue, independent of the queue's type parameters.
 trait Registrar {
     fn change(&self, token: Token, interest: Interest) -> io::Result<()>;
     fn set_idle_deadline(&self, token: Token, idle: Option<Duration>);
@@ -147,16 +152,16 @@ trait Registrar {
     fn revoke(&self, token: Token);
 }
 
-/// What declaring interest answers: the registration, and what the source is ready for now.
+/// The result of declaring interest: the registration and the current readiness of the source.
 pub type Declared<S> = Result<(Registration<S>, Readiness), DeclareError<S>>;
 
-/// A source that was not registered, and why.
+/// A source that was not registered, and the reason.
 #[derive(thiserror::Error)]
 #[error("declaring interest: {error}")]
 pub struct DeclareError<S> {
-    /// The source, given back.
+    /// The source.
     pub source_given_back: S,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
@@ -167,24 +172,24 @@ impl<S> fmt::Debug for DeclareError<S> {
 }
 
 impl<S> From<DeclareError<S>> for io::Error {
-    fn from(refused: DeclareError<S>) -> io::Error {
-        refused.error
+    fn from(error: DeclareError<S>) -> io::Error {
+        error.error
     }
 }
 
 impl<P: Copy + 'static> EventQueue<P> {
-    /// A queue over the best mechanism that can be had everywhere (`epoll-edge`).
+    /// Creates a queue over `epoll-edge`, which every Linux system supports.
     ///
     /// # Errors
-    /// The kernel's: out of descriptors or memory.
+    /// The process is out of descriptors or memory.
     pub fn new() -> io::Result<EventQueue<P>> {
         EventQueue::over(Epoll::open()?)
     }
 }
 
 impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
-    /// A queue over `mechanism`: by type, or by name with
-    /// [`find`](crate::mechanism::find) and a `Box<dyn Mechanism>`.
+    /// Creates a queue over `mechanism`. The mechanism is given by type, or selected by name with
+    /// [`find`](crate::mechanism::find) as a `Box<dyn Mechanism>`.
     ///
     /// ```
     /// use hearken::{EventQueue, mechanism};
@@ -196,7 +201,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     /// ```
     ///
     /// # Errors
-    /// The kernel's: out of descriptors or memory.
+    /// The process is out of descriptors or memory.
     pub fn over(mechanism: M) -> io::Result<EventQueue<P, M>> {
         let (waker, wakeups) = Wakeups::new()?.split();
         let mut registry: Registry<M, Rc<dyn AsFd>> = Registry::new(mechanism);
@@ -207,9 +212,9 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
             registry,
             slots: Vec::new(),
             pending: Pending::default(),
-            classed: false,
+            has_classes: false,
             wakeups,
-            bell: None,
+            notifier: None,
             woken: false,
             wheel: Wheel::new(Time::now()),
             now: None,
@@ -217,16 +222,16 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         Ok(EventQueue { core: Rc::new(RefCell::new(core)), waker })
     }
 
-    /// Declares interest in `source`, and answers what it is ready for now, of all it could be asked
-    /// for: what happens between its creation and this call is not lost. The next
-    /// [`next_events`](Self::next_events) may say the same again.
+    /// Declares interest in `source` and returns its current readiness in both directions. No event
+    /// between the creation of the source and this call is lost. The next
+    /// [`next_events`](Self::next_events) may report the same readiness again.
     ///
-    /// One or two system calls.
+    /// It makes one or two system calls.
     ///
     /// # Errors
-    /// `EPERM` for a file that cannot be waited for (a regular file is always ready); `EEXIST` if
-    /// interest in the same descriptor is declared already; out of memory or watches. The source is
-    /// given back.
+    /// `EPERM` for a file that cannot be polled, such as a regular file. `EEXIST` if interest in
+    /// the same descriptor is declared already. `ENOMEM` or `ENOSPC` if memory or watches are used
+    /// up. The error contains the source.
     pub fn declare_interest<S: AsFd + 'static>(
         &self,
         source: S,
@@ -234,19 +239,19 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         payload: P,
     ) -> Declared<S> {
         self.declare(source, payload, |core, token, _| {
-            core.registry.declare(token, interest).map(|()| Sharer::Not)
+            core.registry.declare(token, interest).map(|()| Delivery::Direct)
         })
     }
 
-    /// As [`declare_interest`](Self::declare_interest), for the whole process: each queue that
-    /// declares it in a clone of the same source hears of its events, or one of them does, as the
-    /// source's [`Wake`] says.
+    /// Declares interest like [`declare_interest`](Self::declare_interest) for the whole process.
+    /// Every queue that declares interest in a clone of the same source receives its events, or one
+    /// of them does, as the [`Wake`] of the source specifies.
     ///
-    /// With mechanisms of which only one can watch an open file ([`Sharing::Owner`]) a thread that is
-    /// started for it watches in their place, and tells them.
+    /// With some mechanisms only one instance can watch an open file ([`Sharing::Owner`]). A
+    /// dispatcher thread then watches the source and notifies the queues.
     ///
     /// # Errors
-    /// As [`declare_interest`](Self::declare_interest); where the thread is needed, that it cannot
+    /// The errors of [`declare_interest`](Self::declare_interest), or the dispatcher thread cannot
     /// be started.
     pub fn declare_processwide_interest<S: AsFd + Send + Sync + 'static>(
         &self,
@@ -256,34 +261,34 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     ) -> Declared<Shared<S>> {
         self.declare(source, payload, |core, token, source| {
             match (core.registry.semantics().sharing, source.wake()) {
-                (Sharing::Owner, _) => core.hear_of(token, interest, source.post()),
+                (Sharing::Owner, _) => core.subscribe(token, interest, source.dispatched()),
                 (Sharing::Exclusive, Wake::One) => {
-                    core.registry.declare_exclusive(token, interest).map(|()| Sharer::Not)
+                    core.registry.declare_exclusive(token, interest).map(|()| Delivery::Direct)
                 }
                 (Sharing::Each, Wake::One) => {
-                    core.registry.declare_exclusive(token, interest).map(|()| Sharer::Herd)
+                    core.registry.declare_exclusive(token, interest).map(|()| Delivery::Contended)
                 }
-                (_, Wake::All) => core.registry.declare(token, interest).map(|()| Sharer::Not),
+                (_, Wake::All) => core.registry.declare(token, interest).map(|()| Delivery::Direct),
             }
         })
     }
 
-    /// Declares interest by `how`.
+    /// Declares interest in `source` by calling `register`.
     fn declare<S: AsFd + 'static>(
         &self,
         source: S,
         payload: P,
-        how: impl FnOnce(&mut Core<P, M>, Token, &S) -> io::Result<Sharer>,
+        register: impl FnOnce(&mut Core<P, M>, Token, &S) -> io::Result<Delivery>,
     ) -> Declared<S> {
         let source = Rc::new(source);
         let mut core = self.core.borrow_mut();
         let token = core.registry.insert(source.clone());
-        let declared = how(&mut core, token, &source);
-        // Asked after it was declared: what comes between the two is an event.
-        let asked = declared.and_then(|shared| Ok((shared, ready_now(source.as_fd())?)));
-        match asked {
-            Ok((shared, readiness)) => {
-                core.register(token, payload, shared);
+        let declared = register(&mut core, token, &source);
+        // Queried after the declaration: changes between the two calls are reported as events.
+        let declared = declared.and_then(|delivery| Ok((delivery, readiness(source.as_fd())?)));
+        match declared {
+            Ok((delivery, readiness)) => {
+                core.register(token, payload, delivery);
                 drop(core);
                 let queue = self.core.clone();
                 Ok((Registration { source, token, queue }, readiness))
@@ -291,122 +296,123 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
             Err(error) => {
                 core.registry.remove(token);
                 drop(core);
-                let source = Rc::into_inner(source).expect("the registry's share was given up");
+                let source = Rc::into_inner(source).expect("the registry released the source");
                 Err(DeclareError { source_given_back: source, error })
             }
         }
     }
 
-    /// Waits for events: until there is one, the timeout has passed, or a [`Waker`] was used. Without
-    /// a timeout it waits for ever; a timeout never ends early. At most `max` come in the batch
-    /// (0 counts as 1). What is left in it when it is dropped comes first the next time, if it is
-    /// still so then.
+    /// Waits until there is an event, the timeout passes or a [`Waker`] is used. Without a timeout
+    /// it waits indefinitely. A timeout never ends early. The batch has at most `max` events (0
+    /// counts as 1). Events that remain in the batch when it is dropped come first in the next one,
+    /// if they still hold.
     ///
-    /// One system call, and one for each descriptor that was left.
+    /// It makes one system call, and one more if events remained from the last batch.
     ///
     /// # Errors
-    /// The mechanism's. A signal that is handled does not end the wait.
+    /// The mechanism's errors. A signal handler does not end the wait.
     pub fn next_events(
         &self,
         max: usize,
         timeout: Option<Duration>,
     ) -> io::Result<Events<'_, P, M>> {
         let woken = self.core.borrow_mut().fill(max.max(1), timeout)?;
-        Ok(Events { queue: self, left: max.max(1), woken })
+        Ok(Events { queue: self, remaining: max.max(1), woken })
     }
 
-    /// A handle by which another thread ends this queue's wait.
+    /// Returns a handle that ends this queue's wait from another thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// What holds for the mechanism.
+    /// Returns the properties of the mechanism.
     pub fn semantics(&self) -> &'static Semantics {
         self.core.borrow().registry.semantics()
     }
 
-    /// What was counted since the queue was made. The queue's own wake-ups are among it.
+    /// Returns the counters since the creation of the queue. They include the queue's own wake-ups.
     pub fn counters(&self) -> Counters {
         self.core.borrow().registry.counters()
     }
 }
 
 impl<P: Copy, M: Mechanism> Core<P, M> {
-    fn register(&mut self, token: Token, payload: P, shared: Sharer) {
-        let slot = Slot { shared, ..Slot::new(token, Some(payload)) };
+    fn register(&mut self, token: Token, payload: P, delivery: Delivery) {
+        let slot = Slot { delivery, ..Slot::new(token, Some(payload)) };
         match self.slots.get_mut(token.slot() as usize) {
-            Some(place) => *place = slot,
+            Some(former) => *former = slot,
             None => {
-                // Only the slots of the wake-ups are without a payload.
+                // Only the queue's own wake-up sources have slots without a payload.
                 self.slots.resize_with(token.slot() as usize, || Slot::new(token, None));
                 self.slots.push(slot);
             }
         }
-        self.look(token);
+        self.check_readiness(token);
     }
 
-    /// Has the bell be rung for what the mechanism cannot share.
-    fn hear_of(
+    /// Subscribes to a source that the mechanism cannot share.
+    fn subscribe(
         &mut self,
         token: Token,
         interest: Interest,
-        post: &Arc<Post>,
-    ) -> io::Result<Sharer> {
-        let bell = match &self.bell {
-            Some((_, bell)) => bell.clone(),
+        source: &Arc<SharedSource>,
+    ) -> io::Result<Delivery> {
+        let notifier = match &self.notifier {
+            Some((_, notifier)) => notifier.clone(),
             None => {
                 let (waker, wakeups) = Wakeups::new()?.split();
-                let rings = self.registry.insert(Rc::new(wakeups));
-                if let Err(error) = self.registry.declare(rings, Interest::READ) {
-                    self.registry.remove(rings);
+                let wakeups = self.registry.insert(Rc::new(wakeups));
+                if let Err(error) = self.registry.declare(wakeups, Interest::READ) {
+                    self.registry.remove(wakeups);
                     return Err(error);
                 }
-                let bell = Arc::new(Bell::new(waker));
-                self.bell = Some((rings, bell.clone()));
-                bell
+                let notifier = Arc::new(Notifier::new(waker));
+                self.notifier = Some((wakeups, notifier.clone()));
+                notifier
             }
         };
-        post.join(token, &bell)?;
-        Ok(Sharer::Heard(post.clone(), interest))
+        source.subscribe(token, &notifier)?;
+        Ok(Delivery::Dispatched(source.clone(), interest))
     }
 
-    /// Looks at what is heard of by the bell, and has what is ready be an event.
-    fn look(&mut self, token: Token) {
-        let Some(Slot { shared: Sharer::Heard(_, asked), .. }) = self.slot(token) else {
+    /// Checks a source that the dispatcher watches, and queues an event if it is ready.
+    fn check_readiness(&mut self, token: Token) {
+        let Some(Slot { delivery: Delivery::Dispatched(_, interest), .. }) = self.slot(token)
+        else {
             return;
         };
-        let asked = *asked;
-        let now = self.registry.get(token).and_then(|source| ready_now(source.as_fd()).ok());
-        let readiness = now.unwrap_or_default().answering(asked);
+        let interest = *interest;
+        let current = self.registry.get(token).and_then(|source| readiness(source.as_fd()).ok());
+        let readiness = current.unwrap_or_default().answering(interest);
         if !readiness.is_empty() {
             self.push(Event { who: token, readiness });
         }
     }
 
-    /// What is asked for, wherever that is known.
-    fn asked(&self, slot: &Slot<P>) -> Interest {
-        match slot.shared {
-            Sharer::Heard(_, asked) => asked,
+    /// Returns the interest of a registration.
+    fn interest(&self, slot: &Slot<P>) -> Interest {
+        match slot.delivery {
+            Delivery::Dispatched(_, interest) => interest,
             _ => self.registry.interest(slot.token),
         }
     }
 
-    /// The slot of a registration that is not gone.
+    /// Returns the slot of a registration unless it was dropped.
     fn slot(&mut self, token: Token) -> Option<&mut Slot<P>> {
         let slot = self.slots.get_mut(token.slot() as usize)?;
         (slot.token == token && slot.payload.is_some()).then_some(slot)
     }
 
-    /// Has the mechanism wait until there is something to give, and tells whether a waker was used.
+    /// Waits until there are events to return. Returns whether a waker was used.
     fn fill(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<bool> {
-        let max = if self.classed { max.max(WIDE) } else { max };
+        let max = if self.has_classes { max.max(CLASS_BATCH) } else { max };
         self.refresh();
         self.now = None;
         let end = timeout.map(|timeout| self.now() + timeout);
         loop {
-            let until = [self.wheel.next(), end].into_iter().flatten().min();
+            let deadline = [self.wheel.next(), end].into_iter().flatten().min();
             let timeout = if self.pending.is_empty() && !self.woken {
-                until.map(|until| until.since(self.now()))
+                deadline.map(|deadline| deadline.since(self.now()))
             } else {
                 Some(Duration::ZERO)
             };
@@ -424,7 +430,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 self.refresh();
             }
             if self.wheel.armed() > 0 {
-                self.expire();
+                self.queue_idle_events();
             }
             let woken = std::mem::take(&mut self.woken);
             if woken || !self.pending.is_empty() || end.is_some_and(|end| self.now() >= end) {
@@ -433,32 +439,33 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         }
     }
 
-    /// The present, the same for all that one wait brought.
+    /// Returns the current time, which is the same for all events of one wait.
     fn now(&mut self) -> Time {
         *self.now.get_or_insert_with(Time::now)
     }
 
     fn arm(&mut self, slot: u32, now: Time, after: Duration) {
         if self.wheel.armed() == 0 {
-            // Without timers the wheel was not told of the time.
+            // The wheel does not advance while it has no timers.
             self.wheel.expired(now);
         }
         self.wheel.arm(slot, now + after);
     }
 
-    /// Says which registrations are idle: after the events, which count as activity.
-    fn expire(&mut self) {
+    /// Queues events for idle registrations. It runs after the batch, whose events count as
+    /// activity.
+    fn queue_idle_events(&mut self) {
         let now = self.now();
         while let Some(slot) = self.wheel.expired(now) {
-            let who = self.slots[slot as usize].token;
-            self.push(Event { who, readiness: Readiness::IDLE });
+            let token = self.slots[slot as usize].token;
+            self.push(Event { who: token, readiness: Readiness::IDLE });
         }
     }
 
     #[inline]
     fn push(&mut self, event: Event) {
         match self.slots.get_mut(event.who.slot() as usize) {
-            // Nothing is known of it, and nobody asked after its idleness.
+            // The common case: nothing is pending and there is no idle deadline.
             Some(slot)
                 if slot.token == event.who
                     && slot.payload.is_some()
@@ -468,18 +475,18 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 slot.pending = event.readiness;
                 self.pending.push(slot.class, event.who.slot());
             }
-            _ => self.push_more(event),
+            _ => self.push_slow(event),
         }
     }
 
     #[inline(never)]
-    fn push_more(&mut self, event: Event) {
+    fn push_slow(&mut self, event: Event) {
         let Some(slot) = self.slot(event.who) else {
-            return self.on_wakeups(event.who);
+            return self.handle_wakeup(event.who);
         };
         let class = slot.class;
         let first = slot.pending.is_empty();
-        // Idleness is said alone: whatever there is to be said besides ends it.
+        // Idleness is reported alone: any other event ends it.
         let idle = first && event.readiness.is_idle();
         slot.pending |= event.readiness;
         slot.pending.set(Readiness::IDLE, idle);
@@ -492,59 +499,61 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         }
     }
 
-    /// Hears a waker, or the bell: the queue's own registrations.
-    fn on_wakeups(&mut self, who: Token) {
-        let bell = self.bell.as_ref().filter(|(rings, _)| *rings == who).map(|(_, bell)| bell);
-        let bell = bell.cloned();
-        if who != self.wakeups && bell.is_none() {
+    /// Handles an event of the queue's own sources: a waker or the notifier.
+    fn handle_wakeup(&mut self, token: Token) {
+        let notifier = self.notifier.as_ref().filter(|(wakeups, _)| *wakeups == token);
+        let notifier = notifier.map(|(_, notifier)| notifier.clone());
+        if token != self.wakeups && notifier.is_none() {
             return;
         }
-        if let Some(source) = self.registry.get(who) {
+        if let Some(source) = self.registry.get(token) {
             Wakeups::drain(source);
         }
-        self.registry.would_block(who, Interest::READ);
+        self.registry.would_block(token, Interest::READ);
         if self.registry.semantics().trigger == Trigger::OneShot {
-            // It was armed before, so it can be again.
-            let _ = self.registry.declare(who, Interest::READ);
+            // It was armed before, so arming it again does not fail.
+            let _ = self.registry.declare(token, Interest::READ);
         }
-        match bell {
-            Some(bell) => bell.answer().into_iter().for_each(|rung| self.look(rung)),
+        match notifier {
+            Some(notifier) => {
+                notifier.take_pending().into_iter().for_each(|token| self.check_readiness(token));
+            }
             None => self.woken = true,
         }
     }
 
     fn set_waiting(&self, waiting: bool) {
-        if let Some((_, bell)) = &self.bell {
-            bell.set_waiting(waiting);
+        if let Some((_, notifier)) = &self.notifier {
+            notifier.set_waiting(waiting);
         }
     }
 
-    /// Asks again about what nobody took of the last batch: it may have been dealt with since.
+    /// Checks the events that the caller did not take from the last batch: they may be outdated.
     fn refresh(&mut self) {
         if self.pending.is_empty() {
             return;
         }
-        let left: Vec<u32> = self.pending.take().collect();
-        let left = || left.iter().map(|index| *index as usize);
+        let remaining: Vec<u32> = self.pending.drain().collect();
+        let remaining = || remaining.iter().map(|index| *index as usize);
         let source = |index: usize| self.registry.get(self.slots[index].token);
         let mut list: Vec<_> =
-            left().filter_map(source).map(|source| any_readiness(source.as_fd())).collect();
-        let asked = ask(&mut list);
-        let now: Vec<_> =
+            remaining().filter_map(source).map(|source| both_directions(source.as_fd())).collect();
+        let checked = poll_now(&mut list);
+        let current: Vec<_> =
             list.iter().map(|entry| mechanism::poll::readiness(entry.revents())).collect();
-        // What cannot be asked is as it was.
-        let mut now = asked.ok().map(|()| now.into_iter());
-        for index in left() {
-            let here = self.registry.get(self.slots[index].token).is_some();
-            let now = now.as_mut().filter(|_| here).and_then(Iterator::next);
-            let asked = self.asked(&self.slots[index]);
+        // Readiness that cannot be checked stays unchanged.
+        let mut current = checked.ok().map(|()| current.into_iter());
+        for index in remaining() {
+            let exists = self.registry.get(self.slots[index].token).is_some();
+            let current = current.as_mut().filter(|_| exists).and_then(Iterator::next);
+            let interest = self.interest(&self.slots[index]);
             let Slot { token, class, pending, .. } = &mut self.slots[index];
-            // Idleness lasts until an event comes.
-            if let (Some(now), false) = (now, pending.is_idle() || pending.is_empty()) {
-                *pending = now.answering(asked);
+            // Idleness lasts until the next event.
+            if let (Some(current), false) = (current, pending.is_idle() || pending.is_empty()) {
+                *pending = current.answering(interest);
                 if pending.is_empty() && self.registry.semantics().trigger == Trigger::OneShot {
-                    // Nobody will have heard of it who would arm it again.
-                    let _ = self.registry.declare(*token, asked);
+                    // The caller never receives this event, so it would not arm the source again.
+                    let _ = self.registry.declare(*token, interest);
                 }
             }
             if !pending.is_empty() {
@@ -553,33 +562,34 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         }
     }
 
-    /// The next event that is still true.
+    /// Returns the next event that still holds.
     #[inline]
     fn take(&mut self) -> Option<Event<P>> {
         while let Some(index) = self.pending.pop() {
             let slot = &mut self.slots[index as usize];
             let readiness = std::mem::take(&mut slot.pending);
-            let Some(who) = slot.payload else { continue };
-            let readiness = match slot.shared {
-                Sharer::Herd => self.left_by_others(index, readiness),
+            let Some(payload) = slot.payload else { continue };
+            let readiness = match slot.delivery {
+                Delivery::Contended => self.recheck(index, readiness),
                 _ => readiness,
             };
             if !readiness.is_empty() {
-                return Some(Event { who, readiness });
+                return Some(Event { who: payload, readiness });
             }
         }
         None
     }
 
-    /// What is left of `readiness` where another queue may have been faster.
+    /// Returns the part of `readiness` that still holds if another queue may have handled the
+    /// event.
     #[cold]
-    fn left_by_others(&self, index: u32, readiness: Readiness) -> Readiness {
+    fn recheck(&self, index: u32, readiness: Readiness) -> Readiness {
         let token = self.slots[index as usize].token;
         let Some(source) = self.registry.get(token).filter(|_| !readiness.is_idle()) else {
             return readiness;
         };
-        let asked = self.registry.interest(token);
-        ready_now(source.as_fd()).map_or(readiness, |now| now.answering(asked))
+        let interest = self.registry.interest(token);
+        self::readiness(source.as_fd()).map_or(readiness, |current| current.answering(interest))
     }
 }
 
@@ -587,13 +597,13 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
     fn change(&self, token: Token, interest: Interest) -> io::Result<()> {
         let mut core = self.borrow_mut();
         match core.slot(token) {
-            Some(Slot { shared: Sharer::Heard(_, asked), .. }) => {
-                *asked = interest;
-                core.look(token);
+            Some(Slot { delivery: Delivery::Dispatched(_, current), .. }) => {
+                *current = interest;
+                core.check_readiness(token);
             }
             _ => core.registry.declare(token, interest)?,
         }
-        // What was taken for the old interest and not yet given is given only if still asked for.
+        // Pending readiness is reported only if the new interest covers it.
         if let Some(slot) = core.slot(token) {
             let idle = slot.pending & Readiness::IDLE;
             slot.pending = slot.pending.answering(interest) | idle;
@@ -618,7 +628,7 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
         let mut core = self.borrow_mut();
         if let Some(slot) = core.slot(token) {
             slot.class = class;
-            core.classed |= class != Class::default();
+            core.has_classes |= class != Class::default();
         }
     }
 
@@ -628,38 +638,38 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
 
     fn revoke(&self, token: Token) {
         let mut core = self.borrow_mut();
-        let mut shared = Sharer::Not;
+        let mut delivery = Delivery::Direct;
         if let Some(slot) = core.slot(token) {
             slot.payload = None;
             slot.pending = Readiness::empty();
-            shared = std::mem::replace(&mut slot.shared, Sharer::Not);
+            delivery = std::mem::replace(&mut slot.delivery, Delivery::Direct);
         }
-        if let (Sharer::Heard(post, _), Some((_, bell))) = (shared, &core.bell) {
-            post.leave(token, bell);
+        if let (Delivery::Dispatched(source, _), Some((_, notifier))) = (delivery, &core.notifier) {
+            source.unsubscribe(token, notifier);
         }
         core.wheel.cancel(token.slot());
         let source = core.registry.remove(token);
-        // Dropped after the borrow: it is the caller's code that runs then.
+        // Dropped after the borrow: dropping the source may run the caller's code.
         drop(core);
         drop(source);
     }
 }
 
-/// What a descriptor is ready for now, of all it could be asked for.
-fn ready_now(source: BorrowedFd<'_>) -> io::Result<Readiness> {
-    let mut list = [any_readiness(source)];
-    ask(&mut list)?;
+/// Returns the current readiness of a descriptor in both directions.
+fn readiness(source: BorrowedFd<'_>) -> io::Result<Readiness> {
+    let mut list = [both_directions(source)];
+    poll_now(&mut list)?;
     Ok(mechanism::poll::readiness(list[0].revents()))
 }
 
-fn any_readiness(of: BorrowedFd<'_>) -> PollFd<'_> {
-    PollFd::from_borrowed_fd(of, PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP)
+fn both_directions(source: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(source, PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP)
 }
 
-/// Fills in what each is ready for now.
-fn ask(list: &mut [PollFd<'_>]) -> io::Result<()> {
-    let now = Duration::ZERO.try_into().ok();
-    while let Err(errno) = poll(list, now.as_ref()) {
+/// Updates the readiness of all entries.
+fn poll_now(list: &mut [PollFd<'_>]) -> io::Result<()> {
+    let timeout = Duration::ZERO.try_into().ok();
+    while let Err(errno) = poll(list, timeout.as_ref()) {
         if errno != Errno::INTR {
             return Err(errno.into());
         }
@@ -667,16 +677,16 @@ fn ask(list: &mut [PollFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A batch of events: an iterator that skips those whose registration has gone by the time they
-/// would be given. Registrations may be made, changed and dropped while it is used.
+/// A batch of events. The iterator skips events whose registration has been dropped in the
+/// meantime. Registrations can be created, changed and dropped while iterating.
 pub struct Events<'q, P: Copy, M: Mechanism> {
     queue: &'q EventQueue<P, M>,
-    left: usize,
+    remaining: usize,
     woken: bool,
 }
 
 impl<P: Copy, M: Mechanism> Events<'_, P, M> {
-    /// True if a [`Waker`] was used since the last batch.
+    /// Returns whether a [`Waker`] was used since the last batch.
     pub fn woken(&self) -> bool {
         self.woken
     }
@@ -687,49 +697,50 @@ impl<P: Copy, M: Mechanism> Iterator for Events<'_, P, M> {
 
     #[inline]
     fn next(&mut self) -> Option<Event<P>> {
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         self.queue.core.borrow_mut().take()
     }
 }
 
 impl<S: AsFd + 'static> Registration<S> {
-    /// Replaces the interest. Empty silences the registration and keeps it. Where the mechanism is
-    /// one-shot ([`Trigger::OneShot`]) this arms it again, which each event asks for.
+    /// Replaces the interest. An empty interest keeps the registration and produces no events. With
+    /// a one-shot mechanism ([`Trigger::OneShot`]) it also rearms the source, which is necessary
+    /// after each event.
     ///
     /// # Errors
-    /// The mechanism's: out of memory.
+    /// The mechanism is out of memory.
     pub fn change_interest(&self, interest: Interest) -> io::Result<()> {
         self.queue.change(self.token, interest)
     }
 
-    /// Has an event with [`Readiness::IDLE`] come once no other event has for `idle`; `None` takes
-    /// it back. It comes once for each time of idleness: the next event, or another call, arms it
-    /// again. Never early, and at most about two milliseconds late. O(1).
+    /// Sets the idle deadline, or removes it. An event with [`Readiness::IDLE`] comes when no event
+    /// has come for the duration `idle`. It is not repeated until another event or another call starts
+    /// a new period. It is never early, and at most about two milliseconds late. O(1).
     pub fn set_idle_deadline(&self, idle: Option<Duration>) {
         self.queue.set_idle_deadline(self.token, idle);
     }
 
-    /// Puts it in a class: from its next event on, what is in an earlier class comes before it, and
-    /// what is in a later one after it. It is [`Class::NORMAL`] before that. O(1).
+    /// Sets the class. From the next event on, events of earlier classes are returned before it and
+    /// those of later classes after it. The default is [`Class::NORMAL`]. O(1).
     ///
-    /// While a queue has registrations of several classes, up to 1024 events are taken from the
-    /// mechanism at a time, so that the first class is first of all that is ready.
+    /// While registrations differ in class, the queue takes up to 1024 events from the mechanism at
+    /// a time, so that those of the first class are among them.
     pub fn set_class(&self, class: Class) {
         self.queue.set_class(self.token, class);
     }
 
-    /// Tells the mechanism that an operation in the directions of `interest` met `WouldBlock` since
-    /// the last wait. This may save a system call. It must be true: see [`Mechanism::would_block`].
+    /// Reports that an operation in the directions of `interest` returned `WouldBlock` since the
+    /// last wait, which may save a system call. It must be true: see [`Mechanism::would_block`].
     /// O(1).
     pub fn would_block(&self, interest: Interest) {
         self.queue.would_block(self.token, interest);
     }
 
-    /// Revokes the interest and gives the source back.
+    /// Revokes the interest and returns the source.
     pub fn into_source(self) -> S {
         let source = self.source.clone();
         drop(self);
-        Rc::into_inner(source).expect("the registration and its queue held the only other shares")
+        Rc::into_inner(source).expect("only the registration and its queue shared the source")
     }
 }
 
@@ -761,6 +772,6 @@ impl<P: Copy, M: Mechanism> fmt::Debug for EventQueue<P, M> {
 
 impl<P: Copy, M: Mechanism> fmt::Debug for Events<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("Events").field("remaining", &self.remaining).finish_non_exhaustive()
     }
 }

@@ -1,24 +1,24 @@
-//! io_uring(7), entered with care: what the mechanisms over it and `io::uring` share.
+//! io_uring(7): the ring that the mechanisms over it and `io::uring` share.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) What makes a ring cheap came to the kernel bit by bit, and an unknown flag is EINVAL. The best
-//!    that there is comes of asking for less until the kernel agrees.
-//! b) Under DEFER_TASKRUN what has happened becomes completions only in an `io_uring_enter` with
-//!    GETEVENTS, and only in that of the thread that made the ring. Every enter here has it, and a
-//!    ring is not `Send`. Until then the kernel keeps what has happened: a thread that does not
-//!    enter for long finds all of it when it does.
-//! c) A full submission queue is handed over early, without waiting.
-//! d) A full completion queue loses nothing: the kernel keeps what does not fit (NODROP) and hands
-//!    it over in later enters, each of which counts as an overflow here. Only if it has no memory for
-//!    that is something lost; it then says so once (EBADR), and so does `enter`.
-//! e) The kernel adds a timeout to its clock, and a sum that overflows has passed. What is longer
-//!    than a lifetime is for ever.
-//! f) A signal, or the end of the timeout, ends an enter that has handed over submissions with their
-//!    number, not with an error; one that was asked to do too much at once answers EAGAIN or EBUSY and
-//!    is merely repeated later.
+//! a) The features that make a ring efficient came with different kernel versions, and the kernel
+//!    rejects an unknown flag with EINVAL. `open` retries with fewer flags until the kernel accepts
+//!    them.
+//! b) With DEFER_TASKRUN, completions appear only in an `io_uring_enter` with GETEVENTS by the
+//!    thread that created the ring. Every enter here sets GETEVENTS, and a ring is not `Send`. The
+//!    kernel queues events until then: a thread that rarely enters receives many at once.
+//! c) A full submission queue is submitted early, without waiting.
+//! d) A full completion queue loses nothing. The kernel keeps the excess (NODROP) and delivers it
+//!    in later enters, each of which counts as an overflow here. It loses completions only without
+//!    memory for that. It then reports EBADR once, and `enter` returns false.
+//! e) The kernel adds a timeout to its clock, and a sum that overflows counts as passed. A timeout
+//!    of more than a lifetime is therefore infinite.
+//! f) If a signal or timeout ends an enter that has submitted entries, it returns their number, not
+//!    an error. An enter that exceeds a resource limit fails with EAGAIN or EBUSY and is repeated
+//!    later.
 
-// Memory is shared with the kernel here; each block says why that is sound.
+// Memory is shared with the kernel here. Each block states why that is sound.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -40,79 +40,79 @@ mod queues;
 pub(crate) use entry::{Cqe, Sqe, op};
 use queues::Queues;
 
-/// When the kernel turns what has happened into completions.
+/// When the kernel posts completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// In `io_uring_enter` only: many at once, and nothing interrupts other work.
+    /// Only in `io_uring_enter`: in batches, without interrupting other work.
     Deferred,
-    /// At the end of any system call: those are then in the ring without another call.
+    /// At the end of any system call: they are then in the ring without another call.
     Cooperative,
 }
 
-/// Timeouts from here on are for ever.
-const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+/// The shortest timeout that is treated as infinite.
+const INFINITE: Duration = Duration::from_secs(1 << 32);
 
-/// A ring, in the thread that made it.
+/// A ring. Only the thread that created it can use it.
 pub(crate) struct Ring {
     queues: Queues,
     fd: OwnedFd,
-    /// The kernel sets a flag in the ring while it has something that only an enter shows.
+    /// Whether the kernel sets a flag in the ring while an enter would post completions.
     flagged: bool,
     deferred: bool,
-    was_overflown: bool,
+    had_overflow: bool,
     calls: u64,
     overflows: u64,
-    in_one_thread: PhantomData<*mut ()>, // (b)
+    not_send: PhantomData<*mut ()>, // (b)
 }
 
 impl Ring {
-    /// Asks for a ring with room for so many submissions and completions.
-    pub(crate) fn open(work: Work, room: (u32, u32)) -> Result<Ring, Unavailable> {
+    /// Creates a ring with space for the given numbers of submissions and completions.
+    pub(crate) fn open(work: Work, space: (u32, u32)) -> Result<Ring, Unavailable> {
         let shared = IoringSetupFlags::COOP_TASKRUN | IoringSetupFlags::TASKRUN_FLAG;
         let deferred = IoringSetupFlags::SINGLE_ISSUER
             | IoringSetupFlags::DEFER_TASKRUN
             | IoringSetupFlags::TASKRUN_FLAG;
         let cooperative = shared | IoringSetupFlags::SINGLE_ISSUER;
-        let ladder = [deferred, cooperative, shared, IoringSetupFlags::empty()];
-        let from = usize::from(work == Work::Cooperative);
-        for flags in &ladder[from..] {
+        let candidates = [deferred, cooperative, shared, IoringSetupFlags::empty()];
+        let first = usize::from(work == Work::Cooperative);
+        for flags in &candidates[first..] {
             for flags in [*flags | IoringSetupFlags::NO_SQARRAY, *flags] {
-                match build(flags, room) {
-                    Ok((fd, has)) => return Ring::over(fd, &has).map_err(refused),
+                match build(flags, space) {
+                    Ok((fd, params)) => return Ring::from_fd(fd, &params).map_err(unavailable),
                     Err(Errno::INVAL) => {} // (a)
-                    Err(errno) => return Err(refused(errno)),
+                    Err(errno) => return Err(unavailable(errno)),
                 }
             }
         }
-        Err(refused(Errno::INVAL))
+        Err(unavailable(Errno::INVAL))
     }
 
-    fn over(fd: OwnedFd, has: &io_uring_params) -> Result<Ring, Errno> {
+    fn from_fd(fd: OwnedFd, params: &io_uring_params) -> Result<Ring, Errno> {
         let needed = IoringFeatureFlags::SINGLE_MMAP
             | IoringFeatureFlags::EXT_ARG
             | IoringFeatureFlags::NODROP
             | IoringFeatureFlags::CQE_SKIP;
-        if !has.features.contains(needed) {
+        if !params.features.contains(needed) {
             return Err(Errno::NOSYS);
         }
         Ok(Ring {
-            queues: Queues::map(&fd, has)?,
+            queues: Queues::map(&fd, params)?,
             fd,
-            flagged: has.flags.contains(IoringSetupFlags::TASKRUN_FLAG),
-            deferred: has.flags.contains(IoringSetupFlags::DEFER_TASKRUN),
-            was_overflown: false,
+            flagged: params.flags.contains(IoringSetupFlags::TASKRUN_FLAG),
+            deferred: params.flags.contains(IoringSetupFlags::DEFER_TASKRUN),
+            had_overflow: false,
             calls: 0,
             overflows: 0,
-            in_one_thread: PhantomData,
+            not_send: PhantomData,
         })
     }
 
-    /// True if completions come of an enter only.
+    /// Returns whether only an enter posts completions.
     pub(crate) fn is_deferred(&self) -> bool {
         self.deferred
     }
 
-    /// Says whether the kernel knows an operation.
+    /// Checks whether the kernel supports an operation.
     pub(crate) fn require(&self, operation: u8, remedy: &'static str) -> Result<(), Unavailable> {
         /// `struct io_uring_probe`.
         #[repr(C)]
@@ -120,31 +120,31 @@ impl Ring {
             last: u8,
             length: u8,
             reserved: [u16; 7],
-            /// Each with its number, a reserved byte, and its flags.
+            /// For each operation its number, a reserved byte, and its flags.
             operations: [[u16; 4]; 64],
         }
         const SUPPORTED: u16 = 1;
         let mut probe = Probe { last: 0, length: 0, reserved: [0; 7], operations: [[0; 4]; 64] };
-        let room = probe.operations.len() as u32;
+        let space = probe.operations.len() as u32;
         let to: *mut Probe = &raw mut probe;
-        // SAFETY: the kernel writes the header and at most so many operations.
-        let asked = unsafe {
-            io_uring_register(&self.fd, IoringRegisterOp::RegisterProbe, to.cast(), room)
+        // SAFETY: the kernel writes the header and at most `space` operations.
+        let probed = unsafe {
+            io_uring_register(&self.fd, IoringRegisterOp::RegisterProbe, to.cast(), space)
         };
-        let known = probe.operations.get(usize::from(operation));
-        match asked {
-            Ok(_) if known.is_some_and(|of| of[1] & SUPPORTED != 0) => return Ok(()),
-            _ => {}
+        let entry = probe.operations.get(usize::from(operation));
+        if probed.is_ok() && entry.is_some_and(|entry| entry[1] & SUPPORTED != 0) {
+            return Ok(());
         }
-        let error = asked.err().unwrap_or(Errno::OPNOTSUPP).into();
+        let error = probed.err().unwrap_or(Errno::OPNOTSUPP).into();
         Err(Unavailable { call: "io_uring_register", error, remedy })
     }
 
-    /// Gives the kernel a ring of `entries` buffers, a power of two, to be chosen from by `group`.
+    /// Registers a ring of `entries` buffers, a power of two, as buffer group `group`.
     ///
     /// # Safety
-    /// At `addr` there is memory for as many `struct io_uring_buf`, which stays there for as long as
-    /// the ring; and what they name, until the last request that chooses from them has ended.
+    /// `addr` is the address of `entries` values of type `struct io_uring_buf`. It is valid as long
+    /// as the ring exists. The buffers they name are valid until the last request of the group has
+    /// ended.
     pub(crate) unsafe fn provide(
         &self,
         addr: u64,
@@ -160,106 +160,106 @@ impl Ring {
             flags: u16,
             reserved: [u64; 3],
         }
-        let asked = Registration { addr, entries, group, flags: 0, reserved: [0; 3] };
+        let registration = Registration { addr, entries, group, flags: 0, reserved: [0; 3] };
         let operation = IoringRegisterOp::RegisterPbufRing;
-        // SAFETY: the kernel reads the registration; what it names is the caller's promise.
-        let answer =
-            unsafe { io_uring_register(&self.fd, operation, (&raw const asked).cast(), 1) };
-        let refused = |errno| {
+        // SAFETY: the kernel reads the registration. The caller guarantees the memory that it
+        // names.
+        let result =
+            unsafe { io_uring_register(&self.fd, operation, (&raw const registration).cast(), 1) };
+        result.map(drop).map_err(|errno| {
             let remedy = match errno {
                 Errno::NOMEM => "raise the limit of locked memory (ulimit -l), or free memory",
-                _ => "it needs Linux 6.0, for rings of provided buffers",
+                _ => "it needs Linux 6.0 for rings of provided buffers",
             };
-            Unavailable { call: "io_uring_register", error: Errno::into(errno), remedy }
-        };
-        answer.map(drop).map_err(refused)
+            Unavailable { call: "io_uring_register", error: errno.into(), remedy }
+        })
     }
 
-    /// System calls made.
+    /// Returns the number of system calls made.
     #[inline]
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Enters that found the completion queue overflown.
+    /// Returns the number of enters that found the completion queue overflowed.
     pub(crate) fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// True if there is no room for `more` submissions.
+    /// Returns whether there is space for fewer than `more` submissions.
     #[inline]
     pub(crate) fn is_short_of(&self, more: u32) -> bool {
-        self.queues.room() < more
+        self.queues.space() < more
     }
 
-    /// Queues a submission; the caller has seen that there is room.
+    /// Queues a submission. The caller has checked that there is space.
     ///
     /// # Safety
-    /// What the entry points to is as the kernel expects it until the operation has ended.
+    /// The memory that the entry points to is valid for the operation until it has ended.
     #[inline(always)]
     #[allow(clippy::inline_always)]
     pub(crate) unsafe fn push(&mut self, entry: Sqe) {
         self.queues.push(entry);
     }
 
-    /// True if an enter would do something, or might: hand over, or find more than is in the ring.
+    /// Returns whether an enter may submit entries or post completions.
     #[inline]
     pub(crate) fn stirs(&self) -> bool {
         !self.flagged || self.queues.queued() > 0 || self.has_more()
     }
 
-    /// True if there is something in the ring.
+    /// Returns whether the ring contains completions.
     #[inline]
     pub(crate) fn has_completions(&mut self) -> bool {
         self.queues.has_completions()
     }
 
-    /// True if the kernel is known to have more than it has put into the ring.
+    /// Returns whether the kernel has completions that it has not posted to the ring.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.queues.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
     }
 
-    /// True if the kernel kept completions for which there was no room, before the last enter or
-    /// after it: all that it had to say in between went the same way.
+    /// Returns whether the completion queue was full before the last enter or is full now. The
+    /// kernel then kept all completions in between.
     pub(crate) fn is_overflown(&self) -> bool {
-        self.was_overflown || self.overflows_now()
+        self.had_overflow || self.overflow_flag()
     }
 
     #[inline]
-    fn overflows_now(&self) -> bool {
+    fn overflow_flag(&self) -> bool {
         self.queues.flags().contains(IoringSqFlags::CQ_OVERFLOW)
     }
 
-    /// How many completions [`next`](Ring::next) yields.
+    /// Returns the number of completions that [`next`](Ring::next) returns.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.queues.available()
     }
 
-    /// The next of the completions that were there after the last enter, or when it was last asked
-    /// whether there are any. It may be written over in the next enter.
+    /// Returns the next completion as of the last enter or call of `has_completions`. The next
+    /// enter may overwrite the entry.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Cqe> {
         self.queues.take()
     }
 
-    /// Hands over what is queued and waits for `least` completions, or not at all, or for as long as
-    /// the timeout says. False if completions were lost (d).
+    /// Submits the queued entries and waits for `min` completions (0 does not wait) or the
+    /// timeout. Returns false if completions were lost (d).
     ///
     /// # Errors
-    /// The kernel's, but for those that mean "later".
+    /// The kernel's errors, except those after which the call is repeated later.
     #[inline]
-    pub(crate) fn enter(&mut self, least: u32, timeout: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn enter(&mut self, min: u32, timeout: Option<Duration>) -> io::Result<bool> {
         let unsubmitted = self.queues.queued();
-        self.was_overflown = self.overflows_now();
+        self.had_overflow = self.overflow_flag();
         self.calls += 1;
-        self.overflows += u64::from(self.was_overflown);
-        self.queues.show();
+        self.overflows += u64::from(self.had_overflow);
+        self.queues.publish();
         let mut flags = IoringEnterFlags::GETEVENTS;
-        let entered = match timeout.filter(|timeout| least > 0 && *timeout < FOR_EVER) {
-            // SAFETY: what the entries point to is as the kernel expects it: `push`'s promise.
-            None => unsafe { io_uring_enter(&self.fd, unsubmitted, least, flags) },
+        let result = match timeout.filter(|timeout| min > 0 && *timeout < INFINITE) {
+            // SAFETY: callers of `push` guarantee the memory that the entries point to.
+            None => unsafe { io_uring_enter(&self.fd, unsubmitted, min, flags) },
             Some(timeout) => {
                 let timespec = Timespec {
                     tv_sec: timeout.as_secs() as i64, // (e)
@@ -270,12 +270,12 @@ impl Ring {
                     ts: io_uring_ptr::new((&raw const timespec).cast_mut().cast()),
                     ..io_uring_getevents_arg::default()
                 };
-                // SAFETY: as above; the timeout outlives the call.
-                unsafe { io_uring_enter_arg(&self.fd, unsubmitted, least, flags, Some(&arguments)) }
+                // SAFETY: as above. The timeout outlives the call.
+                unsafe { io_uring_enter_arg(&self.fd, unsubmitted, min, flags, Some(&arguments)) }
             }
         };
-        self.queues.look();
-        match entered {
+        self.queues.refresh();
+        match result {
             Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(true), // (f)
             Err(Errno::BADR) => Ok(false),
             Err(errno) => Err(errno.into()),
@@ -291,13 +291,13 @@ fn build(
     let always = IoringSetupFlags::CLAMP | IoringSetupFlags::SUBMIT_ALL | IoringSetupFlags::CQSIZE;
     params.flags = flags | always;
     params.cq_entries = completions;
-    // SAFETY: no memory of ours is named.
+    // SAFETY: the parameters name no other memory.
     let fd = unsafe { io_uring_setup(submissions, &mut params)? };
     Ok((fd, params))
 }
 
-/// Why there is no ring.
-fn refused(errno: Errno) -> Unavailable {
+/// Returns the error for a ring that cannot be created.
+fn unavailable(errno: Errno) -> Unavailable {
     let remedy = match errno {
         Errno::PERM | Errno::ACCESS => {
             "set the sysctl kernel.io_uring_disabled to 0 (or, where it is 1, add this group to \

@@ -1,9 +1,10 @@
-//! A hierarchical timing wheel (Varghese and Lauck, 1987): one for a whole queue.
+//! A hierarchical timing wheel (Varghese and Lauck, 1987), one per queue.
 //!
-//! One timer for each key, keys being dense (slots of a table). Arming, moving and cancelling
-//! cost O(1), 16 bytes a key, and no allocation but the growth of the table of keys. A timer never
-//! fires early; it fires at most one tick (about a millisecond) late, plus what its owner's wait
-//! adds.
+//! There is one timer per key. Keys are dense, such as the slots of a table. Arming, moving and
+//! cancelling a timer cost O(1) and 16 bytes per key, and allocate only to grow the table of keys.
+//! A
+//! timer never fires early. It fires at most one tick (about a millisecond) late, plus the delay of
+//! its owner's wait.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -11,33 +12,33 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point on the monotonic clock, in nanoseconds.
+/// A time of the monotonic clock, in nanoseconds.
 ///
-/// Setting the wall clock does not touch it.
+/// Changes of the wall clock do not affect it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
-    /// The present, by `CLOCK_MONOTONIC`.
+    /// Returns the current time of `CLOCK_MONOTONIC`.
     #[inline]
     pub fn now() -> Time {
         let now = clock_gettime(ClockId::Monotonic);
         Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
-    /// The point that is `nanos` nanoseconds after the clock's zero.
+    /// Creates the time that is `nanos` nanoseconds after the zero of the clock.
     #[inline]
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since the zero of the clock.
     #[inline]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long it is from `earlier` to here; nothing if `earlier` is later.
+    /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     #[inline]
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -47,7 +48,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// The point `duration` later, or the end of time.
+    /// Returns the time that is `duration` later, saturating at the maximum.
     #[inline]
     fn add(self, duration: Duration) -> Time {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -70,31 +71,31 @@ impl fmt::Debug for Time {
     }
 }
 
-/// A tick is 2^20 ns: 1.05 ms.
+/// The length of a tick as a power of two: 2^20 ns, or 1.05 ms.
 const TICK_BITS: u32 = 20;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 6;
-/// What the wheel spans: 2.3 years. A later deadline is looked at again then.
+/// The span of the wheel in ticks: 2.3 years. Later deadlines are filed again after that time.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
-/// What a slot of the highest level spans.
+/// The span of one slot of the highest level, in ticks.
 const TOP: u64 = SPAN / SLOTS as u64;
 
 const NONE: u32 = u32::MAX;
-/// In `prev`: the entry is first in the slot that the low bits name.
+/// A flag of `prev`: the entry is the first of the slot that the low bits name.
 const HEAD: u32 = 1 << 31;
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// In ticks. May be later than the slot it waits in, which is then looked at again: moving a
-    /// timer to a later time, as every request does, is one store.
+    /// The deadline in ticks. It may be later than the slot that contains the entry, which is then
+    /// filed again. Moving a timer to a later time, as every request does, is therefore one store.
     deadline: u64,
     next: u32,
-    /// [`NONE`] if it is not armed.
+    /// The previous entry, or [`NONE`] if the timer is not armed.
     prev: u32,
 }
 
-/// The wheel. See the [module](self).
+/// A set of timers. See the [module](self).
 ///
 /// ```
 /// use hearken::timer::{Time, Wheel};
@@ -108,7 +109,7 @@ struct Entry {
 /// assert_eq!(wheel.expired(start + Duration::from_secs(11)), None);
 /// ```
 pub struct Wheel {
-    /// The tick up to which all has been looked at.
+    /// The tick up to which all slots were checked.
     current: u64,
     occupied: [u64; LEVELS],
     heads: [[u32; SLOTS]; LEVELS],
@@ -123,7 +124,7 @@ impl fmt::Debug for Wheel {
 }
 
 impl Wheel {
-    /// An empty wheel that begins at `now`.
+    /// Creates an empty wheel whose first tick is `now`.
     pub fn new(now: Time) -> Wheel {
         Wheel {
             current: now.0 >> TICK_BITS,
@@ -134,25 +135,26 @@ impl Wheel {
         }
     }
 
-    /// Makes room for so many more keys: memory that is taken only as it is used.
+    /// Reserves address space for `keys` more keys. Memory is committed only when used.
     pub fn reserve(&mut self, keys: usize) {
         self.entries.reserve_exact(keys);
     }
 
-    /// How many timers are armed.
+    /// Returns the number of armed timers.
     #[inline]
     pub fn armed(&self) -> usize {
         self.armed
     }
 
-    /// Arms the timer of `key`, or moves it, to fire at `deadline`; one in the past fires at the
-    /// next look. O(1); grows the table to `key`, which must be less than 2^31.
+    /// Arms the timer of `key` to fire at `deadline`, or moves it. A deadline in the past fires at
+    /// the
+    /// next check. O(1). Grows the table to `key`.
     ///
     /// # Panics
-    /// If `key` is 2^31 or more.
+    /// Panics if `key` is 2^31 or more.
     #[inline]
     pub fn arm(&mut self, key: u32, deadline: Time) {
-        // Rounded up to a tick, so that it never fires early.
+        // Rounded up to a tick, so that the timer never fires early.
         let deadline =
             (deadline.0 >> TICK_BITS) + u64::from(deadline.0 & ((1 << TICK_BITS) - 1) != 0);
         match self.entries.get_mut(key as usize) {
@@ -165,7 +167,7 @@ impl Wheel {
 
     #[inline(never)]
     fn rearm(&mut self, key: u32, deadline: u64) {
-        assert!(key < HEAD, "a wheel's keys are dense");
+        assert!(key < HEAD, "timer key {key} is 2^31 or more");
         if key as usize >= self.entries.len() {
             let idle = Entry { deadline: 0, next: NONE, prev: NONE };
             self.entries.resize(key as usize + 1, idle);
@@ -177,10 +179,10 @@ impl Wheel {
         self.link(key);
     }
 
-    /// Arms the timer of `key` as [`arm`](Wheel::arm) does, or disarms it. O(1).
+    /// Arms the timer of `key` if a deadline is given, and disarms it otherwise. O(1).
     ///
     /// # Panics
-    /// As [`arm`](Wheel::arm).
+    /// Panics if `key` is 2^31 or more.
     #[inline]
     pub fn set(&mut self, key: u32, deadline: Option<Time>) {
         match deadline {
@@ -189,7 +191,7 @@ impl Wheel {
         }
     }
 
-    /// Disarms the timer of `key`, and tells whether it was armed. O(1).
+    /// Disarms the timer of `key` and returns whether it was armed. O(1).
     #[inline]
     pub fn cancel(&mut self, key: u32) -> bool {
         let armed = self.entries.get(key as usize).is_some_and(|entry| entry.prev != NONE);
@@ -199,19 +201,19 @@ impl Wheel {
         armed
     }
 
-    /// When the timer of `key` fires, if it is armed, rounded up to a tick.
+    /// Returns the deadline of `key`, rounded up to a tick, or `None` if its timer is not armed.
     pub fn deadline(&self, key: u32) -> Option<Time> {
         let entry = self.entries.get(key as usize).filter(|entry| entry.prev != NONE)?;
         Some(Time(entry.deadline.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// Takes one timer that is due at `now`, which disarms it. Amortised O(1).
+    /// Removes and returns one timer whose deadline has passed at `now`. Amortised O(1).
     pub fn expired(&mut self, now: Time) -> Option<u32> {
         let target = now.0 >> TICK_BITS;
         while let Some((level, slot, tick)) = self.first().filter(|first| first.2 <= target) {
             self.current = self.current.max(tick);
-            // A higher level's slot moves down as a whole: what stayed in it would be hidden by
-            // what is below, due or not.
+            // All entries of a higher level's slot move down. An entry that stayed would be hidden
+            // by the levels below, whether or not it is due.
             while let key @ 0..HEAD = self.heads[level][slot] {
                 self.unlink(key);
                 if level == 0 && self.entries[key as usize].deadline <= target {
@@ -224,7 +226,8 @@ impl Wheel {
         None
     }
 
-    /// When to look next: no timer is due before. It may be too soon, never too late. O(1).
+    /// Returns the earliest time at which a timer may be due. It may be too early, never too late.
+    /// O(1).
     #[inline]
     pub fn next(&self) -> Option<Time> {
         if self.armed == 0 {
@@ -233,23 +236,25 @@ impl Wheel {
         self.first().map(|(_, _, tick)| Time(tick.saturating_mul(1 << TICK_BITS)))
     }
 
-    /// The first occupied slot, and the tick at which it is to be looked at.
+    /// Returns the level and index of the first occupied slot, and the tick at which to check it.
     fn first(&self) -> Option<(usize, usize, u64)> {
-        // A lower level's slots all come before a higher level's.
+        // All slots of a lower level come before those of a higher level.
         let level = (0..LEVELS).find(|&level| self.occupied[level] != 0)?;
         let shift = SLOT_BITS * level as u32;
-        let here = (self.current >> shift) as u32 & (SLOTS as u32 - 1);
-        let ahead = self.occupied[level].rotate_right(here).trailing_zeros();
-        let slot = (here + ahead) as usize & (SLOTS - 1);
-        let tick = ((self.current >> shift) + u64::from(ahead)) << shift;
+        let current = (self.current >> shift) as u32 & (SLOTS as u32 - 1);
+        let distance = self.occupied[level].rotate_right(current).trailing_zeros();
+        let slot = (current + distance) as usize & (SLOTS - 1);
+        let tick = ((self.current >> shift) + u64::from(distance)) << shift;
         Some((level, slot, tick.max(self.current)))
     }
 
     fn link(&mut self, key: u32) {
-        // The highest level's last slot ahead: one further would be the present's again.
+        // The last slot of the highest level: the slot after it would equal the current one.
         let last = (self.current | (TOP - 1)) + (SPAN - TOP);
         let tick = self.entries[key as usize].deadline.clamp(self.current, last);
-        // The level is where tick and present first differ, so a slot never wraps onto the present.
+        // The level is the first digit in which tick and current tick differ. A slot therefore
+        // never
+        // wraps around to the current one.
         let differs = (tick ^ self.current) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize & (SLOTS - 1);
@@ -269,8 +274,8 @@ impl Wheel {
     fn unlink(&mut self, key: u32) {
         let Entry { next, prev, .. } = self.entries[key as usize];
         if prev & HEAD != 0 {
-            let place = (prev & !HEAD) as usize;
-            let (level, slot) = (place / SLOTS, place % SLOTS);
+            let index = (prev & !HEAD) as usize;
+            let (level, slot) = (index / SLOTS, index % SLOTS);
             self.heads[level][slot] = next;
             if next == NONE {
                 self.occupied[level] &= !(1 << slot);

@@ -1,15 +1,15 @@
-//! Why something cannot be had from this kernel.
+//! The error for a kernel facility that is not available.
 
 use std::{fmt, io};
 
-/// Why a mechanism cannot be had.
+/// A mechanism that is not available on this system, and the reason.
 #[derive(Debug)]
 pub struct Unavailable {
-    /// The system call that was refused.
+    /// The system call that the kernel refused.
     pub call: &'static str,
-    /// The kernel's answer.
+    /// The error of the call.
     pub error: io::Error,
-    /// What would allow it.
+    /// Advice on how to make the mechanism available.
     pub remedy: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! Wakes a thread that waits, from another.
+//! Wakes a thread that waits for events from another thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -7,70 +7,85 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
-/// Ends another thread's wait early. Cheap to clone, and safe to use from any thread of
-/// its [table of descriptors](crate::descriptors::Table).
+/// A handle that ends another thread's wait early. It is cheap to clone. All threads that share the
+/// [descriptor table](crate::descriptors::Table) of the waiting thread may use it.
 ///
-/// Several wake-ups before the waiting thread runs are one.
+/// Several wake-ups before the waiting thread runs count as one.
+///
+/// ```
+/// use hearken::{EventQueue, Interest};
+///
+/// let queue = EventQueue::<u64>::new()?;
+/// let waker = queue.waker();
+/// let thread = std::thread::spawn(move || waker.wake());
+/// // Without a timeout, only the waker can end this wait.
+/// let events = queue.next_events(64, None)?;
+/// assert!(events.woken());
+/// thread.join().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Wakes the thread that waits, or the next wait if none does.
+    /// Wakes the waiting thread. If no thread waits, the next wait returns immediately.
     pub fn wake(&self) {
-        // A full socket holds a wake-up already, and a closed one has nobody to wake.
+        // A full socket already contains a wake-up, and nobody waits on a closed one.
         let _ = send(&*self.0, &[1], SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for Waker {
-    /// The descriptor to which a byte is written to wake, as from a signal handler.
+    /// Returns the descriptor that wakes the thread when a byte is written to it, as a signal
+    /// handler
+    /// may do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// What a thread that will wait is woken by, made before it is there.
+/// The two ends of a wake-up channel, created before the thread that waits on it.
 ///
-/// Sockets, which every mechanism can watch, as an eventfd can not be (it raises no signal), and
-/// which can be written to when the reader is gone, as a pipe can not be (SIGPIPE).
+/// The channel is a socket pair. Every mechanism can watch a socket, while an eventfd raises no
+/// signals. Writing to a socket whose reader is closed is safe, while a pipe would raise SIGPIPE.
 #[derive(Debug)]
 pub struct Wakeups {
     waker: Waker,
-    arrivals: OwnedFd,
+    receiver: OwnedFd,
 }
 
 impl Wakeups {
-    /// Both ends.
+    /// Creates the channel.
     ///
     /// # Errors
-    /// The kernel's: out of descriptors or memory.
+    /// The process is out of descriptors or memory.
     pub fn new() -> io::Result<Wakeups> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         Ok(Wakeups::of([read, write]))
     }
 
-    /// Of the end on which wake-ups arrive, and that to which they are written.
-    pub(crate) fn of([arrivals, write]: [OwnedFd; 2]) -> Wakeups {
-        Wakeups { waker: Waker(Arc::new(write)), arrivals }
+    /// Creates the channel from its receiving and its sending end.
+    pub(crate) fn of([receiver, sender]: [OwnedFd; 2]) -> Wakeups {
+        Wakeups { waker: Waker(Arc::new(sender)), receiver }
     }
 
-    /// What wakes whoever waits for these.
+    /// Returns a handle to the sending end.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// The waker, and the end on which wake-ups arrive.
+    /// Returns the waker and the receiving end.
     pub(crate) fn split(self) -> (Waker, OwnedFd) {
-        (self.waker, self.arrivals)
+        (self.waker, self.receiver)
     }
 
-    /// The numbers of both ends, as [`of`](Wakeups::of) takes them.
+    /// Returns the descriptor numbers of both ends, in the order of [`of`](Wakeups::of).
     pub(crate) fn numbers(&self) -> [RawFd; 2] {
-        [self.arrivals.as_raw_fd(), self.waker.0.as_raw_fd()]
+        [self.receiver.as_raw_fd(), self.waker.0.as_raw_fd()]
     }
 
-    /// Takes the wake-ups that are there, and tells whether there were any.
+    /// Reads all pending wake-ups from `source` and returns whether there were any.
     pub(crate) fn drain(source: impl AsFd) -> bool {
         let mut bytes = [0; 64];
         let mut any = false;

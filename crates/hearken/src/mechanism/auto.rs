@@ -1,16 +1,17 @@
-//! `auto`: the mechanism that a short measurement on the running kernel finds cheapest.
+//! `auto`: selects the mechanism with the lowest cost in a short measurement on the running kernel.
 //!
-//! What is measured is what a server does: a connection comes, is heard of alone, is heard of among
-//! others, and goes; counted is the CPU time of this thread, so that what else the machine does is
-//! not. Candidates take turns, and of each its best round counts, for nothing makes a round
-//! cheaper than it is. It takes about ten milliseconds and 40 descriptors, once a process.
+//! The measurement imitates a server. A connection is registered, has events alone and together with
+//! others, and is closed. It counts the CPU time of this thread, which excludes other work of the
+//! machine. Candidates take turns, and the best round of each counts: noise only adds to the cost. It
+//! takes about ten milliseconds and 40 descriptors, once per process.
 //!
-//! Not measured is what no server should be given unasked: what needs privileges, what costs by the
-//! number of idle connections, what cannot watch every kind of descriptor, and what wakes every wait.
+//! The candidates are the mechanisms that set [`Open::AUTO`](super::Open::AUTO). A server should use
+//! the others only on request: they need privileges, their cost grows with idle connections, they
+//! cannot watch every kind of descriptor, or a writable descriptor ends every wait.
 //!
-//! Of those within a tenth of the best, the edge-triggered goes before the level-triggered, which
-//! goes before the one-shot: what a server then need not say again is not in the measurement. Of equals
-//! it is the oldest, so that runs differ only where the kernel does.
+//! Among those within a tenth of the best, edge-triggered mechanisms precede level-triggered ones, which
+//! precede one-shot ones: a server saves calls with them that the measurement does not include. Among
+//! equals the oldest is selected, so that noise does not change the result.
 
 use std::fmt;
 use std::io;
@@ -26,96 +27,108 @@ use super::table::apart;
 use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost, Watches};
 use crate::event::{Interest, Token};
 
-/// Registered in a measurement.
+/// The number of registrations in a measurement.
 const PAIRS: usize = 16;
 const ROUNDS: usize = 6;
-/// What counts as the same, in hundredths.
-const SAME: u64 = 10;
+/// The difference in cost that counts as equal, in per cent.
+const TOLERANCE: u64 = 10;
 
-/// What became of one row of the table.
+/// The result of the measurement for one mechanism.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Verdict {
-    /// It took so long for a round of the measurement.
+    /// The CPU time of its best round.
     Measured(Duration),
-    /// It was not measured, for this reason.
+    /// It was not a candidate, for this reason.
     NotMeasured(&'static str),
-    /// The kernel refuses it.
+    /// It is not available.
     Refused(Unavailable),
-    /// It failed in the measurement.
+    /// It failed during the measurement.
     Failed(io::Error),
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Measured(took) => {
-                write!(f, "{:.1} us a round", took.as_nanos() as f64 / 1000.0)
+            Verdict::Measured(time) => {
+                write!(f, "{:.1} us per round", time.as_nanos() as f64 / 1000.0)
             }
-            Verdict::NotMeasured(why) => write!(f, "not considered: {why}"),
-            Verdict::Refused(reason) => write!(f, "refused: {reason}"),
+            Verdict::NotMeasured(reason) => write!(f, "not considered: {reason}"),
+            Verdict::Refused(reason) => write!(f, "not available: {reason}"),
             Verdict::Failed(error) => write!(f, "failed: {error}"),
         }
     }
 }
 
-/// What the measurement found.
+/// The results of the measurement.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Ranking {
-    /// Every mechanism, the best first, and those that were not measured last.
+    /// All mechanisms, the best first. Those that were not measured come last.
     pub rows: Vec<(Spec, Verdict)>,
 }
 
 impl Ranking {
-    /// The best that can be had.
+    /// Returns the best available mechanism.
     pub fn best(&self) -> &Spec {
         &self.rows[0].0
     }
 
-    /// Those that can be had, the best first.
+    /// Returns the available candidates, the best first.
     pub fn in_order(&self) -> impl Iterator<Item = &Spec> {
         let usable = |row: &&(Spec, Verdict)| matches!(row.1, Verdict::Measured(_));
         let first = self.rows.iter().take(1);
         first.chain(self.rows.iter().skip(1).filter(usable)).map(|row| &row.0)
     }
 
-    /// Those that would have been considered, and that the kernel refuses.
+    /// Returns the candidates that are not available, with the reason.
     pub fn refused(&self) -> impl Iterator<Item = (&Spec, &Unavailable)> {
         self.rows.iter().filter_map(|(spec, verdict)| match verdict {
-            Verdict::Refused(reason) if why_not(spec).is_none() => Some((spec, reason)),
+            Verdict::Refused(reason) => Some((spec, reason)),
             _ => None,
         })
     }
 }
 
-/// Measures, the first time that it is called in a process.
+/// Returns the results of the measurement. The first call in a process makes it.
+///
+/// ```
+/// let ranking = hearken::mechanism::auto::choose();
+/// println!("the best mechanism is {}", ranking.best());
+/// for (spec, verdict) in &ranking.rows {
+///     println!("{spec}: {verdict}");
+/// }
+/// ```
 pub fn choose() -> &'static Ranking {
     static RANKING: OnceLock<Ranking> = OnceLock::new();
-    RANKING.get_or_init(|| apart(rank))
+    RANKING.get_or_init(|| apart(measure))
 }
 
-/// Why it is not considered, if it is not.
-fn why_not(spec: &Spec) -> Option<&'static str> {
+/// Returns the reason why a mechanism is not a candidate, or `None` if it is one.
+fn exclusion(spec: &Spec) -> Option<&'static str> {
     let semantics = &spec.entry.semantics;
     if spec.needs_privileges() {
         Some("it needs privileges")
-    } else if semantics.wait != WaitCost::Ready {
-        Some("a wait costs more than what is ready")
+    } else if spec.entry.auto {
+        None
     } else if semantics.registers_both {
-        Some("it wakes every wait")
+        Some("a writable descriptor ends every wait")
+    } else if semantics.wait != WaitCost::Ready {
+        Some("the cost of a wait grows with idle descriptors")
     } else if semantics.watches != Watches::Any {
         Some("it cannot watch every kind of descriptor")
     } else {
-        None
+        Some("it does not set Open::AUTO")
     }
 }
 
-fn rank() -> Ranking {
+fn measure() -> Ranking {
     let mut rows: Vec<(Spec, Verdict)> = TABLE
         .iter()
         .map(|entry| {
             let spec = entry.spec();
-            let verdict = match why_not(&spec) {
-                Some(why) => Verdict::NotMeasured(why),
+            let verdict = match exclusion(&spec) {
+                Some(reason) => Verdict::NotMeasured(reason),
                 None => match spec.open().map(drop) {
                     Ok(()) => Verdict::Measured(Duration::MAX),
                     Err(reason) => Verdict::Refused(reason),
@@ -128,60 +141,59 @@ fn rank() -> Ranking {
         for (spec, verdict) in &mut rows {
             if let Verdict::Measured(best) = verdict {
                 match spec.open().map_err(io::Error::from).and_then(round) {
-                    Ok(took) => *best = took.min(*best),
+                    Ok(time) => *best = time.min(*best),
                     Err(error) => *verdict = Verdict::Failed(error),
                 }
             }
         }
     }
     rows.sort_by_cached_key(|(_, verdict)| match verdict {
-        Verdict::Measured(took) => took.as_nanos(),
-        // Where nothing could be measured, for want of descriptors, what failed there may be had.
+        Verdict::Measured(time) => time.as_nanos(),
+        // If every measurement failed for lack of descriptors, the mechanisms may still be available.
         Verdict::Failed(_) => u128::MAX - 2,
         Verdict::Refused(_) => u128::MAX - 1,
         Verdict::NotMeasured(_) => u128::MAX,
     });
-    prefer(&mut rows);
+    break_ties(&mut rows);
     Ranking { rows }
 }
 
-/// Has the one come first that asks least of its caller, among those as good as the best.
-fn prefer(rows: &mut [(Spec, Verdict)]) {
+/// Sorts the mechanisms whose cost equals that of the best by trigger and age.
+fn break_ties(rows: &mut [(Spec, Verdict)]) {
     let Some(&(_, Verdict::Measured(best))) = rows.first() else {
-        // Nothing was measured: the first of the table that could have been.
+        // Nothing was measured, and the candidates are in the order of the table.
         return;
     };
-    let enough = best + best.mul_f64(SAME as f64 / 100.0);
-    let same = rows.partition_point(|(_, verdict)| match verdict {
-        Verdict::Measured(took) => *took <= enough,
+    let limit = best + best.mul_f64(TOLERANCE as f64 / 100.0);
+    let equal = rows.partition_point(|(_, verdict)| match verdict {
+        Verdict::Measured(time) => *time <= limit,
         _ => false,
     });
-    rows[..same].sort_by_key(|(spec, _)| {
-        let asks = match spec.entry.semantics.trigger {
+    rows[..equal].sort_by_key(|(spec, _)| {
+        let trigger = match spec.entry.semantics.trigger {
             Trigger::Edge => 0,
             Trigger::Level => 1,
             Trigger::OneShot => 2,
         };
-        // The oldest of equals, so that what differs by noise alone is not chosen by it.
-        (asks, TABLE.iter().position(|entry| entry.name == spec.entry.name))
+        (trigger, TABLE.iter().position(|entry| entry.name == spec.entry.name))
     });
 }
 
-/// What one round costs.
+/// Returns the CPU time of one round.
 fn round(mechanism: Box<dyn Mechanism>) -> io::Result<Duration> {
     let mut registry = Registry::new(mechanism);
     let mut peers = Vec::with_capacity(PAIRS);
     let start = cpu_time();
     for _ in 0..PAIRS {
-        let (here, there) = pair()?;
-        let token = registry.insert(here);
+        let (local, peer) = pair()?;
+        let token = registry.insert(local);
         registry.declare(token, Interest::READ)?;
-        peers.push((token, there));
-        // Alone, and among all.
-        hear(&mut registry, &peers[peers.len() - 1..])?;
+        peers.push((token, peer));
+        // Each has an event alone, and then together with the others.
+        exchange(&mut registry, &peers[peers.len() - 1..])?;
     }
     for _ in 0..4 {
-        hear(&mut registry, &peers)?;
+        exchange(&mut registry, &peers)?;
     }
     for (token, _) in &peers {
         registry.close(*token);
@@ -189,27 +201,27 @@ fn round(mechanism: Box<dyn Mechanism>) -> io::Result<Duration> {
     Ok(cpu_time().saturating_sub(start))
 }
 
-/// Has `peers` write a byte each, and hears of all.
-fn hear(
+/// Writes a byte from each of `peers` and reads them all after their events.
+fn exchange(
     registry: &mut Registry<Box<dyn Mechanism>, OwnedFd>,
     peers: &[(Token, OwnedFd)],
 ) -> io::Result<()> {
     for (_, peer) in peers {
         rustix::io::write(peer, b"x")?;
     }
-    let mut heard = 0;
+    let mut received = 0;
     let mut waits = 0;
-    while heard < peers.len() {
+    while received < peers.len() {
         waits += 1;
         if waits > 4 * PAIRS {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "an event did not come"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "an event was not reported"));
         }
         let batch = registry.wait(PAIRS, Some(Duration::from_millis(100)))?;
         for index in 0..batch {
             let Some(event) = registry.event(index) else { continue };
             let Some(source) = registry.get(event.who) else { continue };
             match rustix::io::read(source, &mut [0; 8]) {
-                Ok(_) => heard += 1,
+                Ok(_) => received += 1,
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -1,21 +1,21 @@
-//! What was found ready lately, and is looked at again by one poll(2).
+//! A cache of recently ready descriptors, which one poll(2) checks again.
 //!
-//! The results that /dev/poll keeps (Provos & Lever, "Scalable Network I/O in Linux", USENIX 2000),
-//! apart from where the hints come from: an edge-triggered mechanism says that a descriptor
-//! changed, and as long as it is ready, a look at it says so again. [`AsLevel`](super::trigger::AsLevel)
-//! and [`DevPoll`](super::dev_poll::DevPoll) are made of it.
+//! It keeps results like /dev/poll (Provos & Lever, "Scalable Network I/O in Linux", USENIX 2000),
+//! with hints from any source. An edge-triggered mechanism hints that a descriptor changed, and
+//! checks report it as long as it is ready. [`AsLevel`](super::trigger::AsLevel) and
+//! [`DevPoll`](super::dev_poll::DevPoll) are based on it.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) A hint that came must not be forgotten before a look found the descriptor not ready: the
-//!    mechanism has said what it had to say. What comes after that look is a new hint.
-//! b) The batch is the front of the list that poll(2) fills in, so that nothing is copied. What
-//!    is removed while the batch stands is marked (poll(2) passes over negative numbers), and goes
-//!    at the next look.
-//! c) Who was in the batch and is still ready must not keep out who was not: the front goes to the
-//!    back, behind all that is hinted at by then, however little a batch holds; and what takes the place
-//!    of one that left only ever moves forward.
-//! d) A hint for a number whose holder has gone is told by its token.
+//! a) A hint must be kept until a check has found the descriptor not ready: the mechanism does not
+//!    repeat it. Readiness after that check produces a new hint.
+//! b) The batch is the front of the list that poll(2) fills in, so that nothing is copied. Entries
+//!    that are removed while the batch is valid are marked (poll(2) skips negative numbers). The
+//!    next check removes them.
+//! c) A descriptor that was in the batch and is still ready must not displace others. The front
+//!    moves to the back, behind all entries hinted by then, however small the batch. An entry that
+//!    fills a gap only moves forward.
+//! d) A hint for a former registration of a number is recognised by its token.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -23,15 +23,15 @@ use std::time::Duration;
 
 use crate::event::Token;
 
-/// A descriptor, what is asked of it, and what was found: `struct pollfd`.
+/// A descriptor, the requested events and the results: `struct pollfd`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PollFd {
-    /// The descriptor's number.
+    /// The descriptor number.
     pub fd: RawFd,
-    /// The events asked for, as poll(2) has them.
+    /// The requested events, as in poll(2).
     pub events: i16,
-    /// The events found.
+    /// The reported events.
     pub revents: i16,
 }
 
@@ -42,54 +42,54 @@ const _: () = assert!(
         && std::mem::offset_of!(PollFd, revents) == std::mem::offset_of!(libc::pollfd, revents)
 );
 
-/// Where hints come from.
+/// A source of hints.
 pub(super) trait Hints {
-    /// False if what a hint says may have passed meanwhile, or may not be all, so that each is
-    /// looked at before it is reported.
-    const BELIEVED: bool;
+    /// Whether a hint contains the complete current readiness. Otherwise it is checked before it is
+    /// reported.
+    const RELIABLE: bool;
 
-    /// As [`Mechanism::wait`](super::Mechanism::wait).
+    /// Waits as [`Mechanism::wait`](super::Mechanism::wait) does.
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// Whom the hint at `index` is about, and, if it is believed, what was found.
+    /// Returns the token of the hint at `index` and, if reliable, its events.
     fn hint(&self, index: usize) -> (Token, i16);
 
-    /// A look found that nothing of `events` is so: what comes must be hinted at again.
-    fn cooled(&mut self, _fd: RawFd, _who: Token, _events: i16) -> io::Result<()> {
+    /// Handles a check that found none of `events`: later ones must produce a new hint.
+    fn on_not_ready(&mut self, _fd: RawFd, _token: Token, _events: i16) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Hints are taken no fewer at a time.
-const LEAST: usize = 64;
+/// The minimum number of hints taken at a time.
+const MIN_HINTS: usize = 64;
 
-const NOWHERE: u32 = u32::MAX;
+const UNLISTED: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Slot {
     token: Token,
-    /// Negative where nothing is registered.
+    /// The descriptor number, or -1 if nothing is registered.
     fd: RawFd,
     events: i16,
-    /// Nothing is asked, not even what poll(2) always tells.
+    /// Whether no events are requested, not even those that poll(2) always reports.
     silent: bool,
-    /// Where on the list, if it is.
-    at: u32,
+    /// The index on the list, or `UNLISTED`.
+    index: u32,
 }
 
 const VACANT: Slot =
-    Slot { token: Token::from_bits(u64::MAX), fd: -1, events: 0, silent: true, at: NOWHERE };
+    Slot { token: Token::from_bits(u64::MAX), fd: -1, events: 0, silent: true, index: UNLISTED };
 
-/// See the [module](self).
+/// A cache of readiness. See the [module](self).
 #[derive(Default)]
 pub(super) struct Cache {
-    /// What was ready when last looked at, and what was not looked at since a hint.
+    /// The descriptors that were ready when last checked, and those hinted since.
     list: Vec<PollFd>,
-    who: Vec<Token>,
-    /// How many of the list are marked as gone.
-    gone: usize,
-    /// How many of the list are the batch.
-    taken: usize,
+    tokens: Vec<Token>,
+    /// The number of entries marked as removed.
+    removed: usize,
+    /// The number of entries in the batch.
+    batch_len: usize,
     slots: Vec<Slot>,
     calls: u64,
 }
@@ -100,89 +100,91 @@ impl Cache {
         (slot.token == token && slot.fd >= 0).then_some(slot)
     }
 
-    /// The token registered in `slot`, and the events asked of it.
+    /// Returns the token registered in `slot` and its requested events.
     pub(super) fn registered(&self, slot: usize) -> Option<(Token, i16)> {
         let slot = self.slots.get(slot).filter(|slot| slot.fd >= 0)?;
         Some((slot.token, slot.events))
     }
 
-    /// Begins to take hints for `token`; `events` of none are silence. Amortised O(1).
+    /// Registers `token` for hints. With `events` of `None` it is silent. Amortised O(1).
     pub(super) fn register(&mut self, fd: RawFd, token: Token, events: Option<i16>) {
         let index = token.slot() as usize;
         match self.registered(index) {
-            Some((former, _)) => self.forget(former),
+            Some((former, _)) => self.unregister(former),
             None if index >= self.slots.len() => self.slots.resize(index + 1, VACANT),
             None => {}
         }
         let silent = events.is_none();
-        self.slots[index] = Slot { token, fd, events: events.unwrap_or(0), silent, at: NOWHERE };
+        self.slots[index] =
+            Slot { token, fd, events: events.unwrap_or(0), silent, index: UNLISTED };
     }
 
-    /// Replaces the events asked of `token`.
+    /// Replaces the requested events of `token`.
     pub(super) fn set(&mut self, token: Token, events: Option<i16>) {
         let Some(slot) = self.slot(token) else { return };
         slot.events = events.unwrap_or(0);
         slot.silent = events.is_none();
-        let Slot { events, silent, at, .. } = *slot;
+        let Slot { events, silent, index, .. } = *slot;
         if silent {
-            self.unlist(token);
-        } else if at != NOWHERE {
-            self.list[at as usize].events = events;
+            self.unschedule(token);
+        } else if index != UNLISTED {
+            self.list[index as usize].events = events;
         }
     }
 
-    /// Has `token` looked at by the next wait, as after a hint.
-    pub(super) fn list(&mut self, token: Token, revents: i16) {
+    /// Schedules a check of `token` by the next wait, as after a hint.
+    pub(super) fn schedule(&mut self, token: Token, revents: i16) {
         let end = self.list.len() as u32;
         let Some(slot) = self.slot(token).filter(|slot| !slot.silent) else {
             return; // (d)
         };
-        let Slot { fd, events, at, .. } = *slot;
-        if at == NOWHERE {
-            slot.at = end;
+        let Slot { fd, events, index, .. } = *slot;
+        if index == UNLISTED {
+            slot.index = end;
             self.list.push(PollFd { fd, events, revents });
-            self.who.push(token);
+            self.tokens.push(token);
         } else {
-            let entry = &mut self.list[at as usize];
+            let entry = &mut self.list[index as usize];
             entry.events = events;
             entry.revents |= revents;
         }
     }
 
-    /// Ends the looks at `token`.
-    fn unlist(&mut self, token: Token) {
+    /// Cancels the check of `token`.
+    fn unschedule(&mut self, token: Token) {
         let Some(slot) = self.slot(token) else { return };
-        let at = std::mem::replace(&mut slot.at, NOWHERE);
-        if at != NOWHERE {
-            self.list[at as usize].fd = -1; // (b)
-            self.gone += 1;
+        let index = std::mem::replace(&mut slot.index, UNLISTED);
+        if index != UNLISTED {
+            self.list[index as usize].fd = -1; // (b)
+            self.removed += 1;
         }
     }
 
-    /// Hears that `events` are not so at `token` any more, and that what comes is a new hint.
-    pub(super) fn cool(&mut self, token: Token, events: i16) {
-        let Some(Slot { at, .. }) = self.slot(token).copied().filter(|slot| slot.at != NOWHERE)
+    /// Records that `token` is not ready for `events`, so that later ones produce a new hint.
+    pub(super) fn would_block(&mut self, token: Token, events: i16) {
+        let Some(Slot { index, .. }) =
+            self.slot(token).copied().filter(|slot| slot.index != UNLISTED)
         else {
             return;
         };
-        let left = self.list[at as usize].events & !events;
-        if left == 0 {
-            self.unlist(token);
+        let remaining = self.list[index as usize].events & !events;
+        if remaining == 0 {
+            self.unschedule(token);
         } else {
-            self.list[at as usize].events = left;
+            self.list[index as usize].events = remaining;
         }
     }
 
-    /// Takes no more hints for `token`.
-    pub(super) fn forget(&mut self, token: Token) {
-        self.unlist(token);
+    /// Ends the registration of `token`.
+    pub(super) fn unregister(&mut self, token: Token) {
+        self.unschedule(token);
         if let Some(slot) = self.slot(token) {
             *slot = VACANT;
         }
     }
 
-    /// Fills the batch: what is still ready, and what `hints` brings, waiting for it if there is
-    /// nothing else. Returns how many it holds; none may be there before the timeout.
+    /// Fills the batch with descriptors that are still ready and with hints. Waits for hints if
+    /// there are none. Returns the size of the batch, which may be 0 before the timeout.
     pub(super) fn wait<H: Hints>(
         &mut self,
         hints: &mut H,
@@ -190,101 +192,101 @@ impl Cache {
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         self.rotate();
-        self.look(hints)?;
+        self.poll_list(hints)?;
         let mut timeout = if self.list.is_empty() { timeout } else { Some(Duration::ZERO) };
-        let most = max.max(LEAST);
+        let max_hints = max.max(MIN_HINTS);
         let mut hinted = false;
-        for _ in 0..=self.slots.len() / most {
-            let got = hints.wait(most, timeout)?;
-            for index in 0..got {
-                let (who, found) = hints.hint(index);
-                if !H::BELIEVED || found != 0 {
-                    self.list(who, found); // (a)
+        for _ in 0..=self.slots.len() / max_hints {
+            let count = hints.wait(max_hints, timeout)?;
+            for index in 0..count {
+                let (token, found) = hints.hint(index);
+                if !H::RELIABLE || found != 0 {
+                    self.schedule(token, found); // (a)
                 }
             }
-            hinted |= got > 0;
-            if got < most {
+            hinted |= count > 0;
+            if count < max_hints {
                 break;
             }
             timeout = Some(Duration::ZERO); // (c)
         }
-        if !H::BELIEVED && hinted {
-            self.look(hints)?;
+        if !H::RELIABLE && hinted {
+            self.poll_list(hints)?;
         }
-        self.taken = self.list.len().min(max.max(1));
-        Ok(self.taken)
+        self.batch_len = self.list.len().min(max.max(1));
+        Ok(self.batch_len)
     }
 
-    /// Has those that did not fit come first. (c)
+    /// Moves the entries that did not fit into the batch to the front (c).
     fn rotate(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        if taken < self.list.len() && taken > 0 {
-            self.list.rotate_left(taken);
-            self.who.rotate_left(taken);
-            for at in 0..self.list.len() {
-                self.placed(at);
+        let batch_len = std::mem::take(&mut self.batch_len);
+        if batch_len < self.list.len() && batch_len > 0 {
+            self.list.rotate_left(batch_len);
+            self.tokens.rotate_left(batch_len);
+            for index in 0..self.list.len() {
+                self.update_index(index);
             }
         }
     }
 
-    /// Notes that what is at `at` on the list is there.
-    fn placed(&mut self, at: usize) {
-        if self.list[at].fd >= 0 {
-            self.slots[self.who[at].slot() as usize].at = at as u32;
+    /// Updates the index of the entry at `index` of the list.
+    fn update_index(&mut self, index: usize) {
+        if self.list[index].fd >= 0 {
+            self.slots[self.tokens[index].slot() as usize].index = index as u32;
         }
     }
 
-    /// Looks at what is on the list, and keeps of it what is ready.
-    fn look<H: Hints>(&mut self, hints: &mut H) -> io::Result<()> {
-        if self.gone == self.list.len() {
+    /// Polls the list and keeps the ready entries.
+    fn poll_list<H: Hints>(&mut self, hints: &mut H) -> io::Result<()> {
+        if self.removed == self.list.len() {
             self.list.clear();
-            self.who.clear();
-            self.gone = 0;
+            self.tokens.clear();
+            self.removed = 0;
             return Ok(());
         }
         self.calls += 1;
         let count = self.list.len() as libc::nfds_t;
-        // SAFETY: the kernel reads and writes `count` elements, which are laid out as its own.
-        // Numbers it merely looks up: one that is not open is answered, not followed.
+        // SAFETY: the kernel reads and writes `count` elements, whose layout matches its own. It
+        // only looks up the numbers: a closed descriptor is reported, not accessed.
         let found = unsafe { libc::poll(self.list.as_mut_ptr().cast(), count, 0) };
         if found < 0 {
             return Err(io::Error::last_os_error());
         }
-        let mut at = 0;
-        // Until none is left but those found ready.
+        let mut index = 0;
+        // Ends when only ready entries remain.
         while self.list.len() > found as usize {
-            let PollFd { fd, events, revents } = self.list[at];
+            let PollFd { fd, events, revents } = self.list[index];
             if revents != 0 {
-                at += 1;
+                index += 1;
                 continue;
             }
-            self.list.swap_remove(at);
-            let who = self.who.swap_remove(at);
-            if at < self.list.len() {
-                self.placed(at);
+            self.list.swap_remove(index);
+            let token = self.tokens.swap_remove(index);
+            if index < self.list.len() {
+                self.update_index(index);
             }
             if fd >= 0 {
-                self.slots[who.slot() as usize].at = NOWHERE;
-                hints.cooled(fd, who, events)?;
+                self.slots[token.slot() as usize].index = UNLISTED;
+                hints.on_not_ready(fd, token, events)?;
             }
         }
-        self.gone = 0;
+        self.removed = 0;
         Ok(())
     }
 
-    /// The batch, as poll(2) has left it.
+    /// Returns the batch in the format of poll(2).
     pub(super) fn results(&self) -> &[PollFd] {
-        &self.list[..self.taken]
+        &self.list[..self.batch_len]
     }
 
-    /// One of the batch.
+    /// Returns an entry of the batch.
     #[inline]
     pub(super) fn result(&self, index: usize) -> Option<(Token, i16)> {
-        let entry = self.list[..self.taken].get(index)?;
-        Some((self.who[index], entry.revents))
+        let entry = self.list[..self.batch_len].get(index)?;
+        Some((self.tokens[index], entry.revents))
     }
 
-    /// How many looks were taken.
+    /// Returns the number of polls.
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }

@@ -1,28 +1,29 @@
-//! epoll(7): the kernel keeps the interest set, and a list of what is ready.
+//! epoll(7): the kernel keeps the interest set and a list of ready files.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) It watches open files, not descriptors. A duplicate (dup, fork) keeps a closed descriptor's
-//!    registration alive, and its events come under the old data. Data is a [`Token`], so a queue
-//!    tells the stale event by its generation; `revoke` always asks the kernel, and only
+//! a) It watches open files, not descriptors. A duplicate (dup, fork) keeps the registration of a
+//!    closed descriptor alive, and its events carry the old data. The data is a [`Token`], so
+//!    queues recognise a stale event by its generation. `revoke` always calls the kernel. Only
 //!    `closing`, whose caller has no duplicate, leaves it to close(2).
-//! b) EPOLLERR and EPOLLHUP cannot be masked, so that a level-triggered descriptor with no interest
-//!    would wake every wait once its peer is gone. An empty interest is registered edge-triggered:
-//!    it wakes one wait at most, and is dropped there.
-//! c) EPOLLHUP alone says nothing of reading or writing. It and EPOLLERR are turned into
-//!    `READABLE` and `WRITABLE`, so that the caller meets the condition in its next operation.
-//! d) The end of the stream may arrive with the last data, in one edge. EPOLLRDHUP is asked for
-//!    with every read interest, so that a caller who stops at a short read knows of it.
-//! e) epoll_wait(2) counts milliseconds. What is not a whole number of them goes to epoll_pwait2(2)
-//!    (Linux 5.11); where that is refused (an older kernel, a sandbox), it is rounded up.
-//! f) EPOLL_CTL_MOD re-arms an edge: it reports again what is ready, which the contract allows.
-//! g) Register-once, level-triggered (the papers' "epoll2") is woken by every descriptor that can
-//!    be written, asked for or not: with one idle connection a wait never sleeps. That is
-//!    what it is, and why it is here to be measured; use it only for that.
-//! h) Regular files and directories are refused by the kernel with EPERM: always ready, they need
+//! b) EPOLLERR and EPOLLHUP cannot be masked. A level-triggered descriptor without interest would
+//!    end every wait after its peer has disconnected. An empty interest is registered
+//!    edge-triggered: it ends at most one wait, and the event is dropped.
+//! c) EPOLLHUP alone does not name a direction. EPOLLHUP and EPOLLERR become `READABLE` and
+//!    `WRITABLE`, so that the caller finds the condition in its next operation.
+//! d) The end of the stream may arrive with the last data in one edge. EPOLLRDHUP is requested with
+//!    every read interest, so that a caller that stops at a short read is notified.
+//! e) epoll_wait(2) counts milliseconds. Other timeouts use epoll_pwait2(2) (Linux 5.11). If the
+//!    kernel refuses it (an older kernel, a sandbox), the timeout is rounded up.
+//! f) EPOLL_CTL_MOD rearms an edge: it reports current readiness again, which the contract allows.
+//! g) Register-once, level-triggered (`epoll2` in the papers) wakes for every writable descriptor,
+//!    whatever the interest. With one idle connection no wait sleeps. It exists for measurements
+//!    only.
+//! h) The kernel rejects regular files and directories with EPERM. They are always ready and need
 //!    no mechanism.
-//! i) EPOLLEXCLUSIVE goes with no EPOLLRDHUP (EINVAL), and cannot be changed: what several instances
-//!    watch is not told of the end of a stream apart from data, and is registered anew.
+//! i) EPOLLEXCLUSIVE excludes EPOLLRDHUP (EINVAL) and cannot be modified. For an open file that
+//!    several instances watch, the end of the stream is not distinguished from data, and a change
+//!    registers it again.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -36,19 +37,19 @@ use super::{ChangeCost, Mechanism, Open, Options, Semantics, Sharing, Trigger, U
 use super::{WaitCost, borrow, timespec};
 use crate::event::{Event, Interest, Readiness, Token};
 
-/// How epoll is used.
+/// A way of using epoll.
 pub trait Mode: fmt::Debug + 'static {
     /// The mechanism's name in this mode.
     const NAME: &'static str;
-    /// One line on it.
+    /// A description in one line.
     const SUMMARY: &'static str;
-    /// When it repeats itself.
+    /// When it reports a ready descriptor again.
     const TRIGGER: Trigger;
     /// Whether both directions are registered once.
     const BOTH: bool;
 }
 
-/// Level-triggered; a change of interest is a system call.
+/// Level-triggered. A change of interest is a system call.
 #[derive(Debug)]
 pub struct Level;
 
@@ -56,7 +57,7 @@ pub struct Level;
 #[derive(Debug)]
 pub struct Edge;
 
-/// Level-triggered, read and write registered once.
+/// Level-triggered. Both directions are registered once.
 #[derive(Debug)]
 pub struct Once;
 
@@ -81,20 +82,20 @@ impl Mode for Once {
     const BOTH: bool = true;
 }
 
-/// A batch is no larger, whatever is asked for: room is made for it, and the kernel has a limit too.
-const MOST: usize = 1 << 16;
+/// The maximum batch size, which bounds the memory of a batch. The kernel has a limit too.
+const MAX_BATCH: usize = 1 << 16;
 
 /// epoll(7) in one of its [`Mode`]s.
 pub struct Epoll<M: Mode> {
     epoll: OwnedFd,
     batch: Vec<libc::epoll_event>,
-    /// epoll_pwait2 was refused.
+    /// Whether the kernel refused epoll_pwait2, so that timeouts have millisecond resolution.
     coarse: bool,
     calls: u64,
     mode: PhantomData<M>,
 }
 
-/// A new epoll instance.
+/// Creates an epoll instance.
 pub(super) fn create() -> Result<OwnedFd, Unavailable> {
     epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| Unavailable {
         call: "epoll_create1",
@@ -103,7 +104,7 @@ pub(super) fn create() -> Result<OwnedFd, Unavailable> {
     })
 }
 
-/// What the kernel is asked for.
+/// Returns the flags of epoll for an interest.
 #[inline]
 pub(super) fn flags(interest: Interest, trigger: Trigger) -> epoll::EventFlags {
     let mut flags = epoll::EventFlags::empty();
@@ -121,18 +122,18 @@ pub(super) fn flags(interest: Interest, trigger: Trigger) -> epoll::EventFlags {
     flags
 }
 
-/// Empties a batch and makes room in it for `max` events, as the kernel fills all that there is.
+/// Clears a batch and sets its capacity to `max` events. The kernel fills the entire capacity.
 #[inline]
-pub(super) fn make_room(batch: &mut Vec<libc::epoll_event>, max: usize) {
+pub(super) fn prepare_batch(batch: &mut Vec<libc::epoll_event>, max: usize) {
     batch.clear();
-    let max = max.clamp(1, MOST);
+    let max = max.clamp(1, MAX_BATCH);
     if batch.capacity() != max {
-        *batch = room_for(max);
+        *batch = allocate_batch(max);
     }
 }
 
-/// Waits, into the whole room of an empty batch, and says if a signal came; `coarse` remembers that
-/// epoll_pwait2 was refused.
+/// Waits and fills the capacity of an empty batch. Sets `coarse` if the kernel refused
+/// epoll_pwait2.
 #[inline]
 pub(super) fn wait(
     epoll: &OwnedFd,
@@ -140,19 +141,19 @@ pub(super) fn wait(
     timeout: Option<Duration>,
     coarse: &mut bool,
 ) -> rustix::io::Result<usize> {
-    let got = match timeout {
+    let count = match timeout {
         None => wait_coarse(epoll, batch, -1),
         Some(timeout) => wait_timed(epoll, batch, timeout, coarse),
     };
-    if let Ok(got) = usize::try_from(got) {
-        // SAFETY: the kernel has written that many.
-        unsafe { batch.set_len(got) };
-        return Ok(got);
+    if let Ok(count) = usize::try_from(count) {
+        // SAFETY: the kernel has written that many events.
+        unsafe { batch.set_len(count) };
+        return Ok(count);
     }
     Err(last_error())
 }
 
-/// epoll_wait(2); -1 waits for ever. Not by rustix, whose call is epoll_pwait(2): that costs the kernel
+/// Calls epoll_wait(2). -1 waits indefinitely. rustix calls epoll_pwait(2), which costs the kernel
 /// some 50 instructions more.
 #[inline]
 fn wait_coarse(
@@ -160,12 +161,12 @@ fn wait_coarse(
     batch: &mut Vec<libc::epoll_event>,
     milliseconds: i32,
 ) -> libc::c_int {
-    let room = batch.capacity().min(MOST) as libc::c_int;
-    // SAFETY: the kernel writes at most as many events as there is room for.
-    unsafe { libc::epoll_wait(epoll.as_raw_fd(), batch.as_mut_ptr(), room, milliseconds) }
+    let capacity = batch.capacity().min(MAX_BATCH) as libc::c_int;
+    // SAFETY: the kernel writes at most as many events as the capacity.
+    unsafe { libc::epoll_wait(epoll.as_raw_fd(), batch.as_mut_ptr(), capacity, milliseconds) }
 }
 
-/// epoll_pwait2(2), which waits by the nanosecond, or what stands in for it.
+/// Calls epoll_pwait2(2), which has nanosecond resolution, or epoll_wait(2) if it is not available.
 fn wait_timed(
     epoll: &OwnedFd,
     batch: &mut Vec<libc::epoll_event>,
@@ -173,39 +174,39 @@ fn wait_timed(
     coarse: &mut bool,
 ) -> libc::c_int {
     if !timeout.subsec_nanos().is_multiple_of(1_000_000) && !*coarse {
-        let (room, timeout) = (batch.capacity().min(MOST), timespec(timeout));
+        let (capacity, timeout) = (batch.capacity().min(MAX_BATCH), timespec(timeout));
         let no_mask = std::ptr::null::<libc::sigset_t>();
-        // SAFETY: as in `wait_coarse`; the timeout outlives the call.
-        let got = unsafe {
+        // SAFETY: as in `wait_coarse`. The timeout outlives the call.
+        let count = unsafe {
             libc::syscall(
                 libc::SYS_epoll_pwait2,
                 epoll.as_raw_fd(),
                 batch.as_mut_ptr(),
-                room as libc::c_int,
+                capacity as libc::c_int,
                 &raw const timeout,
                 no_mask,
                 0,
             )
         };
         let refused = || matches!(last_error(), Errno::NOSYS | Errno::PERM);
-        if got >= 0 || !refused() {
-            return got as libc::c_int; // At most MOST.
+        if count >= 0 || !refused() {
+            return count as libc::c_int; // At most MAX_BATCH.
         }
         *coarse = true; // (e)
     }
     let parts = u64::from(timeout.subsec_nanos().div_ceil(1_000_000));
     let milliseconds = timeout.as_secs().saturating_mul(1000).saturating_add(parts);
-    // What is too long to say is for ever.
+    // A timeout that does not fit is infinite.
     wait_coarse(epoll, batch, i32::try_from(milliseconds).unwrap_or(-1))
 }
 
 #[cold]
 #[inline(never)]
-fn room_for(max: usize) -> Vec<libc::epoll_event> {
+fn allocate_batch(max: usize) -> Vec<libc::epoll_event> {
     Vec::with_capacity(max)
 }
 
-/// Why a call of the C library failed.
+/// Returns the error of the last call of the C library.
 #[cold]
 #[inline(never)]
 fn last_error() -> Errno {
@@ -217,18 +218,18 @@ impl<M: Mode> Epoll<M> {
         flags(if M::BOTH { Interest::all() } else { interest }, M::TRIGGER)
     }
 
-    /// Its own descriptor.
+    /// Returns the epoll descriptor.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// What is at `index` of the batch, as the kernel gave it.
+    /// Returns the entry at `index` of the batch with the kernel's flags.
     pub(super) fn raw(&self, index: usize) -> Option<(Token, u32)> {
         let event = self.batch.get(index)?;
         Some((Token::from_bits(event.u64), event.events))
     }
 
-    /// Waits, and says if a signal came.
+    /// Waits and fills the batch.
     #[inline]
     pub(super) fn collect(
         &mut self,
@@ -236,7 +237,7 @@ impl<M: Mode> Epoll<M> {
         timeout: Option<Duration>,
     ) -> rustix::io::Result<usize> {
         self.calls += 1;
-        make_room(&mut self.batch, max);
+        prepare_batch(&mut self.batch, max);
         wait(&self.epoll, &mut self.batch, timeout, &mut self.coarse)
     }
 }
@@ -259,6 +260,7 @@ impl<M: Mode> Open for Epoll<M> {
         sharing: Sharing::Exclusive,
         ..Semantics::COMMON
     };
+    const AUTO: bool = !M::BOTH;
 
     fn open_with(_: &Options) -> Result<Self, Unavailable> {
         let epoll = create()?;
@@ -316,7 +318,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         match self.collect(max, timeout) {
             Err(Errno::INTR) => Ok(0),
-            waited => Ok(waited?),
+            result => Ok(result?),
         }
     }
 

@@ -1,26 +1,29 @@
-//! epoll(7) with the changes of interest collected, and told to the kernel together: Gammo, Brecht,
-//! Shukla and Pariag's epoll_ctlv, by io_uring's EPOLL_CTL.
+//! epoll(7) with batched changes of interest: epoll_ctlv of Gammo, Brecht, Shukla and Pariag,
+//! implemented with io_uring's EPOLL_CTL.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and flags the code handles them:
 //!
-//! a) A collected change names a number, and by the time it is told the number may be a stranger's.
-//!    Until then a change is no more than a mark on the number's watch: what is told is the watch as it
-//!    is at the wait, and several changes are one. `closing` takes the mark off.
-//! b) A deletion that is told after the descriptor was closed deletes nothing if a duplicate keeps the
-//!    open file, and its events go on. They are known by their generation and dropped; when there have
-//!    been more of them than there are registrations, a new epoll instance takes over.
-//! c) Whether a number that is declared again after it was revoked is the same open file cannot be
-//!    seen. It is added, which is right for another file; if it is the same, the kernel says so
-//!    (`EEXIST`), and it is deleted first. A chain of both would be done after the wait has begun.
-//! d) What the kernel refuses is known at the wait only. What cannot be waited for (`EPERM`: a regular
-//!    file) is always ready, and said to be, as poll(2) does; what there is no room for (`ENOSPC`,
-//!    `ENOMEM`) is said to be ready as well, so that its owner tries, and told again.
-//! e) A change may be put off by the kernel to a thread of its own, where another holds epoll's lock.
-//!    No wait ends before all that it told has been done.
-//! f) A wait in the ring (`wait=ring`) that is over by its timeout is still with the kernel, and would
-//!    write into the batch: it is cancelled before the wait returns.
-//! g) Where io_uring is refused each watch that has changed costs a call (`via=calls` chooses that);
-//!    [`calls`](Mechanism::calls) shows it.
+//! a) A queued change names a descriptor number, which may refer to a different file when it is
+//!    submitted. A change therefore only marks the watch of the number. The wait submits the watch
+//!    in its current state, which also merges several changes into one. `closing` removes the mark.
+//! b) A deletion that is submitted after the descriptor was closed has no effect. If a duplicate
+//!    keeps the file open, its events continue. They are recognised by their generation and
+//!    dropped. When there have been more of them than there are registrations, a new epoll instance
+//!    replaces the old one.
+//! c) If a number is declared again after it was revoked, it may refer to the same open file or a
+//!    different one. It is added, which is right for a different file. For the same file the kernel
+//!    reports `EEXIST`, and it is deleted first. A chain of both would run after the wait has
+//!    begun.
+//! d) Errors are known only at the wait. A file that cannot be watched (`EPERM`: a regular file) is
+//!    reported as always ready, as poll(2) does. If there is no memory for a watch (`ENOSPC`,
+//!    `ENOMEM`), the descriptor is also reported as ready, so that its owner tries it. It is then
+//!    submitted again.
+//! e) The kernel may defer a change to a worker thread if another thread holds epoll's lock. A wait
+//!    ends only after all submitted changes have completed.
+//! f) A wait in the ring (`wait=ring`) whose timeout has passed is still pending in the kernel,
+//!    which would write to the batch. It is cancelled before the wait returns.
+//! g) Without io_uring each changed watch costs a system call (`via=calls` selects that). The
+//!    counter [`calls`](Mechanism::calls) includes them.
 
 use std::collections::VecDeque;
 use std::os::fd::{OwnedFd, RawFd};
@@ -36,70 +39,70 @@ use super::options::{Choice, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 
-mod ledger;
-mod telling;
+mod submitter;
+mod watch_table;
 
-use ledger::{Ledger, State};
-use telling::{Op, Telling, data};
+use submitter::{Op, Submitter, data};
+use watch_table::{State, WatchTable};
 
-/// epoll(7), told of changes in batches.
+/// epoll(7) with batched changes.
 pub struct EpollBatched {
-    // Before the batch, which it may write to: closed first.
-    telling: Option<Telling>,
+    // Declared before the batch, which it may write to, so that it is closed first.
+    submitter: Option<Submitter>,
     epoll: OwnedFd,
     trigger: Trigger,
     waits_in_ring: bool,
-    ledger: Ledger,
-    refused: VecDeque<u32>,
+    watches: WatchTable,
+    rejected: VecDeque<u32>,
     batch: Vec<libc::epoll_event>,
-    /// Events of registrations that are gone.
+    /// The number of events of former registrations.
     stale: usize,
     calls: u64,
     coarse: bool,
-    turn: bool,
+    alternate: bool,
 }
 
 impl fmt::Debug for EpollBatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("epoll-batched")
-            .field("via_ring", &self.telling.is_some())
+            .field("via_ring", &self.submitter.is_some())
             .field("waits_in_ring", &self.waits_in_ring)
-            .field("registered", &self.ledger.registered())
+            .field("registered", &self.watches.registered())
             .finish_non_exhaustive()
     }
 }
 
 impl EpollBatched {
-    /// Queues all changes for the kernel; where there is no ring, tells it at once.
-    fn tell(&mut self) -> io::Result<()> {
-        while let Some(number) = self.ledger.first_changed() {
-            if let Some(telling) = &mut self.telling
-                && telling.is_full()
+    /// Queues all changes, or makes one call for each if there is no ring.
+    fn submit_changes(&mut self) -> io::Result<()> {
+        while let Some(number) = self.watches.first_changed() {
+            if let Some(submitter) = &mut self.submitter
+                && submitter.is_full()
             {
-                telling.settle()?;
+                submitter.finish()?;
             }
-            let Some(op) = self.ledger.step() else { continue };
-            let watch = self.ledger.watch(number);
-            if let Some(telling) = &mut self.telling {
-                telling.push(&self.epoll, op, (number, watch.event(number)));
-            } else if let Err(errno) = self.call(op, number) {
-                self.refuse(op, number, errno.raw_os_error());
+            let Some(op) = self.watches.next_change() else { continue };
+            let watch = self.watches.watch(number);
+            if let Some(submitter) = &mut self.submitter {
+                submitter.push(&self.epoll, op, (number, watch.event(number)));
+            } else if let Err(errno) = self.epoll_ctl(op, number) {
+                self.on_error(op, number, errno.raw_os_error());
             }
         }
         Ok(())
     }
 
-    /// Tells one change by a call of its own.
-    fn call(&mut self, op: Op, number: u32) -> rustix::io::Result<()> {
-        let watch = *self.ledger.watch(number);
-        // SAFETY: what is registered is open. A deletion may name what is not, or a stranger's, and
-        // does nothing then.
+    /// Makes one change by a system call.
+    fn epoll_ctl(&mut self, op: Op, number: u32) -> rustix::io::Result<()> {
+        let watch = *self.watches.watch(number);
+        // SAFETY: registered descriptors are open. A deletion may name a closed descriptor or an
+        // unrelated file, and then has no effect.
         let source = unsafe { borrow(number as RawFd) };
         let data = EventData::new_u64(data(number, watch.generation));
         self.calls += 1;
         match op {
-            Op::Add => kernel::add(&self.epoll, source, data, watch.asked),
-            Op::Modify => kernel::modify(&self.epoll, source, data, watch.asked),
+            Op::Add => kernel::add(&self.epoll, source, data, watch.events),
+            Op::Modify => kernel::modify(&self.epoll, source, data, watch.events),
             Op::Delete => {
                 let _ = kernel::delete(&self.epoll, source);
                 Ok(())
@@ -107,58 +110,58 @@ impl EpollBatched {
         }
     }
 
-    /// Looks at what the kernel said to a change.
+    /// Handles an error of a change.
     #[cold]
-    fn refuse(&mut self, op: Op, number: u32, errno: i32) {
+    fn on_error(&mut self, op: Op, number: u32, errno: i32) {
         let again = match (op, errno) {
-            (Op::Add, libc::EEXIST) => self.call(Op::Delete, number).is_ok(), // (c)
-            // It was closed, against what was promised.
+            (Op::Add, libc::EEXIST) => self.epoll_ctl(Op::Delete, number).is_ok(), // (c)
+            // The descriptor was closed without notice.
             (Op::Modify, libc::ENOENT) => true,
             _ => false,
         };
-        if again && self.call(Op::Add, number).is_ok() {
+        if again && self.epoll_ctl(Op::Add, number).is_ok() {
             return;
         }
-        let watch = self.ledger.watch(number);
+        let watch = self.watches.watch(number);
         watch.state.remove(State::PRESENT);
-        watch.state.insert(State::REFUSED);
-        watch.state.set(State::AGAIN, errno != libc::EPERM);
-        if !watch.state.contains(State::LISTED) {
-            watch.state.insert(State::LISTED);
-            self.refused.push_back(number);
+        watch.state.insert(State::REJECTED);
+        watch.state.set(State::RETRY, errno != libc::EPERM);
+        if !watch.state.contains(State::QUEUED) {
+            watch.state.insert(State::QUEUED);
+            self.rejected.push_back(number);
         }
     }
 
-    /// Says that what was refused is ready (d).
-    fn say_refused(&mut self, max: usize) {
-        for _ in 0..self.refused.len() {
+    /// Reports rejected descriptors as ready (d).
+    fn report_rejected(&mut self, max: usize) {
+        for _ in 0..self.rejected.len() {
             if self.batch.len() >= max {
                 break;
             }
-            let Some(number) = self.refused.pop_front() else {
+            let Some(number) = self.rejected.pop_front() else {
                 break;
             };
-            let watch = self.ledger.watch(number);
-            watch.state.remove(State::LISTED);
-            let flags = watch.asked & (EventFlags::IN | EventFlags::OUT);
-            if !watch.state.contains(State::REFUSED) || flags.is_empty() {
+            let watch = self.watches.watch(number);
+            watch.state.remove(State::QUEUED);
+            let flags = watch.events & (EventFlags::IN | EventFlags::OUT);
+            if !watch.state.contains(State::REJECTED) || flags.is_empty() {
                 continue;
             }
             let event = libc::epoll_event { events: flags.bits(), u64: watch.token.to_bits() };
             self.batch.push(event);
-            if watch.state.contains(State::AGAIN) {
-                self.ledger.tell_later(number);
+            if watch.state.contains(State::RETRY) {
+                self.watches.mark_changed(number);
             } else if self.trigger == Trigger::Level {
-                watch.state.insert(State::LISTED);
-                self.refused.push_back(number);
+                watch.state.insert(State::QUEUED);
+                self.rejected.push_back(number);
             }
         }
     }
 
-    /// Puts tokens in the place of numbers, and drops what is of no registration (b).
-    fn sift(&mut self) {
-        let EpollBatched { batch, ledger, stale, .. } = self;
-        batch.retain_mut(|event| match ledger.token(event.u64) {
+    /// Replaces descriptor numbers by tokens, and drops events of former registrations (b).
+    fn translate_batch(&mut self) {
+        let EpollBatched { batch, watches, stale, .. } = self;
+        batch.retain_mut(|event| match watches.token(event.u64) {
             Some(token) => {
                 event.u64 = token.to_bits();
                 true
@@ -170,23 +173,23 @@ impl EpollBatched {
         });
     }
 
-    /// Leaves behind what cannot be deleted (b).
+    /// Replaces the epoll instance to discard watches that cannot be deleted (b).
     #[cold]
-    fn renew(&mut self) {
+    fn replace_epoll(&mut self) {
         self.stale = 0;
         self.calls += 1;
         let Ok(epoll) = epoll::create() else {
-            return; // Later, then.
+            return; // The next wait tries again.
         };
         self.epoll = epoll;
-        self.ledger.start_over();
+        self.watches.mark_all_changed();
     }
 
-    fn hear_refusals(&mut self) {
+    fn handle_errors(&mut self) {
         while let Some((op, number, errno)) =
-            self.telling.as_mut().and_then(|telling| telling.refused.pop())
+            self.submitter.as_mut().and_then(|submitter| submitter.errors.pop())
         {
-            self.refuse(op, number, errno);
+            self.on_error(op, number, errno);
         }
     }
 }
@@ -205,50 +208,51 @@ static LEVEL: Semantics = semantics(Trigger::Level);
 
 impl Open for EpollBatched {
     const NAME: &'static str = "epoll-batched";
-    const SUMMARY: &'static str = "epoll(7), changes told together through io_uring(7)";
+    const SUMMARY: &'static str = "epoll(7), with changes submitted in batches through io_uring(7)";
     const SEMANTICS: Semantics = semantics(Trigger::Edge);
+    const AUTO: bool = true;
     const OPTIONS: &'static [Choice] = &[
         Choice {
             name: "trigger",
-            help: "edge- or level-triggered",
+            help: "edge-triggered or level-triggered",
             values: Values::OneOf(&["edge", "level"]),
         },
         Choice {
             name: "wait",
-            help: "by epoll_wait, or in the ring too, so that changes and wait are one call",
+            help: "wait with epoll_wait(2), or in the ring, which submits changes and waits in one call",
             values: Values::OneOf(&["epoll", "ring"]),
         },
         Choice {
             name: "via",
-            help: "changes go through a ring where there can be one, or by a call each",
+            help: "submit changes through a ring if available, or with one call each",
             values: Values::OneOf(&["ring", "calls"]),
         },
     ];
 
     fn open_with(options: &Options) -> Result<Self, Unavailable> {
         let waits_in_ring = options.get("wait") == "ring";
-        let telling = match options.get("via") {
+        let submitter = match options.get("via") {
             "calls" if waits_in_ring => {
                 let error = io::ErrorKind::InvalidInput.into();
                 let remedy = "wait=ring needs via=ring";
                 return Err(Unavailable { call: "io_uring_setup", error, remedy });
             }
             "calls" => None,
-            _ if waits_in_ring => Some(Telling::open(true)?),
-            _ => Telling::open(false).ok(), // (g)
+            _ if waits_in_ring => Some(Submitter::open(true)?),
+            _ => Submitter::open(false).ok(), // (g)
         };
         Ok(EpollBatched {
-            telling,
+            submitter,
             epoll: epoll::create()?,
             trigger: if options.get("trigger") == "level" { Trigger::Level } else { Trigger::Edge },
             waits_in_ring,
-            ledger: Ledger::default(),
-            refused: VecDeque::new(),
+            watches: WatchTable::default(),
+            rejected: VecDeque::new(),
             batch: Vec::new(),
             stale: 0,
             calls: 0,
             coarse: false,
-            turn: false,
+            alternate: false,
         })
     }
 }
@@ -259,8 +263,8 @@ impl Mechanism for EpollBatched {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        let asked = epoll::flags(interest, self.trigger);
-        self.ledger.register(fd, token, asked, State::empty())
+        let events = epoll::flags(interest, self.trigger);
+        self.watches.register(fd, token, events, State::empty())
     }
 
     unsafe fn declare_exclusive(
@@ -269,59 +273,63 @@ impl Mechanism for EpollBatched {
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
-        let asked = epoll::flags(interest, self.trigger) - EventFlags::RDHUP;
-        self.ledger.register(fd, token, asked | EventFlags::EXCLUSIVE, State::EXCLUSIVE)
+        let events = epoll::flags(interest, self.trigger) - EventFlags::RDHUP;
+        self.watches.register(fd, token, events | EventFlags::EXCLUSIVE, State::EXCLUSIVE)
     }
 
     unsafe fn change(&mut self, fd: RawFd, _token: Token, interest: Interest) -> io::Result<()> {
-        let asked = epoll::flags(interest, self.trigger);
-        let watch = self.ledger.find(fd).ok_or(Errno::NOENT)?;
-        watch.asked = if watch.state.contains(State::EXCLUSIVE) {
-            (asked - EventFlags::RDHUP) | EventFlags::EXCLUSIVE
+        let events = epoll::flags(interest, self.trigger);
+        let watch = self.watches.find(fd).ok_or(Errno::NOENT)?;
+        watch.events = if watch.state.contains(State::EXCLUSIVE) {
+            (events - EventFlags::RDHUP) | EventFlags::EXCLUSIVE
         } else {
-            asked
+            events
         };
-        self.ledger.tell_later(fd as u32);
+        self.watches.mark_changed(fd as u32);
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        if self.ledger.forget(fd)? {
-            self.ledger.watch(fd as u32).state.insert(State::FORMER);
-            self.ledger.tell_later(fd as u32);
+        if self.watches.unregister(fd)? {
+            self.watches.watch(fd as u32).state.insert(State::STALE);
+            self.watches.mark_changed(fd as u32);
         }
         Ok(())
     }
 
     unsafe fn closing(&mut self, fd: RawFd, _token: Token) {
-        let _ = self.ledger.forget(fd); // (a)
+        let _ = self.watches.unregister(fd); // (a)
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.batch.clear();
         let max = max.max(1);
-        if self.stale > self.ledger.registered() {
-            self.renew();
+        if self.stale > self.watches.registered() {
+            self.replace_epoll();
         }
-        self.tell()?;
+        self.submit_changes()?;
         if !self.waits_in_ring
-            && let Some(telling) = &mut self.telling
+            && let Some(submitter) = &mut self.submitter
         {
-            telling.settle()?;
-            self.hear_refusals();
+            submitter.finish()?;
+            self.handle_errors();
         }
-        // What was refused is given half of the room, or every other turn.
-        let mut room = max;
-        if !self.refused.is_empty() {
-            self.turn = !self.turn;
-            room -= if max == 1 { usize::from(self.turn) } else { self.refused.len().min(max / 2) };
+        // Rejected descriptors get half of the batch, or every other batch.
+        let mut space = max;
+        if !self.rejected.is_empty() {
+            self.alternate = !self.alternate;
+            space -= if max == 1 {
+                usize::from(self.alternate)
+            } else {
+                self.rejected.len().min(max / 2)
+            };
         }
-        let timeout = if self.refused.is_empty() { timeout } else { Some(Duration::ZERO) };
-        if room > 0 {
-            epoll::make_room(&mut self.batch, room);
-            match &mut self.telling {
-                Some(telling) if self.waits_in_ring => {
-                    if let Err(error) = telling.wait(&self.epoll, &mut self.batch, timeout) {
+        let timeout = if self.rejected.is_empty() { timeout } else { Some(Duration::ZERO) };
+        if space > 0 {
+            epoll::prepare_batch(&mut self.batch, space);
+            match &mut self.submitter {
+                Some(submitter) if self.waits_in_ring => {
+                    if let Err(error) = submitter.wait(&self.epoll, &mut self.batch, timeout) {
                         // The kernel may still write to it.
                         std::mem::forget(std::mem::take(&mut self.batch));
                         return Err(error);
@@ -329,19 +337,19 @@ impl Mechanism for EpollBatched {
                 }
                 _ => {
                     self.calls += 1;
-                    let waited =
+                    let result =
                         epoll::wait(&self.epoll, &mut self.batch, timeout, &mut self.coarse);
-                    if let Err(errno) = waited
+                    if let Err(errno) = result
                         && errno != Errno::INTR
                     {
                         return Err(errno.into());
                     }
                 }
             }
-            self.sift();
-            self.hear_refusals();
+            self.translate_batch();
+            self.handle_errors();
         }
-        self.say_refused(max);
+        self.report_rejected(max);
         Ok(self.batch.len())
     }
 
@@ -354,6 +362,6 @@ impl Mechanism for EpollBatched {
     }
 
     fn calls(&self) -> u64 {
-        self.calls + self.telling.as_ref().map_or(0, Telling::calls)
+        self.calls + self.submitter.as_ref().map_or(0, Submitter::calls)
     }
 }

@@ -1,25 +1,28 @@
-//! kernel-queue: events that the kernel queues in memory that the process maps (the INTERESTED sets
-//! and the HINTS queue of Banga, Mogul and Druschel, USENIX 1999), by programs of [`bpf`](super::bpf).
+//! kernel-queue: the kernel queues events in memory that the process maps (the INTERESTED sets and
+//! the HINTS queue of Banga, Mogul and Druschel, USENIX 1999), with programs of
+//! [`bpf`](super::bpf).
 //!
-//! Descriptors signal, and the program that stands there puts the descriptor on this instance's queue
-//! and refuses the signal. A descriptor is on it at most once, first come first; taking it off is
-//! access to memory. A system call is made to sleep while the queue is empty, and to ask (poll(2), many
-//! at a time) those of whom the word of an arrival is not enough: see `signal/table.rs`.
+//! Descriptors raise signals. The program at that point puts the descriptor on this instance's
+//! queue and suppresses the signal. A descriptor is on the queue at most once, in order of arrival.
+//! Taking it off is a memory access. System calls are made only to sleep while the queue is empty,
+//! and to check (with one poll(2) for many) descriptors whose arrival is not conclusive: see
+//! `signal/table.rs`.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) Who sleeps is woken by one signal that is let pass. The consumer says that it sleeps, and then
-//!    looks at the queue once more; the program puts the descriptor there, and then looks whether
-//!    the consumer sleeps. One of them sees the other.
-//! b) A wake-up may come when the consumer has just given up waiting. It ends the next sleep at once,
-//!    which then goes on for the rest of its time.
-//! c) Where the user's limit of queued signals is reached, the wake-up is SIGIO, which wakes as well.
-//! d) On a kernel with PREEMPT_RT the program may not know the descriptor, and lets the signal pass.
-//!    From the first such on, every wait also looks for signals.
-//! e) What is on the queue when its descriptor is closed has lost its word when it comes off, or is
-//!    for a number that is not registered.
-//! f) The signals of a number that was not registered here yet, but by another instance, are taken
-//!    off the queue of that one first: see `bpf/layout.rs`.
+//! a) One signal that is let through wakes a sleeping consumer. The consumer announces that it
+//!    sleeps, and then checks the queue once more. The program queues the descriptor, and then
+//!    checks whether the consumer sleeps. At least one of them sees the other.
+//! b) A wake-up may arrive when the consumer has just ended its wait. It ends the next sleep
+//!    immediately, which then continues for the remaining time.
+//! c) If the user's limit of queued signals is reached, the wake-up is SIGIO, which also ends the
+//!    sleep.
+//! d) On a kernel with PREEMPT_RT the program may not know the descriptor, and lets the signal
+//!    through. After the first such signal, every wait also takes signals.
+//! e) An entry of a descriptor that was closed while queued has no readiness when it is taken, or
+//!    names a number that is not registered.
+//! f) If a number was registered by another instance before, it is first removed from the queue of
+//!    that instance: see `bpf/layout.rs`.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -27,29 +30,29 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use super::bpf::Programs;
-use super::bpf::layout::{PENDING, Queue, raised};
+use super::bpf::layout::{PENDING, Queue, signal_info};
 use super::signal::table::Table;
-use super::signal::{MOST, Signals};
+use super::signal::{MAX_SIGNALS, Signals};
 use super::{Mechanism, NO_EVENT, Open, Options, Semantics, Sharing, Trigger};
 use super::{Unavailable, Watches};
 use crate::event::{Event, Interest, Readiness, Token};
 
 const BOTH: Readiness = Readiness::READABLE.union(Readiness::WRITABLE);
 
-/// The most events that one wait gives, whatever is asked for.
-const BOUND: usize = 1 << 16;
+/// The maximum number of events in a batch.
+const MAX_BATCH: usize = 1 << 16;
 
-/// The queue that the kernel fills.
+/// A queue that the kernel fills.
 pub struct KernelQueue {
     signals: Signals,
     table: Table,
     programs: Programs,
     queue: u32,
-    strays: u32,
-    /// Signals may tell what the queue does not. (d)
-    wary: bool,
-    /// The last wait had no room to ask.
-    ask_first: bool,
+    unattributed: u32,
+    /// Whether signals may report events that the queue does not (d).
+    check_signals: bool,
+    /// Whether the last wait had no space for checks.
+    check_first: bool,
 }
 
 impl fmt::Debug for KernelQueue {
@@ -61,7 +64,7 @@ impl fmt::Debug for KernelQueue {
 
 impl Open for KernelQueue {
     const NAME: &'static str = "kernel-queue";
-    const SUMMARY: &'static str = "events queued by an eBPF program, in memory that both map";
+    const SUMMARY: &'static str = "events queued by an eBPF program in shared memory";
     const SEMANTICS: Semantics = Semantics {
         trigger: Trigger::Edge,
         reports: BOTH,
@@ -79,15 +82,15 @@ impl Open for KernelQueue {
         let shared = programs.shared();
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         shared.queues[queue as usize].thread.store(thread as u32, Ordering::SeqCst);
-        let strays = shared.strays();
+        let unattributed = shared.unattributed();
         Ok(KernelQueue {
             signals,
             table: Table::new(BOTH),
             programs,
             queue,
-            strays,
-            wary: strays > 0,
-            ask_first: false,
+            unattributed,
+            check_signals: unattributed > 0,
+            check_first: false,
         })
     }
 }
@@ -98,24 +101,24 @@ impl KernelQueue {
         &self.programs.shared().queues[self.queue as usize]
     }
 
-    /// Takes all that is queued, and asks whom it must.
+    /// Processes all queued events and checks the scheduled descriptors.
     #[inline]
     fn take(&mut self, max: usize) -> io::Result<()> {
         let shared = self.programs.shared();
         let queue = &shared.queues[self.queue as usize];
-        shared.take(queue, |fd, word| self.table.hear(raised(fd, word), max));
+        shared.take(queue, |fd, word| self.table.on_signal(signal_info(fd, word), max));
         if queue.sweep.load(Ordering::SeqCst) != 0 {
             self.sweep(max);
         }
-        if self.wary || self.programs.shared().strays() != self.strays {
-            self.look_for_signals(); // (d)
+        if self.check_signals || self.programs.shared().unattributed() != self.unattributed {
+            self.collect_signals(); // (d)
         }
-        // Nothing older than this is on the queue.
-        self.table.emptied();
-        self.table.ask(max, true)
+        // The queue is empty: later events are newer than the known state.
+        self.table.on_queue_empty();
+        self.table.check(max, true)
     }
 
-    /// Looks for descriptors that have a word, and could not be put on the queue.
+    /// Processes descriptors that have readiness but could not be queued.
     #[cold]
     fn sweep(&mut self, max: usize) {
         self.shared().sweep.store(0, Ordering::SeqCst);
@@ -125,52 +128,52 @@ impl KernelQueue {
             let unmarked = |word| (word & PENDING == 0 && word != 0).then_some(0);
             let taken = slot.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unmarked);
             if let Ok(word) = taken {
-                self.table.hear(raised(fd, word), max);
+                self.table.on_signal(signal_info(fd, word), max);
             }
         }
     }
 
-    /// Has the descriptors of such signals asked as there are. (d)
+    /// Schedules checks of the descriptors of unattributed signals (d).
     #[cold]
-    fn look_for_signals(&mut self) {
-        self.wary = true;
-        self.strays = self.programs.shared().strays();
-        self.signals.discard(|raised| self.table.doubt(raised.fd));
+    fn collect_signals(&mut self) {
+        self.check_signals = true;
+        self.unattributed = self.programs.shared().unattributed();
+        self.signals.discard(|signal_info| self.table.check_later(signal_info.fd));
         if self.signals.overflowed() {
-            let _ = self.table.ask_all(false);
+            let _ = self.table.check_all(false);
         }
     }
 
-    /// Sleeps until something has come, or for `left`; false if that, or a signal handler, ended it.
-    fn sleep(&mut self, left: Option<Duration>, max: usize) -> io::Result<bool> {
+    /// Sleeps until an event arrives. Returns false after `timeout` or a signal handler.
+    fn sleep(&mut self, timeout: Option<Duration>, max: usize) -> io::Result<bool> {
         self.shared().sleeping.swap(1, Ordering::SeqCst); // (a)
-        let woken = if self.has_come() {
+        let woken = if self.has_events() {
             Ok(true)
-        } else if self.table.awaits_room() {
-            let asked = self.table.ask_rooms(Some(self.signals.queue()), left, max);
-            asked.and_then(|()| self.signals.take(MOST)).map(|took| {
-                self.hear_signals(took.count);
-                took.count > 0
+        } else if self.table.has_blocked_writers() {
+            let checked = self.table.check_writability(Some(self.signals.queue()), timeout, max);
+            checked.and_then(|()| self.signals.take(MAX_SIGNALS)).map(|taken| {
+                self.handle_signals(taken.count);
+                taken.count > 0
             })
         } else {
-            self.signals.wait(left).inspect(|woken| self.hear_signals(usize::from(*woken)))
+            self.signals.wait(timeout).inspect(|woken| self.handle_signals(usize::from(*woken)))
         };
         self.shared().sleeping.store(0, Ordering::SeqCst);
         woken
     }
 
-    fn has_come(&self) -> bool {
+    fn has_events(&self) -> bool {
         let queue = self.shared();
         queue.head.load(Ordering::SeqCst) != 0
             || queue.sweep.load(Ordering::SeqCst) != 0
-            || self.programs.shared().strays() != self.strays
+            || self.programs.shared().unattributed() != self.unattributed
     }
 
-    /// A wake-up says no more than that; a stray tells of its descriptor. (d)
-    fn hear_signals(&mut self, count: usize) {
-        if self.wary || self.programs.shared().strays() != self.strays {
+    /// Handles signals taken while asleep. Only unattributed ones identify a descriptor (d).
+    fn handle_signals(&mut self, count: usize) {
+        if self.check_signals || self.programs.shared().unattributed() != self.unattributed {
             for index in 0..count {
-                self.table.doubt(self.signals.raised(index).fd);
+                self.table.check_later(self.signals.info(index).fd);
             }
         }
     }
@@ -185,7 +188,7 @@ impl Mechanism for KernelQueue {
         self.table.reserve(fd)?;
         let signal = self.signals.signal() as u32;
         self.programs.shared().claim(fd, self.queue, signal)?;
-        // SAFETY: the caller keeps fd open.
+        // SAFETY: the caller keeps `fd` open.
         unsafe { self.signals.arm(fd)? };
         self.table.register(fd, token, interest);
         Ok(())
@@ -196,37 +199,37 @@ impl Mechanism for KernelQueue {
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        self.table.forget(fd)?;
-        // SAFETY: it was registered, and the caller keeps it open.
+        self.table.unregister(fd)?;
+        // SAFETY: the descriptor was registered, and the caller keeps it open.
         unsafe { self.signals.disarm(fd) }
     }
 
     unsafe fn closing(&mut self, fd: RawFd, _token: Token) {
-        // Refused, it is not registered, which is what was asked for.
-        let _ = self.table.forget(fd); // (e)
+        // An error means that it is not registered, which is the desired state.
+        let _ = self.table.unregister(fd); // (e)
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        let max = max.clamp(1, BOUND);
+        let max = max.clamp(1, MAX_BATCH);
         self.table.batch.clear();
-        if std::mem::take(&mut self.ask_first) {
-            self.table.ask(max, false)?;
+        if std::mem::take(&mut self.check_first) {
+            self.table.check(max, false)?;
         }
         if self.table.batch.is_empty() {
             self.take(max)?;
         }
         if self.table.batch.is_empty() && timeout != Some(Duration::ZERO) {
             let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-            let mut left = timeout;
-            while self.sleep(left, max)? && self.table.batch.is_empty() {
+            let mut timeout = timeout;
+            while self.sleep(timeout, max)? && self.table.batch.is_empty() {
                 self.take(max)?;
                 if !self.table.batch.is_empty() {
                     break;
                 }
-                left = deadline.map(|at| at.saturating_duration_since(Instant::now())); // (b)
+                timeout = deadline.map(|at| at.saturating_duration_since(Instant::now())); // (b)
             }
         }
-        self.ask_first = self.table.batch.len() >= max && self.table.has_listed();
+        self.check_first = self.table.batch.len() >= max && self.table.has_scheduled();
         Ok(self.table.batch.len())
     }
 
@@ -241,15 +244,16 @@ impl Mechanism for KernelQueue {
 }
 
 impl Drop for KernelQueue {
-    /// What is registered is open still, and would go on signalling.
+    /// Disarms the registered descriptors, which are still open and would continue to raise
+    /// signals.
     fn drop(&mut self) {
         for fd in self.table.all() {
-            // SAFETY: it is registered, so its owner keeps it open. Refused, there is nothing to do.
+            // SAFETY: a registered descriptor is kept open. Errors need no handling.
             let _ = unsafe { self.signals.disarm(fd) };
         }
         self.programs.shared().disown_all(self.queue);
-        // What came for those that were closed is no one's.
+        // Events of closed descriptors belong to no registration.
         self.programs.shared().take(self.shared(), |_, _| {});
-        self.programs.give_back(self.queue);
+        self.programs.release_queue(self.queue);
     }
 }

@@ -1,14 +1,15 @@
-//! Event-dispatch mechanisms: the trait, and the one table of them.
+//! Event-dispatch mechanisms: the trait that they implement, and the table that lists them.
 //!
-//! A mechanism tells which of many descriptors can be read or written now. Each is one file
-//! here, behind [`Mechanism`], and one line in [`for_each_mechanism!`](crate::for_each_mechanism),
-//! from which names, probing, tests, benches and command lines are made. To add one, copy
-//! `skeleton.rs`, which compiles and says what goes where.
+//! A mechanism reports which of many descriptors are ready for reading or writing. Each mechanism
+//! is one file here, implements [`Mechanism`], and has one line in
+//! [`for_each_mechanism!`](crate::for_each_mechanism). Names, probing, tests, benchmarks and
+//! command lines are generated from that table. The documentation of `skeleton.rs` lists the steps
+//! for adding a mechanism.
 //!
-//! This module and its files are the only part of the readiness path that holds raw descriptors;
-//! [`Registry`] is the safe door to them.
+//! This module is the only part of the readiness path that uses raw descriptors. [`Registry`] is
+//! its safe interface.
 
-// The kernel is told numbers of descriptors here; each block says why they are open.
+// The kernel receives descriptor numbers here. Each block states why they are open.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -35,7 +36,7 @@ pub mod select;
 pub mod signal;
 pub mod signal_per_fd;
 #[cfg(test)]
-mod skeleton;
+pub mod skeleton;
 mod table;
 pub mod trigger;
 pub mod uring_poll;
@@ -47,67 +48,68 @@ pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
 pub use crate::unavailable::Unavailable;
 
-/// How a mechanism repeats what it said.
+/// When a mechanism reports a ready descriptor again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trigger {
-    /// Every wait reports every descriptor that is ready.
+    /// Every wait reports every ready descriptor.
     Level,
-    /// A wait reports a descriptor when something new has arrived since it was last reported.
+    /// A wait reports a descriptor if something has arrived since its last report.
     Edge,
-    /// A descriptor that was reported is silent until [`Mechanism::change`] arms it again.
+    /// A reported descriptor is not reported again until [`Mechanism::change`] rearms it.
     OneShot,
 }
 
-/// What a change of interest costs.
+/// The cost of a change of interest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChangeCost {
-    /// A store to memory.
+    /// A write to memory.
     Memory,
     /// A system call.
     SystemCall,
-    /// Nothing by itself: it rides on the next wait.
+    /// No extra call: the next wait submits it.
     Wait,
 }
 
-/// What one wait costs, as a function of the descriptors registered (n) and ready (k).
+/// The cost of one wait, as a function of the number of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitCost {
-    /// Grows with the highest descriptor number.
+    /// Proportional to the highest descriptor number.
     HighestDescriptor,
-    /// Grows with the number registered.
+    /// Proportional to the number of registered descriptors.
     Registered,
-    /// Grows with the number that were ready lately.
+    /// Proportional to the number of recently ready descriptors.
     Active,
-    /// Grows with the number ready only.
+    /// Proportional to the number of ready descriptors.
     Ready,
 }
 
-/// Which descriptors a mechanism can watch.
+/// The kinds of descriptors that a mechanism can watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Watches {
-    /// All that poll(2) can wait for.
+    /// All kinds that poll(2) can wait for.
     Any,
-    /// Those that raise signals when O_ASYNC is set: sockets, pipes, FIFOs and terminals. Others
-    /// are refused with `EPERM`.
+    /// Kinds that raise signals if O_ASYNC is set: sockets, pipes, FIFOs and terminals. Others are
+    /// rejected with `EPERM`.
     Signalling,
 }
 
-/// What becomes of an event where several instances, as a rule in as many threads, watch the same
+/// Which instances receive an event if several of them, usually in as many threads, watch the same
 /// open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// Each of them hears of it, or only as many as are needed, where it was declared by
+    /// All of them, or only as many as necessary if they used
     /// [`declare_exclusive`](Mechanism::declare_exclusive).
     Exclusive,
-    /// Each of them hears of it.
+    /// All of them.
     Each,
-    /// Only the last to declare does: who is told belongs to the open file.
+    /// The instance that declared last: the open file has a single owner.
     Owner,
 }
 
-/// What differs between mechanisms, as data for those who must know.
+/// The properties in which mechanisms differ.
 ///
-/// More fields may follow. A mechanism outside this crate starts from [`COMMON`](Semantics::COMMON):
+/// More fields may follow. A mechanism outside this crate starts from
+/// [`COMMON`](Semantics::COMMON):
 ///
 /// ```
 /// use hearken::Semantics;
@@ -125,30 +127,30 @@ pub enum Sharing {
 pub struct Semantics {
     /// When a ready descriptor is reported again.
     pub trigger: Trigger,
-    /// What a change of interest costs.
+    /// The cost of a change of interest.
     pub change: ChangeCost,
-    /// What a wait costs.
+    /// The cost of a wait.
     pub wait: WaitCost,
-    /// The flags that it can tell; the others are never set by it.
+    /// The flags that the mechanism can report. It never sets others.
     pub reports: Readiness,
-    /// True if the kernel forgets a descriptor by itself when the last reference to its open file
-    /// is closed.
+    /// Whether the kernel revokes a registration when the last reference to its open file is
+    /// closed.
     pub close_revokes: bool,
-    /// True if both directions are registered once, and what was not asked for is dropped after
-    /// the wait: a change costs nothing, and a descriptor that is always writable wakes every wait.
+    /// Whether both directions are registered once, and the wait drops those without interest. A
+    /// change then costs nothing, but a descriptor that is always writable ends every wait.
     pub registers_both: bool,
-    /// True if it holds a queue that can overflow and be recovered.
+    /// Whether the mechanism has a queue that can overflow. It recovers from overflows.
     pub overflows: bool,
-    /// Which descriptors it can watch.
+    /// The kinds of descriptors that it can watch.
     pub watches: Watches,
-    /// What becomes of an event where several instances watch the same open file.
+    /// Which instances receive an event if several watch the same open file.
     pub sharing: Sharing,
-    /// True if it needs privileges, which [`AUTO`] never asks for.
+    /// Whether it needs privileges. [`AUTO`] never selects such a mechanism.
     pub privileged: bool,
 }
 
 impl Semantics {
-    /// The semantics that most mechanisms have in common: level-triggered, with all flags of poll(2).
+    /// The properties that most mechanisms share: level-triggered, with all flags of poll(2).
     pub const COMMON: Semantics = Semantics {
         trigger: Trigger::Level,
         change: ChangeCost::Memory,
@@ -166,12 +168,14 @@ impl Semantics {
         privileged: false,
     };
 
-    /// True if an event tells all that its descriptor is ready for, as it is when the wait returns.
+    /// Returns whether an event contains the complete readiness of its descriptor when the wait
+    /// returns.
     ///
-    /// False if it tells what has arrived, as signals and a queue that can overflow do: not that there
-    /// is room besides. The caller may have dealt with the arrival since, without waiting for the event.
-    /// An arrival may also be reported twice, if it is still so. `READ_CLOSED` is set where the end of
-    /// the stream came together with data. An end that came alone may be `READABLE` only.
+    /// If not, an event reports an arrival, as signals and queues that can overflow do. Its
+    /// readiness may be incomplete: an arrival of data does not include writability. The caller may
+    /// already have handled the arrival. An arrival that still holds may be reported twice.
+    /// `READ_CLOSED` is set if the end of the stream arrived together with data. If it arrived
+    /// alone, the event may be `READABLE` only.
     pub const fn tells_state(&self) -> bool {
         matches!(self.watches, Watches::Any) && !self.overflows
     }
@@ -179,209 +183,217 @@ impl Semantics {
 
 /// An event-dispatch mechanism.
 ///
-/// Callers in safe code use [`Registry`], [`EventQueue`](crate::EventQueue) or
-/// [`io`](crate::io), which keep the promises that this trait asks of its caller.
+/// Safe code uses [`Registry`], [`EventQueue`](crate::EventQueue) or [`io`](crate::io). They fulfil
+/// the requirements of this trait on its caller.
 ///
 /// # The contract
 ///
-/// The conformance tests hold one test for each clause, and run over every mechanism.
+/// The contract suite has one test for each clause and runs over every mechanism.
 ///
 /// **Registration.** A descriptor is registered from [`declare`](Mechanism::declare) until
-/// [`revoke`](Mechanism::revoke) or [`closing`](Mechanism::closing), at most once at a time
-/// (`EEXIST` otherwise). A refused call leaves everything as it was. What was already ready when it
-/// was declared is reported by the next wait, as anything later would be. Slots of tokens are
-/// dense, and descriptors' numbers are: a mechanism may keep an array indexed by either.
+/// [`revoke`](Mechanism::revoke) or [`closing`](Mechanism::closing). It is registered at most once
+/// at a time (`EEXIST` otherwise). A call that fails changes nothing. The next wait reports
+/// conditions that already held at the time of `declare`, like later ones. Slots of tokens and
+/// descriptor numbers are dense: a mechanism may keep an array indexed by either.
 ///
-/// **Waiting.** [`wait`](Mechanism::wait) returns when at least one event is there, when the
-/// timeout has passed (never sooner: a timeout that the clock cannot express is rounded up), when a
-/// signal handler ran, or for no reason that the caller can see. It returns at most `max` events;
-/// what did not fit comes from the next waits, and no descriptor is passed over for ever in favour
-/// of others. Each descriptor appears at most once in a batch. The batch is read by
-/// [`event`](Mechanism::event) until the next wait.
+/// **Waiting.** [`wait`](Mechanism::wait) returns when there is at least one event, the timeout has
+/// passed or a signal handler ran. It may also return early without a visible reason. It never
+/// times out early: a timeout that the clock cannot express is rounded up. It returns at most `max`
+/// events, and the next waits return the others. No descriptor is passed over indefinitely in
+/// favour of others. Each descriptor appears at most once in a batch. [`event`](Mechanism::event)
+/// reads the batch until the next wait.
 ///
-/// **Level, edge, one-shot.** [`Semantics::trigger`] says which holds.
-/// *Level*: a descriptor is in every batch (subject to `max`) for as long as what its interest
-/// asks for is so; a mechanism that does not look at all of them in every wait may come to one that
-/// was quiet by any of the next [`within`](Mechanism::within) waits, and in a wait that goes on, in
-/// bounded time. *Edge*: it is in a batch once after each arrival (of data, of room to
-/// write, of the end of the stream), and after `declare` and `change` if it is ready then; a
-/// caller reads or writes until `EAGAIN`, or until a read came back short and `READ_CLOSED`
-/// was not set, before it relies on the next event, and says so by
-/// [`would_block`](Mechanism::would_block). *One-shot*: as level, but once; `change` arms it again and
-/// answers for what is ready then.
+/// **Triggers.** [`Semantics::trigger`] selects one of these behaviours:
 ///
-/// **Interest.** An event answers the interest: `READABLE` only where `READ` was asked for,
-/// `WRITABLE` only where `WRITE` was, and nothing at all, a hang-up included, where nothing was; the
-/// descriptor stays registered. A mechanism may say more than was asked for: [`Registry`] takes off
-/// the rest. What it may not is to wake every wait for it, unless [`Semantics::registers_both`]
-/// says so.
+/// * *Level*: a descriptor is in every batch (subject to `max`) while a condition of its interest
+///   holds. A mechanism that does not check all descriptors in every wait may report a quiet one up
+///   to [`within`](Mechanism::within) waits later. A wait that continues reports it within bounded
+///   time.
+/// * *Edge*: a descriptor is in one batch after each arrival of data, send-buffer space or the end
+///   of the stream. It is also in one batch after `declare` and `change` if it is ready at that
+///   time. Before it relies on the next event, a caller reads or writes until `EAGAIN`, or until a
+///   short read without `READ_CLOSED`. It reports that with
+///   [`would_block`](Mechanism::would_block).
+/// * *One-shot*: like level, but only once. `change` rearms the descriptor and checks its current
+///   readiness.
 ///
-/// **End of stream, hang-up, error.** A peer's half-close makes a descriptor readable
-/// (with `READ_CLOSED` where that can be told), and does not touch writability. Error, and hang-up
-/// where the mechanism can tell it, make it ready for whatever its interest asks for, so that a
-/// caller who only looks at `READABLE` and `WRITABLE` meets the condition in its next read or write;
-/// a hang-up is readable with every mechanism. A refused or completed connect is writable.
+/// **Interest.** An event has `READABLE` only if the interest has `READ`, and `WRITABLE` only if it
+/// has `WRITE`. With an empty interest a descriptor stays registered and has no events, not even
+/// hang-ups. A mechanism may report more, and [`Registry`] removes the excess. It must not end
+/// every wait because of it unless [`Semantics::registers_both`] is set.
 ///
-/// **Closing and reuse.** A descriptor is revoked before it is closed (or announced by `closing`),
-/// so a number that returns is a new registration with a new [`Token`]. No wait after `revoke` or
-/// `closing` reports the old token. A batch taken *before* may still hold it: the caller drops it by
-/// its generation, as the queues here do.
+/// **End of stream, hang-up, error.** A half-close by the peer makes a descriptor readable and does
+/// not change its writability. It sets `READ_CLOSED` if the mechanism can report that. An error,
+/// and a hang-up if the mechanism can report it, make a descriptor ready in all directions of its
+/// interest. A caller that only checks `READABLE` and `WRITABLE` then finds the condition in its
+/// next read or write. A hang-up is readable with every mechanism. A connect that was refused or
+/// has completed is writable.
 ///
-/// **What may be spurious.** An event promises that an operation was possible when the
-/// kernel looked, not that it still is: another holder of the same open file may have taken the
-/// data, or a checksum may have failed. Operations must be non-blocking. Where
-/// [`Semantics::tells_state`] does not hold, the kernel looked when it arrived. A wait may return no
-/// events before its timeout. Nothing else is spurious: in particular no token that was not
-/// declared comes out.
+/// **Closing and reuse.** A descriptor is revoked before it is closed, or announced by `closing`. A
+/// reused number is therefore a new registration with a new [`Token`]. No wait after `revoke` or
+/// `closing` reports the old token. A batch taken *before* may still contain it. The caller drops
+/// it by its generation, as the queues of this crate do.
 ///
-/// **Errors.** `wait` treats `EINTR` as an early return of no events. Other errors mean
-/// that the mechanism can no longer be used, and are the caller's to report.
+/// **Spurious events.** An event states that an operation was possible when the kernel checked, not
+/// that it still is. Another owner of the same open file may have taken the data, or a checksum may
+/// have failed. Operations must therefore be non-blocking. Without [`Semantics::tells_state`], the
+/// kernel checked at the time of the arrival. A wait may return no events before its timeout. There
+/// are no other spurious events: in particular, tokens that were not declared never appear.
+///
+/// **Errors.** `wait` treats `EINTR` as an early return without events. After any other error the
+/// mechanism is unusable, and the caller reports the error.
 pub trait Mechanism: fmt::Debug {
-    /// What holds for this mechanism.
+    /// Returns the properties of this mechanism.
     fn semantics(&self) -> &'static Semantics;
 
     /// Registers `fd` under `token`. Amortised O(1).
     ///
     /// # Errors
-    /// `EEXIST` if it is registered; `EPERM` if this kind of file cannot be waited for; what the
-    /// kernel says of a full table (`ENOMEM`, `ENOSPC`).
+    /// `EEXIST` if it is registered, `EPERM` if this kind of file cannot be watched, `ENOMEM` or
+    /// `ENOSPC` if a table of the kernel is full.
     ///
     /// # Safety
-    /// `fd` is open, and stays so until it was given to [`revoke`](Mechanism::revoke) or
+    /// `fd` is open. It stays open until it is passed to [`revoke`](Mechanism::revoke) or
     /// [`closing`](Mechanism::closing).
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
 
-    /// As [`declare`](Mechanism::declare), for an open file that other instances watch as well: an
-    /// event wakes as few of them as [`Semantics::sharing`] allows, and at least one. It is changed
-    /// by revoking it and declaring it again.
+    /// Registers an open file that other instances watch too. An event wakes as few of them as
+    /// [`Semantics::sharing`] allows, and at least one. To change the interest, revoke and declare
+    /// it again.
     ///
     /// # Errors
-    /// As [`declare`](Mechanism::declare).
+    /// The errors of [`declare`](Mechanism::declare).
     ///
     /// # Safety
-    /// As for [`declare`](Mechanism::declare).
+    /// The requirements of [`declare`](Mechanism::declare).
     unsafe fn declare_exclusive(
         &mut self,
         fd: RawFd,
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the requirements of `declare`.
         unsafe { self.declare(fd, token, interest) }
     }
 
-    /// Replaces the interest in a registered descriptor, and arms it again where events are
-    /// one-shot. O(1).
+    /// Replaces the interest in a registered descriptor. Rearms it if the mechanism is one-shot.
+    /// O(1).
     ///
     /// # Errors
-    /// `ENOENT`, where the mechanism can tell, if `fd` is not registered.
+    /// `ENOENT` if `fd` is not registered and the mechanism can detect that.
     ///
     /// # Safety
-    /// `token` is the one under which `fd` was declared, and `fd` is still open.
+    /// `fd` was declared under `token` and is still open.
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
 
     /// Ends the registration of a descriptor that stays open. O(1).
     ///
     /// # Errors
-    /// `ENOENT`, where the mechanism can tell, if `fd` is not registered.
+    /// `ENOENT` if `fd` is not registered and the mechanism can detect that.
     ///
     /// # Safety
-    /// As for [`change`](Mechanism::change).
+    /// The requirements of [`change`](Mechanism::change).
     unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()>;
 
-    /// Ends the registration of a descriptor that its owner closes next, and of whose open file
-    /// there is no duplicate: what the kernel then does by itself need not be asked for. O(1).
+    /// Ends the registration of a descriptor that its owner closes next. The open file has no
+    /// duplicate, so a mechanism can omit calls that closing makes unnecessary. O(1).
     ///
     /// # Safety
-    /// As for [`change`](Mechanism::change), and the caller closes `fd` before the next wait.
+    /// The requirements of [`change`](Mechanism::change). The caller closes `fd` before the next
+    /// wait.
     unsafe fn closing(&mut self, fd: RawFd, token: Token) {
-        // SAFETY: the caller's promise covers revoke's. It can only fail for a descriptor that is
-        // not registered, which is then what was asked for.
+        // SAFETY: the caller fulfils the requirements of `revoke`. It fails only for a descriptor
+        // that is not registered, which is the desired state.
         let _ = unsafe { self.revoke(fd, token) };
     }
 
-    /// Hears that in the directions of `interest` what was reported is used up: since the last wait
-    /// an operation met `EAGAIN`, or, where the mechanism
-    /// [`reports`](Semantics::reports) `READ_CLOSED` and no event had it, a read came back short.
-    /// To be said before the next wait, and only if it is true: some mechanisms then spare themselves a
-    /// look. O(1), no system call.
+    /// Reports that the caller has consumed the reported readiness in the directions of `interest`.
+    /// Since the last wait, an operation returned `EAGAIN`. A short read also counts if the
+    /// mechanism [`reports`](Semantics::reports) `READ_CLOSED` and no event had it.
+    ///
+    /// The caller reports it before the next wait, and only if it is true: some mechanisms then
+    /// skip a check of the descriptor. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
 
-    /// Hears that `fd` is not to wait for its turn, however quiet it is: a wake-up from another
-    /// thread. It holds until the interest in it is empty. What looks at all of them in every wait
-    /// has nothing to do. O(1).
+    /// Excludes `fd` from deferred checks, however quiet it is. Wake-ups from other threads need
+    /// this. It applies until the interest becomes empty. Mechanisms that check all descriptors in
+    /// every wait ignore it. O(1).
     fn keep_active(&mut self, _fd: RawFd, _token: Token) {}
 
-    /// Waits for events, at most `max` (at least 1) and for at most `timeout` (for ever if none),
-    /// and returns how many there are. The batch stands until the next wait.
+    /// Waits for at most `max` events (at least 1) and at most `timeout`, or indefinitely without
+    /// one. Returns the number of events. The batch is valid until the next wait.
     ///
     /// # Errors
-    /// The kernel's, but for `EINTR`, which is an empty batch.
+    /// The kernel's errors except `EINTR`, which yields an empty batch.
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize>;
 
-    /// The event at `index` of the last batch, or one with empty readiness where there is none:
-    /// beyond the batch, or where nothing that was asked for is left.
+    /// Returns the event at `index` of the last batch. Its readiness is empty if `index` is beyond
+    /// the batch or no direction of the interest is ready.
     fn event(&self, index: usize) -> Event;
 
-    /// By how many waits an event on a descriptor that was quiet is found, at the latest; those that a
-    /// signal interrupted do not count. One, but where only some are looked at in a wait.
+    /// Returns the maximum number of waits until an event on a quiet descriptor is reported, not
+    /// counting waits that a signal interrupted. It is 1 unless a wait checks only some of the
+    /// descriptors.
     fn within(&self) -> u32 {
         1
     }
 
-    /// How often its queue has overflowed (and was recovered).
+    /// Returns how often its queue has overflowed. It recovered each time.
     fn overflows(&self) -> u64 {
         0
     }
 
-    /// How many system calls it has made.
+    /// Returns the number of system calls it has made.
     fn calls(&self) -> u64;
 }
 
-/// A mechanism that can be opened by its type.
+/// A mechanism that can be created by its type.
 pub trait Open: Mechanism + Sized + 'static {
-    /// Its name, as on every command line.
+    /// The name on command lines.
     const NAME: &'static str;
-    /// One line on what it is.
+    /// A description in one line.
     const SUMMARY: &'static str;
-    /// What holds for it, with its options' defaults.
+    /// The properties with default options.
     const SEMANTICS: Semantics;
-    /// What can be chosen about it.
+    /// The options.
     const OPTIONS: &'static [Choice] = &[];
+    /// Whether [`auto`] measures the mechanism and may select it. Its default options must not need
+    /// privileges, its waits must cost O(ready), and it must watch all kinds of descriptors.
+    const AUTO: bool = false;
 
-    /// True if it needs privileges with these options.
+    /// Returns whether it needs privileges with these options.
     fn needs_privileges(_options: &Options) -> bool {
         Self::SEMANTICS.privileged
     }
 
-    /// Asks the kernel for one.
+    /// Creates an instance.
     ///
     /// # Errors
-    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    /// [`Unavailable`] names the refused call, its error, and how to make it available.
     fn open_with(options: &Options) -> Result<Self, Unavailable>;
 
-    /// One with its options' defaults.
+    /// Creates an instance with default options.
     ///
     /// # Errors
-    /// As [`open_with`](Open::open_with).
+    /// The errors of [`open_with`](Open::open_with).
     fn open() -> Result<Self, Unavailable> {
         Self::open_with(&Options::defaults(Self::OPTIONS))
     }
 }
 
-/// What [`Mechanism::event`] answers where there is none.
+/// The result of [`Mechanism::event`] if there is no event.
 const NO_EVENT: Event = Event { who: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
 
-/// The descriptor as the system calls want it.
+/// Returns the descriptor in the form that system calls take.
 ///
 /// # Safety
-/// `fd` is open, and stays so for as long as the result is used.
+/// `fd` is open, and stays open while the result is used.
 unsafe fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller keeps `fd` open.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// A timeout as the system calls want it; what is too long for it is for ever.
+/// Converts a timeout for system calls, saturating at a value that never passes.
 fn timespec(timeout: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX).min(i64::MAX / 4),
@@ -395,7 +407,7 @@ impl Mechanism for Box<dyn Mechanism> {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { (**self).declare(fd, token, interest) }
     }
 
@@ -405,22 +417,22 @@ impl Mechanism for Box<dyn Mechanism> {
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { (**self).declare_exclusive(fd, token, interest) }
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { (**self).change(fd, token, interest) }
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { (**self).revoke(fd, token) }
     }
 
     unsafe fn closing(&mut self, fd: RawFd, token: Token) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { (**self).closing(fd, token) }
     }
 
@@ -450,5 +462,19 @@ impl Mechanism for Box<dyn Mechanism> {
 
     fn calls(&self) -> u64 {
         (**self).calls()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::skeleton::Skeleton;
+    use super::*;
+
+    #[test]
+    fn skeleton_reports_no_events() {
+        let mut skeleton = Skeleton::open().unwrap();
+        assert_eq!(skeleton.wait(8, Some(Duration::ZERO)).unwrap(), 0);
+        assert!(skeleton.event(0).readiness.is_empty());
+        assert!(!Skeleton::AUTO);
     }
 }

@@ -1,30 +1,30 @@
-//! Options of a mechanism, as text on a command line and checked in code.
+//! Options of mechanisms: their text form on command lines, and their validation.
 
 use std::fmt;
 
-/// One thing that can be chosen about a mechanism: `name:option=value` on every command line.
+/// An option of a mechanism, written `name:option=value` on command lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// The option's name.
     pub name: &'static str,
-    /// One line on what it decides.
+    /// A description in one line.
     pub help: &'static str,
-    /// What it can be.
+    /// The valid values.
     pub values: Values,
 }
 
-/// What an option can be.
+/// The valid values of an option.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// One of these words; the first where nothing is said.
+    /// A set of words. The first is the default.
     OneOf(&'static [&'static str]),
-    /// A number within bounds.
+    /// A range of numbers.
     Number {
-        /// What it is where nothing is said.
+        /// The default.
         default: u64,
-        /// The least allowed.
+        /// The minimum.
         least: u64,
-        /// The most allowed.
+        /// The maximum.
         most: u64,
     },
 }
@@ -40,7 +40,16 @@ impl fmt::Display for Values {
     }
 }
 
-/// What was chosen, checked against the mechanism's [`Choice`]s.
+/// The values of a mechanism's options, validated against its [`Choice`]s.
+///
+/// ```
+/// let mut spec = hearken::mechanism::find("uring-poll")?;
+/// assert_eq!(spec.options.get("shots"), "multi");
+/// spec.options.set("shots", "one")?;
+/// assert_eq!(spec.to_string(), "uring-poll:shots=one");
+/// assert!(spec.options.set("shots", "two").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     choices: &'static [Choice],
@@ -49,52 +58,54 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults of `choices`.
+    /// Returns the defaults of `choices`.
     pub const fn defaults(choices: &'static [Choice]) -> Options {
         Options { choices, words: Vec::new(), numbers: Vec::new() }
     }
 
-    /// Chooses `value` for the option called `name`; what was chosen last holds.
+    /// Sets the option `name` to `value`. A later call overrides an earlier one.
     ///
     /// # Errors
-    /// A text that says what would have been right.
+    /// A message that names the valid options or values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let Some(choice) = self.choices.iter().find(|choice| choice.name == name) else {
             let known: Vec<_> = self.choices.iter().map(|choice| choice.name).collect();
             return Err(match known.len() {
-                0 => format!("no option \"{name}\": it has none"),
-                _ => format!("no option \"{name}\"; known are: {}", known.join(", ")),
+                0 => format!("unknown option '{name}' (it has no options)"),
+                _ => format!("unknown option '{name}' (known: {})", known.join(", ")),
             });
         };
-        let refused = || format!("{name}={value}: it can be {}", choice.values);
+        let invalid =
+            || format!("invalid value '{value}' of option '{name}' (valid: {})", choice.values);
         match choice.values {
             Values::OneOf(words) => {
-                let word = words.iter().find(|word| **word == value).ok_or_else(refused)?;
-                self.words.retain(|(of, _)| *of != name);
+                let word = words.iter().find(|word| **word == value).ok_or_else(invalid)?;
+                self.words.retain(|(option, _)| *option != name);
                 self.words.push((choice.name, word));
             }
             Values::Number { least, most, .. } => {
                 let number = value.parse().ok().filter(|number| (least..=most).contains(number));
-                self.numbers.retain(|(of, _)| *of != name);
-                self.numbers.push((choice.name, number.ok_or_else(refused)?));
+                self.numbers.retain(|(option, _)| *option != name);
+                self.numbers.push((choice.name, number.ok_or_else(invalid)?));
             }
         }
         Ok(())
     }
 
-    /// The word chosen for `name`, or its default; empty where there is no such option.
+    /// Returns the word of option `name`, or an empty string if there is no such option.
     pub fn get(&self, name: &str) -> &'static str {
-        let chosen = self.words.iter().find(|(of, _)| *of == name).map(|(_, word)| *word);
-        chosen.unwrap_or_else(|| match self.values(name) {
+        let word = self.words.iter().find(|(option, _)| *option == name).map(|(_, word)| *word);
+        word.unwrap_or_else(|| match self.values(name) {
             Some(Values::OneOf([first, ..])) => first,
             _ => "",
         })
     }
 
-    /// The number chosen for `name`, or its default; 0 where there is no such option.
+    /// Returns the number of option `name`, or 0 if there is no such option.
     pub fn number(&self, name: &str) -> u64 {
-        let chosen = self.numbers.iter().find(|(of, _)| *of == name).map(|(_, number)| *number);
-        chosen.unwrap_or_else(|| match self.values(name) {
+        let number =
+            self.numbers.iter().find(|(option, _)| *option == name).map(|(_, number)| *number);
+        number.unwrap_or_else(|| match self.values(name) {
             Some(Values::Number { default, .. }) => default,
             _ => 0,
         })
@@ -105,7 +116,7 @@ impl Options {
     }
 }
 
-/// What differs from the defaults, as it is said after a mechanism's name.
+/// Writes the options that differ from the defaults, as they follow a mechanism's name.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Choice { name, values, .. } in self.choices {

@@ -1,17 +1,18 @@
-//! poll(2): the caller hands the kernel its whole list at every wait.
+//! poll(2): the caller passes its entire list to the kernel in every wait.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) POLLERR and POLLHUP cannot be masked. A descriptor with an empty interest is taken off the
-//!    list, or a peer that is gone would wake every wait.
-//! b) The kernel answers in the order of the list. A wait that returns fewer than are ready goes on
-//!    from there next time, or the first would starve the last.
-//! c) A descriptor that is closed while on the list is answered with POLLNVAL, for ever; the trait's
-//!    caller promises that it does not happen.
-//! d) Removal from the middle moves the last entry into its place, so that it costs O(1).
-//! e) The list may be no longer than RLIMIT_NOFILE (EINVAL). It holds open descriptors only, so it is
-//!    shorter, unless the limit was lowered below what is open; the wait then reports the error.
-//! f) POLLRDHUP is asked for with every read interest, so that the end of the stream is told from
+//! a) POLLERR and POLLHUP cannot be masked. A descriptor with an empty interest is removed from the
+//!    list, because a disconnected peer would end every wait.
+//! b) Results are in the order of the list. A wait that returns fewer than are ready continues from
+//!    there in the next wait, or the first entries would starve the last.
+//! c) A closed descriptor on the list is always reported, with POLLNVAL. The contract of the trait
+//!    prevents that.
+//! d) Removal from the middle moves the last entry into the gap, so that it costs O(1).
+//! e) The list must not be longer than RLIMIT_NOFILE (EINVAL). It contains open descriptors only,
+//!    so it is shorter unless the limit was lowered below their number. The wait then returns the
+//!    error.
+//! f) POLLRDHUP is requested with every read interest, to distinguish the end of the stream from
 //!    data.
 
 use std::os::fd::RawFd;
@@ -29,24 +30,24 @@ use crate::event::{Event, Interest, Readiness, Token};
 #[derive(Debug, Default)]
 pub struct Poll {
     list: List,
-    /// Where the next scan of the answers begins.
+    /// The index at which the next scan of the results begins.
     next: usize,
     batch: Vec<Event>,
     calls: u64,
 }
 
-/// What is handed to poll(2), and whose each entry is. [`locality`](super::locality) has it too.
+/// The argument of poll(2) with the owner of each entry. [`locality`](super::locality) uses it too.
 #[derive(Default)]
 pub(super) struct List {
     polled: Vec<PollFd<'static>>,
-    /// For each entry of the list, the descriptor and its token.
+    /// The descriptor and token of each entry.
     entries: Vec<(RawFd, Token)>,
-    /// For each descriptor's number, where it is on the list.
-    places: Vec<Place>,
+    /// The positions of descriptors on the list, indexed by number.
+    positions: Vec<Position>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Place {
+pub(super) enum Position {
     #[default]
     Unregistered,
     /// Registered with an empty interest.
@@ -65,40 +66,40 @@ impl List {
         self.polled.len()
     }
 
-    pub(super) fn place(&self, fd: RawFd) -> Place {
-        usize::try_from(fd).ok().and_then(|fd| self.places.get(fd)).copied().unwrap_or_default()
+    pub(super) fn position(&self, fd: RawFd) -> Position {
+        usize::try_from(fd).ok().and_then(|fd| self.positions.get(fd)).copied().unwrap_or_default()
     }
 
-    /// The descriptor and the token of an entry.
-    pub(super) fn whose(&self, at: usize) -> (RawFd, Token) {
-        self.entries[at]
+    /// Returns the descriptor and the token of an entry.
+    pub(super) fn entry(&self, index: usize) -> (RawFd, Token) {
+        self.entries[index]
     }
 
-    /// Registers `fd`, with an empty interest.
+    /// Registers `fd` with an empty interest.
     pub(super) fn register(&mut self, fd: RawFd) -> io::Result<()> {
-        if self.place(fd) != Place::Unregistered {
+        if self.position(fd) != Position::Unregistered {
             return Err(Errno::EXIST.into());
         }
         let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
-        if number >= self.places.len() {
-            self.places.resize(number + 1, Place::Unregistered);
+        if number >= self.positions.len() {
+            self.positions.resize(number + 1, Position::Unregistered);
         }
-        self.places[number] = Place::Silent;
+        self.positions[number] = Position::Silent;
         Ok(())
     }
 
-    /// Ends the registration of what is not on the list.
-    pub(super) fn forget(&mut self, fd: RawFd) {
-        self.places[fd as usize] = Place::Unregistered;
+    /// Ends the registration of a descriptor that is not on the list.
+    pub(super) fn unregister(&mut self, fd: RawFd) {
+        self.positions[fd as usize] = Position::Unregistered;
     }
 
-    /// Puts what is registered at the end of the list.
+    /// Appends a registered descriptor to the list.
     ///
     /// # Safety
-    /// `fd` is open, and stays so while it is listed.
+    /// `fd` is open, and stays open while it is listed.
     pub(super) unsafe fn push(&mut self, fd: RawFd, token: Token, interest: Interest) {
-        self.places[fd as usize] = Place::Listed(self.polled.len() as u32);
-        // SAFETY: the caller's promise.
+        self.positions[fd as usize] = Position::Listed(self.polled.len() as u32);
+        // SAFETY: the caller keeps `fd` open.
         self.polled.push(PollFd::from_borrowed_fd(unsafe { borrow(fd) }, flags(interest)));
         self.entries.push((fd, token));
     }
@@ -106,68 +107,68 @@ impl List {
     /// Replaces the interest in an entry.
     ///
     /// # Safety
-    /// The entry's descriptor is open, and stays so while it is listed.
-    pub(super) unsafe fn set(&mut self, at: usize, interest: Interest) {
-        // SAFETY: the caller's promise.
-        let source = unsafe { borrow(self.entries[at].0) };
-        self.polled[at] = PollFd::from_borrowed_fd(source, flags(interest));
+    /// The descriptor of the entry is open, and stays open while it is listed.
+    pub(super) unsafe fn set(&mut self, index: usize, interest: Interest) {
+        // SAFETY: the caller keeps the descriptor open.
+        let source = unsafe { borrow(self.entries[index].0) };
+        self.polled[index] = PollFd::from_borrowed_fd(source, flags(interest));
     }
 
     pub(super) fn swap(&mut self, one: usize, other: usize) {
         self.polled.swap(one, other);
         self.entries.swap(one, other);
-        for at in [one, other] {
-            self.places[self.entries[at].0 as usize] = Place::Listed(at as u32);
+        for index in [one, other] {
+            self.positions[self.entries[index].0 as usize] = Position::Listed(index as u32);
         }
     }
 
-    /// Takes an entry off; the last takes its place. Its descriptor stays registered.
-    pub(super) fn swap_remove(&mut self, at: usize) {
-        self.swap(at, self.polled.len() - 1); // (d)
+    /// Removes an entry. The last entry moves into its place. The descriptor stays registered.
+    pub(super) fn swap_remove(&mut self, index: usize) {
+        self.swap(index, self.polled.len() - 1); // (d)
         self.polled.pop();
         if let Some((fd, _)) = self.entries.pop() {
-            self.places[fd as usize] = Place::Silent;
+            self.positions[fd as usize] = Position::Silent;
         }
     }
 
-    /// Asks the kernel about the first `len` entries: how many of them have an answer.
-    pub(super) fn ask(&mut self, len: usize, timeout: Option<Duration>) -> io::Result<usize> {
+    /// Polls the first `len` entries and returns the number of ready ones.
+    pub(super) fn poll(&mut self, len: usize, timeout: Option<Duration>) -> io::Result<usize> {
         let timeout = timeout.map(timespec);
         Ok(rustix::event::poll(&mut self.polled[..len], timeout.as_ref())?)
     }
 
     #[inline]
-    pub(super) fn is_ready(&self, at: usize) -> bool {
-        !self.polled[at].revents().is_empty()
+    pub(super) fn is_ready(&self, index: usize) -> bool {
+        !self.polled[index].revents().is_empty()
     }
 
-    /// Adds `count` events to the batch, of at least as many that the first `len` entries have,
-    /// beginning with the entry at `from`. Answers where it ended.
+    /// Appends `count` events of the first `len` entries to the batch, beginning with the entry at
+    /// `start`. At least `count` entries are ready. Returns the index after the last one.
     pub(super) fn collect(
         &self,
         len: usize,
-        from: usize,
+        start: usize,
         count: usize,
         batch: &mut Vec<Event>,
     ) -> usize {
-        let mut at = from;
-        let mut left = count;
-        while left > 0 {
-            if at >= len {
-                at = 0;
+        let mut index = start;
+        let mut remaining = count;
+        while remaining > 0 {
+            if index >= len {
+                index = 0;
             }
-            let answer = self.polled[at].revents();
-            if !answer.is_empty() {
-                batch.push(Event { who: self.entries[at].1, readiness: readiness(answer) });
-                left -= 1;
+            let flags = self.polled[index].revents();
+            if !flags.is_empty() {
+                batch.push(Event { who: self.entries[index].1, readiness: readiness(flags) });
+                remaining -= 1;
             }
-            at += 1;
+            index += 1;
         }
-        at
+        index
     }
 }
 
-/// What asks poll(2) for `interest`.
+/// Returns the flags of poll(2) for `interest`.
 pub(crate) fn flags(interest: Interest) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN | PollFlags::RDHUP, interest.contains(Interest::READ)); // (f)
@@ -175,7 +176,7 @@ pub(crate) fn flags(interest: Interest) -> PollFlags {
     flags
 }
 
-/// What poll(2)'s answer means.
+/// Translates the flags that poll(2) returned.
 #[inline]
 pub(crate) fn readiness(flags: PollFlags) -> Readiness {
     if flags.contains(PollFlags::NVAL) {
@@ -209,25 +210,25 @@ impl Mechanism for Poll {
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        match self.list.place(fd) {
-            Place::Unregistered => return Err(Errno::NOENT.into()),
-            Place::Listed(at) if interest.is_empty() => self.list.swap_remove(at as usize), // (a)
+        match self.list.position(fd) {
+            Position::Unregistered => return Err(Errno::NOENT.into()),
+            Position::Listed(index) if interest.is_empty() => self.list.swap_remove(index as usize), // (a)
             // SAFETY: the caller keeps fd open until revoke.
-            Place::Listed(at) => unsafe { self.list.set(at as usize, interest) },
-            Place::Silent if interest.is_empty() => {}
+            Position::Listed(index) => unsafe { self.list.set(index as usize, interest) },
+            Position::Silent if interest.is_empty() => {}
             // SAFETY: as above.
-            Place::Silent => unsafe { self.list.push(fd, token, interest) },
+            Position::Silent => unsafe { self.list.push(fd, token, interest) },
         }
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        match self.list.place(fd) {
-            Place::Unregistered => return Err(Errno::NOENT.into()),
-            Place::Silent => {}
-            Place::Listed(at) => self.list.swap_remove(at as usize),
+        match self.list.position(fd) {
+            Position::Unregistered => return Err(Errno::NOENT.into()),
+            Position::Silent => {}
+            Position::Listed(index) => self.list.swap_remove(index as usize),
         }
-        self.list.forget(fd);
+        self.list.unregister(fd);
         Ok(())
     }
 
@@ -235,7 +236,7 @@ impl Mechanism for Poll {
         self.batch.clear();
         self.calls += 1;
         let len = self.list.len();
-        let ready = match self.list.ask(len, timeout) {
+        let ready = match self.list.poll(len, timeout) {
             Ok(ready) => ready.min(max.max(1)),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(error) => return Err(error),

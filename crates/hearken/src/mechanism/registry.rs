@@ -1,4 +1,4 @@
-//! The safe door to a mechanism: a table that owns what it watches.
+//! The safe interface to a mechanism: a table that owns the sources it watches.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -9,37 +9,57 @@ use rustix::io::Errno;
 use super::{Mechanism, Semantics};
 use crate::event::{Event, Interest, Token};
 
-/// How much was asked of a mechanism, and what came of it. Each only grows.
+/// Counters of the calls of a mechanism and their results. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Waits made.
+    /// Waits.
     pub waits: u64,
-    /// Waits that brought no event: timeouts, signals, and waits in vain.
+    /// Waits without events: timeouts, signals and early returns.
     pub empty_waits: u64,
-    /// Events given out.
+    /// Events returned.
     pub events: u64,
-    /// Events dropped because their registration was gone, or had not asked.
+    /// Events dropped because their registration had ended or its interest did not include them.
     pub spurious: u64,
     /// Registrations, changes of interest and revocations.
     pub changes: u64,
-    /// Times a queue overflowed and was recovered.
+    /// Queue overflows. The mechanism recovered from each.
     pub overflows: u64,
-    /// System calls made: waits, registrations, and what came with them.
+    /// System calls: waits, registrations and auxiliary calls.
     pub calls: u64,
 }
 
-/// A mechanism with the sources that it watches.
+/// A mechanism and the sources that it watches.
+///
+/// ```
+/// use hearken::mechanism::{Registry, find};
+/// use hearken::{Interest, Readiness};
+/// use std::io::Write;
+/// use std::os::unix::net::UnixStream;
+/// use std::time::Duration;
+///
+/// let mut registry = Registry::new(find("epoll-level")?.open()?);
+/// let (mut writer, reader) = UnixStream::pair()?;
+/// let token = registry.insert(reader);
+/// registry.declare(token, Interest::READ)?;
+///
+/// writer.write_all(b"x")?;
+/// let count = registry.wait(64, Some(Duration::from_secs(1)))?;
+/// let events: Vec<_> = (0..count).filter_map(|index| registry.event(index)).collect();
+/// assert_eq!(events[0].who, token);
+/// assert_eq!(events[0].readiness, Readiness::READABLE);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Soundness
-/// A mechanism is told the numbers of descriptors, and a number outlives its descriptor: it would
-/// come to mean a stranger's. So a source is *owned* here, from [`insert`](Registry::insert)
-/// until [`remove`](Registry::remove) or [`close`](Registry::close) give it up, both of which revoke
-/// the registration first; it is lent out as `&S` only, and [`AsFd`] binds the descriptor to that
-/// borrow, so that nothing in safe code can close or replace it meanwhile. `'static` keeps out
-/// sources that merely borrow. Dropping the registry drops the mechanism, and then the sources.
+/// A mechanism receives descriptor numbers. A number outlives its descriptor and may later refer to
+/// an unrelated file. The registry therefore *owns* a source from [`insert`](Registry::insert)
+/// until [`remove`](Registry::remove) or [`close`](Registry::close), which revoke the registration
+/// first. It lends the source only as `&S`. [`AsFd`] ties the descriptor to that borrow, so safe
+/// code cannot close or replace it in the meantime. `'static` excludes sources that borrow their
+/// descriptor. Dropping the registry drops the mechanism before the sources.
 #[derive(Debug)]
 pub struct Registry<M: Mechanism, S: AsFd + 'static> {
-    // Before the slots, so that it is dropped while they are open.
+    // Declared before the slots, so that it is dropped while they are open.
     mechanism: M,
     slots: Vec<Slot<S>>,
     free: Vec<u32>,
@@ -53,48 +73,48 @@ struct Slot<S> {
     generation: u32,
     interest: Interest,
     declared: bool,
-    /// Declared as one of several that watch it.
+    /// Whether it was registered by `declare_exclusive`.
     exclusive: bool,
 }
 
 impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
-    /// An empty registry over `mechanism`.
+    /// Creates an empty registry over `mechanism`.
     pub fn new(mechanism: M) -> Registry<M, S> {
         Registry { mechanism, slots: Vec::new(), free: Vec::new(), counters: Counters::default() }
     }
 
-    /// Makes room for so many more sources: memory that is taken only as it is used.
+    /// Reserves address space for `sources` more sources. Memory is committed only when used.
     pub fn reserve(&mut self, sources: usize) {
         self.slots.reserve_exact(sources);
     }
 
-    /// What holds for the mechanism.
+    /// Returns the properties of the mechanism.
     pub fn semantics(&self) -> &'static Semantics {
         self.mechanism.semantics()
     }
 
-    /// The mechanism, to be asked what only it knows.
+    /// Returns the mechanism.
     pub fn mechanism(&self) -> &M {
         &self.mechanism
     }
 
-    /// What was counted since it was made.
+    /// Returns the counters since the creation of the registry.
     pub fn counters(&self) -> Counters {
         let (overflows, calls) = (self.mechanism.overflows(), self.mechanism.calls());
         Counters { overflows, calls, ..self.counters }
     }
 
-    /// How many sources it owns.
+    /// Returns the number of sources.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// True if it owns none.
+    /// Returns whether there are no sources.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes a source in, without telling the mechanism yet. Amortised O(1).
+    /// Adds a source without registering it with the mechanism. Amortised O(1).
     pub fn insert(&mut self, source: S) -> Token {
         let fd = source.as_fd().as_raw_fd();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -107,7 +127,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
                 exclusive: false,
             };
             self.slots.push(slot);
-            // A descriptor is an i32, so there are never more slots than a u32 counts.
+            // A descriptor is an i32, so the number of slots fits in a u32.
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
@@ -127,32 +147,31 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         (slot.generation == token.generation()).then_some(slot)
     }
 
-    /// The token of the source that is in `slot`, if there is one.
+    /// Returns the token of the source in `slot`, if there is one.
     #[inline]
     pub fn token_at(&self, slot: u32) -> Option<Token> {
-        let holder = self.slots.get(slot as usize)?;
-        holder.source.is_some().then_some(Token::new(slot, holder.generation))
+        let entry = self.slots.get(slot as usize)?;
+        entry.source.is_some().then_some(Token::new(slot, entry.generation))
     }
 
-    /// The source called `token`, if it is still here.
+    /// Returns the source of `token`, unless it was removed.
     #[inline]
     pub fn get(&self, token: Token) -> Option<&S> {
         self.slot(token)?.source.as_ref()
     }
 
-    /// The interest last declared; empty before that.
+    /// Returns the declared interest, or an empty interest if there is none.
     #[inline]
     pub fn interest(&self, token: Token) -> Interest {
         self.slot(token).map_or(Interest::empty(), |slot| slot.interest)
     }
 
-    /// Declares `interest` in a source, or replaces the interest in it. What is ready already is
-    /// reported by the next wait. Does nothing where the interest stays what it was, but for
-    /// one-shot mechanisms, which it arms again.
+    /// Declares or replaces the interest in a source. The next wait reports conditions that already
+    /// hold. If the interest is unchanged, the call only rearms the source of a one-shot mechanism.
     ///
     /// # Errors
-    /// `ENOENT` if the token's source is gone; the mechanism's: `EPERM` for a kind of file that
-    /// cannot be waited for, `EEXIST` if another source has the same descriptor.
+    /// `ENOENT` if the source of the token was removed. `EPERM` for a kind of file that cannot be
+    /// watched. `EEXIST` if another source has the same descriptor. Other errors of the mechanism.
     pub fn declare(&mut self, token: Token, interest: Interest) -> io::Result<()> {
         let rearms = self.mechanism.semantics().trigger == super::Trigger::OneShot;
         let Registry { mechanism, slots, counters, .. } = self;
@@ -161,11 +180,11 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
             .filter(|slot| slot.generation == token.generation())
             .ok_or(Errno::NOENT)?;
         if !slot.declared {
-            // SAFETY: the slot owns the source, whose descriptor this is, until `revoke`.
+            // SAFETY: the slot owns the source of this descriptor until `revoke`.
             unsafe { mechanism.declare(slot.fd, token, interest)? };
             slot.declared = true;
         } else if slot.exclusive && slot.interest != interest {
-            // SAFETY: declared under the same token, and owned since.
+            // SAFETY: it was declared under this token, and the slot still owns it.
             unsafe {
                 mechanism.revoke(slot.fd, token)?;
                 slot.declared = false;
@@ -173,7 +192,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
             }
             slot.declared = true;
         } else if slot.interest != interest || rearms {
-            // SAFETY: declared above under the same token, and owned since.
+            // SAFETY: it was declared under this token, and the slot still owns it.
             unsafe { mechanism.change(slot.fd, token, interest)? };
         } else {
             return Ok(());
@@ -183,11 +202,11 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         Ok(())
     }
 
-    /// As [`declare`](Registry::declare), for an open file that other instances watch too: see
+    /// Declares interest in an open file that other instances watch too: see
     /// [`Mechanism::declare_exclusive`].
     ///
     /// # Errors
-    /// As [`declare`](Registry::declare); `EEXIST` if it is declared already.
+    /// The errors of [`declare`](Registry::declare). `EEXIST` if interest is declared already.
     pub fn declare_exclusive(&mut self, token: Token, interest: Interest) -> io::Result<()> {
         let slot = self.slots.get_mut(token.slot() as usize);
         let slot = slot
@@ -196,15 +215,15 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         if slot.declared {
             return Err(Errno::EXIST.into());
         }
-        // SAFETY: the slot owns the source, whose descriptor this is, until `revoke`.
+        // SAFETY: the slot owns the source of this descriptor until `revoke`.
         unsafe { self.mechanism.declare_exclusive(slot.fd, token, interest)? };
         (slot.declared, slot.exclusive, slot.interest) = (true, true, interest);
         self.counters.changes += 1;
         Ok(())
     }
 
-    /// Tells that an operation on the source met `EAGAIN` in the directions of `interest`: see
-    /// [`Mechanism::would_block`].
+    /// Reports that an operation on the source returned `EAGAIN` in the directions of `interest`:
+    /// see [`Mechanism::would_block`].
     #[inline]
     pub fn would_block(&mut self, token: Token, interest: Interest) {
         if let Some(slot) = self.slots.get(token.slot() as usize)
@@ -215,27 +234,28 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         }
     }
 
-    /// Has the mechanism look at a declared source in every wait, however quiet it is, if it would
-    /// not: [`Mechanism::keep_active`].
+    /// Makes the mechanism check a declared source in every wait, however quiet it is: see
+    /// [`Mechanism::keep_active`].
     pub fn keep_active(&mut self, token: Token) {
         if let Some(fd) = self.slot(token).filter(|slot| slot.declared).map(|slot| slot.fd) {
             self.mechanism.keep_active(fd, token);
         }
     }
 
-    /// Gives the source back, its registration revoked.
+    /// Revokes the registration and returns the source.
     pub fn remove(&mut self, token: Token) -> Option<S> {
         self.release(token, |mechanism, fd| {
-            // SAFETY: the slot declared it under this token and still owns it. A refusal
-            // would mean that the kernel does not know it, which is what is wanted.
+            // SAFETY: the slot declared it under this token and still owns it. An error would mean
+            // that the kernel does not know the descriptor, which is the desired state.
             let _ = unsafe { mechanism.revoke(fd, token) };
         })
     }
 
-    /// Closes the source: the caller promises that there is no duplicate of its open file, so that
-    /// the kernel need not be asked to revoke what closing revokes. A promise that is broken makes
-    /// for events that are dropped as spurious, with a level-triggered mechanism in every wait, and
-    /// for `EEXIST` if the duplicate is declared under the same number.
+    /// Closes the source and returns whether it existed. The caller ensures that its open file has
+    /// no duplicate, so that the mechanism can leave the revocation to the kernel.
+    ///
+    /// If there is a duplicate, its events are dropped as spurious, with a level-triggered
+    /// mechanism in every wait. Declaring it under the same number fails with `EEXIST`.
     pub fn close(&mut self, token: Token) -> bool {
         self.release(token, |mechanism, fd| {
             // SAFETY: the slot declared it under this token, and drops it on return.
@@ -259,30 +279,30 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         Some(source)
     }
 
-    /// Waits as [`Mechanism::wait`] does, and returns how many events the batch may hold.
+    /// Waits as [`Mechanism::wait`] does and returns the number of events in the batch.
     ///
     /// # Errors
-    /// As [`Mechanism::wait`].
+    /// The errors of [`Mechanism::wait`].
     #[inline]
     pub fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.counters.waits += 1;
-        let got = self.mechanism.wait(max, timeout)?;
-        self.counters.empty_waits += u64::from(got == 0);
-        Ok(got)
+        let count = self.mechanism.wait(max, timeout)?;
+        self.counters.empty_waits += u64::from(count == 0);
+        Ok(count)
     }
 
-    /// The event at `index` of the last batch, unless its registration has gone since, or did not
-    /// ask for it.
+    /// Returns the event at `index` of the last batch. `None` if its registration has ended or its
+    /// interest does not include the event.
     #[inline]
     pub fn event(&mut self, index: usize) -> Option<Event> {
-        let Event { who, readiness } = self.mechanism.event(index);
-        if let Some(slot) = self.slots.get(who.slot() as usize)
-            && slot.generation == who.generation()
+        let Event { who: token, readiness } = self.mechanism.event(index);
+        if let Some(slot) = self.slots.get(token.slot() as usize)
+            && slot.generation == token.generation()
         {
             let readiness = readiness.answering(slot.interest);
             if !readiness.is_empty() {
                 self.counters.events += 1;
-                return Some(Event { who, readiness });
+                return Some(Event { who: token, readiness });
             }
         }
         self.count_spurious();

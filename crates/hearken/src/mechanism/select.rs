@@ -1,22 +1,24 @@
-//! select(2): the caller hands the kernel two bitmaps at every wait, and gets them back changed.
+//! select(2): the caller passes two bitmaps to the kernel in every wait, and the kernel modifies
+//! them.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) FD_SETSIZE is 1024 and belongs to the C library, not to the kernel, which reads as many bits as
-//!    it is told of. The bitmaps here grow with the highest descriptor.
-//! b) The kernel overwrites its arguments: each wait works on copies.
-//! c) It costs by the highest descriptor's number, not by how many are registered. The bound is
-//!    found anew when the highest leaves.
-//! d) The answers come in the order of the numbers. A wait that returns fewer than are ready goes on
-//!    from there next time, or low numbers would starve high ones.
-//! e) A single closed descriptor fails the whole call with EBADF; the trait's caller promises that it
-//!    does not happen.
-//! f) It does not tell end of stream, hang-up and error from data or room: they are READABLE and
-//!    WRITABLE, and the next operation says which. A caller must not stop at a short read because
-//!    READ_CLOSED was absent, but level-triggered as it is, it reports the end in the next wait.
-//! g) A hang-up is an answer to the first bitmap only. Who asks for WRITE alone hears of it where
-//!    there is room or an error, as there is once a peer has closed; not where a Unix peer has shut
-//!    both directions down and holds on to what it has not read.
+//! a) The limit FD_SETSIZE (1024) belongs to the C library. The kernel reads as many bits as it is
+//!    asked to. The bitmaps here grow with the highest descriptor.
+//! b) The kernel overwrites its arguments: each wait passes copies.
+//! c) The cost depends on the highest descriptor number, not on the number of registrations. The
+//!    bound is recomputed when the highest descriptor is removed.
+//! d) Results are in the order of descriptor numbers. A wait that returns fewer than are ready
+//!    continues from there in the next wait, or low numbers would starve high ones.
+//! e) A single closed descriptor fails the whole call with EBADF. The contract of the trait
+//!    prevents that.
+//! f) It does not distinguish end of stream, hang-up and error from data or buffer space. They are
+//!    READABLE and WRITABLE, and the next operation reports the condition. The absence of
+//!    READ_CLOSED after a short read is therefore not significant. The mechanism is
+//!    level-triggered, so the next wait reports the end.
+//! g) The kernel reports a hang-up in the first bitmap only. With an interest in WRITE alone it is
+//!    reported if there is buffer space or an error, as after a close by the peer. It is not
+//!    reported if a Unix peer has shut down both directions and keeps unread data.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -34,16 +36,16 @@ use crate::event::{Event, Interest, Readiness, Token};
 pub struct Select {
     read: Vec<FdSetElement>,
     write: Vec<FdSetElement>,
-    /// What the kernel is given, and what it answered.
+    /// The arguments of the last call, which contain its results.
     read_now: Vec<FdSetElement>,
     write_now: Vec<FdSetElement>,
-    /// For each descriptor's number, its token if it is registered.
+    /// The tokens of registered descriptors, indexed by number.
     tokens: Vec<Option<Token>>,
-    /// One more than the highest number in either bitmap; `None` where it must be found anew.
+    /// The highest number in either bitmap plus one. `None` if it must be recomputed.
     bound: Option<RawFd>,
-    /// The number with which the next batch begins.
+    /// The descriptor number at which the next batch begins.
     next: RawFd,
-    /// Each with its descriptor's number.
+    /// The events, each with its descriptor number.
     batch: Vec<(RawFd, Event)>,
     calls: u64,
 }
@@ -61,11 +63,11 @@ impl Select {
 
     fn mark(&mut self, fd: RawFd, interest: Interest) {
         let was_last = self.bound.is_some_and(|bound| bound == fd + 1);
-        for (set, asked) in [
+        for (set, contains) in [
             (&mut self.read, interest.contains(Interest::READ)),
             (&mut self.write, interest.contains(Interest::WRITE)),
         ] {
-            if asked {
+            if contains {
                 fd_set_insert(set, fd);
             } else {
                 fd_set_remove(set, fd);
@@ -109,7 +111,7 @@ impl Mechanism for Select {
         }
         let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         if number >= self.tokens.len() {
-            // (a) Doubled, so that descriptors that come one by one cost amortised O(1).
+            // (a) Doubled, so that consecutive descriptors cost amortised O(1).
             let numbers = (number + 1).next_power_of_two().max(1024);
             let elements = rustix::event::fd_set_num_elements(numbers, numbers as RawFd);
             self.tokens.resize(numbers, None);
@@ -149,16 +151,16 @@ impl Mechanism for Select {
         self.write_now.extend_from_slice(&self.write[..elements]);
         let timeout = timeout.map(timespec);
         let (read, write) = (&mut self.read_now, &mut self.write_now);
-        // SAFETY: what is in the bitmaps is registered, and the trait's callers keep that open.
-        let answered = unsafe {
+        // SAFETY: the bitmaps contain registered descriptors, which the caller keeps open.
+        let result = unsafe {
             rustix::event::select(bound, Some(read), Some(write), None, timeout.as_ref())
         };
-        match answered {
+        match result {
             Ok(0) | Err(Errno::INTR) => return Ok(0),
             Ok(_) => {}
             Err(errno) => return Err(errno.into()),
         }
-        // Both sets ascend: merge them, so that each descriptor makes one event.
+        // Both iterators ascend. Merging them yields one event for each descriptor.
         let mut readable = FdSetIter::new(read).peekable();
         let mut writable = FdSetIter::new(write).peekable();
         loop {
@@ -175,8 +177,8 @@ impl Mechanism for Select {
                 writable.next();
                 readiness |= Readiness::WRITABLE;
             }
-            if let Some(who) = self.tokens[fd as usize] {
-                self.batch.push((fd, Event { who, readiness }));
+            if let Some(token) = self.tokens[fd as usize] {
+                self.batch.push((fd, Event { who: token, readiness }));
             }
         }
         if self.batch.len() > max.max(1) {

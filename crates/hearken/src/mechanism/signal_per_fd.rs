@@ -1,72 +1,72 @@
-//! signal-per-fd: at most one event pending for a descriptor (Chandra and Mosberger's change to the
+//! signal-per-fd: at most one pending event per descriptor (Chandra and Mosberger's change to the
 //! kernel's queue of real-time signals, USENIX 2001).
 //!
-//! Where the events of one descriptor are made one is the option `where`:
+//! The option `where` selects where the events of a descriptor are merged:
 //!
-//! a) `user`: a wait takes all that is queued, whatever the caller's `max`, so that however many one
-//!    descriptor raised are one event; whom the batch has no room for is asked by a later wait. The
-//!    kernel's queue holds as many as with rt-signal, and overflows as soon.
-//! b) `kernel`: the kernel raises no signal for a descriptor that has one queued, so that the queue
-//!    cannot overflow where it has room for every descriptor. This needs a program in the kernel
-//!    ([`bpf`]), and privileges to load it.
+//! a) `user`: a wait takes all queued signals, whatever the caller's `max`, and merges those of a
+//!    descriptor into one event. A later wait checks the descriptors that do not fit into the
+//!    batch. The kernel's queue holds as many signals as with rt-signal and overflows as early.
+//! b) `kernel`: the kernel raises no signal for a descriptor that has one queued. The queue cannot
+//!    overflow if it has space for every descriptor. This needs a program in the kernel ([`bpf`]),
+//!    and privileges to load it.
 //!
-//! Its other traps are those of [`rt_signal`](super::rt_signal).
+//! It shares the other pitfalls of [`rt_signal`](super::rt_signal).
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 use std::{fmt, io};
 
 use super::bpf::{self, Suppressor};
-use super::signal::Raised;
-use super::signal::dispatch::{DEQUEUE, Dispatch, Pending, RECOVER};
+use super::signal::SignalInfo;
+use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher, SignalFilter};
 use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, Values, signal};
 use crate::event::{Event, Interest, Token};
 
-/// Real-time signals, of which a descriptor has at most one pending.
+/// Real-time signals, at most one pending per descriptor.
 pub struct SignalPerFd {
-    dispatch: Dispatch,
-    place: Place,
+    dispatcher: SignalDispatcher,
+    merging: Merging,
 }
 
-/// Where the events of one descriptor are made one.
-enum Place {
+/// Where the signals of a descriptor are merged.
+enum Merging {
     User,
     Kernel(Suppressor),
 }
 
-impl Pending for Place {
+impl SignalFilter for Merging {
     #[inline]
-    fn taken(&mut self, raised: Raised) -> Raised {
+    fn on_signal(&mut self, signal: SignalInfo) -> SignalInfo {
         match self {
-            Place::User => raised,
-            Place::Kernel(suppressor) => suppressor.taken(raised),
+            Merging::User => signal,
+            Merging::Kernel(suppressor) => suppressor.on_signal(signal),
         }
     }
 
-    fn overflowed(&mut self) {
-        if let Place::Kernel(suppressor) = self {
-            suppressor.overflowed();
+    fn on_overflow(&mut self) {
+        if let Merging::Kernel(suppressor) = self {
+            suppressor.on_overflow();
         }
     }
 }
 
 const WHERE: Choice = Choice {
     name: "where",
-    help: "where the signals of one descriptor are made one; the kernel needs an eBPF program for it",
+    help: "where the signals of a descriptor are merged; the kernel needs an eBPF program for it",
     values: Values::OneOf(&["user", "kernel"]),
 };
 
 impl fmt::Debug for SignalPerFd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered = self.dispatch.registered();
+        let registered = self.dispatcher.registered();
         f.debug_struct("signal-per-fd").field("registered", &registered).finish_non_exhaustive()
     }
 }
 
 impl Open for SignalPerFd {
     const NAME: &'static str = "signal-per-fd";
-    const SUMMARY: &'static str = "real-time signals, at most one pending for a descriptor";
-    const SEMANTICS: Semantics = signal::dispatch::SEMANTICS;
+    const SUMMARY: &'static str = "real-time signals, at most one pending per descriptor";
+    const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
     const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];
 
     fn needs_privileges(options: &Options) -> bool {
@@ -74,62 +74,62 @@ impl Open for SignalPerFd {
     }
 
     fn open_with(options: &Options) -> Result<SignalPerFd, Unavailable> {
-        let dispatch = Dispatch::open(options, options.get(WHERE.name) == "user")?;
-        let place = match options.get(WHERE.name) {
-            "kernel" => Place::Kernel(Suppressor::open(dispatch.signals().signal())?),
-            _ => Place::User,
+        let dispatcher = SignalDispatcher::open(options, options.get(WHERE.name) == "user")?;
+        let merging = match options.get(WHERE.name) {
+            "kernel" => Merging::Kernel(Suppressor::open(dispatcher.signals().signal())?),
+            _ => Merging::User,
         };
-        Ok(SignalPerFd { dispatch, place })
+        Ok(SignalPerFd { dispatcher, merging })
     }
 }
 
 impl Mechanism for SignalPerFd {
     fn semantics(&self) -> &'static Semantics {
-        match self.place {
-            Place::User => &Self::SEMANTICS,
-            Place::Kernel(_) => const { &Semantics { privileged: true, ..Self::SEMANTICS } },
+        match self.merging {
+            Merging::User => &Self::SEMANTICS,
+            Merging::Kernel(_) => const { &Semantics { privileged: true, ..Self::SEMANTICS } },
         }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        match &self.place {
-            Place::User => bpf::disown(fd),
-            Place::Kernel(suppressor) => {
-                self.dispatch.reserve(fd)?;
+        match &self.merging {
+            Merging::User => bpf::disown(fd),
+            Merging::Kernel(suppressor) => {
+                self.dispatcher.reserve(fd)?;
                 suppressor.watch(fd)?;
             }
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.dispatch.declare(fd, token, interest) }
+        // SAFETY: the caller fulfils the same requirements.
+        unsafe { self.dispatcher.declare(fd, token, interest) }
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        self.dispatch.change(fd, token, interest)
+        self.dispatcher.change(fd, token, interest)
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.dispatch.revoke(fd) }
+        // SAFETY: the caller fulfils the same requirements.
+        unsafe { self.dispatcher.revoke(fd) }
     }
 
     unsafe fn closing(&mut self, fd: RawFd, _token: Token) {
-        self.dispatch.closing(fd);
+        self.dispatcher.closing(fd);
     }
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        self.dispatch.wait(max, timeout, &mut self.place)
+        self.dispatcher.wait(max, timeout, &mut self.merging)
     }
 
     #[inline]
     fn event(&self, index: usize) -> Event {
-        self.dispatch.event(index)
+        self.dispatcher.event(index)
     }
 
     fn overflows(&self) -> u64 {
-        self.dispatch.overflows()
+        self.dispatcher.overflows()
     }
 
     fn calls(&self) -> u64 {
-        self.dispatch.calls()
+        self.dispatcher.calls()
     }
 }

@@ -1,39 +1,57 @@
-//! The guide to adding a mechanism: copy this file, fill it in, add one line to
-//! [`for_each_mechanism!`](crate::for_each_mechanism). It compiles, and watches nothing.
+//! A template for a new mechanism. It compiles, and reports no events.
 //!
-//! Open with what would catch whoever changes it next, lettered, and say at each what the code does
-//! about it. Then, in this order: the type, `Open`, `Mechanism`.
+//! To add a mechanism, make these edits in `crates/hearken`, here for one called `my-mechanism`:
 //!
-//! a) The caller keeps a descriptor open from `declare` to `revoke`, and names it by one token all
-//!    that time. All else that the kernel may do is the mechanism's to handle.
-//! b) What was ready before `declare` must come out of the next wait. If the kernel tells of changes
-//!    only, ask it (poll(2) with no timeout) after registering, never before.
-//! c) `closing` is worth a thought: what the kernel forgets by itself need not be asked for.
-//! d) Write no test here: the contract suite runs over the table. What only this mechanism has (an
-//!    option, an overflow) gets a file under `tests/`.
+//! ```text
+//! copy  src/mechanism/skeleton.rs  to  src/mechanism/my_mechanism.rs
+//! rename  Skeleton  to  MyMechanism  in  src/mechanism/my_mechanism.rs
+//! rename  "skeleton"  to  "my-mechanism"  in  src/mechanism/my_mechanism.rs
+//! add  pub mod my_mechanism;  after  mod table;  in  src/mechanism/mod.rs
+//! add  my_mechanism => $crate::mechanism::my_mechanism::MyMechanism,  at the end of the table in  src/mechanism/table.rs
+//! ```
+//!
+//! The mechanism then takes part in the contract suite, the benchmarks, the command line, the lab and
+//! the C interface. Fill in the body until the suite passes:
+//!
+//! ```text
+//! cargo test -p hearken --test contract -- my-mechanism
+//! ```
+//!
+//! `auto` ignores the mechanism unless its `Open` sets `AUTO` to true.
+//!
+//! Begin the file with the pitfalls of the mechanism. Give each a letter and state how the code handles
+//! it. The type, `Open` and `Mechanism` follow in this order. Some pitfalls are common to all:
+//!
+//! a) The caller keeps a descriptor open from `declare` to `revoke` and identifies it by one token.
+//!    The mechanism handles all other changes of the descriptor.
+//! b) The next wait must report conditions that held before `declare`. If the kernel reports changes
+//!    only, query it (poll(2) with a timeout of 0) after registering, never before.
+//! c) `closing` can omit calls: the kernel revokes some registrations when a descriptor is closed.
+//! d) The contract suite covers the table, so a new mechanism needs no tests for the contract. Its
+//!    own properties (an option, an overflow) get a file under `tests/`.
 
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::{Mechanism, Open, Options, Semantics, Trigger, Unavailable};
-use crate::event::{Event, Interest, Readiness, Token};
+use super::{Mechanism, Open, Options, Semantics, Unavailable};
+use crate::event::{Event, Interest, Token};
 
-/// A mechanism that never has an event.
+/// A mechanism without events.
 #[derive(Debug)]
-pub(crate) struct Skeleton {
-    /// The last batch, as it came from the kernel; `event` translates what is asked for.
+pub struct Skeleton {
+    /// The last batch in the kernel's format. `event` translates single events on demand.
     batch: Vec<Event>,
     calls: u64,
 }
 
 impl Open for Skeleton {
     const NAME: &'static str = "skeleton";
-    const SUMMARY: &'static str = "watches nothing";
-    const SEMANTICS: Semantics = Semantics { reports: Readiness::empty(), ..Semantics::COMMON };
+    const SUMMARY: &'static str = "a mechanism without events";
+    const SEMANTICS: Semantics = Semantics::COMMON;
 
     fn open_with(_: &Options) -> Result<Skeleton, Unavailable> {
-        // Make the system call that could be refused, and say in `remedy` what would allow it.
+        // Make the system calls that the kernel may refuse. Explain in `remedy` how to allow them.
         Ok(Skeleton { batch: Vec::new(), calls: 0 })
     }
 }
@@ -70,12 +88,4 @@ impl Mechanism for Skeleton {
     fn calls(&self) -> u64 {
         self.calls
     }
-}
-
-#[test]
-fn compiles_and_stays_silent() {
-    let mut skeleton = Skeleton::open().unwrap();
-    assert_eq!(skeleton.wait(8, Some(Duration::ZERO)).unwrap(), 0);
-    assert!(skeleton.event(0).readiness.is_empty());
-    assert_eq!(skeleton.semantics().trigger, Trigger::Level);
 }

@@ -1,4 +1,4 @@
-//! The table of mechanisms, and choosing from it by name.
+//! The table of mechanisms, and selection by name.
 
 use std::fmt;
 use std::thread;
@@ -8,7 +8,8 @@ use super::{Mechanism, Open, Semantics, Unavailable, auto};
 
 /// Calls `$callback!` with the table of mechanisms: one line each, `module => Type`.
 ///
-/// Names, probing, tests, benches and command lines are made from it; there is no other list.
+/// The table is the only list of mechanisms. Names, probing, tests, benchmarks and command lines
+/// are generated from it.
 ///
 /// ```
 /// macro_rules! count {
@@ -38,40 +39,42 @@ macro_rules! for_each_mechanism {
     };
 }
 
-/// One row of the table of mechanisms.
+/// A row of the table of mechanisms.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The name on every command line.
+    /// The name on command lines.
     pub name: &'static str,
-    /// One line on what it is.
+    /// A description in one line.
     pub summary: &'static str,
-    /// What holds for it, with its options' defaults.
+    /// The properties with default options.
     pub semantics: Semantics,
-    /// What can be chosen about it.
+    /// The options.
     pub options: &'static [Choice],
+    /// Whether [`auto`] may select it.
+    pub auto: bool,
     needs_privileges: fn(&Options) -> bool,
     open: fn(&Options) -> Result<Box<dyn Mechanism>, Unavailable>,
 }
 
 impl Options {
-    /// Chooses what is written after the name of `of`: `option=value`.
-    pub(crate) fn choose(&mut self, of: &'static str, option: &str) -> Result<(), SelectError> {
-        let refused = |reason| SelectError::Option { name: of, reason };
-        let (name, value) = option.split_once('=').ok_or_else(|| {
-            refused(format!("\"{option}\" is not an option: write {of}:option=value"))
+    /// Sets an option of mechanism `name` from its text form, `option=value`.
+    pub(crate) fn choose(&mut self, name: &'static str, option: &str) -> Result<(), SelectError> {
+        let invalid = |reason| SelectError::Option { name, reason };
+        let (option, value) = option.split_once('=').ok_or_else(|| {
+            invalid(format!("'{option}' is not an option (use {name}:option=value)"))
         })?;
-        self.set(name, value).map_err(refused)
+        self.set(option, value).map_err(invalid)
     }
 }
 
 impl Entry {
-    /// It, with its options' defaults.
+    /// Returns the mechanism with its default options.
     pub const fn spec(&'static self) -> Spec {
         Spec { entry: self, options: Options::defaults(self.options) }
     }
 
-    /// It with its defaults, and then with every other word of every option.
+    /// Returns the mechanism with its default options, and with each other word of each option.
     pub fn variants(&'static self) -> Vec<Spec> {
         let mut variants = vec![self.spec()];
         for Choice { name, values, .. } in self.options {
@@ -87,34 +90,46 @@ impl Entry {
     }
 }
 
-/// A mechanism with its options, as said on a command line: `name`, or
+/// A mechanism with its options. Its text form on command lines is `name` or
 /// `name:option=value:option=value`.
+///
+/// ```
+/// use hearken::mechanism;
+///
+/// let spec = mechanism::find("epoll-batched:trigger=level")?;
+/// assert_eq!(spec.entry.name, "epoll-batched");
+/// assert_eq!(spec.to_string(), "epoll-batched:trigger=level");
+/// if let Err(reason) = spec.probe() {
+///     println!("{spec} is not available: {reason}");
+/// }
+/// # Ok::<(), mechanism::SelectError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Its row of the table.
+    /// The mechanism's row of the table.
     pub entry: &'static Entry,
-    /// What was chosen about it.
+    /// The options.
     pub options: Options,
 }
 
 impl Spec {
-    /// Asks the kernel for one, to be used by name.
+    /// Creates an instance whose type is erased.
     ///
     /// # Errors
-    /// [`Unavailable`]: which call was refused, how, and what would allow it.
+    /// [`Unavailable`] names the refused call, its error, and how to make it available.
     pub fn open(&self) -> Result<Box<dyn Mechanism>, Unavailable> {
         (self.entry.open)(&self.options)
     }
 
-    /// True if it needs privileges, with these options.
+    /// Returns whether it needs privileges with these options.
     pub fn needs_privileges(&self) -> bool {
         (self.entry.needs_privileges)(&self.options)
     }
 
-    /// Asks the kernel for one and gives it back: may this user have it here and now?
+    /// Checks whether this user can use the mechanism, by creating an instance and dropping it.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn probe(&self) -> Result<(), Unavailable> {
         apart(|| self.open().map(drop))
     }
@@ -126,24 +141,26 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Does it in a thread of its own, where there can be one: a mechanism leaves traces in the thread that
-/// had it, such as a signal that stays blocked, or a call that is interrupted when a ring is gone.
-pub(crate) fn apart<T: Send>(what: impl Fn() -> T + Sync) -> T {
-    let apart = thread::scope(|scope| {
-        let done = thread::Builder::new().spawn_scoped(scope, &what).ok()?;
-        done.join().ok()
+/// Calls `task` in a new thread, or in this one if no thread can be started. A mechanism can have
+/// lasting effects on its thread: a signal stays blocked, or a call is interrupted after a ring is
+/// closed.
+pub(crate) fn apart<T: Send>(task: impl Fn() -> T + Sync) -> T {
+    let result = thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, &task).ok()?;
+        thread.join().ok()
     });
-    apart.unwrap_or_else(what)
+    result.unwrap_or_else(task)
 }
 
 macro_rules! table {
     ($($module:ident => $mechanism:ty,)*) => {
-        /// Every mechanism, in the order in which the literature brought them.
+        /// All mechanisms, in the order in which the literature introduced them.
         pub const TABLE: &[Entry] = &[$(Entry {
             name: <$mechanism as Open>::NAME,
             summary: <$mechanism as Open>::SUMMARY,
             semantics: <$mechanism as Open>::SEMANTICS,
             options: <$mechanism as Open>::OPTIONS,
+            auto: <$mechanism as Open>::AUTO,
             needs_privileges: <$mechanism as Open>::needs_privileges,
             open: |options| Ok(Box::new(<$mechanism as Open>::open_with(options)?)),
         },)*];
@@ -156,7 +173,7 @@ macro_rules! table {
                         Err(reason) => Err((visitor, reason)),
                     }
                 },)*
-                _ => unreachable!("a spec has a row of the table"),
+                _ => unreachable!("a spec refers to a row of the table"),
             }
         }
     };
@@ -164,44 +181,65 @@ macro_rules! table {
 
 for_each_mechanism!(table);
 
-/// The name that stands for the best that can be had here: [`auto`].
+/// The name that selects the best available mechanism: see [`auto`].
 pub const AUTO: &str = "auto";
 
-/// Something to be done with a mechanism whose type is known only at run time.
+/// A function of a mechanism whose type is known only at run time.
+///
+/// ```
+/// use hearken::mechanism::{Mechanism, Open, Registry, Visitor, visit};
+/// use std::os::fd::OwnedFd;
+///
+/// struct CreateRegistry;
+///
+/// impl Visitor for CreateRegistry {
+///     type Output = &'static str;
+///
+///     fn visit<M: Open>(self, mechanism: M) -> &'static str {
+///         // This code is compiled once for each mechanism.
+///         let registry = Registry::<M, OwnedFd>::new(mechanism);
+///         assert!(registry.is_empty());
+///         M::NAME
+///     }
+/// }
+///
+/// assert_eq!(visit("poll", CreateRegistry)?, "poll");
+/// # Ok::<(), hearken::mechanism::SelectError>(())
+/// ```
 pub trait Visitor {
-    /// What it yields.
+    /// The result.
     type Output;
 
-    /// Does it.
+    /// Calls the function.
     fn visit<M: Open>(self, mechanism: M) -> Self::Output;
 }
 
-/// A mechanism could not be chosen.
+/// A mechanism could not be selected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
-    /// There is none of that name.
-    #[error("unknown mechanism \"{name}\"; known are: {known}")]
+    /// No mechanism has this name.
+    #[error("unknown mechanism '{name}' (known: {known})")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What could have been.
+        /// The known names.
         known: String,
     },
-    /// An option of it is not as it should be.
+    /// An option is invalid.
     #[error("mechanism {name}: {reason}")]
     Option {
-        /// What was asked for.
+        /// The mechanism.
         name: &'static str,
-        /// What is wrong, and what would be right.
+        /// The error, with the valid values.
         reason: String,
     },
-    /// The kernel refuses it.
-    #[error("mechanism {name} cannot be had here: {reason}")]
+    /// The kernel refuses the mechanism.
+    #[error("mechanism {name} is not available: {reason}")]
     Unavailable {
-        /// What was asked for.
+        /// The mechanism.
         name: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         reason: Unavailable,
     },
 }
@@ -211,7 +249,7 @@ fn unknown(name: &str) -> SelectError {
     SelectError::Unknown { name: name.to_owned(), known: names.join(", ") }
 }
 
-/// The mechanism that `spec` says: a name, options after it, or [`AUTO`].
+/// Parses a mechanism with options, or [`AUTO`].
 ///
 /// ```
 /// let spec = hearken::mechanism::find("poll")?;
@@ -236,14 +274,13 @@ pub fn find(spec: &str) -> Result<Spec, SelectError> {
     Ok(spec)
 }
 
-/// Opens what `spec` says and hands it, with its type, to `visitor`. Where that is [`AUTO`] and
-/// the best is refused after all, the next best is opened.
+/// Creates the mechanism that `spec` names and passes it to `visitor` with its type. With [`AUTO`],
+/// if the best mechanism is refused after all, the next one is used.
 ///
-/// What the visitor builds is compiled once for each mechanism, so that nothing on its hot path
-/// asks which one it is.
+/// The visitor is compiled once for each mechanism, so its hot path contains no dispatch.
 ///
 /// # Errors
-/// [`SelectError`]: there is no such mechanism or option, or the kernel refuses it.
+/// [`SelectError`]: the mechanism or an option is unknown, or the kernel refuses it.
 pub fn visit<V: Visitor>(spec: &str, mut visitor: V) -> Result<V::Output, SelectError> {
     if spec != AUTO {
         let spec = find(spec)?;

@@ -1,6 +1,6 @@
-//! An adapter: level semantics over an edge-triggered or one-shot mechanism.
+//! An adapter that gives an edge-triggered or one-shot mechanism level semantics.
 //!
-//! [`AsLevel`] looks again at each descriptor that was reported until it is not ready.
+//! [`AsLevel`] checks each reported descriptor again until it is not ready.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,9 +10,9 @@ mod level;
 
 pub use level::AsLevel;
 
-/// The semantics of an adapter, which are made when it is, for as long as anyone may ask. There are
-/// only so many different ones.
-fn lasting(semantics: Semantics) -> &'static Semantics {
+/// Returns a static reference to the semantics of an adapter. The number of different values is
+/// small and bounded, so leaking them is harmless.
+fn intern(semantics: Semantics) -> &'static Semantics {
     static KNOWN: Mutex<Vec<&'static Semantics>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(same) = known.iter().find(|same| ***same == semantics) {

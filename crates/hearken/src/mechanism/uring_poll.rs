@@ -1,24 +1,25 @@
-//! io_uring(7) as a source of readiness: one poll request for each descriptor.
+//! io_uring(7) as a source of readiness: one poll request per descriptor.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) A poll request holds the open file: until it has ended, a closed socket is not closed and its
-//!    peer hears of no end. `closing` and `revoke` cancel it at once and see it end, which costs a
-//!    system call where one is armed; so does dropping the mechanism.
-//! b) A completion may be in the ring when its registration has gone. Each request has a generation
-//!    of its own, which comes back with it; what is not of the present one is dropped.
-//! c) A multishot request tells of arrivals, but each with what woke it only, and several may be in
-//!    the ring. They are joined by descriptor as they are taken off; what does not fit into the batch
-//!    waits in a queue in which each descriptor is at most once.
-//! d) A request cannot be changed while something has just happened to it (EALREADY). A change cancels
-//!    it and makes another, which tells of what is ready then; both ride on the next wait.
-//! e) Errors, hang-ups and the end of the stream are reported asked for or not. What answers no
-//!    interest is dropped here; nothing at all is armed for an empty one. A one-shot request that was
-//!    ended by such an answer would be so again at once: the next one is multishot, which is not.
-//! f) A multishot request ends early when the ring overflows, and at once where a file is always
-//!    ready (a regular file). The former is armed again; the latter is silent until it is changed.
-//! g) An exclusive multishot request would be woken before all others for ever. It is a one-shot
-//!    request, which goes to the end of the line when it is armed again, in the next wait.
+//! a) A poll request keeps the open file alive: a socket closed before the request has ended is not
+//!    closed, and its peer is not notified. `closing` and `revoke` cancel it and wait for its end,
+//!    which costs a system call if a request is armed. Dropping the mechanism does the same.
+//! b) The ring may contain completions of former registrations. Each request has its own generation
+//!    in its user data, and completions of other generations are dropped.
+//! c) A multishot request reports arrivals, each only with the events that triggered it. Several
+//!    may be in the ring. They are merged by descriptor. Those that do not fit into the batch wait
+//!    in a queue that contains each descriptor at most once.
+//! d) A request cannot be modified while an event is being processed (EALREADY). A change cancels
+//!    it and submits a new one, which reports current readiness. The next wait submits both.
+//! e) Errors, hang-ups and the end of the stream are always reported. Those that no interest covers
+//!    are dropped here. Nothing is armed for an empty interest. A one-shot request that ended this
+//!    way would immediately end again, so it is replaced by a multishot request, which does not.
+//! f) A multishot request ends early if the ring overflows, and immediately if the file is always
+//!    ready (a regular file). In the first case it is rearmed. In the second it is silent until it
+//!    is changed.
+//! g) An exclusive multishot request would always be woken before all others. A one-shot request is
+//!    used instead. It moves to the end of the kernel's queue when the next wait rearms it.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -28,43 +29,43 @@ use std::{fmt, io};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use self::arrivals::{Arrivals, State, Watch, name};
+use self::completions::{Completions, State, Watch, user_data};
 use super::options::{Choice, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 use crate::ring::{Ring, Sqe, Work};
 
-mod arrivals;
+mod completions;
 
-/// Room for submissions: more are handed over in several calls.
+/// The size of the submission queue. More requests are submitted in several calls.
 const SUBMISSIONS: u32 = 256;
-/// A batch is no larger, whatever is asked for.
-const MOST: usize = 1 << 16;
-/// Comes back with what is no poll request; no descriptor has this number.
-const NOBODY: u64 = u64::MAX;
-/// How often an enter is repeated that has not yet come to what it was made for: each does some.
-const PATIENCE: usize = 10_000;
+/// The maximum batch size.
+const MAX_BATCH: usize = 1 << 16;
+/// The user data of other requests. No descriptor has this number.
+const IGNORED: u64 = u64::MAX;
+/// The maximum number of enters until an expected completion. Each completes some work.
+const MAX_ENTERS: usize = 10_000;
 
-/// io_uring's poll requests.
+/// Poll requests of io_uring.
 pub struct UringPoll {
     ring: Ring,
-    /// By number of descriptor.
+    /// The watches, indexed by descriptor number.
     watches: Vec<Watch>,
-    /// Those of which the kernel is yet to be told, in the order in which they were changed.
+    /// The descriptors whose changes were not submitted, in order.
     changed: VecDeque<u32>,
-    arrivals: Arrivals,
+    completions: Completions,
 }
 
 impl fmt::Debug for UringPoll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("uring-poll")
             .field("deferred", &self.ring.is_deferred())
-            .field("outstanding", &self.arrivals.outstanding)
+            .field("outstanding", &self.completions.outstanding)
             .finish_non_exhaustive()
     }
 }
 
-/// What is listened to for an interest.
+/// Returns the poll flags for an interest.
 fn flags(interest: Interest) -> u16 {
     let mut flags = EventFlags::empty();
     if interest.contains(Interest::READ) {
@@ -90,7 +91,7 @@ impl UringPoll {
         fd: RawFd,
         token: Token,
         interest: Interest,
-        how: State,
+        flags: State,
     ) -> io::Result<()> {
         let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         if self.registered(fd).is_some() {
@@ -101,35 +102,35 @@ impl UringPoll {
         }
         let watch = &mut self.watches[number];
         watch.token = token;
-        watch.state.insert(State::REGISTERED | how);
-        self.listen(number as u32, interest);
+        watch.state.insert(State::REGISTERED | flags);
+        self.set_interest(number as u32, interest);
         Ok(())
     }
 
-    /// Has the kernel told of an interest in the next wait.
-    fn listen(&mut self, number: u32, interest: Interest) {
+    /// Sets an interest, which the next wait submits.
+    fn set_interest(&mut self, number: u32, interest: Interest) {
         let watch = &mut self.watches[number as usize];
-        watch.asked = flags(interest);
-        watch.heard = watch.asked;
-        watch.untold = 0;
-        watch.state.remove(State::STUBBORN);
+        watch.requested = flags(interest);
+        watch.active = watch.requested;
+        watch.unreported = 0;
+        watch.state.remove(State::FORCE_MULTISHOT);
         arm_later(watch, number, &mut self.changed);
     }
 
-    /// Tells the kernel of what has changed.
+    /// Submits all changes.
     fn submit(&mut self) -> io::Result<()> {
         while let Some(&number) = self.changed.front() {
             if self.ring.is_short_of(2) {
                 self.enter(0, None, 0)?;
                 if self.ring.is_short_of(2) {
-                    return Ok(()); // It has no memory now; the next wait tries again.
+                    return Ok(()); // The kernel is out of memory. The next wait tries again.
                 }
             }
             self.changed.pop_front();
             let watch = &mut self.watches[number as usize];
             watch.state.remove(State::CHANGED);
             if watch.state.contains(State::ARMED) {
-                let old = name(number, watch.generation);
+                let old = user_data(number, watch.generation);
                 watch.state.remove(State::ARMED);
                 self.cancel(old); // (d)
             }
@@ -141,11 +142,12 @@ impl UringPoll {
     fn arm(&mut self, number: u32) {
         let watch = &mut self.watches[number as usize];
         watch.generation = watch.generation.wrapping_add(1);
-        if watch.asked == 0 {
+        if watch.requested == 0 {
             return; // (e)
         }
-        let mut flags = u32::from(watch.asked);
-        let mut multishot = !self.arrivals.one_shot || watch.state.contains(State::STUBBORN);
+        let mut flags = u32::from(watch.requested);
+        let mut multishot =
+            !self.completions.one_shot || watch.state.contains(State::FORCE_MULTISHOT);
         if watch.state.contains(State::EXCLUSIVE) {
             flags |= EventFlags::EXCLUSIVE.bits();
             multishot = false; // (g)
@@ -153,92 +155,92 @@ impl UringPoll {
         watch.state.insert(State::ARMED);
         watch.armed = self.ring.calls() as u32;
         let request = Sqe::poll(number as RawFd, flags, multishot);
-        let request = request.user_data(name(number, watch.generation));
-        self.arrivals.outstanding += 1;
-        // SAFETY: a poll request points to nothing.
+        let request = request.user_data(user_data(number, watch.generation));
+        self.completions.outstanding += 1;
+        // SAFETY: a poll request points to no memory.
         unsafe { self.ring.push(request) };
     }
 
     fn cancel(&mut self, request: u64) {
-        // SAFETY: a cancellation points to nothing.
-        unsafe { self.ring.push(Sqe::cancel(request).user_data(NOBODY).skip_success()) };
+        // SAFETY: a cancellation points to no memory.
+        unsafe { self.ring.push(Sqe::cancel(request).user_data(IGNORED).skip_success()) };
     }
 
-    /// Ends a registration, and has the kernel let go of the open file (a).
-    fn forget(&mut self, fd: RawFd) -> io::Result<()> {
+    /// Ends a registration and makes the kernel release the open file (a).
+    fn unregister(&mut self, fd: RawFd) -> io::Result<()> {
         let watch = self.registered(fd).ok_or(Errno::NOENT)?;
-        let (request, armed) = (name(fd as u32, watch.generation), watch.state & State::ARMED);
-        // Its places in queues are left to whoever has the number next.
+        let (request, armed) = (user_data(fd as u32, watch.generation), watch.state & State::ARMED);
+        // Its entries in queues remain, and apply to the next registration of the number.
         watch.state &= State::CHANGED | State::QUEUED;
         watch.generation = watch.generation.wrapping_add(1);
-        (watch.asked, watch.heard, watch.untold) = (0, 0, 0);
+        (watch.requested, watch.active, watch.unreported) = (0, 0, 0);
         if armed.is_empty() {
             return Ok(());
         }
         if self.ring.is_short_of(1) {
             self.enter(0, None, 0)?;
         }
-        self.arrivals.awaited = request;
+        self.completions.awaited = request;
         self.cancel(request);
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_ENTERS {
             self.enter(0, None, 0)?;
-            if self.arrivals.awaited == NOBODY {
+            if self.completions.awaited == IGNORED {
                 break;
             }
         }
-        self.arrivals.awaited = NOBODY;
+        self.completions.awaited = IGNORED;
         Ok(())
     }
 
-    /// Takes off what is in the ring.
+    /// Processes the completions in the ring.
     #[inline]
-    fn take(&mut self, room: usize) {
-        let UringPoll { ring, watches, arrivals, .. } = self;
-        arrivals.take(ring, watches, room);
+    fn take(&mut self, space: usize) {
+        let UringPoll { ring, watches, completions, .. } = self;
+        completions.take(ring, watches, space);
     }
 
-    /// Enters, and takes off what has come of it.
+    /// Enters the kernel and processes completions.
     #[inline]
-    fn enter(&mut self, least: u32, timeout: Option<Duration>, room: usize) -> io::Result<()> {
-        let kept = self.ring.enter(least, timeout)?;
-        self.take(room);
-        if !self.arrivals.ended.is_empty() {
-            self.look_at_ended(true);
+    fn enter(&mut self, least: u32, timeout: Option<Duration>, space: usize) -> io::Result<()> {
+        let complete = self.ring.enter(least, timeout)?;
+        self.take(space);
+        if !self.completions.ended.is_empty() {
+            self.rearm_ended(true);
         }
-        if !kept {
-            self.renew();
+        if !complete {
+            self.rearm_all();
         }
         Ok(())
     }
 
-    /// Arms again what has ended and should not have; after an enter, what it armed can have ended at
-    /// once.
+    /// Rearms requests that ended unexpectedly. After an enter, requests that it submitted may have
+    /// ended immediately.
     #[cold]
-    fn look_at_ended(&mut self, entered: bool) {
+    fn rearm_ended(&mut self, entered: bool) {
         let overflown = self.ring.is_overflown();
         let calls = self.ring.calls() as u32;
-        while let Some((number, said)) = self.arrivals.ended.pop() {
+        while let Some((number, result)) = self.completions.ended.pop() {
             let watch = &mut self.watches[number as usize];
-            let at_once = entered && calls.wrapping_sub(watch.armed) == 1 && !overflown;
-            let again = if said < 0 {
-                said != -libc::EBADF // No memory for it, or the file has gone from under it.
-            } else if self.arrivals.one_shot {
-                watch.state.insert(State::STUBBORN); // (e)
-                watch.heard != 0
+            let immediately = entered && calls.wrapping_sub(watch.armed) == 1 && !overflown;
+            let rearm = if result < 0 {
+                result != -libc::EBADF // Out of memory, or the file was closed.
+            } else if self.completions.one_shot {
+                watch.state.insert(State::FORCE_MULTISHOT); // (e)
+                watch.active != 0
             } else {
-                !at_once || watch.state.contains(State::EXCLUSIVE) // (f), (g)
+                !immediately || watch.state.contains(State::EXCLUSIVE) // (f), (g)
             };
-            if again {
+            if rearm {
                 arm_later(watch, number, &mut self.changed);
             }
         }
     }
 
-    /// Arms all again: some of what was said was lost.
+    /// Rearms all requests after completions were lost.
     #[cold]
-    fn renew(&mut self) {
+    fn rearm_all(&mut self) {
         for (number, watch) in (0..).zip(&mut self.watches) {
-            if watch.heard != 0 {
+            if watch.active != 0 {
                 arm_later(watch, number, &mut self.changed);
             }
         }
@@ -268,6 +270,7 @@ impl Open for UringPoll {
     const NAME: &'static str = "uring-poll";
     const SUMMARY: &'static str = "io_uring(7) poll requests: completions read from shared memory";
     const SEMANTICS: Semantics = semantics(Trigger::Edge);
+    const AUTO: bool = true;
     const OPTIONS: &'static [Choice] = &[
         Choice {
             name: "shots",
@@ -296,14 +299,14 @@ impl Open for UringPoll {
             ring: Ring::open(work, (completions.min(SUBMISSIONS), completions))?,
             watches: Vec::new(),
             changed: VecDeque::new(),
-            arrivals: Arrivals::new(options.get("shots") == "one"),
+            completions: Completions::new(options.get("shots") == "one"),
         })
     }
 }
 
 impl Mechanism for UringPoll {
     fn semantics(&self) -> &'static Semantics {
-        if self.arrivals.one_shot { &ONE_SHOT } else { const { &Self::SEMANTICS } }
+        if self.completions.one_shot { &ONE_SHOT } else { const { &Self::SEMANTICS } }
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
@@ -321,48 +324,48 @@ impl Mechanism for UringPoll {
 
     unsafe fn change(&mut self, fd: RawFd, _token: Token, interest: Interest) -> io::Result<()> {
         self.registered(fd).ok_or(Errno::NOENT)?;
-        self.listen(fd as u32, interest);
+        self.set_interest(fd as u32, interest);
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, _token: Token) -> io::Result<()> {
-        self.forget(fd)
+        self.unregister(fd)
     }
 
     #[inline]
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
-        let max = max.clamp(1, MOST);
-        self.arrivals.batch.clear();
-        self.arrivals.take_later(&mut self.watches, max);
+        let max = max.clamp(1, MAX_BATCH);
+        self.completions.batch.clear();
+        self.completions.take_deferred(&mut self.watches, max);
         if self.ring.has_completions() {
             self.take(max);
-            if !self.arrivals.ended.is_empty() {
-                self.look_at_ended(false);
+            if !self.completions.ended.is_empty() {
+                self.rearm_ended(false);
             }
         }
         if !self.changed.is_empty() {
             self.submit()?;
-            // What came of handing over a part.
-            self.arrivals.take_later(&mut self.watches, max);
+            // Events from the early submission of a part.
+            self.completions.take_deferred(&mut self.watches, max);
         }
-        let sleeps = self.arrivals.batch.is_empty() && timeout != Some(Duration::ZERO);
+        let sleeps = self.completions.batch.is_empty() && timeout != Some(Duration::ZERO);
         if sleeps || self.ring.stirs() {
             self.enter(sleeps.into(), timeout, max)?;
-            // One enter of newer kernels does no more than some of the work that was deferred.
+            // On newer kernels one enter does only some of the deferred work.
             for _ in 0..64 {
-                if self.arrivals.batch.len() >= max || !self.ring.has_more() {
+                if self.completions.batch.len() >= max || !self.ring.has_more() {
                     break;
                 }
                 self.enter(0, None, max)?;
             }
         }
-        Ok(self.arrivals.batch.len())
+        Ok(self.completions.batch.len())
     }
 
     #[inline]
     fn event(&self, index: usize) -> Event {
-        match self.arrivals.batch.get(index) {
-            Some(&(who, flags)) => Event { who, readiness: Readiness::from_poll(flags) },
+        match self.completions.batch.get(index) {
+            Some(&(token, flags)) => Event { who: token, readiness: Readiness::from_poll(flags) },
             None => super::NO_EVENT,
         }
     }
@@ -377,7 +380,8 @@ impl Mechanism for UringPoll {
 }
 
 impl Drop for UringPoll {
-    /// The kernel closes a ring when it finds the time; what it watches is closed before (a).
+    /// Cancels all requests: the kernel closes a ring asynchronously, and its requests keep files
+    /// open (a).
     fn drop(&mut self) {
         for number in 0..self.watches.len() {
             let watch = self.watches[number];
@@ -385,11 +389,11 @@ impl Drop for UringPoll {
                 if self.ring.is_short_of(1) && self.enter(0, None, 0).is_err() {
                     return;
                 }
-                self.cancel(name(number as u32, watch.generation));
+                self.cancel(user_data(number as u32, watch.generation));
             }
         }
-        for _ in 0..PATIENCE {
-            if self.arrivals.outstanding == 0 || self.enter(0, None, 0).is_err() {
+        for _ in 0..MAX_ENTERS {
+            if self.completions.outstanding == 0 || self.enter(0, None, 0).is_err() {
                 break;
             }
         }

@@ -1,28 +1,28 @@
-//! Interest of the whole process in one descriptor: several queues, as a rule in as many threads.
+//! Process-wide interest: several queues, usually in as many threads, watch the same open file.
 
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::herald::Post;
+use super::dispatcher::SharedSource;
 
-/// Whom an event of a [`Shared`] source is given to.
+/// The queues that receive an event of a [`Shared`] source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// One of the queues, and at least one (the papers' `SO_WAKEUP_ONE`): more only where the
-    /// mechanism cannot choose, and then not to one that finds nothing left.
+    /// At least one queue (`SO_WAKEUP_ONE` in the paper). A mechanism that cannot select one wakes
+    /// several. A queue that then finds the event already handled does not report it.
     One,
-    /// Each of them.
+    /// All queues.
     All,
 }
 
-/// A source in which several queues of a process declare interest, such as a listening socket that
-/// every thread accepts from.
+/// A source in which several queues of a process declare interest, such as a listening socket from
+/// which every thread accepts connections.
 ///
-/// Cheap to clone; each queue is given a clone, by
-/// [`declare_processwide_interest`](super::EventQueue::declare_processwide_interest). The source is
-/// closed with the last.
+/// It is cheap to clone. Each queue receives a clone through
+/// [`declare_processwide_interest`](super::EventQueue::declare_processwide_interest). Dropping the
+/// last clone closes the source.
 ///
 /// ```
 /// use hearken::queue::{Shared, Wake};
@@ -57,25 +57,25 @@ pub struct Shared<S>(Arc<Inner<S>>);
 struct Inner<S> {
     source: Arc<S>,
     wake: Wake,
-    /// Where mechanisms cannot share it, who watches it for them.
-    post: Arc<Post>,
+    /// The dispatcher's view of the source, for mechanisms that cannot share it.
+    dispatched: Arc<SharedSource>,
 }
 
 impl<S: AsFd + Send + Sync + 'static> Shared<S> {
-    /// A source to be shared.
+    /// Makes `source` shareable between queues.
     pub fn new(source: S, wake: Wake) -> Shared<S> {
         let source = Arc::new(source);
-        let post = Arc::new(Post::new(source.clone(), wake));
-        Shared(Arc::new(Inner { source, wake, post }))
+        let dispatched = Arc::new(SharedSource::new(source.clone(), wake));
+        Shared(Arc::new(Inner { source, wake, dispatched }))
     }
 
-    /// Whom its events are given to.
+    /// Returns which queues receive an event.
     pub fn wake(&self) -> Wake {
         self.0.wake
     }
 
-    pub(super) fn post(&self) -> &Arc<Post> {
-        &self.0.post
+    pub(super) fn dispatched(&self) -> &Arc<SharedSource> {
+        &self.0.dispatched
     }
 }
 

@@ -69,11 +69,11 @@ impl Sqe {
         }
     }
 
-    /// Tells of poll(2)'s `events`: once, or until it is cancelled.
+    /// Reports the `events` of poll(2), once or until it is cancelled.
     #[inline(always)]
     pub(crate) fn poll(fd: RawFd, events: u32, multishot: bool) -> Sqe {
         let len = if multishot { IoringPollFlags::ADD_MULTI.bits() } else { 0 };
-        // The kernel wants the halves swapped where the low one is not first.
+        // The kernel expects swapped halves on big-endian machines.
         let op_flags = if cfg!(target_endian = "big") { events.rotate_left(16) } else { events };
         Sqe { len, op_flags, ..Sqe::new(IoringOp::PollAdd as u8, fd) }
     }
@@ -84,34 +84,34 @@ impl Sqe {
         Sqe { addr: user_data, ..Sqe::new(IoringOp::AsyncCancel as u8, -1) }
     }
 
-    /// epoll_ctl(2); the kernel reads the event when this is handed over.
+    /// Calls epoll_ctl(2). The kernel reads the event when the entry is submitted.
     #[inline(always)]
     pub(crate) fn epoll_ctl(epoll: RawFd, op: u32, fd: RawFd, event: *const c_void) -> Sqe {
         let (addr, offset) = (event as u64, fd as u64);
         Sqe { addr, len: op, offset, ..Sqe::new(op::EPOLL_CTL, epoll) }
     }
 
-    /// epoll_wait(2); the kernel writes the events before it completes.
+    /// Calls epoll_wait(2). The kernel writes the events before it completes.
     #[inline(always)]
     pub(crate) fn epoll_wait(epoll: RawFd, events: *mut c_void, room: u32) -> Sqe {
         Sqe { addr: events as u64, len: room, ..Sqe::new(op::EPOLL_WAIT, epoll) }
     }
 
-    /// Cancels all that was submitted.
+    /// Cancels all submitted requests.
     #[inline(always)]
     pub(crate) fn cancel_all() -> Sqe {
-        let which = IoringAsyncCancelFlags::ANY | IoringAsyncCancelFlags::ALL;
-        Sqe { op_flags: which.bits(), ..Sqe::cancel(0) }
+        let flags = IoringAsyncCancelFlags::ANY | IoringAsyncCancelFlags::ALL;
+        Sqe { op_flags: flags.bits(), ..Sqe::cancel(0) }
     }
 
-    /// Accepts a connection with `flags`, or all that come until it is cancelled or fails.
+    /// Accepts one connection with `flags`, or all connections until it is cancelled or fails.
     #[inline(always)]
     pub(crate) fn accept(listener: RawFd, flags: u32, multishot: bool) -> Sqe {
         let ioprio = if multishot { IoringAcceptFlags::MULTISHOT.bits() } else { 0 };
         Sqe { ioprio, op_flags: flags, ..Sqe::new(IoringOp::Accept as u8, listener) }
     }
 
-    /// Receives into provided buffers: once, or until it is cancelled, fails, or there is no buffer.
+    /// Receives into provided buffers, once or until it is cancelled, fails or runs out of buffers.
     #[inline(always)]
     pub(crate) fn receive(fd: RawFd, group: u16, multishot: bool) -> Sqe {
         let ioprio = if multishot { IoringRecvFlags::MULTISHOT.bits() } else { 0 };
@@ -119,7 +119,7 @@ impl Sqe {
         Sqe { flags: BUFFER_SELECT, ioprio, buf_group: group, ..receive }
     }
 
-    /// Sends what is at `bytes`, which stays there until it is completed.
+    /// Sends `bytes`, which stay valid until the completion.
     #[inline(always)]
     pub(crate) fn send(fd: RawFd, bytes: *const [u8], flags: u32) -> Sqe {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX >> 1);
@@ -127,39 +127,40 @@ impl Sqe {
         Sqe { addr, len, op_flags: flags, ..Sqe::new(IoringOp::Send as u8, fd) }
     }
 
-    /// Sends what `message` names; it is read when this is handed over, and what it names stays where
-    /// it is until it is completed.
+    /// Sends `message`. The kernel reads it when the entry is submitted. The memory that it names
+    /// stays valid until the completion.
     #[inline(always)]
     pub(crate) fn sendmsg(fd: RawFd, message: *const libc::msghdr, flags: u32) -> Sqe {
         let addr = message as u64;
         Sqe { addr, len: 1, op_flags: flags, ..Sqe::new(IoringOp::Sendmsg as u8, fd) }
     }
 
-    /// close(2).
+    /// Calls close(2).
     #[inline(always)]
     pub(crate) fn close(fd: RawFd) -> Sqe {
         Sqe::new(IoringOp::Close as u8, fd)
     }
 
-    /// With the next one begun when this has succeeded, and cancelled when it has not.
+    /// Links the next entry: it starts after this one has succeeded, or is cancelled if this one
+    /// fails.
     #[inline(always)]
     pub(crate) fn link(self) -> Sqe {
         Sqe { flags: self.flags | LINK, ..self }
     }
 
-    /// With the next one begun when this has ended, however.
+    /// Links the next entry: it starts after this one has ended, successfully or not.
     #[inline(always)]
     pub(crate) fn hard_link(self) -> Sqe {
         Sqe { flags: self.flags | HARDLINK, ..self }
     }
 
-    /// With what comes back with the completion.
+    /// Sets the user data that the completion carries.
     #[inline(always)]
     pub(crate) fn user_data(self, user_data: u64) -> Sqe {
         Sqe { user_data, ..self }
     }
 
-    /// Only a failure is told.
+    /// Suppresses the completion of a success.
     #[inline(always)]
     pub(crate) fn skip_success(self) -> Sqe {
         Sqe { flags: self.flags | SKIP_SUCCESS, ..self }
@@ -175,31 +176,31 @@ pub(crate) struct Cqe {
     flags: u32,
 }
 
-/// `IORING_CQE_F_*`, and where a buffer's number begins.
+/// `IORING_CQE_F_*`, and the position of the buffer ID.
 const BUFFER: u32 = 1;
 const MORE: u32 = 1 << 1;
 const BUFFER_SHIFT: u32 = 16;
 
 impl Cqe {
-    /// What was submitted with it.
+    /// Returns the user data of the submission.
     #[inline]
     pub(crate) fn user_data(&self) -> u64 {
         self.user_data
     }
 
-    /// What the call would have returned; an error as a negative number.
+    /// Returns the result of the call. Errors are negative numbers.
     #[inline]
     pub(crate) fn result(&self) -> i32 {
         self.result
     }
 
-    /// The number of the provided buffer that it used, if any.
+    /// Returns the ID of the provided buffer that was used, if any.
     #[inline]
     pub(crate) fn buffer(&self) -> Option<u16> {
         (self.flags & BUFFER != 0).then_some((self.flags >> BUFFER_SHIFT) as u16)
     }
 
-    /// True if there are to be more completions of the same request.
+    /// Returns whether the request will have more completions.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.flags & MORE != 0

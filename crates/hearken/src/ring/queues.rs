@@ -1,8 +1,8 @@
-//! The two queues that are shared with the kernel, and the numbers by which they are known.
+//! The submission and completion queue in the memory shared with the kernel.
 //!
-//! Each queue has one end here and one in the kernel. Ours is a number of our own, which the kernel is
-//! shown when it is entered (or when what it covers is to be seen); the kernel's is read when we want to
-//! know, and remembered.
+//! Each queue has one index owned by this process and one owned by the kernel. This process
+//! publishes its indexes before it enters the kernel. It reads the kernel's indexes on demand and
+//! caches them.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -16,7 +16,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use super::entry::{Cqe, Sqe};
 
-/// Memory that the kernel shares.
+/// A mapping of memory shared with the kernel.
 struct Mapping {
     start: NonNull<u8>,
     length: usize,
@@ -26,45 +26,46 @@ impl Mapping {
     fn new(ring: &OwnedFd, length: usize, offset: u64) -> io::Result<Mapping> {
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, where the kernel wants it.
+        // SAFETY: this creates a new mapping at an address that the kernel selects.
         let start = unsafe { mmap(ptr::null_mut(), length, access, flags, ring.as_fd(), offset)? };
         let start = NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?;
         let mapping = Mapping { start, length };
-        // SAFETY: the mapping just made; a child that has it as well would enter our ring.
+        // SAFETY: the range was just mapped. A child process that inherited it could use this ring.
         unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxDontFork)? };
         Ok(mapping)
     }
 
-    /// What is at so many bytes from the start.
+    /// Returns the address at `offset` bytes from the start.
     fn at<T>(&self, offset: u32) -> NonNull<T> {
         debug_assert!(offset as usize + size_of::<T>() <= self.length);
-        // SAFETY: the kernel's offsets lie within what it was asked to map.
+        // SAFETY: the kernel's offsets lie within the length that it was asked to map.
         unsafe { self.start.add(offset as usize).cast() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody else unmaps it. Refused, it stays.
+        // SAFETY: `new` mapped it, and nothing else unmaps it. If the call fails, it stays mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// A number that the kernel shares.
+/// A number in memory shared with the kernel.
 #[derive(Clone, Copy)]
 struct Shared(NonNull<AtomicU32>);
 
 impl Shared {
     #[inline]
     fn get(&self) -> &AtomicU32 {
-        // SAFETY: within a mapping that the queues keep; the kernel treats it as atomic as well.
+        // SAFETY: it is within a mapping that the queues own. The kernel accesses it atomically
+        // too.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// Submissions and completions.
+/// The submission and the completion queue.
 pub(super) struct Queues {
-    /// Where the next submission goes, and how far the kernel had got when it was last looked at.
+    /// The index of the next submission, and the cached index of the kernel.
     tail: u32,
     consumed: u32,
     mask: u32,
@@ -72,7 +73,7 @@ pub(super) struct Queues {
     shared_tail: Shared,
     shared_consumed: Shared,
     flags: Shared,
-    /// The next completion, and how far the kernel had got when it was last looked at.
+    /// The index of the next completion, and the cached index of the kernel.
     next: u32,
     produced: u32,
     completion_mask: u32,
@@ -83,106 +84,106 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Those of a new ring.
-    pub(super) fn map(ring: &OwnedFd, has: &io_uring_params) -> io::Result<Queues> {
-        let (sq, cq) = (&has.sq_off, &has.cq_off);
-        let indexed = !has.flags.contains(IoringSetupFlags::NO_SQARRAY);
-        let indexes = if indexed { sq.array as usize + 4 * has.sq_entries as usize } else { 0 };
-        let length = indexes.max(cq.cqes as usize + size_of::<Cqe>() * has.cq_entries as usize);
+    /// Maps the queues of a new ring.
+    pub(super) fn map(ring: &OwnedFd, params: &io_uring_params) -> io::Result<Queues> {
+        let (sq, cq) = (&params.sq_off, &params.cq_off);
+        let indexed = !params.flags.contains(IoringSetupFlags::NO_SQARRAY);
+        let indexes = if indexed { sq.array as usize + 4 * params.sq_entries as usize } else { 0 };
+        let length = indexes.max(cq.cqes as usize + size_of::<Cqe>() * params.cq_entries as usize);
         let shared = Mapping::new(ring, length, IORING_OFF_SQ_RING)?;
-        let length = size_of::<Sqe>() * has.sq_entries as usize;
+        let length = size_of::<Sqe>() * params.sq_entries as usize;
         let entries = Mapping::new(ring, length, IORING_OFF_SQES)?;
         if indexed {
-            // A place is always its own entry's.
-            for at in 0..has.sq_entries {
-                let index = Shared(shared.at(sq.array + 4 * at));
-                index.get().store(at, Ordering::Relaxed);
+            // Slot i always contains entry i.
+            for entry in 0..params.sq_entries {
+                let index = Shared(shared.at(sq.array + 4 * entry));
+                index.get().store(entry, Ordering::Relaxed);
             }
         }
-        let number = |offset| Shared(shared.at(offset));
+        let shared_at = |offset| Shared(shared.at(offset));
         Ok(Queues {
-            tail: number(sq.tail).get().load(Ordering::Relaxed),
-            consumed: number(sq.head).get().load(Ordering::Relaxed),
-            mask: number(sq.ring_mask).get().load(Ordering::Relaxed),
+            tail: shared_at(sq.tail).get().load(Ordering::Relaxed),
+            consumed: shared_at(sq.head).get().load(Ordering::Relaxed),
+            mask: shared_at(sq.ring_mask).get().load(Ordering::Relaxed),
             entries: entries.at(0),
-            shared_tail: number(sq.tail),
-            shared_consumed: number(sq.head),
-            flags: number(sq.flags),
-            next: number(cq.head).get().load(Ordering::Relaxed),
-            produced: number(cq.head).get().load(Ordering::Relaxed),
-            completion_mask: number(cq.ring_mask).get().load(Ordering::Relaxed),
+            shared_tail: shared_at(sq.tail),
+            shared_consumed: shared_at(sq.head),
+            flags: shared_at(sq.flags),
+            next: shared_at(cq.head).get().load(Ordering::Relaxed),
+            produced: shared_at(cq.head).get().load(Ordering::Relaxed),
+            completion_mask: shared_at(cq.ring_mask).get().load(Ordering::Relaxed),
             completions: shared.at(cq.cqes),
-            shared_next: number(cq.head),
-            shared_produced: number(cq.tail),
+            shared_next: shared_at(cq.head),
+            shared_produced: shared_at(cq.tail),
             _mappings: [shared, entries],
         })
     }
 
-    /// How many submissions have not been taken by the kernel.
+    /// Returns the number of submissions that the kernel has not consumed.
     #[inline]
     pub(super) fn queued(&self) -> u32 {
         self.tail.wrapping_sub(self.consumed)
     }
 
-    /// How many more there is room for.
+    /// Returns the number of free submission entries.
     #[inline]
-    pub(super) fn room(&self) -> u32 {
+    pub(super) fn space(&self) -> u32 {
         self.mask + 1 - self.queued()
     }
 
-    /// Queues a submission; the caller has seen that there is room.
+    /// Queues a submission. The caller has checked that there is space.
     #[inline(always)]
     #[allow(clippy::inline_always)]
     pub(super) fn push(&mut self, entry: Sqe) {
-        debug_assert!(self.room() > 0);
-        // SAFETY: masked, it is one of the entries, and the kernel does not look at it before it is
-        // shown the tail.
+        debug_assert!(self.space() > 0);
+        // SAFETY: the masked index is within the entries. The kernel does not read an entry before
+        // `publish` releases the tail.
         unsafe { self.entries.add((self.tail & self.mask) as usize).write(entry) };
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Shows the kernel what is queued, and what room there is for completions.
+    /// Publishes the queued submissions and the consumed completions to the kernel.
     #[inline]
-    pub(super) fn show(&mut self) {
+    pub(super) fn publish(&mut self) {
         self.shared_tail.get().store(self.tail, Ordering::Release);
         self.shared_next.get().store(self.next, Ordering::Release);
     }
 
-    /// Looks how far the kernel has got.
+    /// Reads the kernel's indexes.
     #[inline]
-    pub(super) fn look(&mut self) {
+    pub(super) fn refresh(&mut self) {
         self.consumed = self.shared_consumed.get().load(Ordering::Acquire);
         self.produced = self.shared_produced.get().load(Ordering::Acquire);
     }
 
-    /// True if there is a completion, as of now.
+    /// Reads the kernel's completion index and returns whether there is a completion.
     #[inline]
     pub(super) fn has_completions(&mut self) -> bool {
         self.produced = self.shared_produced.get().load(Ordering::Acquire);
         self.next != self.produced
     }
 
-    /// How many completions there were when it was last looked, and were not taken.
+    /// Returns the number of completions as of the last read of the kernel's index.
     #[inline]
     pub(super) fn available(&self) -> u32 {
         self.produced.wrapping_sub(self.next)
     }
 
-    /// The next of the completions that were there when it was last looked.
+    /// Returns the next completion as of the last read of the kernel's index.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Cqe> {
         if self.next == self.produced {
             return None;
         }
-        // SAFETY: masked, it is one of the completions, and the kernel, whose number was read with
-        // acquire, has written it, and does not write it again before it is shown that it was taken.
+        // SAFETY: the masked index is within the completions. The kernel wrote the entry before it
+        // released its index, and does not overwrite it before `publish` releases ours.
         let completion =
             unsafe { self.completions.add((self.next & self.completion_mask) as usize).read() };
         self.next = self.next.wrapping_add(1);
         Some(completion)
     }
 
-    /// What the kernel says of itself.
+    /// Returns the kernel's status flags.
     #[inline]
     pub(super) fn flags(&self) -> IoringSqFlags {
         IoringSqFlags::from_bits_retain(self.flags.get().load(Ordering::Relaxed))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the programs need of the kernel's headers, in place of a vmlinux.h of three megabytes: the
- * fields that are read, whose offsets the loader corrects for the running kernel (CO-RE), and the
- * helpers that are called, by their numbers in the stable interface.
+ * The parts of the kernel's headers that the programs need, in place of a vmlinux.h of three megabytes:
+ * the fields that they read, whose offsets the loader adjusts to the running kernel (CO-RE), and the
+ * helpers that they call, by their numbers in the stable interface.
  */
 #ifndef HEARKEN_KERNEL_H
 #define HEARKEN_KERNEL_H

@@ -1,18 +1,18 @@
-//! The memory that the programs and user space share, and the arithmetic on it.
+//! The memory shared by the programs and user space, and the operations on it.
 //!
-//! The other half is `signal_queue.bpf.c`, which says what the fields mean.
+//! The counterpart is `signal_queue.bpf.c`, which documents the fields.
 //!
-//! a) A slot outlives its descriptor: what was pending at the close is still on a queue, or its signal
-//!    still in the kernel's, when the number returns. The mark therefore stays, and only what was
-//!    said is taken off ([`Shared::claim`]): the descriptor then has its place already, each is on a
-//!    queue at most once, and a mark without a word is nobody's event.
-//! b) The number may return to another thread's instance, while it is still on the queue of the first.
-//!    It is taken off there first ([`Shared::unlink`]).
-//!    An instance that goes takes its name off its slots ([`Shared::disown_all`]), and one that wants
-//!    its signals as they are does so before it arms ([`Shared::disown`]): the next to have the number
-//!    may use the same signal.
-//! c) Nothing in flight in the kernel can be met there: close(2), and the call that takes O_ASYNC off,
-//!    wait for hooks that run for that open file.
+//! a) A slot outlives its descriptor. When the number is reused, an entry of the former descriptor
+//!    may still be on a queue, or its signal in the kernel's queue. [`Shared::claim`] therefore
+//!    keeps the mark and clears only the reasons. The new descriptor inherits the queue entry, each
+//!    is on a queue at most once, and a mark without reasons is no event.
+//! b) An instance of another thread may reuse the number while it is still on the queue of the
+//!    first. It is then removed from that queue ([`Shared::unlink`]). An instance that is dropped
+//!    clears its slots ([`Shared::disown_all`]), and one that relies on signals clears a slot
+//!    before it arms the descriptor ([`Shared::disown`]): the next owner of the number may use the
+//!    same signal.
+//! c) No operation is in progress in the kernel at that time: close(2), and the call that clears
+//!    O_ASYNC, wait for hooks that run for the open file.
 
 use std::io;
 use std::os::fd::{AsFd, RawFd};
@@ -22,18 +22,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::io::Errno;
 
 use crate::event::Readiness;
-use crate::mechanism::signal::Raised;
+use crate::mechanism::signal::SignalInfo;
 
-/// The descriptor is on a queue, or its signal is in the kernel's.
+/// The descriptor is on a queue, or its signal is queued by the kernel.
 pub(crate) const PENDING: u32 = 1 << 31;
 
-/// Owners from here on are of the kind `signal-per-fd`; those below are numbers of queues.
+/// Owners from this value on are instances of `signal-per-fd`. Smaller ones are queue numbers.
 pub(crate) const SIGNALS: u32 = 1 << 31;
 
 const BOTH: Readiness = Readiness::READABLE.union(Readiness::WRITABLE);
 
-/// What reasons mean, by the word that the programs make of them, a bit for each.
-static MEANING: [Readiness; 128] = {
+/// The readiness for each combination of reasons (one bit each) in the word of a descriptor.
+static READINESS: [Readiness; 128] = {
     let mut table = [Readiness::empty(); 128];
     let mut word = 0;
     while word < 128 {
@@ -52,16 +52,16 @@ static MEANING: [Readiness; 128] = {
     table
 };
 
-/// What the word of a descriptor says, as its signals would have.
+/// Translates the word of a descriptor to the readiness that its signals would have reported.
 #[inline]
-pub(crate) fn raised(fd: RawFd, word: u32) -> Raised {
-    Raised { fd, readiness: MEANING[word as usize & 127], merged: false }
+pub(crate) fn signal_info(fd: RawFd, word: u32) -> SignalInfo {
+    SignalInfo { fd, readiness: READINESS[word as usize & 127], merged: false }
 }
 
-/// How many instances may have a queue at once; the first is not one.
+/// The maximum number of instances with a queue plus one: queue 0 is not used by instances.
 pub(crate) const QUEUES: u32 = 256;
 
-/// What is shared about one descriptor.
+/// The shared state of one descriptor.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Slot {
@@ -72,42 +72,42 @@ pub(crate) struct Slot {
     pub(crate) signal: AtomicU32,
 }
 
-/// One instance's queue.
+/// The queue of one instance.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Queue {
     pub(crate) head: AtomicU32,
     pub(crate) sleeping: AtomicU32,
     pub(crate) sweep: AtomicU32,
-    pub(crate) strays: AtomicU32,
-    /// The thread that waits; for user space only.
+    pub(crate) unattributed: AtomicU32,
+    /// The thread that waits, for user space only.
     pub(crate) thread: AtomicU32,
     unused: [AtomicU32; 11],
 }
 
-/// An array that the kernel writes as well, made of atomics only.
+/// An array of atomics that the kernel writes too.
 #[derive(Debug)]
 pub(crate) struct Mapping<T> {
     at: NonNull<T>,
     len: usize,
 }
 
-// SAFETY: it is memory that stays mapped until it is dropped, and its elements are atomics.
+// SAFETY: the memory stays mapped until the mapping is dropped, and its elements are atomics.
 unsafe impl<T: Sync> Send for Mapping<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Mapping<T> {}
 
 impl<T> Mapping<T> {
     #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "nothing is loaded"))]
-    /// Maps the whole of an array of `len` elements.
+    /// Maps an entire array of `len` elements.
     ///
     /// # Safety
-    /// `map` is an array map of so many elements of `T`'s layout, all of them atomics, for which
-    /// zeroes are valid.
+    /// `map` is an array map of `len` elements with the layout of `T`. `T` consists of atomics, for
+    /// which zeros are valid.
     pub(crate) unsafe fn new(map: impl AsFd, len: usize) -> io::Result<Mapping<T>> {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        // SAFETY: this creates a new mapping at an address that the kernel selects.
         let at = unsafe {
             mmap(std::ptr::null_mut(), len * size_of::<T>(), access, MapFlags::SHARED, map, 0)?
         };
@@ -121,19 +121,19 @@ impl<T> std::ops::Deref for Mapping<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped with that length until it is dropped, aligned to a page.
+        // SAFETY: it is mapped with that length until it is dropped, and aligned to a page.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for Mapping<T> {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nothing borrows it any more. It cannot fail for these.
+        // SAFETY: `new` mapped it, and nothing borrows it any more. It cannot fail for this range.
         let _ = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len * size_of::<T>()) };
     }
 }
 
-/// Both arrays.
+/// The arrays of slots and queues.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) slots: Mapping<Slot>,
@@ -141,22 +141,22 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The slot of a descriptor, if the array reaches so far.
+    /// Returns the slot of a descriptor, or `None` if it is beyond the array.
     #[inline]
     pub(crate) fn slot(&self, fd: RawFd) -> Option<&Slot> {
         self.slots.get(usize::try_from(fd).ok()?)
     }
 
-    /// How many signals have passed for want of the descriptor's number.
+    /// Returns the number of signals let through because the descriptor was unknown.
     #[inline]
-    pub(crate) fn strays(&self) -> u32 {
-        self.queues[0].strays.load(Ordering::SeqCst)
+    pub(crate) fn unattributed(&self) -> u32 {
+        self.queues[0].unattributed.load(Ordering::SeqCst)
     }
 
-    /// Makes a descriptor `owner`'s, before O_ASYNC is set on it.
+    /// Assigns a descriptor to `owner`, before O_ASYNC is set on it.
     ///
     /// # Errors
-    /// `ENOSPC` if the array does not reach so far.
+    /// `ENOSPC` if the descriptor is beyond the array.
     pub(crate) fn claim(&self, fd: RawFd, owner: u32, signal: u32) -> io::Result<()> {
         let slot = self.slot(fd).ok_or(Errno::NOSPC)?;
         let before = slot.owner.load(Ordering::Relaxed);
@@ -173,14 +173,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the signals of a descriptor pass.
+    /// Lets the signals of a descriptor through.
     pub(crate) fn disown(&self, fd: RawFd) {
         if let Some(slot) = self.slot(fd) {
             slot.signal.store(0, Ordering::SeqCst);
         }
     }
 
-    /// Has the signals of every descriptor pass that is still `owner`'s.
+    /// Lets the signals of all descriptors of `owner` through.
     pub(crate) fn disown_all(&self, owner: u32) {
         for slot in self.slots.iter() {
             if slot.owner.load(Ordering::Relaxed) == owner {
@@ -189,20 +189,20 @@ impl Shared {
         }
     }
 
-    /// Waits until a slot is on no queue, and takes it off if it is on queue `from`.
+    /// Waits until a slot is on no queue. Removes it if it is on queue `from`.
     #[cold]
     fn unlink(&self, from: u32, fd: RawFd, slot: &Slot) {
         let Some(queue) = self.queues.get(from as usize) else {
             return;
         };
-        let this = fd as u32 + 1;
+        let link = fd as u32 + 1;
         loop {
-            // The others are kept, in the order in which they are linked.
+            // The other entries are kept in their order.
             let (mut first, mut last, mut found) = (0, 0, false);
             let mut at = queue.head.swap(0, Ordering::Acquire);
             while let Some(one) = self.linked(at) {
                 let next = one.next.load(Ordering::Relaxed);
-                if at == this {
+                if at == link {
                     found = true;
                 } else {
                     match self.linked(last) {
@@ -214,16 +214,16 @@ impl Shared {
                 at = next;
             }
             if let Some(last) = self.linked(last) {
-                let put = |head| {
+                let link_all = |head| {
                     last.next.store(head, Ordering::Relaxed);
                     Some(first)
                 };
-                let _ = queue.head.fetch_update(Ordering::SeqCst, Ordering::Relaxed, put);
+                let _ = queue.head.fetch_update(Ordering::SeqCst, Ordering::Relaxed, link_all);
                 if queue.sleeping.swap(0, Ordering::SeqCst) != 0 {
-                    self.ring(queue, slot);
+                    self.wake_consumer(queue, slot);
                 }
             }
-            // Else its consumer has it in hand just now, and clears it when it comes to it.
+            // Otherwise its consumer is processing it now, and will clear it.
             if found || slot.word.load(Ordering::Acquire) & PENDING == 0 {
                 return;
             }
@@ -231,42 +231,42 @@ impl Shared {
         }
     }
 
-    /// The slot that a link means; none at the end.
+    /// Returns the slot of a link, or `None` at the end.
     #[inline]
     fn linked(&self, link: u32) -> Option<&Slot> {
         self.slots.get((link as usize).wrapping_sub(1))
     }
 
-    /// Wakes the consumer of a queue as a descriptor's signal does.
+    /// Wakes the consumer of a queue with the signal of a descriptor.
     #[cold]
-    fn ring(&self, queue: &Queue, slot: &Slot) {
+    fn wake_consumer(&self, queue: &Queue, slot: &Slot) {
         let thread = queue.thread.load(Ordering::Relaxed);
         let signal = slot.signal.load(Ordering::Relaxed);
-        // SAFETY: a system call without pointers. A thread that is gone needs no waking.
+        // SAFETY: the call takes no pointers. It fails if the thread has ended.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
     }
 
-    /// Takes everything off a queue, and hands over each descriptor with its word, first come first.
+    /// Removes all entries of a queue and passes each descriptor with its word to `each`, in order
+    /// of arrival.
     ///
-    /// The word is exchanged before the descriptor is handed over: what arrives from then on puts it
-    /// on the queue again.
+    /// The word is exchanged before that: later arrivals put the descriptor on the queue again.
     #[inline]
     pub(crate) fn take(&self, queue: &Queue, mut each: impl FnMut(RawFd, u32)) {
         if queue.head.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut at = queue.head.swap(0, Ordering::Acquire);
-        let mut turned = 0;
+        let mut reversed = 0;
         while let Some(slot) = self.linked(at) {
             let next = slot.next.load(Ordering::Relaxed);
-            slot.next.store(turned, Ordering::Relaxed);
-            turned = at;
+            slot.next.store(reversed, Ordering::Relaxed);
+            reversed = at;
             at = next;
         }
-        let mut at = turned;
+        let mut at = reversed;
         while let Some(slot) = self.linked(at) {
             let fd = at as RawFd - 1;
-            // Once its word is taken, the slot may be linked anew.
+            // The slot may be linked again as soon as its word is exchanged.
             at = slot.next.load(Ordering::Relaxed);
             each(fd, slot.word.swap(0, Ordering::AcqRel));
         }

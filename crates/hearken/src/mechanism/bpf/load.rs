@@ -1,9 +1,9 @@
-//! Loading and attaching the programs, with aya.
+//! Loads and attaches the programs with aya.
 //!
-//! a) The array of descriptors is memory of the kernel, 16 bytes each. It is made for the limit of
-//!    open files of the moment, within bounds: raise that first.
-//! b) The programs number processes as the outermost namespace does; this process may live in another,
-//!    which it names to them.
+//! a) The array of descriptors is kernel memory, 16 bytes each. Its size is the current limit of
+//!    open files, within bounds. Raise the limit before loading.
+//! b) The programs see process IDs of the outermost namespace. This process may run in another one,
+//!    which it passes to them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,26 +17,27 @@ use super::layout::{Mapping, QUEUES, Shared};
 use super::privileges::remedy;
 use crate::mechanism::Unavailable;
 
-/// What keeps the programs attached.
+/// The owner of the programs' attachment.
 pub(super) type Attached = Ebpf;
 
-/// An object file is read as it lies in memory.
+/// A byte array with the alignment that reading an object file in place requires.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("signal_queue.bpf.o"));
 
-/// How many descriptors there is room for.
-const LEAST: u64 = 1 << 16;
-const MOST: u64 = 1 << 20;
+/// Minimum and maximum size of the array of descriptors.
+const MIN_SLOTS: u64 = 1 << 16;
+const MAX_SLOTS: u64 = 1 << 20;
 
 pub(super) fn load() -> Result<(Shared, Attached), Unavailable> {
     let types = Btf::from_sys_fs().map_err(|error| Unavailable {
         call: "open(\"/sys/kernel/btf/vmlinux\")",
         error: io::Error::other(error),
-        remedy: "a kernel built with CONFIG_DEBUG_INFO_BTF, and /sys mounted",
+        remedy: "it needs a kernel built with CONFIG_DEBUG_INFO_BTF, and a mounted /sys",
     })?;
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MOST).clamp(LEAST, MOST); // (a)
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MAX_SLOTS);
+    let limit = limit.clamp(MIN_SLOTS, MAX_SLOTS); // (a)
     let (device, inode) = namespace()?; // (b)
     let process = std::process::id();
     let mut programs = EbpfLoader::new()
@@ -53,7 +54,7 @@ pub(super) fn load() -> Result<(Shared, Attached), Unavailable> {
             remedy: remedy(),
         })?;
 
-    // Without the first, the second would let every signal pass as a stray.
+    // Without the first program, the second would treat every signal as unattributed.
     let entry: &mut FEntry = typed(&mut programs, "leave_note")?;
     entry.load("send_sigio_to_task", &types).map_err(|error| Unavailable {
         call: "bpf(BPF_PROG_LOAD) of type tracing, fentry/send_sigio_to_task",
@@ -63,7 +64,7 @@ pub(super) fn load() -> Result<(Shared, Attached), Unavailable> {
     entry.attach().map_err(|error| Unavailable {
         call: "bpf(BPF_RAW_TRACEPOINT_OPEN) for fentry/send_sigio_to_task",
         error: program_error(error),
-        remedy: "a kernel built with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS",
+        remedy: "it needs a kernel built with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS",
     })?;
     let hook: &mut Lsm = typed(&mut programs, "decide")?;
     hook.load("file_send_sigiotask", &types).map_err(|error| Unavailable {
@@ -74,19 +75,19 @@ pub(super) fn load() -> Result<(Shared, Attached), Unavailable> {
     hook.attach().map_err(|error| Unavailable {
         call: "bpf(BPF_RAW_TRACEPOINT_OPEN) for lsm/file_send_sigiotask",
         error: program_error(error),
-        remedy: "a kernel built with CONFIG_BPF_LSM",
+        remedy: "it needs a kernel built with CONFIG_BPF_LSM",
     })?;
 
     let map = |name: &'static str, len: usize| match programs.map(name) {
         Some(Map::Array(map)) => Ok((map.fd().as_fd(), len)),
-        _ => Err(broken("the programs' object lacks a map")),
+        _ => Err(invalid_object("the eBPF object lacks a map")),
     };
     let refused = |error| {
         let remedy = "raise the limit of address space";
         Unavailable { call: "mmap of a bpf array", error, remedy }
     };
     let (slots, len) = map("slots", limit as usize)?;
-    // SAFETY: the map was made with so many entries, of the layout that both sides know.
+    // SAFETY: the map was created with `len` entries of the layout that both sides share.
     let slots = unsafe { Mapping::new(slots, len) }.map_err(refused)?;
     let (queues, len) = map("queues", QUEUES as usize)?;
     // SAFETY: as above.
@@ -99,15 +100,15 @@ where
     &'a mut P: TryFrom<&'a mut Program>,
 {
     let program = programs.program_mut(name).and_then(|program| program.try_into().ok());
-    program.ok_or_else(|| broken("the programs' object lacks a program"))
+    program.ok_or_else(|| invalid_object("the eBPF object lacks a program"))
 }
 
-fn broken(what: &'static str) -> Unavailable {
+fn invalid_object(call: &'static str) -> Unavailable {
     let error = io::ErrorKind::InvalidData.into();
-    Unavailable { call: what, error, remedy: "run scripts/bpf and build again" }
+    Unavailable { call, error, remedy: "run scripts/bpf and build again" }
 }
 
-/// This process's namespace of processes, as the kernel writes the numbers.
+/// Returns the device and inode of this process's PID namespace in the kernel's encoding.
 fn namespace() -> Result<(u64, u64), Unavailable> {
     let stat = rustix::fs::stat("/proc/self/ns/pid").map_err(|errno| Unavailable {
         call: "stat(\"/proc/self/ns/pid\")",
@@ -118,10 +119,10 @@ fn namespace() -> Result<(u64, u64), Unavailable> {
     Ok((u64::from(major) << 20 | u64::from(minor), stat.st_ino))
 }
 
-/// The kernel's answer, where there is one in it.
+/// Returns the kernel's error if `error` contains one.
 fn program_error(error: ProgramError) -> io::Error {
     match error {
-        // What the verifier wrote, if anything, is a reason.
+        // The log of the verifier, if any, explains the error.
         ProgramError::LoadError { io_error, verifier_log }
             if io_error.raw_os_error() != Some(libc::EPERM) =>
         {

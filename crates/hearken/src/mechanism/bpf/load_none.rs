@@ -1,4 +1,4 @@
-//! In place of `load.rs` where there is no loader.
+//! The replacement for `load.rs` if Hearken is built without the feature `ebpf`.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,13 +6,13 @@ use std::io;
 use super::layout::Shared;
 use crate::mechanism::Unavailable;
 
-/// There are no programs.
+/// No programs.
 pub(super) type Attached = Infallible;
 
 pub(super) fn load() -> Result<(Shared, Attached), Unavailable> {
     Err(Unavailable {
-        call: "loading eBPF programs",
+        call: "bpf(BPF_PROG_LOAD)",
         error: io::ErrorKind::Unsupported.into(),
-        remedy: "hearken was built without its feature ebpf: build it with --features ebpf",
+        remedy: "hearken was built without the feature 'ebpf': build it with --features ebpf",
     })
 }

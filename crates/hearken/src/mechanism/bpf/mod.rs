@@ -1,16 +1,17 @@
-//! The eBPF programs that stand where the kernel decides to send a readiness signal.
+//! The eBPF programs at the point where the kernel sends a readiness signal.
 //!
-//! `signal_queue.bpf.c` is their source, `signal_queue.bpf.o` what `scripts/bpf` makes of it. They
-//! are loaded once a process, and shared by its instances; each process has its own.
+//! `signal_queue.bpf.c` is their source, and `scripts/bpf` compiles it to `signal_queue.bpf.o`.
+//! They are loaded once per process and shared by its instances. Each process has its own.
 //!
-//! a) A kernel may load and attach them and never call them: one whose `lsm=` lacks `bpf`. A descriptor
-//!    is made to signal, once, before anything relies on them.
-//! b) Loading needs CAP_BPF and CAP_PERFMON, and nothing afterwards does: [`Programs::load`], then
-//!    [`drop_privileges`], then the threads. It is not done unasked, since the threads of a process
-//!    have their capabilities apart, and since the process may want its own programs.
-//! c) They stay attached while a [`Programs`] or an instance lives, and go with the process.
-//! d) A child of fork(2) shares the memory, and its parent's programs do not look at its signals: it
-//!    loads its own.
+//! a) A kernel whose `lsm=` parameter lacks `bpf` loads and attaches them but never calls them. A
+//!    test descriptor raises a signal before anything relies on them.
+//! b) Loading needs CAP_BPF and CAP_PERFMON, and later operation does not. Call [`Programs::load`],
+//!    then [`drop_privileges`], then start threads. Privileges are not dropped automatically: each
+//!    thread of a process has its own capabilities, and the process may load other programs.
+//! c) They stay attached while a [`Programs`] or an instance exists, and at most until the process
+//!    ends.
+//! d) A child of fork(2) shares the memory, but the parent's programs ignore its signals. It loads
+//!    its own.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -34,7 +35,7 @@ pub(crate) use suppressor::Suppressor;
 
 use layout::{QUEUES, SIGNALS, Shared};
 
-/// The programs, loaded and attached for as long as this or an instance that uses them lives.
+/// The programs, which stay loaded and attached while this or an instance that uses them exists.
 #[derive(Clone, Debug)]
 pub struct Programs(Arc<Loaded>);
 
@@ -44,14 +45,14 @@ pub(crate) struct Loaded {
     queues: Mutex<Vec<u32>>,
     instances: AtomicU32,
     process: u32,
-    /// Keeps them attached.
+    /// Keeps the programs attached.
     _attached: load::Attached,
 }
 
 static LOADED: Mutex<Weak<Loaded>> = Mutex::new(Weak::new());
 
-/// The programs let every signal of `fd` pass, if there are any: for an instance that counts on its
-/// signals, and whose number may have been another's.
+/// Lets every signal of `fd` through, if the programs are loaded. For instances that rely on
+/// signals and whose descriptor numbers may have belonged to another instance.
 pub(crate) fn disown(fd: RawFd) {
     let known = LOADED.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
     if let Some(loaded) = known.filter(|known| known.process == std::process::id()) {
@@ -60,10 +61,10 @@ pub(crate) fn disown(fd: RawFd) {
 }
 
 impl Programs {
-    /// Loads the programs, or finds them loaded, and makes sure that the kernel calls them.
+    /// Loads the programs, unless they are loaded already, and verifies that the kernel calls them.
     ///
     /// # Errors
-    /// [`Unavailable`]: which call was refused for which program, how, and what would allow it.
+    /// [`Unavailable`] names the refused call and program, its error, and how to allow it.
     pub fn load() -> Result<Programs, Unavailable> {
         let mut known = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = known.upgrade().filter(|known| known.process == std::process::id()) {
@@ -77,37 +78,37 @@ impl Programs {
             process: std::process::id(),
             _attached: attached,
         });
-        self_test::is_called(&loaded.shared)?; // (a)
+        self_test::verify(&loaded.shared)?; // (a)
         *known = Arc::downgrade(&loaded);
         Ok(Programs(loaded))
     }
 
-    /// How many signals were let pass because the programs could not know the descriptor: on a kernel
-    /// with PREEMPT_RT, and seldom. They are found by other means.
+    /// Returns the number of signals let through because the programs did not know the descriptor,
+    /// which happens rarely and only with PREEMPT_RT. Waits find their events by other means.
     pub fn strays(&self) -> u32 {
-        self.shared().strays()
+        self.shared().unattributed()
     }
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.0.shared
     }
 
-    /// A queue that no instance has; it may hold what belongs to no one.
+    /// Allocates a queue for an instance. It may contain stale entries.
     pub(crate) fn queue(&self) -> Result<u32, Unavailable> {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(|| {
             Unavailable {
-                call: "one more queue",
+                call: "allocation of a queue",
                 error: io::ErrorKind::QuotaExceeded.into(),
-                remedy: "a process may have 255 instances at once",
+                remedy: "a process may have 255 instances of kernel-queue at a time",
             }
         })
     }
 
-    pub(crate) fn give_back(&self, queue: u32) {
+    pub(crate) fn release_queue(&self, queue: u32) {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
     }
 
-    /// An owner of the kind `signal-per-fd` that there was not before.
+    /// Returns a new owner of the kind `signal-per-fd`.
     pub(crate) fn signals(&self) -> u32 {
         SIGNALS | self.0.instances.fetch_add(1, Ordering::Relaxed)
     }

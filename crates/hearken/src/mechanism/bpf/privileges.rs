@@ -1,4 +1,4 @@
-//! The two privileges that loading needs, and giving them up.
+//! The two privileges that loading needs, and how to drop them.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 const NEEDED: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
 #[cfg_attr(not(feature = "ebpf"), allow(dead_code, reason = "nothing is loaded"))]
-/// What would allow what the kernel has refused for want of a privilege.
+/// Returns advice on allowing a call that the kernel has refused for lack of privileges.
 pub(super) fn remedy() -> &'static str {
     let held = capabilities(None).map_or(CapabilitySet::empty(), |held| held.effective);
-    // CAP_SYS_ADMIN stands for both.
+    // CAP_SYS_ADMIN includes both.
     let missing = if held.contains(CapabilitySet::SYS_ADMIN) {
         CapabilitySet::empty()
     } else {
@@ -18,7 +18,7 @@ pub(super) fn remedy() -> &'static str {
     };
     match (missing.contains(CapabilitySet::BPF), missing.contains(CapabilitySet::PERFMON)) {
         (true, true) => {
-            "run it with CAP_BPF and CAP_PERFMON, of which this thread has neither: \
+            "run it with CAP_BPF and CAP_PERFMON, which this thread lacks: \
             as root, or after setcap cap_bpf,cap_perfmon+ep on the program"
         }
         (true, false) => {
@@ -30,19 +30,19 @@ pub(super) fn remedy() -> &'static str {
             as root, or after setcap cap_bpf,cap_perfmon+ep on the program"
         }
         (false, false) => {
-            "this thread has CAP_BPF and CAP_PERFMON, so it is this kernel, or a \
-            sandbox around it, that refuses programs of this type; a stock kernel allows them"
+            "this thread has CAP_BPF and CAP_PERFMON: the kernel or a sandbox refuses programs of \
+            this type, which stock kernels allow"
         }
     }
 }
 
-/// Gives up CAP_BPF and CAP_PERFMON in the calling thread, and in those that it starts from then on.
+/// Drops CAP_BPF and CAP_PERFMON in the calling thread and the threads it starts from then on.
 ///
-/// For a process that has loaded what it wants to load ([`Programs::load`](super::Programs::load)),
-/// before it starts its threads. Other capabilities stay as they are: root keeps those.
+/// Call it after [`Programs::load`](super::Programs::load) and before starting threads. Other
+/// capabilities are not affected: root keeps those.
 ///
 /// # Errors
-/// The kernel's, of capset(2).
+/// The errors of capset(2).
 pub fn drop_privileges() -> io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
     let less = CapabilitySets {

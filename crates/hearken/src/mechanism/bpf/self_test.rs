@@ -1,4 +1,4 @@
-//! Are the programs called? A kernel may load and attach them, and never do so.
+//! Verifies that the kernel calls the programs: it may load and attach them without calling them.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -8,55 +8,55 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::layout::{PENDING, SIGNALS, Shared};
 use crate::mechanism::Unavailable;
-use crate::mechanism::signal::{MOST, Signals};
+use crate::mechanism::signal::{MAX_SIGNALS, Signals};
 
-/// Makes a descriptor signal twice, of which one is to be refused.
+/// Makes a descriptor raise two signals, of which the programs must suppress one.
 ///
-/// This is also what teaches the programs the number of this process, so it comes before all else.
-pub(super) fn is_called(shared: &Shared) -> Result<(), Unavailable> {
+/// This also informs the programs of the ID of this process, so it precedes any other use.
+pub(super) fn verify(shared: &Shared) -> Result<(), Unavailable> {
     let mut signals = Signals::open(false)?;
-    let (raised, word) = two_arrivals(shared, &mut signals).map_err(|error| Unavailable {
-        call: "a signal from one socket to see whether the eBPF programs are called",
+    let (signal_info, word) = two_arrivals(shared, &mut signals).map_err(|error| Unavailable {
+        call: "a test signal from a socket",
         error,
         remedy: "raise the limits of open files and of queued signals",
     })?;
-    let verdict =
+    let fail =
         |call, remedy| Err(Unavailable { call, error: io::ErrorKind::Unsupported.into(), remedy });
-    if shared.strays() > 0 {
-        return verdict(
+    if shared.unattributed() > 0 {
+        return fail(
             "fentry/send_sigio_to_task is attached, but the kernel never calls it",
-            "a kernel in which that function is not inlined",
+            "it needs a kernel in which that function is not inlined",
         );
     }
-    match (raised, word & PENDING != 0) {
+    match (signal_info, word & PENDING != 0) {
         (1, true) => Ok(()),
-        (_, false) => verdict(
+        (_, false) => fail(
             "lsm/file_send_sigiotask is attached, but the kernel never calls it",
-            "add bpf to the list lsm= of the kernel's command line (what it is now: \
+            "add bpf to the list lsm= of the kernel's command line (current value: \
                 /sys/kernel/security/lsm)",
         ),
-        (_, true) => verdict(
-            "lsm/file_send_sigiotask refused one of two signals, and not one of them came",
+        (_, true) => fail(
+            "lsm/file_send_sigiotask suppressed one of two signals, and the other was not received",
             "raise the limit of queued signals (ulimit -i)",
         ),
     }
 }
 
-/// How many signals came of two arrivals, and what is marked.
+/// Returns the number of signals from two arrivals, and the word of the descriptor.
 fn two_arrivals(shared: &Shared, signals: &mut Signals) -> io::Result<(usize, u32)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (source, peer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let fd = source.as_raw_fd();
     shared.claim(fd, SIGNALS, signals.signal() as u32)?;
-    // SAFETY: it is open until the end of this function.
+    // SAFETY: the descriptor is open until the end of this function.
     unsafe { signals.arm(fd)? };
     for _ in 0..2 {
         rustix::io::write(&peer, b"x")?;
     }
-    let raised = signals.take(MOST)?.count;
+    let signal_info = signals.take(MAX_SIGNALS)?.count;
     // SAFETY: as above.
     unsafe { signals.disarm(fd)? };
     shared.disown(fd);
     let word = shared.slot(fd).map_or(0, |slot| slot.word.swap(0, Ordering::SeqCst));
-    Ok((raised, word))
+    Ok((signal_info, word))
 }

@@ -1,4 +1,4 @@
-//! At most one queued signal per descriptor, decided by the kernel.
+//! Limits each descriptor to one queued signal, in the kernel.
 
 use std::fmt;
 use std::io;
@@ -6,15 +6,15 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use super::Programs;
-use super::layout::raised;
+use super::layout::signal_info;
 use crate::mechanism::Unavailable;
-use crate::mechanism::signal::Raised;
-use crate::mechanism::signal::dispatch::Pending;
+use crate::mechanism::signal::SignalInfo;
+use crate::mechanism::signal::dispatcher::SignalFilter;
 
-/// The kernel's half of `signal-per-fd:where=kernel`, for one instance.
+/// The kernel's part of `signal-per-fd:where=kernel`, for one instance.
 ///
-/// [`watch`](Self::watch) comes before a descriptor is armed. Nothing need be said when it is disarmed
-/// or closed: its signal may be queued then, and its mark goes with that.
+/// [`watch`](Self::watch) is called before a descriptor is armed. Disarming or closing it needs no
+/// call: its signal may still be queued, and taking the signal clears its mark.
 pub(crate) struct Suppressor {
     programs: Programs,
     owner: u32,
@@ -28,18 +28,17 @@ impl fmt::Debug for Suppressor {
 }
 
 impl Suppressor {
-    /// For an instance that arms its descriptors with `signal`.
+    /// Creates a suppressor for an instance that arms its descriptors with `signal`.
     pub(crate) fn open(signal: i32) -> Result<Suppressor, Unavailable> {
         let programs = Programs::load()?;
         let owner = programs.signals();
         Ok(Suppressor { programs, owner, signal: signal as u32 })
     }
 
-    /// From now on, at most one signal for `fd` is queued.
+    /// Limits `fd` to one queued signal from now on.
     ///
     /// # Errors
-    /// `ENOSPC` if its number is beyond the limit of open files that held when the programs were
-    /// loaded.
+    /// `ENOSPC` if `fd` exceeds the limit of open files at the time the programs were loaded.
     pub(crate) fn watch(&self, fd: RawFd) -> io::Result<()> {
         self.programs.shared().claim(fd, self.owner, self.signal)
     }
@@ -51,30 +50,31 @@ impl Drop for Suppressor {
     }
 }
 
-impl Pending for Suppressor {
-    /// Takes the word, so that the next arrival queues a signal again. It says of all that has arrived,
-    /// the signal only of the first.
+impl SignalFilter for Suppressor {
+    /// Clears the word of the descriptor, so that its next arrival queues a signal again. The word
+    /// contains all arrivals, the signal only the first.
     #[inline]
-    fn taken(&mut self, signal: Raised) -> Raised {
+    fn on_signal(&mut self, signal: SignalInfo) -> SignalInfo {
         let shared = self.programs.shared();
         let slot = shared.slot(signal.fd);
         match slot.filter(|slot| slot.owner.load(Ordering::Relaxed) == self.owner) {
             Some(slot) => {
-                let told = raised(signal.fd, slot.word.swap(0, Ordering::AcqRel));
-                let told = Raised { merged: true, ..told };
-                // Where signals stray, this may be one: no word tells of it.
-                match shared.strays() {
-                    0 => told,
-                    _ => Raised { readiness: told.readiness | signal.readiness, ..told },
+                let merged = signal_info(signal.fd, slot.word.swap(0, Ordering::AcqRel));
+                let merged = SignalInfo { merged: true, ..merged };
+                // The signal may be unattributed, so that no word contains its readiness.
+                match shared.unattributed() {
+                    0 => merged,
+                    _ => SignalInfo { readiness: merged.readiness | signal.readiness, ..merged },
                 }
             }
-            None => Raised { fd: -1, ..signal },
+            None => SignalInfo { fd: -1, ..signal },
         }
     }
 
-    /// The mark of a descriptor whose signal was lost would keep it silent for ever.
+    /// Clears all marks: that of a descriptor whose signal was dropped would silence it
+    /// indefinitely.
     #[cold]
-    fn overflowed(&mut self) {
+    fn on_overflow(&mut self) {
         for slot in self.programs.shared().slots.iter() {
             if slot.owner.load(Ordering::Relaxed) == self.owner {
                 slot.word.store(0, Ordering::SeqCst);

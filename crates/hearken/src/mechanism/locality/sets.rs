@@ -1,20 +1,21 @@
-//! One list for poll(2) in three parts, so that each set comes with those before it in one call:
+//! One list for poll(2) in three parts, so that one call polls each set together with those before
+//! it:
 //!
 //! ```text
 //! | active | doze | idle |
 //! 0        doze   idle   len
 //! ```
 //!
-//! A descriptor changes its set by a swap at each border that it crosses. What is beyond the part
-//! that was asked about has no answer: whatever answers becomes active at once.
+//! A descriptor moves to another set by one swap at each border that it crosses. Entries beyond the
+//! polled part have no results: each ready descriptor becomes active immediately.
 
 use std::os::fd::RawFd;
 
 use crate::event::{Event, Interest, Token};
 use crate::mechanism::borrow;
-use crate::mechanism::poll::{List, Place};
+use crate::mechanism::poll::{List, Position};
 
-/// How far down the list is asked about.
+/// The part of the list that is polled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Depth {
     Active,
@@ -22,35 +23,36 @@ pub(super) enum Depth {
     All,
 }
 
-/// How many calls without an event a descriptor may have in a set.
+/// The number of waits without an event after which a descriptor leaves a set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     pub(super) active: u32,
     pub(super) doze: u32,
-    /// One event makes a descriptor active for the next call only, two in a row for good.
+    /// Whether one event makes a descriptor active for the next wait only, and a second one
+    /// permanently.
     pub(super) on_trial: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     list: List,
-    /// For each entry of the list.
-    lives: Vec<Life>,
+    /// The history of each entry of the list.
+    histories: Vec<History>,
     doze: usize,
     idle: usize,
-    /// Where the next batch begins.
+    /// The entry at which the next batch begins.
     next: usize,
-    /// Waits so far; it wraps.
+    /// The number of waits so far, which wraps.
     now: u32,
-    /// System calls made to know what is a listener.
-    pub(super) questions: u64,
+    /// The number of system calls made to recognise listeners.
+    pub(super) listener_checks: u64,
 }
 
-/// What is remembered of a descriptor.
+/// The state of a descriptor.
 #[derive(Clone, Copy, Debug)]
-struct Life {
-    /// The call of its last event, or, in the doze set, in which it came there.
-    since: u32,
+struct History {
+    /// The wait of its last event or, in the doze set, in which it entered the set.
+    last_event: u32,
     state: State,
 }
 
@@ -58,23 +60,23 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug)]
     struct State: u8 {
         /// It stays active.
-        const LOCKED = 1;
-        /// Whether it is a listener has been asked.
-        const KNOWN = 2;
-        /// It had an event in the last call, and was not active before.
-        const TRIED = 4;
-        /// Where it goes back to if it has none in this one.
+        const PINNED = 1;
+        /// It is not a listener.
+        const NOT_LISTENER = 2;
+        /// It had an event in the last wait and was not active before.
+        const ON_TRIAL = 4;
+        /// It returns to the idle set if it has no event in this wait.
         const FROM_IDLE = 8;
     }
 }
 
 impl Sets {
-    /// How many there are in each set.
+    /// Returns the sizes of the sets.
     pub(super) fn sizes(&self) -> [usize; 3] {
         [self.doze, self.idle - self.doze, self.list.len() - self.idle]
     }
 
-    /// How many entries `depth` means.
+    /// Returns the number of entries to poll for `depth`.
     pub(super) fn len(&self, depth: Depth) -> usize {
         match depth {
             Depth::Active => self.doze,
@@ -87,173 +89,175 @@ impl Sets {
         &mut self.list
     }
 
-    /// Puts what is registered into the active set.
+    /// Adds a registered descriptor to the active set.
     ///
     /// # Safety
-    /// As for [`List::push`].
+    /// The requirements of [`List::push`].
     pub(super) unsafe fn push(&mut self, fd: RawFd, token: Token, interest: Interest) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.list.push(fd, token, interest) };
-        self.lives.push(Life { since: self.now, state: State::empty() });
-        self.raise(self.lives.len() - 1);
+        self.histories.push(History { last_event: self.now, state: State::empty() });
+        self.activate(self.histories.len() - 1);
     }
 
     /// Replaces the interest in an entry and makes it active.
     ///
     /// # Safety
-    /// As for [`List::set`].
-    pub(super) unsafe fn set(&mut self, at: usize, interest: Interest) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.list.set(at, interest) };
-        self.lives[at].state -= State::TRIED | State::FROM_IDLE;
-        self.raise(at);
+    /// The requirements of [`List::set`].
+    pub(super) unsafe fn set(&mut self, index: usize, interest: Interest) {
+        // SAFETY: the caller fulfils the same requirements.
+        unsafe { self.list.set(index, interest) };
+        self.histories[index].state -= State::ON_TRIAL | State::FROM_IDLE;
+        self.activate(index);
     }
 
-    pub(super) fn remove(&mut self, at: usize) {
-        let at = self.lower(at, true);
-        self.list.swap_remove(at);
-        self.lives.swap_remove(at);
+    pub(super) fn remove(&mut self, index: usize) {
+        let index = self.demote(index, true);
+        self.list.swap_remove(index);
+        self.histories.swap_remove(index);
     }
 
     /// Keeps a descriptor active from now on.
-    pub(super) fn lock(&mut self, fd: RawFd, token: Token) {
-        if let Place::Listed(at) = self.place(fd)
-            && self.list.whose(at as usize).1 == token
+    pub(super) fn pin(&mut self, fd: RawFd, token: Token) {
+        if let Position::Listed(index) = self.position(fd)
+            && self.list.entry(index as usize).1 == token
         {
-            let at = self.raise(at as usize);
-            self.lives[at].state = State::LOCKED;
+            let index = self.activate(index as usize);
+            self.histories[index].state = State::PINNED;
         }
     }
 
-    /// Takes the events of the last look into the batch, at most `max`.
+    /// Moves at most `max` events of the last poll to the batch.
     pub(super) fn collect(&mut self, depth: Depth, max: usize, batch: &mut Vec<Event>) {
         self.next = self.list.collect(self.len(depth), self.next, max, batch);
     }
 
-    /// Puts everyone where the answers to a call, of which there are `ready`, say. Tells how many
-    /// there were in each set.
-    pub(super) fn sort(&mut self, depth: Depth, ready: usize, rule: Rule) -> [usize; 3] {
+    /// Moves descriptors between the sets after a poll with `ready` results. Returns the number of
+    /// ready descriptors in each set.
+    pub(super) fn move_entries(&mut self, depth: Depth, ready: usize, rule: Rule) -> [usize; 3] {
         self.now = self.now.wrapping_add(1);
         let mut found = [0; 3];
         let (active, idle) = (self.doze, self.idle);
-        // From the outside in, as far as the order matters: what has moved is not met again.
+        // The outer sets first, so that entries that have moved are not processed again.
         if depth >= Depth::Doze {
-            found[1] = self.sort_doze(rule);
+            found[1] = self.move_doze(rule);
         }
-        found[0] = self.sort_active(active, rule);
+        found[0] = self.move_active(active, rule);
         let left = ready - found[0] - found[1];
-        let mut at = idle;
+        let mut index = idle;
         while found[2] < left {
-            if self.list.is_ready(at) {
+            if self.list.is_ready(index) {
                 found[2] += 1;
-                self.wake(at, rule, State::TRIED | State::FROM_IDLE);
+                self.on_event(index, rule, State::ON_TRIAL | State::FROM_IDLE);
             }
-            at += 1;
+            index += 1;
         }
         found
     }
 
-    fn sort_doze(&mut self, rule: Rule) -> usize {
+    fn move_doze(&mut self, rule: Rule) -> usize {
         let mut found = 0;
-        let mut at = self.doze;
-        while at < self.idle {
-            if self.list.is_ready(at) {
+        let mut index = self.doze;
+        while index < self.idle {
+            if self.list.is_ready(index) {
                 found += 1;
-                self.wake(at, rule, State::TRIED);
-            } else if self.now.wrapping_sub(self.lives[at].since) >= rule.doze {
-                self.lower(at, true);
-                continue; // Another has come to this place.
+                self.on_event(index, rule, State::ON_TRIAL);
+            } else if self.now.wrapping_sub(self.histories[index].last_event) >= rule.doze {
+                self.demote(index, true);
+                continue; // Another entry has moved to this index.
             }
-            at += 1;
+            index += 1;
         }
         found
     }
 
-    fn sort_active(&mut self, active: usize, rule: Rule) -> usize {
+    fn move_active(&mut self, active: usize, rule: Rule) -> usize {
         let mut found = 0;
-        for at in (0..active).rev() {
-            let life = &mut self.lives[at];
-            if self.list.is_ready(at) {
+        for index in (0..active).rev() {
+            let history = &mut self.histories[index];
+            if self.list.is_ready(index) {
                 found += 1;
-                life.since = self.now;
-                life.state -= State::TRIED | State::FROM_IDLE;
-            } else if life.state.contains(State::TRIED) {
-                let home = life.state.contains(State::FROM_IDLE);
-                life.state -= State::TRIED | State::FROM_IDLE;
-                life.since = self.now;
-                self.lower(at, home);
-            } else if self.now.wrapping_sub(life.since) >= rule.active && !self.is_locked(at) {
-                self.lives[at].since = self.now;
-                self.lower(at, false);
+                history.last_event = self.now;
+                history.state -= State::ON_TRIAL | State::FROM_IDLE;
+            } else if history.state.contains(State::ON_TRIAL) {
+                let to_idle = history.state.contains(State::FROM_IDLE);
+                history.state -= State::ON_TRIAL | State::FROM_IDLE;
+                history.last_event = self.now;
+                self.demote(index, to_idle);
+            } else if self.now.wrapping_sub(history.last_event) >= rule.active
+                && !self.is_pinned(index)
+            {
+                self.histories[index].last_event = self.now;
+                self.demote(index, false);
             }
         }
         found
     }
 
-    /// Makes active what had an event outside.
-    fn wake(&mut self, at: usize, rule: Rule, trial: State) {
-        let at = self.raise(at);
-        let life = &mut self.lives[at];
-        life.since = self.now;
-        life.state.set(trial, rule.on_trial);
+    /// Activates an inactive descriptor that had an event.
+    fn on_event(&mut self, index: usize, rule: Rule, trial: State) {
+        let index = self.activate(index);
+        let history = &mut self.histories[index];
+        history.last_event = self.now;
+        history.state.set(trial, rule.on_trial);
     }
 
-    /// Whether it stays active: a listener does, and what was locked. Asked once, when it would
-    /// leave for the first time.
-    fn is_locked(&mut self, at: usize) -> bool {
-        let state = &mut self.lives[at].state;
-        if !state.intersects(State::LOCKED | State::KNOWN) {
-            self.questions += 1;
-            // SAFETY: what is listed is open.
-            let source = unsafe { borrow(self.list.whose(at).0) };
-            let listens = rustix::net::sockopt::socket_acceptconn(source).unwrap_or(false);
-            *state |= if listens { State::LOCKED } else { State::KNOWN };
+    /// Returns whether a descriptor stays active: it is a listener or was pinned. The system call
+    /// is made once, when it would first leave the active set.
+    fn is_pinned(&mut self, index: usize) -> bool {
+        let state = &mut self.histories[index].state;
+        if !state.intersects(State::PINNED | State::NOT_LISTENER) {
+            self.listener_checks += 1;
+            // SAFETY: listed descriptors are open.
+            let source = unsafe { borrow(self.list.entry(index).0) };
+            let is_listener = rustix::net::sockopt::socket_acceptconn(source).unwrap_or(false);
+            *state |= if is_listener { State::PINNED } else { State::NOT_LISTENER };
         }
-        state.contains(State::LOCKED)
+        state.contains(State::PINNED)
     }
 
-    /// Moves an entry to the end of the active set, if it is not in it, and tells where it is.
-    fn raise(&mut self, mut at: usize) -> usize {
-        if at >= self.idle {
-            self.swap(at, self.idle);
-            at = self.idle;
+    /// Moves an entry to the end of the active set unless it is active. Returns its index.
+    fn activate(&mut self, mut index: usize) -> usize {
+        if index >= self.idle {
+            self.swap(index, self.idle);
+            index = self.idle;
             self.idle += 1;
         }
-        if at >= self.doze {
-            self.swap(at, self.doze);
-            at = self.doze;
+        if index >= self.doze {
+            self.swap(index, self.doze);
+            index = self.doze;
             self.doze += 1;
         }
-        self.lives[at].since = self.now;
-        at
+        self.histories[index].last_event = self.now;
+        index
     }
 
-    /// Moves an entry out of the active set, and out of the doze set as well if so `far`.
-    fn lower(&mut self, mut at: usize, far: bool) -> usize {
-        if at < self.doze {
-            // Whoever comes to lie before the next batch loses a turn, and never comes to lie
-            // further back: turns cannot be lost for ever.
+    /// Moves an entry out of the active set, and out of the doze set as well if `to_idle`.
+    fn demote(&mut self, mut index: usize, to_idle: bool) -> usize {
+        if index < self.doze {
+            // An entry that moves before the start of the next batch loses a turn. It never moves
+            // further back, so that it cannot lose turns indefinitely.
             self.doze -= 1;
-            self.swap(at, self.doze);
-            at = self.doze;
+            self.swap(index, self.doze);
+            index = self.doze;
         }
-        if far && at < self.idle {
+        if to_idle && index < self.idle {
             self.idle -= 1;
-            self.swap(at, self.idle);
-            at = self.idle;
+            self.swap(index, self.idle);
+            index = self.idle;
         }
-        at
+        index
     }
 
     fn swap(&mut self, one: usize, other: usize) {
         if one != other {
             self.list.swap(one, other);
-            self.lives.swap(one, other);
+            self.histories.swap(one, other);
         }
     }
 
-    /// Where `fd` is on the list.
-    pub(super) fn place(&self, fd: RawFd) -> Place {
-        self.list.place(fd)
+    /// Returns the position of `fd` on the list.
+    pub(super) fn position(&self, fd: RawFd) -> Position {
+        self.list.position(fd)
     }
 }

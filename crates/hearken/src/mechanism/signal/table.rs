@@ -1,25 +1,26 @@
-//! Who is watched by signals, and who must be asked instead of believed.
+//! The descriptors watched by signals, and checks of those whose signals are not conclusive.
 //!
-//! A signal is a memory of something that happened. Where it may be older than what is known, the
-//! descriptor is put on a list, and all that are on it are asked by one poll(2):
+//! A signal reports a past event. If it may be older than the known state, a check of the
+//! descriptor is scheduled. One poll(2) checks all scheduled descriptors:
 //!
-//! a) What was ready before it was armed raised nothing, and what changed its interest may be ready
-//!    for it: both are listed.
-//! b) A queued signal may be for an earlier holder of its number, or for what the last event told of
-//!    already. Such a number is suspect from then until the queue has been seen to be empty: it has
-//!    the present epoch's stamp, and each sight of an empty queue begins a new epoch, which clears
-//!    all at once. A signal for a suspect has it listed.
-//! c) A pipe says that there is room whenever something was read, be it a byte of a full page. Room
-//!    is always asked for.
-//! d) A Unix socket raises the signal for room only if a write met EAGAIN when it was armed already,
-//!    and poll(2) does not make up for it as it does on TCP and UDP. What is found without room and
-//!    is no IP socket is asked at every wait, and waited for by poll(2), until it has some.
-//! e) The end of a stream raises what data does, and a signal of its own: data and end are never one
-//!    signal. So a descriptor of which a wait takes several is asked, and the answer tells the end; one
-//!    of which it takes one may be read until a short read, for the end is yet to come. Hang-ups and
-//!    errors are asked for what they are.
-//! f) Nobody is passed over: the list is first in, first out, and what is ready beyond the caller's
-//!    `max` goes to its end.
+//! a) Readiness before the descriptor was armed raised no signal, and a change of interest may
+//!    match existing readiness. Both schedule a check.
+//! b) A queued signal may belong to a former registration of its number, or to readiness that the
+//!    last event has already reported. The number is suspect from then until the queue has been
+//!    seen empty. It is stamped with the current epoch. Each sight of an empty queue begins a new
+//!    epoch, which clears all stamps at once. A signal for a suspect number schedules a check.
+//! c) A pipe reports buffer space after every read, even of one byte of a full page. Writability is
+//!    always checked.
+//! d) A Unix socket raises the signal for buffer space only if a write returned EAGAIN after it was
+//!    armed. poll(2) does not compensate for that as it does on TCP and UDP. A descriptor that is
+//!    not writable and not an IP socket is checked in every wait, and waited for with poll(2),
+//!    until it is writable.
+//! e) The end of a stream raises the same signal as data, and a separate one: data and end are
+//!    never merged into one signal. If a wait takes several signals of a descriptor, it is checked,
+//!    and the result includes the end. If it takes one, the caller may stop at a short read,
+//!    because the end is still to come. Hang-ups and errors are checked too.
+//! f) No descriptor is passed over: the schedule is first in, first out, and a ready descriptor
+//!    beyond the caller's `max` goes to its end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,82 +29,82 @@ use std::os::fd::RawFd;
 use rustix::event::PollFd;
 use rustix::io::Errno;
 
-use super::Raised;
+use super::SignalInfo;
 use crate::event::{Event, Interest, Readiness, Token};
 
-mod ask;
+mod check;
 
 #[derive(Clone, Copy)]
 struct Entry {
     token: Token,
-    /// Empty where it is not registered.
+    /// Empty if it is not registered.
     interest: Interest,
     flags: Flags,
-    /// The epoch in which it became suspect.
+    /// The epoch in which the descriptor became suspect.
     stamp: u32,
-    /// Where it is in the batch, if it is there.
-    place: u32,
+    /// The index of its event in the batch, if it has one.
+    batch_index: u32,
 }
 
-const NOBODY: Entry = Entry {
+const VACANT: Entry = Entry {
     token: Token::from_bits(u64::MAX),
     interest: Interest::empty(),
     flags: Flags::empty(),
     stamp: 0,
-    place: 0,
+    batch_index: 0,
 };
 
 bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq)]
     struct Flags: u8 {
         const REGISTERED = 1;
-        /// In `listed`.
-        const LISTED = 2;
-        /// Waits for room that raises no signal.
-        const ROOM = 4;
-        /// In `rooms`, be it that it waits no longer.
-        const IN_ROOMS = 8;
+        /// In `scheduled`.
+        const SCHEDULED = 2;
+        /// Waits for buffer space that raises no signal.
+        const AWAITS_SPACE = 4;
+        /// In `blocked_writers`, whether or not it still waits.
+        const IN_BLOCKED_WRITERS = 8;
     }
 }
 
-/// The descriptors watched, and the batch of events.
+/// The watched descriptors and the batch of events.
 pub(crate) struct Table {
-    tells: Readiness,
-    /// By descriptor.
+    reports: Readiness,
+    /// The entries, indexed by descriptor number.
     entries: Vec<Entry>,
-    /// To be asked.
-    listed: VecDeque<RawFd>,
-    /// To be asked for room at every wait.
-    rooms: Vec<RawFd>,
+    /// The descriptors to check.
+    scheduled: VecDeque<RawFd>,
+    /// The descriptors to check for writability in every wait.
+    blocked_writers: Vec<RawFd>,
     epoch: u32,
     pub(crate) batch: Vec<Event>,
-    /// What poll(2) is given.
+    /// The argument of poll(2).
     list: Vec<PollFd<'static>>,
-    asked: Vec<RawFd>,
+    checked: Vec<RawFd>,
     pub(crate) calls: u64,
 }
 
 impl Table {
-    /// Of which no more is told than `tells`.
-    pub(crate) fn new(tells: Readiness) -> Table {
+    /// Creates an empty table. Its events have no flags other than `reports`.
+    pub(crate) fn new(reports: Readiness) -> Table {
         Table {
-            tells,
+            reports,
             entries: Vec::new(),
-            listed: VecDeque::new(),
-            rooms: Vec::new(),
+            scheduled: VecDeque::new(),
+            blocked_writers: Vec::new(),
             epoch: 1,
             batch: Vec::new(),
             list: Vec::new(),
-            asked: Vec::new(),
+            checked: Vec::new(),
             calls: 0,
         }
     }
 
-    /// Makes room for `fd`, or says why it cannot be registered.
+    /// Reserves space for `fd`, or fails if it cannot be registered.
     pub(crate) fn reserve(&mut self, fd: RawFd) -> io::Result<()> {
         let number = usize::try_from(fd).map_err(|_| Errno::BADF)?;
         if number >= self.entries.len() {
-            self.entries.resize(number + 1, NOBODY);
+            self.entries.resize(number + 1, VACANT);
         }
         match self.entries[number].flags.contains(Flags::REGISTERED) {
             true => Err(Errno::EXIST.into()),
@@ -111,30 +112,30 @@ impl Table {
         }
     }
 
-    /// Registers `fd`, for which there is room.
+    /// Registers `fd`, for which there is space.
     pub(crate) fn register(&mut self, fd: RawFd, token: Token, interest: Interest) {
         let entry = &mut self.entries[fd as usize];
         entry.flags.insert(Flags::REGISTERED);
         entry.token = token;
         entry.interest = interest;
-        self.ask_later(fd); // (a)
+        self.schedule_check(fd); // (a)
     }
 
     pub(crate) fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         let entry = self.registered(fd)?;
         entry.token = token;
         entry.interest = interest;
-        entry.flags.remove(Flags::ROOM);
-        self.ask_later(fd); // (a)
+        entry.flags.remove(Flags::AWAITS_SPACE);
+        self.schedule_check(fd); // (a)
         Ok(())
     }
 
-    pub(crate) fn forget(&mut self, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn unregister(&mut self, fd: RawFd) -> io::Result<()> {
         let epoch = self.epoch;
         let entry = self.registered(fd)?;
-        entry.flags.remove(Flags::REGISTERED | Flags::ROOM);
+        entry.flags.remove(Flags::REGISTERED | Flags::AWAITS_SPACE);
         entry.interest = Interest::empty();
-        entry.token = NOBODY.token;
+        entry.token = VACANT.token;
         entry.stamp = epoch; // (b)
         Ok(())
     }
@@ -147,55 +148,55 @@ impl Table {
             .ok_or_else(|| Errno::NOENT.into())
     }
 
-    /// Every descriptor that is registered.
+    /// Returns all registered descriptors.
     pub(crate) fn all(&self) -> impl Iterator<Item = RawFd> {
         let registered = |(_, entry): &(usize, &Entry)| entry.flags.contains(Flags::REGISTERED);
         self.entries.iter().enumerate().filter(registered).map(|(fd, _)| fd as RawFd)
     }
 
-    /// The queue was seen to be empty: every signal to come is newer than what is known.
+    /// Records that the queue is empty: later signals are newer than the known state.
     #[inline]
-    pub(crate) fn emptied(&mut self) {
+    pub(crate) fn on_queue_empty(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    /// Takes in what a signal says: believes it, or has the descriptor asked.
+    /// Handles a signal: reports its readiness, or schedules a check of its descriptor.
     #[inline]
-    pub(crate) fn hear(&mut self, raised: Raised, max: usize) {
-        // A negative number is beyond the table.
-        let Some(entry) = self.entries.get_mut(raised.fd as usize) else {
+    pub(crate) fn on_signal(&mut self, signal: SignalInfo, max: usize) {
+        // A negative number is outside the table.
+        let Some(entry) = self.entries.get_mut(signal.fd as usize) else {
             return;
         };
-        let readiness = raised.readiness.answering(entry.interest);
+        let readiness = signal.readiness.answering(entry.interest);
         if readiness.is_empty() {
             return;
         }
-        let event = self.batch.get(entry.place as usize);
-        let given = event.is_some_and(|event| event.who == entry.token);
+        let event = self.batch.get(entry.batch_index as usize);
+        let reported = event.is_some_and(|event| event.who == entry.token);
         let suspect = entry.stamp == self.epoch; // (b)
-        let unclear = raised.merged || raised.readiness.is_writable(); // (c), (e)
-        if given || suspect || unclear || self.batch.len() >= max {
-            self.ask_later(raised.fd);
+        let inconclusive = signal.merged || signal.readiness.is_writable(); // (c), (e)
+        if reported || suspect || inconclusive || self.batch.len() >= max {
+            self.schedule_check(signal.fd);
         } else {
             entry.stamp = self.epoch;
-            entry.place = self.batch.len() as u32;
+            entry.batch_index = self.batch.len() as u32;
             self.batch.push(Event { who: entry.token, readiness });
         }
     }
 
-    /// Something may be so of `fd`: it is asked by the next [`ask`](Table::ask).
-    pub(crate) fn doubt(&mut self, fd: RawFd) {
+    /// Schedules a check of `fd`, which may have become ready.
+    pub(crate) fn check_later(&mut self, fd: RawFd) {
         if usize::try_from(fd).is_ok_and(|fd| fd < self.entries.len()) {
-            self.ask_later(fd);
+            self.schedule_check(fd);
         }
     }
 
-    /// Has `fd` asked by the next [`ask`](Table::ask).
-    fn ask_later(&mut self, fd: RawFd) {
+    /// Schedules a check of `fd` by the next [`check`](Table::check).
+    fn schedule_check(&mut self, fd: RawFd) {
         let entry = &mut self.entries[fd as usize];
-        if !entry.interest.is_empty() && !entry.flags.contains(Flags::LISTED) {
-            entry.flags.insert(Flags::LISTED);
-            self.listed.push_back(fd);
+        if !entry.interest.is_empty() && !entry.flags.contains(Flags::SCHEDULED) {
+            entry.flags.insert(Flags::SCHEDULED);
+            self.scheduled.push_back(fd);
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Level semantics over an edge-triggered or one-shot mechanism.
 //!
-//! Its traps, and what is done about each:
+//! Pitfalls, and how the code handles them:
 //!
-//! a) Events of a queue of signals or completions are what was so when they were queued, for the
-//!    direction that changed. A level is what is so now, in all directions: unless the mechanism
-//!    looks when it is asked, as epoll(7) does, each event is looked at before it is reported.
-//! b) An empty interest is silence, but poll(2) tells hang-ups without being asked: it is not
-//!    looked at.
-//! c) A one-shot mechanism gives no further hint, in either direction, until it is armed again. That
-//!    is done where a look finds the descriptor not ready, and it answers for what came since.
-//! d) A caller who says that an operation would block saves the look. Over a one-shot mechanism it
-//!    does not, for the other direction hangs on the look.
+//! a) Events of a queue of signals or completions contain the readiness at the time they were
+//!    queued, for the direction that changed. A level is the current readiness in all directions.
+//!    Unless the mechanism checks it in the wait, as epoll(7) does, each event is checked before it
+//!    is reported.
+//! b) An empty interest produces no events, but poll(2) always reports hang-ups. Such a descriptor
+//!    is not checked.
+//! c) A one-shot mechanism produces no further hint, in either direction, until it is rearmed. It
+//!    is rearmed when a check finds the descriptor not ready, and reports what happened since.
+//! d) A caller that reports `would_block` saves the check. Over a one-shot mechanism it does not,
+//!    because events of the other direction depend on the check.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -20,44 +21,46 @@ use rustix::event::PollFlags;
 
 use super::super::cache::{Cache, Hints};
 use super::super::{Mechanism, NO_EVENT, Semantics, Trigger, poll};
-use super::lasting;
+use super::intern;
 use crate::event::{Event, Interest, Readiness, Token};
 
-/// Level semantics over `M`: what was ready is looked at again, by one poll(2) a wait, until it is
-/// not. A wait costs by what is ready, and by what was in the batch before.
+/// Level semantics over `M`: one poll(2) per wait checks ready descriptors until they are not
+/// ready. The cost of a wait grows with the number of ready descriptors and the size of the
+/// previous batch.
 pub struct AsLevel<M: Mechanism> {
     inner: M,
     cache: Cache,
     semantics: &'static Semantics,
-    believes: bool,
+    trusts_events: bool,
     one_shot: bool,
 }
 
 impl<M: Mechanism> AsLevel<M> {
-    /// Over any mechanism: what it reports is looked at before it is passed on.
+    /// Adapts any mechanism. Its events are checked before they are reported.
     pub fn new(inner: M) -> AsLevel<M> {
-        // Told by poll(2), whatever the mechanism can tell.
+        // poll(2) reports them, whatever the mechanism supports.
         let reports = Readiness::all() - Readiness::IDLE;
         let semantics = Semantics { reports, ..*inner.semantics() };
         AsLevel::with(inner, semantics, false)
     }
 
-    /// Over one whose events say all that is so, as the wait that gives them found it (epoll(7)).
+    /// Adapts a mechanism whose events contain the complete readiness found by the wait, as with
+    /// epoll(7).
     pub fn believing(inner: M) -> AsLevel<M> {
         let semantics = *inner.semantics();
         AsLevel::with(inner, semantics, true)
     }
 
-    fn with(inner: M, semantics: Semantics, believes: bool) -> AsLevel<M> {
+    fn with(inner: M, semantics: Semantics, trusts_events: bool) -> AsLevel<M> {
         let one_shot = inner.semantics().trigger == Trigger::OneShot;
         let semantics = Semantics { trigger: Trigger::Level, ..semantics };
-        let semantics = lasting(semantics);
-        AsLevel { inner, cache: Cache::default(), semantics, believes, one_shot }
+        let semantics = intern(semantics);
+        AsLevel { inner, cache: Cache::default(), semantics, trusts_events, one_shot }
     }
 
     fn collect(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         let AsLevel { inner, cache, one_shot, .. } = self;
-        if self.believes {
+        if self.trusts_events {
             cache.wait(&mut Inner::<M, true>(inner, *one_shot), max, timeout)
         } else {
             cache.wait(&mut Inner::<M, false>(inner, *one_shot), max, timeout)
@@ -66,10 +69,10 @@ impl<M: Mechanism> AsLevel<M> {
 }
 
 /// The mechanism as a source of hints, and whether it is one-shot.
-struct Inner<'a, M, const BELIEVED: bool>(&'a mut M, bool);
+struct Inner<'a, M, const RELIABLE: bool>(&'a mut M, bool);
 
-impl<M: Mechanism, const BELIEVED: bool> Hints for Inner<'_, M, BELIEVED> {
-    const BELIEVED: bool = BELIEVED; // (a)
+impl<M: Mechanism, const RELIABLE: bool> Hints for Inner<'_, M, RELIABLE> {
+    const RELIABLE: bool = RELIABLE; // (a)
 
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> io::Result<usize> {
         self.0.wait(max, timeout)
@@ -77,9 +80,9 @@ impl<M: Mechanism, const BELIEVED: bool> Hints for Inner<'_, M, BELIEVED> {
 
     #[inline]
     fn hint(&self, index: usize) -> (Token, i16) {
-        let Event { who, readiness } = self.0.event(index);
-        if !BELIEVED {
-            return (who, 0);
+        let Event { who: token, readiness } = self.0.event(index);
+        if !RELIABLE {
+            return (token, 0);
         }
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, readiness.is_readable());
@@ -87,19 +90,19 @@ impl<M: Mechanism, const BELIEVED: bool> Hints for Inner<'_, M, BELIEVED> {
         flags.set(PollFlags::RDHUP, readiness.contains(Readiness::READ_CLOSED));
         flags.set(PollFlags::HUP, readiness.contains(Readiness::HANGUP));
         flags.set(PollFlags::ERR, readiness.contains(Readiness::ERROR));
-        (who, flags.bits() as i16)
+        (token, flags.bits() as i16)
     }
 
-    fn cooled(&mut self, fd: RawFd, who: Token, events: i16) -> io::Result<()> {
+    fn on_not_ready(&mut self, fd: RawFd, token: Token, events: i16) -> io::Result<()> {
         if !self.1 {
             return Ok(());
         }
-        let asked = PollFlags::from_bits_retain(events as u16);
+        let entry = PollFlags::from_bits_retain(events as u16);
         let mut interest = Interest::empty();
-        interest.set(Interest::READ, asked.contains(PollFlags::IN));
-        interest.set(Interest::WRITE, asked.contains(PollFlags::OUT));
-        // SAFETY: it is registered under this token, so the caller keeps it open. (c)
-        unsafe { self.0.change(fd, who, interest) }
+        interest.set(Interest::READ, entry.contains(PollFlags::IN));
+        interest.set(Interest::WRITE, entry.contains(PollFlags::OUT));
+        // SAFETY: it is registered under this token, so the caller keeps it open (c).
+        unsafe { self.0.change(fd, token, interest) }
     }
 }
 
@@ -120,7 +123,7 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
     }
 
     unsafe fn declare(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.inner.declare(fd, token, interest)? };
         self.cache.register(fd, token, events(interest));
         Ok(())
@@ -132,34 +135,34 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
         token: Token,
         interest: Interest,
     ) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.inner.declare_exclusive(fd, token, interest)? };
         self.cache.register(fd, token, events(interest));
         Ok(())
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.inner.change(fd, token, interest)? };
         self.cache.set(token, events(interest));
         Ok(())
     }
 
     unsafe fn revoke(&mut self, fd: RawFd, token: Token) -> io::Result<()> {
-        self.cache.forget(token);
-        // SAFETY: the caller's promise is passed on.
+        self.cache.unregister(token);
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.inner.revoke(fd, token) }
     }
 
     unsafe fn closing(&mut self, fd: RawFd, token: Token) {
-        self.cache.forget(token);
-        // SAFETY: the caller's promise is passed on.
+        self.cache.unregister(token);
+        // SAFETY: the caller fulfils the same requirements.
         unsafe { self.inner.closing(fd, token) };
     }
 
     fn would_block(&mut self, fd: RawFd, token: Token, interest: Interest) {
         if !self.one_shot {
-            self.cache.cool(token, poll::flags(interest).bits() as i16); // (d)
+            self.cache.would_block(token, poll::flags(interest).bits() as i16); // (d)
         }
         self.inner.would_block(fd, token, interest);
     }
@@ -173,11 +176,11 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
 
     #[inline]
     fn event(&self, index: usize) -> Event {
-        let Some((who, found)) = self.cache.result(index) else {
+        let Some((token, found)) = self.cache.result(index) else {
             return NO_EVENT;
         };
         let found = poll::readiness(PollFlags::from_bits_retain(found as u16));
-        Event { who, readiness: found & self.semantics.reports }
+        Event { who: token, readiness: found & self.semantics.reports }
     }
 
     fn overflows(&self) -> u64 {
