@@ -1,4 +1,6 @@
-//! An echo server on `Io`, written once for every mechanism: `echo_io [MECHANISM [ADDR:PORT]]`.
+//! An echo server on `Io`, over any mechanism.
+//!
+//! `cargo run --example echo_io -- [MECHANISM [ADDR:PORT]]`
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -14,18 +16,18 @@ fn serve(mut io: impl Io, address: &Address) -> io::Result<()> {
     loop {
         io.wait(None)?;
         while let Some(completion) = io.next() {
-            let on = completion.token;
+            let token = completion.token;
             match completion.kind {
                 CompletionKind::Accepted { token: connection, .. } => io.start(connection),
-                // One message at a time, so that a peer who does not read cannot fill our memory.
+                // Reading pauses until the bytes are sent: a peer that does not read uses no memory.
                 CompletionKind::Received(bytes) => {
-                    io.stop(on);
-                    io.send(on, Outgoing { head: bytes, body: Body::None });
+                    io.stop(token);
+                    io.send(token, Outgoing { head: bytes, body: Body::None });
                 }
-                CompletionKind::Sent(Ok(())) => io.start(on),
+                CompletionKind::Sent(Ok(())) => io.start(token),
                 CompletionKind::End
                 | CompletionKind::ReceiveFailed(_)
-                | CompletionKind::Sent(Err(_)) => io.close(on),
+                | CompletionKind::Sent(Err(_)) => io.close(token),
                 CompletionKind::AcceptFailed(error) => return Err(error),
                 _ => {}
             }
@@ -33,7 +35,7 @@ fn serve(mut io: impl Io, address: &Address) -> io::Result<()> {
     }
 }
 
-/// What is done with the mechanism once its type is known.
+/// Serves at an address with the mechanism that `visit` selects.
 struct Serve(Address);
 
 impl Visitor for Serve {

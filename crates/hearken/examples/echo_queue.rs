@@ -1,6 +1,6 @@
 //! An echo server on `EventQueue`, over any mechanism.
 //!
-//! `cargo run --example echo_queue -- [--events NAME] [ADDRESS]`
+//! `cargo run --example echo_queue -- [--events MECHANISM] [ADDR:PORT]`
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -12,15 +12,15 @@ use hearken::{EventQueue, Interest, Registration};
 
 type Queue = EventQueue<u64, Box<dyn Mechanism>>;
 
-/// The payload of the listener; connections count from there.
+/// The payload of the listener. Those of connections are larger.
 const LISTENER: u64 = 0;
-/// The most that is read at once.
+/// The maximum number of bytes read at a time.
 const BUFFER: usize = 16 * 1024;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1).peekable();
     let events = match args.next_if(|arg| arg == "--events") {
-        Some(_) => args.next().ok_or("--events needs a name, such as poll")?,
+        Some(_) => args.next().ok_or("--events needs the name of a mechanism, such as poll")?,
         None => mechanism::AUTO.to_owned(),
     };
     let address = args.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Takes every connection that waits: where events are edge-triggered, none is named twice.
+/// Accepts all pending connections: an edge-triggered mechanism reports them only once.
 fn accept(
     queue: &Queue,
     listener: &TcpListener,
@@ -61,14 +61,14 @@ fn accept(
                 *last += 1;
                 match Connection::new(queue, stream, *last) {
                     Ok(connection) => drop(connections.insert(*last, connection)),
-                    Err(error) => eprintln!("a connection is lost: {error}"),
+                    Err(error) => eprintln!("cannot register a connection: {error}"),
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // The peer went away while it waited, or descriptors are short. A server would pause
-            // in the latter case, until a connection has closed.
+            // The peer disconnected. Other errors mean that descriptors or memory are used up: a
+            // server would pause accepting until a connection is closed.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(error) => return eprintln!("accept: {error}"),
+            Err(error) => return eprintln!("cannot accept a connection: {error}"),
         }
     }
 }
@@ -76,7 +76,7 @@ fn accept(
 struct Connection {
     stream: Registration<TcpStream>,
     interest: Interest,
-    /// What was read and not yet written back.
+    /// Bytes that were read and not yet written back.
     pending: Vec<u8>,
 }
 
@@ -87,16 +87,16 @@ impl Connection {
         Ok(Connection { stream, interest: Interest::READ, pending: Vec::new() })
     }
 
-    /// Reads and writes back until either would block; false once the peer has ended.
+    /// Reads and writes back until either would block. Returns false at the end of the stream.
     fn echo(&mut self) -> io::Result<bool> {
         let mut stream: &TcpStream = &self.stream;
         let mut bytes = [0; BUFFER];
         let wanted = loop {
-            // No more is read than was written back: the peer is slowed down, not stored.
+            // Reading continues only after everything was written, which slows down the peer.
             if self.pending.is_empty() {
                 match stream.read(&mut bytes) {
                     Ok(0) => return Ok(false),
-                    Ok(got) => self.pending.extend_from_slice(&bytes[..got]),
+                    Ok(count) => self.pending.extend_from_slice(&bytes[..count]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break Interest::READ,
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error),

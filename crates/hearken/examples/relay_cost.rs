@@ -1,5 +1,6 @@
-//! What moving bytes from one connection to another costs: `Relay::relay`, beside a receive and a send of
-//! each buffer. Source and sink are threads of their own; counted is the CPU time of the one between.
+//! Measures the cost of moving bytes from one connection to another, with `Relay::relay` and with a
+//! receive and a send per buffer. It counts the CPU time of the relaying thread. The source and the
+//! sink run in other threads.
 //!
 //!     cargo run --release -p hearken --example relay_cost -- [MECHANISM]
 
@@ -13,35 +14,36 @@ use hearken::io::readiness::Policy;
 use hearken::io::{self as operations, Address, CompletionKind, ListenOptions, Relay, Visitor};
 use hearken::{Token, Wakeups};
 
-/// How a piece is moved.
+/// How a message is moved.
 #[derive(Clone, Copy)]
-enum How {
+enum Method {
     Relay,
     Copy,
 }
 
 struct Measured {
-    how: How,
+    method: Method,
     length: usize,
     times: u32,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec = std::env::args().nth(1).unwrap_or_else(|| "epoll-edge".to_owned());
-    println!(
-        "{spec}: CPU time, user and system, and wall time, us for each piece; ms of CPU for a GiB"
-    );
+    println!("{spec}: CPU time and wall time per message in us, and CPU time per GiB in ms");
     for length in [1 << 10, 1 << 12, 1 << 14, 1 << 15, 1 << 16, 1 << 18, 1 << 20, 1 << 24] {
         let times = (((256 << 20) / length) as u32).clamp(16, 4000);
-        let ways =
-            [("relay", How::Relay, 16), ("16 KiB", How::Copy, 16), ("64 KiB", How::Copy, 64)];
-        for (name, how, size) in ways {
+        let methods = [
+            ("relay", Method::Relay, 16),
+            ("16 KiB", Method::Copy, 16),
+            ("64 KiB", Method::Copy, 64),
+        ];
+        for (name, method, size) in methods {
             let mut policy = Policy::default();
             policy.buffer_size = size << 10;
-            let of_uring =
+            let uring_options =
                 if spec == "uring" { format!(":size={}", size << 10) } else { String::new() };
-            let measured = Measured { how, length, times };
-            let spec = format!("{spec}{of_uring}");
+            let measured = Measured { method, length, times };
+            let spec = format!("{spec}{uring_options}");
             let (cpu, wall) = operations::visit(&spec, &policy, Wakeups::new()?, measured)??;
             let each = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(times);
             println!(
@@ -59,7 +61,7 @@ impl Visitor for Measured {
     type Output = io::Result<(Duration, Duration)>;
 
     fn visit<I: Relay>(self, _: &'static str, mut io: I) -> Self::Output {
-        let Measured { how, length, times } = self;
+        let Measured { method, length, times } = self;
         let listener =
             io.listen(&Address::Inet(([127, 0, 0, 1], 0).into()), &ListenOptions::default())?;
         io.start(listener);
@@ -67,17 +69,17 @@ impl Visitor for Measured {
         let sinks = TcpListener::bind(("127.0.0.1", 0))?;
         let to = io.connect(&sinks.local_addr()?.into(), None)?;
         let mut sink = sinks.accept()?.0;
-        let (taken, is_taken) = mpsc::channel();
+        let (received, is_received) = mpsc::channel();
         let warm_up = times / 10 + 1;
         let sinks = thread::spawn(move || -> io::Result<()> {
             let mut bytes = vec![0; 1 << 18];
             for _ in 0..times + warm_up {
-                let mut left = length;
-                while left > 0 {
-                    let most = bytes.len().min(left);
-                    left -= sink.read(&mut bytes[..most])?;
+                let mut remaining = length;
+                while remaining > 0 {
+                    let max = bytes.len().min(remaining);
+                    remaining -= sink.read(&mut bytes[..max])?;
                 }
-                let _ = taken.send(());
+                let _ = received.send(());
             }
             Ok(())
         });
@@ -85,24 +87,24 @@ impl Visitor for Measured {
             let bytes = vec![1; length];
             for _ in 0..times + warm_up {
                 source.write_all(&bytes)?;
-                let _ = is_taken.recv();
+                let _ = is_received.recv();
             }
             Ok(())
         });
         let mut from = None;
-        let mut began = (cpu(), Instant::now());
-        let mut warm = false;
+        let mut start = (cpu(), Instant::now());
+        let mut warmed_up = false;
         let (mut done, mut moved) = (0, 0);
         while done < times + warm_up {
-            if done == warm_up && !std::mem::replace(&mut warm, true) {
-                began = (cpu(), Instant::now());
+            if done == warm_up && !std::mem::replace(&mut warmed_up, true) {
+                start = (cpu(), Instant::now());
             }
             io.wait(None)?;
             while let Some(completion) = io.next() {
                 match completion.kind {
-                    CompletionKind::Accepted { token: on, .. } => {
-                        from = Some(on);
-                        go_on(&mut io, how, on, to, length as u64);
+                    CompletionKind::Accepted { token, .. } => {
+                        from = Some(token);
+                        resume(&mut io, method, token, to, length as u64);
                     }
                     CompletionKind::Received(bytes) => {
                         moved += bytes.len();
@@ -114,31 +116,34 @@ impl Visitor for Measured {
                             done += 1;
                         }
                     }
-                    CompletionKind::Sent(Ok(())) => from.into_iter().for_each(|on| io.start(on)),
+                    CompletionKind::Sent(Ok(())) => {
+                        from.into_iter().for_each(|token| io.start(token))
+                    }
                     CompletionKind::Relayed { .. } => {
                         done += 1;
-                        go_on(&mut io, how, completion.token, to, length as u64);
+                        resume(&mut io, method, completion.token, to, length as u64);
                     }
                     CompletionKind::Connected(Ok(())) | CompletionKind::End => {}
                     other => return Err(io::Error::other(format!("{other:?}"))),
                 }
             }
         }
-        let ended = (cpu() - began.0, began.1.elapsed());
+        let elapsed = (cpu() - start.0, start.1.elapsed());
         drop(io);
         let _ = (sources.join(), sinks.join());
-        Ok(ended)
+        Ok(elapsed)
     }
 }
 
-fn go_on(io: &mut impl Relay, how: How, from: Token, to: Token, most: u64) {
-    match how {
-        How::Relay if io.relay(from, to, most) => {}
+/// Starts the next transfer.
+fn resume(io: &mut impl Relay, method: Method, from: Token, to: Token, max: u64) {
+    match method {
+        Method::Relay if io.relay(from, to, max) => {}
         _ => io.start(from),
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

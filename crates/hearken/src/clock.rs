@@ -1,7 +1,7 @@
 //! The accuracy of this machine's real-time clock: adjtimex(2).
 //!
-//! A time service (chrony, ntpd, systemd-timesyncd, a hypervisor's agent) synchronises the clock and
-//! reports its error bound to the kernel. The kernel lets the bound grow between its updates.
+//! A time service (chrony, ntpd, systemd-timesyncd, a hypervisor's agent) synchronises the clock
+//! and reports its error bound to the kernel. The kernel lets the bound grow between its updates.
 //!
 //! ```
 //! match hearken::clock::discipline() {

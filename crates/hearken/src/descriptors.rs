@@ -15,9 +15,9 @@
 //! d) A signal handler that writes to a descriptor would write to a different file. Signals sent to
 //!    the process are blocked in the thread and go to other threads.
 //! e) Some interfaces identify descriptors by number for the whole process: the programs of
-//!    [`bpf`](crate::mechanism::bpf), `/proc/self/fd`, and
-//!    [process-wide interest](crate::EventQueue::declare_processwide_interest). They see the first
-//!    thread's table.
+//!    [`bpf`](crate::mechanism::bpf), `/proc/self/fd`, and [process-wide
+//!    interest](crate::EventQueue::declare_processwide_interest). They see the first thread's
+//!    table.
 //!
 //! The three standard descriptors exist in every table.
 
@@ -32,8 +32,7 @@ use crate::sys;
 use crate::waker::{Waker, Wakeups};
 
 /// Raises the soft limit of open files to the hard limit. Returns the resulting limit for each
-/// table,
-/// or `None` if it is unlimited. Processes started later inherit it.
+/// table, or `None` if it is unlimited. Processes started later inherit it.
 pub fn raise_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
@@ -56,8 +55,7 @@ impl Table {
     /// channel.
     ///
     /// With [`Table::Own`], neither `start` nor the result of `body` may contain a descriptor, and
-    /// the
-    /// two threads must not share one. See the [module](self).
+    /// the two threads must not share one. See the [module](self).
     ///
     /// ```
     /// use hearken::descriptors::Table;

@@ -134,8 +134,7 @@ impl Readiness {
     }
 
     /// Returns the part of the readiness that `interest` covers. Empty if no direction of
-    /// `interest`
-    /// is ready.
+    /// `interest` is ready.
     #[inline]
     pub const fn answering(self, interest: Interest) -> Readiness {
         // READ and READABLE have the same bit, as have WRITE and WRITABLE.

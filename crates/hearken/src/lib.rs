@@ -1,19 +1,20 @@
-//! Event delivery for network servers on Linux: every mechanism behind one small interface.
+//! Event delivery for network servers on Linux: every event-dispatch mechanism behind one
+//! interface.
 //!
-//! The way in is [`EventQueue`]: [`declare_interest`](EventQueue::declare_interest) in a
-//! descriptor, then take [`next_events`](EventQueue::next_events). Servers that want to be written
-//! once for readiness and completion alike speak operations instead: [`io::Io`].
+//! Start with [`EventQueue`]: [`declare_interest`](EventQueue::declare_interest) in descriptors,
+//! then take [`next_events`](EventQueue::next_events). [`io::Io`] offers operations and completions
+//! instead. A server written for it runs on readiness mechanisms and on io_uring.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
 //! | [`event`] | `Token`, `Interest`, `Readiness`, `Event` |
-//! | [`mechanism`] | the trait, one file for each mechanism, and the table of them |
+//! | [`mechanism`] | the trait `Mechanism`, one file per mechanism, and the table of mechanisms |
 //! | [`queue`] | `EventQueue` |
 //! | [`timer`] | the timing wheel |
-//! | [`clock`] | how far the machine's real-time clock can be trusted |
+//! | [`clock`] | the accuracy of the machine's real-time clock |
 //! | [`io`] | operations and completions for servers |
-//! | [`descriptors`] | how many of them there may be, and threads with a table of their own |
-//! | [`limit`] | which limit an error of the kernel tells of |
+//! | [`descriptors`] | limits of open files, and threads with their own file descriptor table |
+//! | [`limit`] | the resource limits that kernel errors report |
 
 pub mod clock;
 pub mod descriptors;
@@ -32,3 +33,8 @@ pub use event::{Event, Interest, Readiness, Token};
 pub use mechanism::{Mechanism, Semantics};
 pub use queue::{EventQueue, Registration};
 pub use waker::{Waker, Wakeups};
+
+/// Compiles and runs the example in README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

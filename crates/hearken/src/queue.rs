@@ -61,10 +61,11 @@ const CLASS_BATCH: usize = 1024;
 ///
 /// # Events
 /// Events come in the order in which the mechanism reports them, by [`Class`]. Each descriptor has
-/// at most one event per batch, however much happened to it. The event carries the readiness found
-/// by the [`next_events`](Self::next_events) call that returns it. The [`Trigger`] of the mechanism
-/// determines whether a descriptor that stays ready is reported again. Code that reads or writes
-/// until `WouldBlock` and reports that with [`Registration::would_block`] works with all of them.
+/// at most one event per batch, which combines everything that happened. The event carries the
+/// readiness found by the [`next_events`](Self::next_events) call that returns it. The [`Trigger`]
+/// of the mechanism determines whether a descriptor that stays ready is reported again. Code that
+/// reads or writes until `WouldBlock` and reports that with [`Registration::would_block`] works
+/// with all of them.
 ///
 /// A registration that was dropped has no more events, not even from a batch taken before.
 ///
@@ -714,8 +715,8 @@ impl<S: AsFd + 'static> Registration<S> {
     }
 
     /// Sets the idle deadline, or removes it. An event with [`Readiness::IDLE`] comes when no event
-    /// has come for the duration `idle`. It is not repeated until another event or another call starts
-    /// a new period. It is never early, and at most about two milliseconds late. O(1).
+    /// has come for the duration `idle`. It is not repeated until another event or another call
+    /// starts a new period. It is never early, and at most about two milliseconds late. O(1).
     pub fn set_idle_deadline(&self, idle: Option<Duration>) {
         self.queue.set_idle_deadline(self.token, idle);
     }

@@ -48,13 +48,11 @@ fn set(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
 }
 
 /// Returns the kernel's state of its real-time clock without changing it: adjtimex(2). The first
-/// value
-/// is the result of the call (`TIME_OK` and so on).
+/// value is the result of the call (`TIME_OK` and so on).
 pub(crate) fn clock_discipline() -> io::Result<(i32, libc::timex)> {
     let mut state = MaybeUninit::<libc::timex>::zeroed();
     // SAFETY: all zeros is a valid timex whose `modes` of 0 changes nothing. The kernel writes to
-    // it,
-    // and it lives until the call returns.
+    // it, and it lives until the call returns.
     let (result, state) = unsafe { (libc::adjtimex(state.as_mut_ptr()), state.assume_init()) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok((result, state)) }
 }
@@ -69,7 +67,7 @@ pub(crate) fn clock_discipline() -> io::Result<(i32, libc::timex)> {
 pub(crate) unsafe fn own_table(kept: [RawFd; 2]) -> io::Result<[OwnedFd; 2]> {
     const STANDARD: RawFd = 2;
     let close_range = |first: RawFd, last: RawFd, flags: libc::c_uint| {
-        // SAFETY: the call takes no pointers. The caller ensures that nobody uses the descriptors.
+        // SAFETY: the call takes no pointers. The caller ensures that no code uses the descriptors.
         match unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

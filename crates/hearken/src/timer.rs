@@ -2,9 +2,8 @@
 //!
 //! There is one timer per key. Keys are dense, such as the slots of a table. Arming, moving and
 //! cancelling a timer cost O(1) and 16 bytes per key, and allocate only to grow the table of keys.
-//! A
-//! timer never fires early. It fires at most one tick (about a millisecond) late, plus the delay of
-//! its owner's wait.
+//! A timer never fires early. It fires at most one tick (about a millisecond) late, plus the delay
+//! of its owner's wait.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -147,8 +146,7 @@ impl Wheel {
     }
 
     /// Arms the timer of `key` to fire at `deadline`, or moves it. A deadline in the past fires at
-    /// the
-    /// next check. O(1). Grows the table to `key`.
+    /// the next check. O(1). Grows the table to `key`.
     ///
     /// # Panics
     /// Panics if `key` is 2^31 or more.
@@ -253,8 +251,7 @@ impl Wheel {
         let last = (self.current | (TOP - 1)) + (SPAN - TOP);
         let tick = self.entries[key as usize].deadline.clamp(self.current, last);
         // The level is the first digit in which tick and current tick differ. A slot therefore
-        // never
-        // wraps around to the current one.
+        // never wraps around to the current one.
         let differs = (tick ^ self.current) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize & (SLOTS - 1);

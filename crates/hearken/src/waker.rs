@@ -30,15 +30,14 @@ pub struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// Wakes the waiting thread. If no thread waits, the next wait returns immediately.
     pub fn wake(&self) {
-        // A full socket already contains a wake-up, and nobody waits on a closed one.
+        // A full socket already contains a wake-up, and a closed one has no waiting thread.
         let _ = send(&*self.0, &[1], SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for Waker {
     /// Returns the descriptor that wakes the thread when a byte is written to it, as a signal
-    /// handler
-    /// may do.
+    /// handler may do.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

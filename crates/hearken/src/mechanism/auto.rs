@@ -1,17 +1,17 @@
 //! `auto`: selects the mechanism with the lowest cost in a short measurement on the running kernel.
 //!
-//! The measurement imitates a server. A connection is registered, has events alone and together with
-//! others, and is closed. It counts the CPU time of this thread, which excludes other work of the
-//! machine. Candidates take turns, and the best round of each counts: noise only adds to the cost. It
-//! takes about ten milliseconds and 40 descriptors, once per process.
+//! The measurement imitates a server. A connection is registered, has events alone and together
+//! with others, and is closed. It counts the CPU time of this thread, which excludes other work of
+//! the machine. Candidates take turns, and the best round of each counts: noise only adds to the
+//! cost. It takes about ten milliseconds and 40 descriptors, once per process.
 //!
-//! The candidates are the mechanisms that set [`Open::AUTO`](super::Open::AUTO). A server should use
-//! the others only on request: they need privileges, their cost grows with idle connections, they
-//! cannot watch every kind of descriptor, or a writable descriptor ends every wait.
+//! The candidates are the mechanisms that set [`Open::AUTO`](super::Open::AUTO). A server should
+//! use the others only on request: they need privileges, their cost grows with idle connections,
+//! they cannot watch every kind of descriptor, or a writable descriptor ends every wait.
 //!
-//! Among those within a tenth of the best, edge-triggered mechanisms precede level-triggered ones, which
-//! precede one-shot ones: a server saves calls with them that the measurement does not include. Among
-//! equals the oldest is selected, so that noise does not change the result.
+//! Among those within a tenth of the best, edge-triggered mechanisms precede level-triggered ones,
+//! which precede one-shot ones: a server saves calls with them that the measurement does not
+//! include. Among equals the oldest is selected, so that noise does not change the result.
 
 use std::fmt;
 use std::io;
@@ -149,7 +149,8 @@ fn measure() -> Ranking {
     }
     rows.sort_by_cached_key(|(_, verdict)| match verdict {
         Verdict::Measured(time) => time.as_nanos(),
-        // If every measurement failed for lack of descriptors, the mechanisms may still be available.
+        // If every measurement failed for lack of descriptors, the mechanisms may still be
+        // available.
         Verdict::Failed(_) => u128::MAX - 2,
         Verdict::Refused(_) => u128::MAX - 1,
         Verdict::NotMeasured(_) => u128::MAX,

@@ -109,8 +109,8 @@ impl DevPoll {
     ///
     /// # Safety
     /// Each added descriptor is open, its owner allows polling it, and it is removed before it is
-    /// closed. Otherwise the object polls whatever file has the number. It never reads, writes or
-    /// closes it: the requirement concerns access to the file, not memory.
+    /// closed. Otherwise the object polls an unrelated file with the same number. It never reads,
+    /// writes or closes it: the requirement concerns access to the file, not memory.
     pub unsafe fn write(&mut self, changes: &[PollFd]) -> io::Result<()> {
         for &PollFd { fd, events, .. } in changes {
             if fd < 0 {

@@ -17,7 +17,7 @@
 //!    kernel refuses it (an older kernel, a sandbox), the timeout is rounded up.
 //! f) EPOLL_CTL_MOD rearms an edge: it reports current readiness again, which the contract allows.
 //! g) Register-once, level-triggered (`epoll2` in the papers) wakes for every writable descriptor,
-//!    whatever the interest. With one idle connection no wait sleeps. It exists for measurements
+//!    even without interest. With one idle connection no wait sleeps. It exists for measurements
 //!    only.
 //! h) The kernel rejects regular files and directories with EPERM. They are always ready and need
 //!    no mechanism.

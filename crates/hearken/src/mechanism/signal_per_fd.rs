@@ -3,8 +3,8 @@
 //!
 //! The option `where` selects where the events of a descriptor are merged:
 //!
-//! a) `user`: a wait takes all queued signals, whatever the caller's `max`, and merges those of a
-//!    descriptor into one event. A later wait checks the descriptors that do not fit into the
+//! a) `user`: a wait takes all queued signals, even beyond the caller's `max`, and merges those of
+//!    a descriptor into one event. A later wait checks the descriptors that do not fit into the
 //!    batch. The kernel's queue holds as many signals as with rt-signal and overflows as early.
 //! b) `kernel`: the kernel raises no signal for a descriptor that has one queued. The queue cannot
 //!    overflow if it has space for every descriptor. This needs a program in the kernel ([`bpf`]),

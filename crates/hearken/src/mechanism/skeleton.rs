@@ -10,8 +10,8 @@
 //! add  my_mechanism => $crate::mechanism::my_mechanism::MyMechanism,  at the end of the table in  src/mechanism/table.rs
 //! ```
 //!
-//! The mechanism then takes part in the contract suite, the benchmarks, the command line, the lab and
-//! the C interface. Fill in the body until the suite passes:
+//! The mechanism then takes part in the contract suite, the benchmarks, the command line, the lab
+//! and the C interface. Fill in the body until the suite passes:
 //!
 //! ```text
 //! cargo test -p hearken --test contract -- my-mechanism
@@ -19,13 +19,14 @@
 //!
 //! `auto` ignores the mechanism unless its `Open` sets `AUTO` to true.
 //!
-//! Begin the file with the pitfalls of the mechanism. Give each a letter and state how the code handles
-//! it. The type, `Open` and `Mechanism` follow in this order. Some pitfalls are common to all:
+//! Begin the file with the pitfalls of the mechanism. Give each a letter and state how the code
+//! handles it. The type, `Open` and `Mechanism` follow in this order. Some pitfalls are common to
+//! all:
 //!
 //! a) The caller keeps a descriptor open from `declare` to `revoke` and identifies it by one token.
 //!    The mechanism handles all other changes of the descriptor.
-//! b) The next wait must report conditions that held before `declare`. If the kernel reports changes
-//!    only, query it (poll(2) with a timeout of 0) after registering, never before.
+//! b) The next wait must report conditions that held before `declare`. If the kernel reports
+//!    changes only, query it (poll(2) with a timeout of 0) after registering, never before.
 //! c) `closing` can omit calls: the kernel revokes some registrations when a descriptor is closed.
 //! d) The contract suite covers the table, so a new mechanism needs no tests for the contract. Its
 //!    own properties (an option, an overflow) get a file under `tests/`.

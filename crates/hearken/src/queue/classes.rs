@@ -9,7 +9,8 @@ const MAX_PASSED_OVER: u32 = 16;
 /// The priority class of a registration. Events of earlier classes are returned first.
 ///
 /// Later classes do not starve. While a class has events, at most 16 events of earlier classes are
-/// returned between two of its own. Three more are possible if several classes have waited that long.
+/// returned between two of its own. Three more are possible if several classes have waited that
+/// long.
 ///
 /// ```
 /// use hearken::queue::Class;
@@ -47,8 +48,8 @@ pub(super) struct Pending {
     passed_over: [u32; CLASSES],
 }
 
-/// A queue of slots, each contained at most once. A ring buffer would not help: the queue is emptied
-/// before it is filled again.
+/// A queue of slots, each contained at most once. A ring buffer would not help: the queue is
+/// emptied before it is filled again.
 #[derive(Debug, Default)]
 struct Fifo {
     slots: Vec<u32>,

@@ -1,4 +1,4 @@
-//! What goes into a ring and what comes out of it: linux/io_uring.h.
+//! The submission and completion entries of a ring: linux/io_uring.h.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -29,11 +29,11 @@ pub(crate) struct Sqe {
 
 const _: () = assert!(size_of::<Sqe>() == 64 && size_of::<Cqe>() == 16);
 
-/// Operations that are named where support for them is asked for.
+/// The numbers of operations whose support is checked.
 pub(crate) mod op {
     use rustix::io_uring::IoringOp;
 
-    /// As old as multishot receive, which cannot be asked for: Linux 6.0.
+    /// Introduced together with multishot receive, whose support cannot be checked: Linux 6.0.
     pub(crate) const SEND_ZC: u8 = IoringOp::SendZc as u8;
     pub(crate) const EPOLL_CTL: u8 = IoringOp::EpollCtl as u8;
     /// `IORING_OP_EPOLL_WAIT`, which the system-call crate lacks.
@@ -46,7 +46,7 @@ const HARDLINK: u8 = 1 << 3;
 const BUFFER_SELECT: u8 = 1 << 5;
 const SKIP_SUCCESS: u8 = 1 << 6;
 
-// Always inlined: an entry is then written once, where it goes.
+// Always inlined, so that an entry is written only once, directly to the queue.
 #[allow(clippy::inline_always)]
 impl Sqe {
     #[inline(always)]

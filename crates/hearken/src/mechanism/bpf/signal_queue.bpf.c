@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Decides, where the kernel is about to send a readiness signal (O_ASYNC), whether it is sent.
+ * Decides whether a readiness signal (O_ASYNC) is sent, when the kernel is about to send it.
  *
- * Every descriptor that a process watches has a slot, in an array that the process maps. The word
- * in it collects the reasons (POLL_IN and so on) and a mark that the descriptor is pending. What
- * follows depends on the slot:
+ * Every watched descriptor has a slot, in an array that the process maps. Its word collects the
+ * reasons (POLL_IN and so on) and a mark that the descriptor is pending. The action depends on the
+ * slot:
  *
- *   signal-per-fd   the signal passes if the descriptor was not pending, and is refused if it was;
- *   kernel-queue    the slot is put on its queue if it was not pending, and the signal is refused
- *                   but for one that wakes the consumer who sleeps.
+ *   signal-per-fd   the signal passes unless the descriptor was already pending;
+ *   kernel-queue    the slot is put on its queue unless it was already pending, and the signal is
+ *                   refused, except for one that wakes a sleeping consumer.
  *
- * User space exchanges the word with 0 before it looks at the descriptor: what arrives after the
- * exchange is pending anew. The arithmetic is the same as in ../layout.rs.
+ * User space exchanges the word with 0 before it checks the descriptor: later arrivals make it
+ * pending again. layout.rs performs the same operations.
  *
- * a) The hook is not told the descriptor. The function that calls it is: a program at its entry
- *    leaves the number, marked with the task and the owner, for the hook on the same CPU.
- * b) On a kernel where that stretch can be preempted (PREEMPT_RT), another task may leave its note
- *    in between, or find the program active on this CPU and have it skipped. So the owner is taken
- *    off the note first and put there last, and is looked at after the rest was read. Where it is
- *    not the hook's own, the signal passes, and `strays` tells user space to look for it.
- * c) A program of the type LSM is never skipped so.
+ * a) The hook does not receive the descriptor, but the function that calls it does. A program at
+ *    its entry stores the number, with the task and the owner, for the hook on the same CPU.
+ * b) Where that section can be preempted (PREEMPT_RT), another task may overwrite the note, or find
+ *    the program active on this CPU and skip it. The owner is therefore cleared first and stored
+ *    last, and checked after the rest was read. If it is not the hook's own, the signal passes, and
+ *    `strays` makes user space look for it.
+ * c) A program of the type LSM is never skipped that way.
  * d) A kernel whose list of security modules lacks "bpf" attaches the hook and never calls it.
  *    User space tests that.
- * e) Numbers of processes are those of the outermost namespace here. The first signal that the
- *    process sends itself, in its own namespace, teaches the number.
- * f) The queue is a list of slots, put on at the head: it needs no room of its own, so it cannot
- *    overflow. Putting is tried a bounded number of times; should every one collide with another
- *    CPU, `sweep` tells user space to look at every slot.
+ * e) Process IDs are those of the outermost namespace. The first signal that the process sends to
+ *    itself, in its own namespace, reveals its ID.
+ * f) The queue is a linked list of slots with insertion at the head. It needs no space of its own
+ *    and cannot overflow. The number of attempts is bounded. If all of them collide with another
+ *    CPU, `sweep` makes user space check every slot.
  */
 #include "kernel.h"
 
@@ -34,7 +34,7 @@
 #define REFUSE (-1)
 #define TRIES 64
 
-/* Layouts known to user space. */
+/* Layouts shared with user space. */
 struct slot {
 	u32 word;
 	u32 next;	/* the slot put on before this one, plus 1 */
@@ -78,11 +78,11 @@ struct {
 	TYPE(value, struct note);
 } notes SEC(".maps");
 
-/* Set before loading: the process, and its namespace of processes. */
+/* Set before loading: the process ID and its PID namespace. */
 volatile const u64 namespace_device = 0, namespace_inode = 0;
 volatile const u32 process = 0;
 
-/* The process in the outermost namespace, once it is known. */
+/* The process ID in the outermost namespace, once it is known. */
 static volatile u32 tgid;
 
 /* void send_sigio_to_task(struct task_struct *, struct fown_struct *, int fd, int reason, ...) */
@@ -164,7 +164,7 @@ int decide(u64 *context)
 	}
 	if (try == TRIES)
 		__sync_lock_test_and_set(&queue->sweep, 1);
-	/* The consumer says that it sleeps, and then looks at the queue once more. */
+	/* The consumer announces that it sleeps, and then checks the queue once more. */
 	if (*(volatile u32 *)&queue->sleeping && __sync_lock_test_and_set(&queue->sleeping, 0))
 		return 0;
 	return REFUSE;

@@ -82,8 +82,8 @@ impl Submitter {
         let event: *const libc::epoll_event = slot;
         let entry = Sqe::epoll_ctl(epoll.as_raw_fd(), op as u32, number as RawFd, event.cast());
         let entry = entry.user_data(data(number, op as u32));
-        // SAFETY: the kernel reads the event when the entry is submitted. It does not change before:
-        // there are as many events as entries in the queue, and they are used in turn.
+        // SAFETY: the kernel reads the event when the entry is submitted. It does not change
+        // before: there are as many events as entries in the queue, and they are used in turn.
         unsafe { self.ring.push(entry) };
         self.pending += 1;
         self.adds |= op == Op::Add;
@@ -133,8 +133,8 @@ impl Submitter {
         let capacity = batch.capacity() as u32;
         let wait = Sqe::epoll_wait(epoll.as_raw_fd(), batch.as_mut_ptr().cast(), capacity);
         self.wait_result = None;
-        // SAFETY: the kernel writes at most `capacity` events, until the wait has completed. The loop
-        // below ends only after that.
+        // SAFETY: the kernel writes at most `capacity` events, until the wait has completed. The
+        // loop below ends only after that.
         unsafe { self.ring.push(wait.user_data(WAIT)) };
         self.cancelled = false;
         if timeout == Some(Duration::ZERO) {

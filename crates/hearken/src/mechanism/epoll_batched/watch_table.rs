@@ -1,5 +1,5 @@
-//! The table of watches, and the queue of those that the kernel does not know yet. `epoll_batched.rs`
-//! explains the letters.
+//! The table of watches, and the queue of those that the kernel does not know yet.
+//! `epoll_batched.rs` explains the letters.
 
 use std::collections::VecDeque;
 use std::io;

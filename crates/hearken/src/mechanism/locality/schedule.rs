@@ -20,7 +20,7 @@
 //!   quarter if the active set costs more than that and has fewer than one event per 16
 //!   descriptors. It is adjusted at a poll of all sets, after at least N waits.
 //!
-//! Each wait reads the clock once, or not at all if there are few inactive descriptors.
+//! Each wait reads the clock once, and only if there are many inactive descriptors.
 
 use super::sets::{Depth, Rule};
 use crate::timer::Time;
@@ -32,7 +32,7 @@ const MAX_ALWAYS_POLLED: usize = 16;
 const MAX_SLEPT_ON: usize = 128;
 /// The time between polls per polled descriptor, in nanoseconds.
 const NANOS_PER_DESCRIPTOR: u64 = 512;
-/// The maximum number of waits between polls of all sets, whatever the load and the clock.
+/// The maximum number of waits between polls of all sets, independent of load and clock.
 const MAX_WAITS: u32 = 1024;
 const MAX_N: u32 = 4096;
 
@@ -73,7 +73,7 @@ struct Stats {
     waits: u32,
     hits: u64,
     misses: u64,
-    /// Descriptors polled in the active set and outside of it.
+    /// Descriptors polled in the active set and in the others.
     inside: u64,
     outside: u64,
 }
