@@ -117,7 +117,7 @@ impl Visitor for Measured {
                         }
                     }
                     CompletionKind::Sent(Ok(())) => {
-                        from.into_iter().for_each(|token| io.start(token))
+                        from.into_iter().for_each(|token| io.start(token));
                     }
                     CompletionKind::Relayed { .. } => {
                         done += 1;

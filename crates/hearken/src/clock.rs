@@ -33,7 +33,7 @@ pub struct Discipline {
 /// # Errors
 /// The system call is refused, as by the filter of a container.
 pub fn discipline() -> io::Result<Discipline> {
-    let (result, state) = sys::clock_discipline()?;
+    let (result, state) = sys::adjtimex()?;
     let micros = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
     Ok(Discipline {
         synchronised: result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0,

@@ -95,7 +95,7 @@ impl Table {
             #[allow(unsafe_code)]
             // SAFETY: this thread owns no descriptor yet. The kept ones stay open until it reports
             // that its table exists. Its start value contains none, by (a) of the module.
-            let wakeups = Wakeups::of(unsafe { sys::own_table(kept_fds) }?);
+            let wakeups = Wakeups::of(unsafe { sys::unshare_fd_table(kept_fds) }?);
             let _ = ready_sender.send(());
             body(start, wakeups)
         })?;

@@ -154,7 +154,7 @@ trait Registrar {
 }
 
 /// The result of declaring interest: the registration and the current readiness of the source.
-pub type Declared<S> = Result<(Registration<S>, Readiness), DeclareError<S>>;
+pub type DeclareResult<S> = Result<(Registration<S>, Readiness), DeclareError<S>>;
 
 /// A source that was not registered, and the reason.
 #[derive(thiserror::Error)]
@@ -238,15 +238,15 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: S,
         interest: Interest,
         payload: P,
-    ) -> Declared<S> {
+    ) -> DeclareResult<S> {
         self.declare(source, payload, |core, token, _| {
             core.registry.declare(token, interest).map(|()| Delivery::Direct)
         })
     }
 
     /// Declares interest like [`declare_interest`](Self::declare_interest) for the whole process.
-    /// Every queue that declares interest in a clone of the same source receives its events, or one
-    /// of them does, as the [`Wake`] of the source specifies.
+    /// Several queues declare interest in clones of the same source. The [`Wake`] of the source
+    /// specifies whether one or all of them receive an event.
     ///
     /// With some mechanisms only one instance can watch an open file ([`Sharing::Owner`]). A
     /// dispatcher thread then watches the source and notifies the queues.
@@ -259,7 +259,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: Shared<S>,
         interest: Interest,
         payload: P,
-    ) -> Declared<Shared<S>> {
+    ) -> DeclareResult<Shared<S>> {
         self.declare(source, payload, |core, token, source| {
             match (core.registry.semantics().sharing, source.wake()) {
                 (Sharing::Owner, _) => core.subscribe(token, interest, source.dispatched()),
@@ -280,7 +280,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
         source: S,
         payload: P,
         register: impl FnOnce(&mut Core<P, M>, Token, &S) -> io::Result<Delivery>,
-    ) -> Declared<S> {
+    ) -> DeclareResult<S> {
         let source = Rc::new(source);
         let mut core = self.core.borrow_mut();
         let token = core.registry.insert(source.clone());
@@ -725,7 +725,7 @@ impl<S: AsFd + 'static> Registration<S> {
     /// those of later classes after it. The default is [`Class::NORMAL`]. O(1).
     ///
     /// While registrations differ in class, the queue takes up to 1024 events from the mechanism at
-    /// a time, so that those of the first class are among them.
+    /// a time. A larger batch is more likely to contain events of the first class.
     pub fn set_class(&self, class: Class) {
         self.queue.set_class(self.token, class);
     }

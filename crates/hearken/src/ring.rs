@@ -222,7 +222,7 @@ impl Ring {
 
     /// Returns whether the completion queue was full before the last enter or is full now. The
     /// kernel then kept all completions in between.
-    pub(crate) fn is_overflown(&self) -> bool {
+    pub(crate) fn has_overflowed(&self) -> bool {
         self.had_overflow || self.overflow_flag()
     }
 

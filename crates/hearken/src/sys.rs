@@ -49,7 +49,7 @@ fn set(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
 
 /// Returns the kernel's state of its real-time clock without changing it: adjtimex(2). The first
 /// value is the result of the call (`TIME_OK` and so on).
-pub(crate) fn clock_discipline() -> io::Result<(i32, libc::timex)> {
+pub(crate) fn adjtimex() -> io::Result<(i32, libc::timex)> {
     let mut state = MaybeUninit::<libc::timex>::zeroed();
     // SAFETY: all zeros is a valid timex whose `modes` of 0 changes nothing. The kernel writes to
     // it, and it lives until the call returns.
@@ -64,7 +64,7 @@ pub(crate) fn clock_discipline() -> io::Result<(i32, libc::timex)> {
 /// This thread must not use or drop a descriptor that was opened before. No other thread may use or
 /// drop a descriptor that this thread opens from now on. `kept` are open, and stay open until this
 /// returns.
-pub(crate) unsafe fn own_table(kept: [RawFd; 2]) -> io::Result<[OwnedFd; 2]> {
+pub(crate) unsafe fn unshare_fd_table(kept: [RawFd; 2]) -> io::Result<[OwnedFd; 2]> {
     const STANDARD: RawFd = 2;
     let close_range = |first: RawFd, last: RawFd, flags: libc::c_uint| {
         // SAFETY: the call takes no pointers. The caller ensures that no code uses the descriptors.

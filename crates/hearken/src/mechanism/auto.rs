@@ -6,12 +6,12 @@
 //! cost. It takes about ten milliseconds and 40 descriptors, once per process.
 //!
 //! The candidates are the mechanisms that set [`Open::AUTO`](super::Open::AUTO). A server should
-//! use the others only on request: they need privileges, their cost grows with idle connections,
-//! they cannot watch every kind of descriptor, or a writable descriptor ends every wait.
+//! use the others only on request. They need privileges, their cost grows with idle connections, or
+//! they cannot watch every kind of descriptor. With others a writable descriptor ends every wait.
 //!
-//! Among those within a tenth of the best, edge-triggered mechanisms precede level-triggered ones,
-//! which precede one-shot ones: a server saves calls with them that the measurement does not
-//! include. Among equals the oldest is selected, so that noise does not change the result.
+//! Mechanisms within a tenth of the best are ordered by trigger: edge, level, one-shot. In this
+//! order a server saves calls that the measurement does not include. Among equals the oldest is
+//! selected, so that noise does not change the result.
 
 use std::fmt;
 use std::io;

@@ -39,7 +39,7 @@ pub use super::cache::PollFd;
 
 impl Open for AsLevel<Epoll<Edge>> {
     const NAME: &'static str = "dev-poll";
-    const SUMMARY: &'static str = "/dev/poll: cached results, looked at again where epoll hints";
+    const SUMMARY: &'static str = "/dev/poll: cached results, checked again after hints from epoll";
     const SEMANTICS: Semantics =
         Semantics { trigger: Trigger::Level, ..<Epoll<Edge> as Open>::SEMANTICS };
     const AUTO: bool = true;
@@ -207,8 +207,8 @@ impl DevPoll {
     }
 
     /// Waits like [`dp_poll`](Self::dp_poll) and returns the results in the object's own array
-    /// without copying them, as `ioctl(DP_POLL)` does without an array (the mapped array of Provos
-    /// & Lever).
+    /// without copying them. `ioctl(DP_POLL)` without an array does the same (the mapped array of
+    /// Provos & Lever).
     ///
     /// # Errors
     /// `EINVAL` if [`dp_alloc`](Self::dp_alloc) was not called, or the errors of

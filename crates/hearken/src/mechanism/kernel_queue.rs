@@ -1,11 +1,10 @@
-//! kernel-queue: the kernel queues events in memory that the process maps (the INTERESTED sets and
-//! the HINTS queue of Banga, Mogul and Druschel, USENIX 1999), with programs of
-//! [`bpf`](super::bpf).
+//! kernel-queue: programs of [`bpf`](super::bpf) queue events in memory that the process maps. It
+//! implements the INTERESTED sets and the HINTS queue of Banga, Mogul and Druschel (USENIX 1999).
 //!
 //! Descriptors raise signals. The program at that point puts the descriptor on this instance's
 //! queue and suppresses the signal. A descriptor is on the queue at most once, in order of arrival.
 //! Taking it off is a memory access. System calls are made only to sleep while the queue is empty,
-//! and to check (with one poll(2) for many) descriptors whose arrival is not conclusive: see
+//! and to check descriptors whose arrival is not conclusive. One poll(2) checks many: see
 //! `signal/table.rs`.
 //!
 //! Pitfalls, and how the code handles them:
@@ -19,8 +18,8 @@
 //!    sleep.
 //! d) On a kernel with PREEMPT_RT the program may not know the descriptor, and lets the signal
 //!    through. After the first such signal, every wait also takes signals.
-//! e) An entry of a descriptor that was closed while queued has no readiness when it is taken, or
-//!    names a number that is not registered.
+//! e) If a descriptor is closed while queued, its entry has no readiness when it is taken, or its
+//!    number is not registered.
 //! f) If a number was registered by another instance before, it is first removed from the queue of
 //!    that instance: see `bpf/layout.rs`.
 

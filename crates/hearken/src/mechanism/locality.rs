@@ -1,6 +1,6 @@
-//! The file descriptor manager of Liu and Chen ("A scalable locality-aware event dispatching
-//! mechanism for network servers", 2004): poll(2) on the descriptors that are likely to have
-//! events.
+//! locality: poll(2) on the descriptors that are likely to have events. This is the file descriptor
+//! manager of Liu and Chen ("A scalable locality-aware event dispatching mechanism for network
+//! servers", 2004).
 //!
 //! Descriptors are in three sets. Every wait polls the *active* set. A descriptor without an event
 //! in N-1 waits moves to the *doze* set, and after N²-N more to the *idle* set.
@@ -16,9 +16,9 @@
 //! **The bound.** A descriptor of any set that becomes ready is found
 //! * *fixed*: by one of the next N² waits. A wait that finds nothing for `sleep-us` then polls all
 //!   sets until it ends.
-//! * *adaptive*: by the first wait that begins after the next poll of all sets is due, or by a wait
-//!   in progress at that time. It is due half a microsecond per inactive descriptor after the
-//!   previous one, and at most `sleep-us`. In any case it is found by one of the next 1024 waits.
+//! * *adaptive*: by the first wait that begins or is in progress when the next poll of all sets is
+//!   due. It is due half a microsecond per inactive descriptor after the previous one, and at most
+//!   `sleep-us`. In any case it is found by one of the next 1024 waits.
 //!
 //! It is then active, and in every batch while it is ready. A descriptor that was just declared or
 //! changed is active.

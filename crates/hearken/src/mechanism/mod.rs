@@ -219,8 +219,8 @@ impl Semantics {
 ///
 /// **Interest.** An event has `READABLE` only if the interest has `READ`, and `WRITABLE` only if it
 /// has `WRITE`. With an empty interest a descriptor stays registered and has no events, not even
-/// hang-ups. A mechanism may report more, and [`Registry`] removes the excess. It must not end
-/// every wait because of it unless [`Semantics::registers_both`] is set.
+/// hang-ups. A mechanism may report more, and [`Registry`] removes the excess. The excess must not
+/// end every wait unless [`Semantics::registers_both`] is set.
 ///
 /// **End of stream, hang-up, error.** A half-close by the peer makes a descriptor readable and does
 /// not change its writability. It sets `READ_CLOSED` if the mechanism can report that. An error,
@@ -249,7 +249,7 @@ pub trait Mechanism: fmt::Debug {
     /// Registers `fd` under `token`. Amortised O(1).
     ///
     /// # Errors
-    /// `EEXIST` if it is registered, `EPERM` if this kind of file cannot be watched, `ENOMEM` or
+    /// `EEXIST` if it is registered. `EPERM` if this kind of file cannot be watched. `ENOMEM` or
     /// `ENOSPC` if a table of the kernel is full.
     ///
     /// # Safety
@@ -315,9 +315,9 @@ pub trait Mechanism: fmt::Debug {
     /// skip a check of the descriptor. O(1), no system call.
     fn would_block(&mut self, _fd: RawFd, _token: Token, _interest: Interest) {}
 
-    /// Excludes `fd` from deferred checks, however quiet it is. Wake-ups from other threads need
-    /// this. It applies until the interest becomes empty. Mechanisms that check all descriptors in
-    /// every wait ignore it. O(1).
+    /// Excludes `fd` from deferred checks. Wake-ups from other threads need this. It applies until
+    /// the interest becomes empty. Mechanisms that check all descriptors in every wait ignore it.
+    /// O(1).
     fn keep_active(&mut self, _fd: RawFd, _token: Token) {}
 
     /// Waits for at most `max` events (at least 1) and at most `timeout`, or indefinitely without
@@ -475,6 +475,6 @@ mod tests {
         let mut skeleton = Skeleton::open().unwrap();
         assert_eq!(skeleton.wait(8, Some(Duration::ZERO)).unwrap(), 0);
         assert!(skeleton.event(0).readiness.is_empty());
-        assert!(!Skeleton::AUTO);
+        const { assert!(!Skeleton::AUTO) };
     }
 }

@@ -52,15 +52,15 @@ impl fmt::Display for Values {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    choices: &'static [Choice],
+    specs: &'static [Choice],
     words: Vec<(&'static str, &'static str)>,
     numbers: Vec<(&'static str, u64)>,
 }
 
 impl Options {
-    /// Returns the defaults of `choices`.
-    pub const fn defaults(choices: &'static [Choice]) -> Options {
-        Options { choices, words: Vec::new(), numbers: Vec::new() }
+    /// Returns the defaults of `specs`.
+    pub const fn defaults(specs: &'static [Choice]) -> Options {
+        Options { specs, words: Vec::new(), numbers: Vec::new() }
     }
 
     /// Sets the option `name` to `value`. A later call overrides an earlier one.
@@ -68,25 +68,25 @@ impl Options {
     /// # Errors
     /// A message that names the valid options or values.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let Some(choice) = self.choices.iter().find(|choice| choice.name == name) else {
-            let known: Vec<_> = self.choices.iter().map(|choice| choice.name).collect();
+        let Some(spec) = self.specs.iter().find(|spec| spec.name == name) else {
+            let known: Vec<_> = self.specs.iter().map(|spec| spec.name).collect();
             return Err(match known.len() {
                 0 => format!("unknown option '{name}' (it has no options)"),
                 _ => format!("unknown option '{name}' (known: {})", known.join(", ")),
             });
         };
         let invalid =
-            || format!("invalid value '{value}' of option '{name}' (valid: {})", choice.values);
-        match choice.values {
+            || format!("invalid value '{value}' of option '{name}' (valid: {})", spec.values);
+        match spec.values {
             Values::OneOf(words) => {
                 let word = words.iter().find(|word| **word == value).ok_or_else(invalid)?;
                 self.words.retain(|(option, _)| *option != name);
-                self.words.push((choice.name, word));
+                self.words.push((spec.name, word));
             }
             Values::Number { least, most, .. } => {
                 let number = value.parse().ok().filter(|number| (least..=most).contains(number));
                 self.numbers.retain(|(option, _)| *option != name);
-                self.numbers.push((choice.name, number.ok_or_else(invalid)?));
+                self.numbers.push((spec.name, number.ok_or_else(invalid)?));
             }
         }
         Ok(())
@@ -112,14 +112,14 @@ impl Options {
     }
 
     fn values(&self, name: &str) -> Option<Values> {
-        self.choices.iter().find(|choice| choice.name == name).map(|choice| choice.values)
+        self.specs.iter().find(|spec| spec.name == name).map(|spec| spec.values)
     }
 }
 
 /// Writes the options that differ from the defaults, as they follow a mechanism's name.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Choice { name, values, .. } in self.choices {
+        for Choice { name, values, .. } in self.specs {
             match values {
                 Values::OneOf([first, ..]) if self.get(name) != *first => {
                     write!(f, ":{name}={}", self.get(name))?;

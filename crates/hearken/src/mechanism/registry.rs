@@ -234,8 +234,7 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
         }
     }
 
-    /// Makes the mechanism check a declared source in every wait, however quiet it is: see
-    /// [`Mechanism::keep_active`].
+    /// Makes the mechanism check a declared source in every wait: see [`Mechanism::keep_active`].
     pub fn keep_active(&mut self, token: Token) {
         if let Some(fd) = self.slot(token).filter(|slot| slot.declared).map(|slot| slot.fd) {
             self.mechanism.keep_active(fd, token);

@@ -2,9 +2,10 @@
 //!
 //! Pitfalls, and how the code handles them:
 //!
-//! a) A poll request keeps the open file alive: a socket closed before the request has ended is not
-//!    closed, and its peer is not notified. `closing` and `revoke` cancel it and wait for its end,
-//!    which costs a system call if a request is armed. Dropping the mechanism does the same.
+//! a) A poll request keeps the open file alive. A socket that is closed before the request has
+//!    ended stays open, and its peer is not notified. `closing` and `revoke` cancel it and wait for
+//!    its end, which costs a system call if a request is armed. Dropping the mechanism does the
+//!    same.
 //! b) The ring may contain completions of former registrations. Each request has its own generation
 //!    in its user data, and completions of other generations are dropped.
 //! c) A multishot request reports arrivals, each only with the events that triggered it. Several
@@ -114,7 +115,7 @@ impl UringPoll {
         watch.active = watch.requested;
         watch.unreported = 0;
         watch.state.remove(State::FORCE_MULTISHOT);
-        arm_later(watch, number, &mut self.changed);
+        mark_changed(watch, number, &mut self.changed);
     }
 
     /// Submits all changes.
@@ -201,8 +202,8 @@ impl UringPoll {
 
     /// Enters the kernel and processes completions.
     #[inline]
-    fn enter(&mut self, least: u32, timeout: Option<Duration>, space: usize) -> io::Result<()> {
-        let complete = self.ring.enter(least, timeout)?;
+    fn enter(&mut self, min: u32, timeout: Option<Duration>, space: usize) -> io::Result<()> {
+        let complete = self.ring.enter(min, timeout)?;
         self.take(space);
         if !self.completions.ended.is_empty() {
             self.rearm_ended(true);
@@ -217,11 +218,11 @@ impl UringPoll {
     /// ended immediately.
     #[cold]
     fn rearm_ended(&mut self, entered: bool) {
-        let overflown = self.ring.is_overflown();
+        let overflowed = self.ring.has_overflowed();
         let calls = self.ring.calls() as u32;
         while let Some((number, result)) = self.completions.ended.pop() {
             let watch = &mut self.watches[number as usize];
-            let immediately = entered && calls.wrapping_sub(watch.armed) == 1 && !overflown;
+            let immediately = entered && calls.wrapping_sub(watch.armed) == 1 && !overflowed;
             let rearm = if result < 0 {
                 result != -libc::EBADF // Out of memory, or the file was closed.
             } else if self.completions.one_shot {
@@ -231,7 +232,7 @@ impl UringPoll {
                 !immediately || watch.state.contains(State::EXCLUSIVE) // (f), (g)
             };
             if rearm {
-                arm_later(watch, number, &mut self.changed);
+                mark_changed(watch, number, &mut self.changed);
             }
         }
     }
@@ -241,13 +242,13 @@ impl UringPoll {
     fn rearm_all(&mut self) {
         for (number, watch) in (0..).zip(&mut self.watches) {
             if watch.active != 0 {
-                arm_later(watch, number, &mut self.changed);
+                mark_changed(watch, number, &mut self.changed);
             }
         }
     }
 }
 
-fn arm_later(watch: &mut Watch, number: u32, changed: &mut VecDeque<u32>) {
+fn mark_changed(watch: &mut Watch, number: u32, changed: &mut VecDeque<u32>) {
     if !watch.state.contains(State::CHANGED) {
         watch.state.insert(State::CHANGED);
         changed.push_back(number);
@@ -274,17 +275,17 @@ impl Open for UringPoll {
     const OPTIONS: &'static [Choice] = &[
         Choice {
             name: "shots",
-            help: "multishot requests (edge-triggered), or one request an event (one-shot)",
+            help: "multishot requests (edge-triggered), or one request per event (one-shot)",
             values: Values::OneOf(&["multi", "one"]),
         },
         Choice {
             name: "work",
-            help: "completions are made in the wait only, or at the end of any system call",
+            help: "post completions in waits only, or at the end of any system call",
             values: Values::OneOf(&["deferred", "cooperative"]),
         },
         Choice {
             name: "completions",
-            help: "room in the queue of completions; rounded up to a power of two",
+            help: "size of the completion queue, rounded up to a power of two",
             values: Values::Number { default: 8192, least: 16, most: 32768 },
         },
     ];

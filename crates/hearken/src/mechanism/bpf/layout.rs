@@ -8,11 +8,11 @@
 //!    is on a queue at most once, and a mark without reasons is no event.
 //! b) An instance of another thread may reuse the number while it is still on the queue of the
 //!    first. It is then removed from that queue ([`Shared::unlink`]). An instance that is dropped
-//!    clears its slots ([`Shared::disown_all`]), and one that relies on signals clears a slot
-//!    before it arms the descriptor ([`Shared::disown`]): the next owner of the number may use the
+//!    clears its slots ([`Shared::disown_all`]). An instance that relies on signals clears a slot
+//!    before it arms the descriptor ([`Shared::disown`]). The next owner of the number may use the
 //!    same signal.
-//! c) No operation is in progress in the kernel at that time: close(2), and the call that clears
-//!    O_ASYNC, wait for hooks that run for the open file.
+//! c) No operation is in progress in the kernel at that time. Both close(2) and the call that
+//!    clears O_ASYNC wait for hooks that run for the open file.
 
 use std::io;
 use std::os::fd::{AsFd, RawFd};

@@ -12,13 +12,13 @@
 //!   due by the same rule.
 //! * *Sleeping.* If the active set has had events recently, a wait sleeps on it until the next poll
 //!   of all sets is due. Then it sleeps on all sets. If the active set has had events since the
-//!   last poll of all, it instead polls all and sleeps on the active set once more, since sleeping
-//!   on all costs four times a poll. Under low load every wait is therefore on all sets and nothing
-//!   is delayed.
-//! * *N.* It doubles if events are missed (more than one in 65 was not in the active set) and the
-//!   active set accounts for less than half of the cost of polling the others. It falls by a
-//!   quarter if the active set costs more than that and has fewer than one event per 16
-//!   descriptors. It is adjusted at a poll of all sets, after at least N waits.
+//!   last poll of all, it instead polls all and sleeps on the active set once more. Sleeping on all
+//!   costs four times a poll. Under low load every wait is therefore on all sets and nothing is
+//!   delayed.
+//! * *N.* It doubles if more than one event in 65 was outside the active set, and polling the
+//!   active set costs less than half of polling the others. It falls by a quarter if it costs more
+//!   and has fewer than one event per 16 descriptors. It is adjusted at a poll of all sets, after
+//!   at least N waits.
 //!
 //! Each wait reads the clock once, and only if there are many inactive descriptors.
 

@@ -12,9 +12,8 @@
 //! c) A pipe reports buffer space after every read, even of one byte of a full page. Writability is
 //!    always checked.
 //! d) A Unix socket raises the signal for buffer space only if a write returned EAGAIN after it was
-//!    armed. poll(2) does not compensate for that as it does on TCP and UDP. A descriptor that is
-//!    not writable and not an IP socket is checked in every wait, and waited for with poll(2),
-//!    until it is writable.
+//!    armed. On TCP and UDP poll(2) compensates for that. A descriptor that is not an IP socket is
+//!    checked in every wait, and waited for with poll(2), until it is writable.
 //! e) The end of a stream raises the same signal as data, and a separate one: data and end are
 //!    never merged into one signal. If a wait takes several signals of a descriptor, it is checked,
 //!    and the result includes the end. If it takes one, the caller may stop at a short read,
