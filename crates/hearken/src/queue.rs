@@ -159,6 +159,7 @@ pub type DeclareResult<S> = Result<(Registration<S>, Readiness), DeclareError<S>
 /// A source that was not registered, and the reason.
 #[derive(thiserror::Error)]
 #[error("declaring interest: {error}")]
+#[non_exhaustive]
 pub struct DeclareError<S> {
     /// The source.
     pub source_given_back: S,

@@ -105,6 +105,7 @@ impl Entry {
 /// # Ok::<(), mechanism::SelectError>(())
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Spec {
     /// The mechanism's row of the table.
     pub entry: &'static Entry,
