@@ -79,6 +79,8 @@ pub(crate) struct Queue {
     pub(crate) head: AtomicU32,
     pub(crate) sleeping: AtomicU32,
     pub(crate) sweep: AtomicU32,
+    /// The number of signals let through because the descriptor was unknown, for the process in
+    /// queue 0. The programs call it `strays`.
     pub(crate) unattributed: AtomicU32,
     /// The thread that waits, for user space only.
     pub(crate) thread: AtomicU32,

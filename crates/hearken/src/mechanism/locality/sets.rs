@@ -143,9 +143,9 @@ impl Sets {
             found[1] = self.move_doze(rule);
         }
         found[0] = self.move_active(active, rule);
-        let left = ready - found[0] - found[1];
+        let remaining = ready - found[0] - found[1];
         let mut index = idle;
-        while found[2] < left {
+        while found[2] < remaining {
             if self.list.is_ready(index) {
                 found[2] += 1;
                 self.on_event(index, rule, State::ON_TRIAL | State::FROM_IDLE);

@@ -57,11 +57,11 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, PartialEq, Eq)]
     struct Flags: u8 {
         const REGISTERED = 1;
-        /// In `scheduled`.
+        /// The descriptor is in `scheduled`.
         const SCHEDULED = 2;
-        /// Waits for buffer space that raises no signal.
+        /// The descriptor waits for buffer space that raises no signal.
         const AWAITS_SPACE = 4;
-        /// In `blocked_writers`, whether or not it still waits.
+        /// The descriptor is in `blocked_writers`, whether or not it still waits.
         const IN_BLOCKED_WRITERS = 8;
     }
 }

@@ -23,8 +23,8 @@ impl Table {
         !self.scheduled.is_empty() || !self.blocked_writers.is_empty()
     }
 
-    /// Checks scheduled descriptors until the batch is full. `emptied` is true if the queue was
-    /// just seen empty.
+    /// Checks scheduled descriptors until the batch is full. `queue_empty` is true if the
+    /// queue was just seen empty.
     pub(crate) fn check(&mut self, max: usize, queue_empty: bool) -> io::Result<()> {
         while !self.scheduled.is_empty() && self.batch.len() < max {
             let space = max - self.batch.len();
