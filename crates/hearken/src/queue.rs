@@ -125,14 +125,13 @@ impl<P> Slot<P> {
     }
 }
 
-/// How the events of a registration reach this queue.
+/// The path on which the events of a registration reach this queue.
 enum Delivery {
-    /// From the mechanism, to this queue alone or to every queue.
+    /// The mechanism reports them to this queue alone, or to every queue.
     Direct,
-    /// From the mechanism, and other queues receive them too. Another queue may have handled the
-    /// event.
+    /// The mechanism reports them to several queues. Another queue may have handled an event.
     Contended,
-    /// From the dispatcher. Only the queue knows the interest.
+    /// The dispatcher reports them. Only the queue knows the interest.
     Dispatched(Arc<SharedSource>, Interest),
 }
 

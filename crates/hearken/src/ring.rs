@@ -40,7 +40,7 @@ mod queues;
 pub(crate) use entry::{Cqe, Sqe, op};
 use queues::Queues;
 
-/// When the kernel posts completions.
+/// The time at which the kernel posts completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     /// Only in `io_uring_enter`: in batches, without interrupting other work.

@@ -39,11 +39,11 @@ const TOLERANCE: u64 = 10;
 pub enum Verdict {
     /// The CPU time of its best round.
     Measured(Duration),
-    /// It was not a candidate, for this reason.
+    /// The reason why it was not a candidate.
     NotMeasured(&'static str),
-    /// It is not available.
+    /// The reason why it is not available.
     Refused(Unavailable),
-    /// It failed during the measurement.
+    /// The error that ended its measurement.
     Failed(io::Error),
 }
 

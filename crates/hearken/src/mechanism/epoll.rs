@@ -43,7 +43,7 @@ pub trait Mode: fmt::Debug + 'static {
     const NAME: &'static str;
     /// A description in one line.
     const SUMMARY: &'static str;
-    /// When it reports a ready descriptor again.
+    /// The condition under which it reports a ready descriptor again.
     const TRIGGER: Trigger;
     /// Whether both directions are registered once.
     const BOTH: bool;

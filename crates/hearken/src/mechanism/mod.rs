@@ -48,7 +48,7 @@ pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
 pub use crate::unavailable::Unavailable;
 
-/// When a mechanism reports a ready descriptor again.
+/// The condition under which a mechanism reports a ready descriptor again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trigger {
     /// Every wait reports every ready descriptor.
@@ -93,8 +93,8 @@ pub enum Watches {
     Signalling,
 }
 
-/// Which instances receive an event if several of them, usually in as many threads, watch the same
-/// open file.
+/// The instances that receive an event if several, usually in as many threads, watch the same open
+/// file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
     /// All of them, or only as many as necessary if they used
@@ -125,7 +125,7 @@ pub enum Sharing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Semantics {
-    /// When a ready descriptor is reported again.
+    /// The condition under which a ready descriptor is reported again.
     pub trigger: Trigger,
     /// The cost of a change of interest.
     pub change: ChangeCost,
@@ -143,7 +143,7 @@ pub struct Semantics {
     pub overflows: bool,
     /// The kinds of descriptors that it can watch.
     pub watches: Watches,
-    /// Which instances receive an event if several watch the same open file.
+    /// The instances that receive an event if several watch the same open file.
     pub sharing: Sharing,
     /// Whether it needs privileges. [`AUTO`] never selects such a mechanism.
     pub privileged: bool,

@@ -28,7 +28,7 @@ pub struct SignalPerFd {
     merging: Merging,
 }
 
-/// Where the signals of a descriptor are merged.
+/// The place where the signals of a descriptor are merged.
 enum Merging {
     User,
     Kernel(Suppressor),

@@ -16,7 +16,7 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Default)]
     pub(super) struct State: u8 {
         const REGISTERED = 1;
-        /// It is in the queue of changed watches.
+        /// The watch is in the queue of changed watches.
         const CHANGED = 2;
         /// The kernel has the watch.
         const PRESENT = 4;
@@ -27,7 +27,7 @@ bitflags::bitflags! {
         const REJECTED = 32;
         /// The kernel rejected it for lack of memory.
         const RETRY = 64;
-        /// It is in the queue of rejected watches. It may have left the state `REJECTED`.
+        /// The watch is in the queue of rejected watches. It may have left the state `REJECTED`.
         const QUEUED = 128;
     }
 }

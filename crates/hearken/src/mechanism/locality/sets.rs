@@ -59,13 +59,13 @@ struct History {
 bitflags::bitflags! {
     #[derive(Clone, Copy, Debug)]
     struct State: u8 {
-        /// It stays active.
+        /// The descriptor stays active.
         const PINNED = 1;
-        /// It is not a listener.
+        /// The descriptor is not a listener.
         const NOT_LISTENER = 2;
-        /// It had an event in the last wait and was not active before.
+        /// The descriptor had an event in the last wait and was not active before.
         const ON_TRIAL = 4;
-        /// It returns to the idle set if it has no event in this wait.
+        /// The descriptor returns to the idle set if it has no event in this wait.
         const FROM_IDLE = 8;
     }
 }

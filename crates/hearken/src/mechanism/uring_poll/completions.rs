@@ -13,9 +13,9 @@ bitflags::bitflags! {
         const REGISTERED = 1;
         /// The kernel has a request of the current generation.
         const ARMED = 2;
-        /// It is in the queue of changed watches.
+        /// The watch is in the queue of changed watches.
         const CHANGED = 4;
-        /// It is in the queue of watches that did not fit into a batch.
+        /// The watch is in the queue of those that did not fit into a batch.
         const QUEUED = 8;
         const EXCLUSIVE = 16;
         /// A one-shot request would end immediately for events that no interest covers.
@@ -30,7 +30,7 @@ pub(super) struct Watch {
     pub(super) generation: u32,
     /// The index of its event in the batch, if it has one.
     batch_index: u32,
-    /// The number of system calls before the one that armed it.
+    /// The number of system calls made before it was armed.
     pub(super) armed: u32,
     /// The flags that a request contains, those of current interest, and those not yet reported.
     pub(super) requested: u16,
