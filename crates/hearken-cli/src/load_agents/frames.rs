@@ -120,26 +120,26 @@ mod tests {
             for line in stream.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 prop_assert_eq!(found.add_line(line, size), Ok(&b""[..]));
             }
-            for (rank, text) in found.complete() {
-                let said = std::str::from_utf8(&text).unwrap();
-                prop_assert_eq!(said.trim_end(), results[rank as usize].trim_end());
+            for (rank, bytes) in found.complete() {
+                let text = std::str::from_utf8(&bytes).unwrap();
+                prop_assert_eq!(text.trim_end(), results[rank as usize].trim_end());
             }
         }
 
         #[test]
-        fn what_is_no_part_is_left(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            prop_assert_eq!(Results::default().line(&bytes, 3), Ok(&bytes[..]));
+        fn other_output_is_returned(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            prop_assert_eq!(Results::default().add_line(&bytes, 3), Ok(&bytes[..]));
         }
     }
 
     #[test]
-    fn what_is_missing_is_seen() {
+    fn missing_lines_are_detected() {
         let lines = frames(1, &[b'x'; 2000]).unwrap();
         let lines: Vec<_> = lines.split(|byte| *byte == b'\n').collect();
         let mut found = Results::default();
-        assert_eq!(found.add_line(&[b"what: ", lines[0]].concat(), 2), Ok(&b"what: "[..]));
-        assert!(found.add_line(lines[2], 2).unwrap_err().contains("rank 1 lacks"));
-        assert!(found.add_line(lines[0], 1).unwrap_err().contains("rank 1 came from"));
+        assert_eq!(found.add_line(&[b"note: ", lines[0]].concat(), 2), Ok(&b"note: "[..]));
+        assert!(found.add_line(lines[2], 2).unwrap_err().contains("a line is missing"));
+        assert!(found.add_line(lines[0], 1).unwrap_err().contains("unexpected rank"));
         assert!(found.complete().is_empty());
     }
 }

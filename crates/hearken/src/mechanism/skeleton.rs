@@ -14,7 +14,7 @@
 //! and the C interface. Fill in the body until the suite passes:
 //!
 //! ```text
-//! cargo test -p hearken --test contract -- my-mechanism
+//! cargo test -p hearken --test mechanisms -- contract::my-mechanism
 //! ```
 //!
 //! `auto` ignores the mechanism unless its `Open` sets `AUTO` to true.
