@@ -13,7 +13,7 @@ use hearken_lab::{
     LabError, Progress, QuickConfig, Report, Settings, StderrProgress, export, table,
 };
 
-use crate::args::{Experiment, LabArgs, LaunchArgs, QuickArgs};
+use crate::args::lab::{Experiment, LabArgs, LaunchArgs, QuickArgs};
 use crate::{Failure, signals};
 
 mod peers;

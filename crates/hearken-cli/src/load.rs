@@ -43,7 +43,7 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     if args.exit_with_parent {
         signals::exit_with_parent().map_err(Failure::runtime)?;
     }
-    signals::limit_queue(args.rt_queue)?;
+    signals::limit_queue(args.experiment)?;
     if let Some(batch) = args.lockstep {
         return lockstep::run(args, batch);
     }
@@ -85,7 +85,7 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
         agent.add_part(&mut report);
     }
     if config.events == AUTO {
-        mechanisms::tell_refused(&report.events);
+        mechanisms::report_unavailable(&report.events);
     }
     outputs.write(&report)?;
     let met = report.objectives.iter().all(|judgement| judgement.met);

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::load::LoadArgs;
 use crate::load::output::{self, Outputs};
 use crate::load::{self, print};
-use crate::time::{duration, moment};
+use crate::time::{duration, timestamp};
 use crate::{Failure, load_plan};
 
 mod agent;
@@ -70,7 +70,7 @@ pub(crate) struct ManyArgs {
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Several machines")]
     pub(crate) size: Option<u32>,
     /// Time of the first request: 2030-01-31T12:00:00Z, or seconds since 1970
-    #[arg(long, value_name = "TIME", value_parser = moment, hide_short_help = true, help_heading = "Several machines")]
+    #[arg(long, value_name = "TIME", value_parser = timestamp, hide_short_help = true, help_heading = "Several machines")]
     pub(crate) start_at: Option<SystemTime>,
     /// Launch agents: slurm:N, mpi:N or local:N (processes on this machine)
     ///

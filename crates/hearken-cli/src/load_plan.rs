@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::Failure;
-use crate::args::{self, Cli};
+use crate::args::{self, Cli, error_message as one_line};
 use crate::load::command::LoadCommand;
 
 mod read;
@@ -220,30 +220,6 @@ fn set_options(matches: &ArgMatches) -> SetOptions {
 fn is_invalid(error: &clap::Error) -> bool {
     let kind = error.kind();
     error.use_stderr() && kind != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-}
-
-/// Returns clap's message in one line, without usage and tips.
-fn one_line(error: &clap::Error) -> String {
-    if let (ErrorKind::ValueValidation, Some(source)) =
-        (error.kind(), std::error::Error::source(error))
-    {
-        return format!("{}: {source}", invalid(error));
-    }
-    let text = error.to_string();
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("tip:"));
-    let lines: Vec<_> =
-        lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
-}
-
-/// Returns the invalid value and its option.
-fn invalid(error: &clap::Error) -> String {
-    use clap::error::ContextKind::{InvalidArg, InvalidValue};
-    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    format!("invalid value '{}' for {}", context(InvalidValue), context(InvalidArg))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `hearken serve | proxy | load | lab | mechanisms`.
+//! The `hearken` command.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -17,6 +17,8 @@ mod manual;
 mod mechanisms;
 mod proxy;
 mod serve;
+mod server_settings;
+mod settings;
 mod signals;
 mod size;
 mod time;
@@ -24,27 +26,26 @@ mod watched;
 
 use args::{Cli, Command};
 
-/// What a command that failed says, and the status it exits with: 2 where what was asked for cannot
-/// be, 1 where it went wrong on the way.
+/// An error message and an exit status.
 pub(crate) struct Failure {
     error: Box<dyn Error>,
     status: u8,
 }
 
 impl Failure {
-    /// It cannot be done as asked.
+    /// Creates a failure of an invalid argument or config file.
     pub(crate) fn usage(error: impl Into<Box<dyn Error>>) -> Failure {
         Failure { error: error.into(), status: 2 }
     }
 
-    /// It went wrong.
+    /// Creates a failure at run time.
     pub(crate) fn runtime(error: impl Into<Box<dyn Error>>) -> Failure {
         Failure { error: error.into(), status: 1 }
     }
 
-    /// The same, of one of several.
-    pub(crate) fn of(self, whose: &str) -> Failure {
-        Failure { error: format!("{whose}: {}", self.error).into(), status: self.status }
+    /// Prefixes the message with the name of the part that failed.
+    pub(crate) fn of(self, part: &str) -> Failure {
+        Failure { error: format!("{part}: {}", self.error).into(), status: self.status }
     }
 }
 
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Proxy(args) => proxy::run(&args),
         Command::Load(args) => load::run(args),
         Command::Lab(args) => lab::run(args),

@@ -185,9 +185,9 @@ fn as_explanation() -> String {
     text
 }
 
-/// What `auto` would have considered, and this kernel refuses: a line for each.
-pub(crate) fn tell_refused(chosen: &str) {
+/// Prints the mechanisms that `auto` did not consider because they are not available.
+pub(crate) fn report_unavailable(chosen: &str) {
     for (spec, reason) in auto::choose().refused() {
-        eprintln!("hearken: {spec} is refused here ({reason}); auto is {chosen}");
+        eprintln!("hearken: {spec} is not available ({reason}), using {chosen}");
     }
 }

@@ -1,74 +1,51 @@
 //! `hearken proxy`.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
+use clap::Command;
 
-use crate::args::proxy::ProxyArgs;
-use crate::{Failure, serve, signals};
+use crate::Failure;
+use crate::serve::{self, COMMON_HELP};
+use crate::server_settings::{Options, PROXY, validate_proxy};
+use crate::settings::arguments::{self, Configured, Matches};
 
-mod config;
-mod file;
-mod keys;
-mod option;
-pub(crate) mod perhaps;
-mod place;
-mod print;
-pub(crate) mod rule;
-mod settings;
-mod sound;
-#[cfg(test)]
-mod tests;
-pub(crate) mod to;
-pub(crate) mod values;
+/// The command `hearken proxy`.
+pub(crate) struct Proxy;
 
-/// The command line, to which a file is added before it is turned into settings.
-pub(crate) struct ProxyCommand(ArgMatches);
+impl Configured for Proxy {
+    fn add(command: Command) -> Command {
+        arguments::add(&PROXY, command).after_help(EXAMPLES).after_long_help(format!(
+            "{EXAMPLES}
+  hearken proxy --to 'http://a:9000;weight=3' --to http://b:9000 --to 'unix:/run/c.sock;backup'
+      Send three quarters of the requests to a; use c only if both are down.
+  hearken proxy --forward --allow .example.org --allow 10.1.0.0/16
+      Run a forward proxy for some servers.
+  hearken proxy --to http://a:9000 --print-config > proxy.toml
+      Write a config file.
+  hearken proxy --config proxy.toml --check
+      Check a config file.
+  hearken proxy --to http://a:9000 --keepalive 0 --events poll --experiment meter-waits=yes
+      Run an experiment with another event loop and one connection per request.
 
-impl Args for ProxyCommand {
-    fn augment_args(command: Command) -> Command {
-        ProxyArgs::augment_args(command)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        ProxyArgs::augment_args_for_update(command)
+Output: 'proxying on http://ADDR:PORT to N servers (MECHANISM, N workers, M connections)' when ready.
+{COMMON_HELP}"
+        ))
     }
 }
 
-impl FromArgMatches for ProxyCommand {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ProxyCommand, Error> {
-        Ok(ProxyCommand(matches.clone()))
-    }
+const EXAMPLES: &str = "\
+Examples:
+  hearken proxy --to http://a:9000 --to http://b:9000 --health-path /healthz
+      Balance requests to http://127.0.0.1:8080/ over two servers, with health checks.";
 
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        self.0 = matches.clone();
-        Ok(())
-    }
-}
-
-pub(crate) fn run(command: &ProxyCommand) -> Result<ExitCode, Failure> {
-    let settings = settings::settle(&command.0)?;
-    if settings.args.print_config {
-        return say(&print::print(&settings)?);
-    }
-    let prefix = settings.prefix();
-    let args = settings.args;
-    if args.check {
-        let summary = config::summary(&args);
-        return say(&format!("{prefix}the configuration is right: {summary}\n"));
-    }
-    if args.exit_with_parent {
-        signals::exit_with_parent().map_err(Failure::runtime)?;
-    }
-    signals::limit_queue(args.how.rt_queue)?;
-    let destination = config::destination(&args);
-    serve::serve(&config::config(args), |server| {
-        format!("proxying on http://{} {destination} ({})\n", server.addr(), serve::means(server))
+pub(crate) fn run(command: &Matches<Proxy>) -> Result<ExitCode, Failure> {
+    let options = match serve::configure(&PROXY, command, validate_proxy, Options::summary)? {
+        Ok(options) => options,
+        Err(status) => return Ok(status),
+    };
+    let destination = options.destination();
+    serve::serve(&options.into_proxy(), |server| {
+        let resources = serve::resources(server);
+        format!("proxying on http://{} {destination} ({resources})\n", server.addr())
     })
-}
-
-fn say(text: &str) -> Result<ExitCode, Failure> {
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::runtime)?;
-    Ok(ExitCode::SUCCESS)
 }

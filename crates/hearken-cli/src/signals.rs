@@ -75,10 +75,10 @@ pub(crate) fn exit_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// Lowers how many signals may be queued for this process.
-pub(crate) fn limit_queue(most: Option<u64>) -> Result<(), Failure> {
-    let Some(most) = most else { return Ok(()) };
-    signal::limit_queue(most).map_err(|error| {
-        Failure::usage(format!("--rt-queue {most}: setrlimit(RLIMIT_SIGPENDING): {error}"))
+/// Lowers the limit of signals queued for this process.
+pub(crate) fn limit_queue(limit: Option<u64>) -> Result<(), Failure> {
+    let Some(limit) = limit else { return Ok(()) };
+    signal::limit_queue(limit).map_err(|error| {
+        Failure::usage(format!("cannot set RLIMIT_SIGPENDING to {limit}: {error}"))
     })
 }

@@ -11,7 +11,7 @@ use hearken_load::{Count, Distribution, Expect, Objectives, Profile};
 use crate::load::output::OutputArgs;
 use crate::load_agents::ManyArgs;
 use crate::load_plan::SetOptions;
-use crate::time::{patience, watch_interval};
+use crate::time::{positive_duration, watch_interval};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -66,7 +66,7 @@ pub(crate) struct LoadArgs {
     #[arg(long, conflicts_with_all = ["by", "arrivals"], hide_short_help = true, help_heading = "Rate")]
     pub(crate) closed: bool,
     /// Duration of the load [default: from the rate or workload, or 10s]
-    #[arg(long, value_name = "DURATION", value_parser = patience, help_heading = "Rate")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, help_heading = "Rate")]
     pub(crate) duration: Option<Duration>,
     /// Unit of the rate [default: requests, or sessions if the workload has them]
     #[arg(long, value_name = "UNIT", hide_short_help = true, help_heading = "Rate")]
@@ -102,13 +102,13 @@ pub(crate) struct LoadArgs {
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Connections")]
     pub(crate) idle: usize,
     /// Request timeout, measured from the scheduled send time
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = patience, help_heading = "Connections")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive_duration, help_heading = "Connections")]
     pub(crate) timeout: Duration,
     /// Connect timeout [default: none]
-    #[arg(long, value_name = "DURATION", value_parser = patience, hide_short_help = true, help_heading = "Connections")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, hide_short_help = true, help_heading = "Connections")]
     pub(crate) connect_timeout: Option<Duration>,
     /// Timeout for the first byte of a reply [default: none]
-    #[arg(long, value_name = "DURATION", value_parser = patience, hide_short_help = true, help_heading = "Connections")]
+    #[arg(long, value_name = "DURATION", value_parser = positive_duration, hide_short_help = true, help_heading = "Connections")]
     pub(crate) first_byte_timeout: Option<Duration>,
     /// Number of pipelined requests
     #[arg(
@@ -189,14 +189,20 @@ pub(crate) struct LoadArgs {
     /// Event mechanism of the generator, as listed by hearken mechanisms
     #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO, hide_short_help = true, help_heading = "Generator")]
     pub(crate) events: String,
-    /// Maximum number of queued signals, for experiments with rt-signal (RLIMIT_SIGPENDING)
-    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Generator")]
-    pub(crate) rt_queue: Option<u64>,
+    /// Experimental setting: rt-queue=N, the maximum number of queued signals (RLIMIT_SIGPENDING)
+    #[arg(
+        long,
+        value_name = "KEY=VALUE",
+        value_parser = rt_queue,
+        hide_short_help = true,
+        help_heading = "Generator"
+    )]
+    pub(crate) experiment: Option<u64>,
     /// Send rounds instead of a rate: a request on each of N connections, then all replies
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "steps", "closed", "by", "duration",
         "arrivals", "connections", "per_connection", "think", "connection_time", "idle", "idle_request",
         "idle_think", "idle_rate", "connect_timeout", "first_byte_timeout", "expect", "SourceArgs",
-        "TlsArgs", "sources", "threads", "interval", "seed", "events", "rt_queue", "announce",
+        "TlsArgs", "sources", "threads", "interval", "seed", "events", "experiment", "announce",
         "OutputArgs"], hide_short_help = true, help_heading = "Rounds")]
     pub(crate) lockstep: Option<NonZeroUsize>,
     /// Number of requests in rounds, rounded up to complete rounds [default: 10000]
@@ -245,7 +251,7 @@ pub(crate) struct LoadArgs {
         requires = "watch", hide_short_help = true, help_heading = "Results")]
     pub(crate) watch_interval: Duration,
     /// Length of the intervals of the result
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = patience,
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = positive_duration,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) interval: Duration,
     /// Progress on stderr: auto, log or none [default: auto]
@@ -283,7 +289,7 @@ pub(crate) struct KneeArgs {
         "trace", "access_log", "watch", "lockstep", "announce", "html", "csv", "hlog"], help_heading = "Results")]
     pub(crate) find_knee: bool,
     /// Duration of a trial
-    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "find_knee", value_parser = patience,
+    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "find_knee", value_parser = positive_duration,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) trial: Duration,
     /// Highest rate to try
@@ -300,6 +306,12 @@ pub(crate) struct KneeArgs {
     #[arg(long, value_name = "PERCENT", default_value = "2%", requires = "find_knee", value_parser = share,
         hide_short_help = true, help_heading = "Results")]
     pub(crate) precision: f64,
+}
+
+/// Parses the experimental setting `rt-queue=N`.
+fn rt_queue(text: &str) -> Result<u64, String> {
+    let number = text.strip_prefix("rt-queue=").and_then(|number| number.parse().ok());
+    number.ok_or_else(|| "expected rt-queue=N".to_owned())
 }
 
 /// Parses a share: `2%` or `0.02`.

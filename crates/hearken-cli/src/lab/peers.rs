@@ -6,7 +6,7 @@ use hearken_lab::peers::{Config, Kind, Recipe, Settings, builtin};
 
 use super::{executable, run_and_report};
 use crate::Failure;
-use crate::args::PeersArgs;
+use crate::args::lab::PeersArgs;
 use crate::load::print;
 
 pub(crate) fn run(args: PeersArgs) -> Result<ExitCode, Failure> {

@@ -1,19 +1,20 @@
-//! Whom a forward proxy connects to, as `--allow`, `--deny` and the file say it.
+//! Access rules of a forward proxy.
 
 use std::net::IpAddr;
 
 use hearken_server::proxy::config::Rule;
 
-use super::to;
+use super::address::check_name;
 
-/// Parses `ADDRESS`, `NETWORK/BITS`, `NAME` or `.DOMAIN`.
-pub(crate) fn rule(text: &str) -> Result<Rule, String> {
-    let instead = "write ADDRESS, NETWORK/BITS, NAME or .DOMAIN";
+const FORM: &str = "expected ADDR, ADDR/BITS, NAME or .DOMAIN";
+
+/// Parses `ADDR`, `ADDR/BITS`, `NAME` or `.DOMAIN`.
+pub(super) fn rule(text: &str) -> Result<Rule, String> {
     if text.contains("://") {
-        return Err(format!("\"{text}\" is a URL; {instead}"));
+        return Err(FORM.to_owned());
     }
     if let Some((network, bits)) = text.split_once('/') {
-        return self::network(network, bits).map_err(|what| format!("{what}; {instead}"));
+        return self::network(network, bits);
     }
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = inside.parse::<IpAddr>() {
@@ -21,11 +22,11 @@ pub(crate) fn rule(text: &str) -> Result<Rule, String> {
         return Ok(Rule::Network(address, width(address)));
     }
     if text.contains(':') {
-        return Err(format!("\"{text}\" is no address, and rules have no port; {instead}"));
+        return Err(format!("ports are not supported; {FORM}"));
     }
     let domain = text.strip_prefix('.');
     let name = domain.unwrap_or(text);
-    to::name(name).map_err(|what| format!("{what}; {instead}"))?;
+    check_name(name).map_err(|reason| format!("{reason}; {FORM}"))?;
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     Ok(match domain {
         Some(_) => Rule::Domain(format!(".{name}")),
@@ -33,18 +34,29 @@ pub(crate) fn rule(text: &str) -> Result<Rule, String> {
     })
 }
 
+/// Prints a rule in the form that [`rule`] parses.
+pub(super) fn print_rule(rule: &Rule) -> String {
+    match rule {
+        Rule::Network(address, bits) if *bits == width(*address) => address.to_string(),
+        Rule::Network(address, bits) => format!("{address}/{bits}"),
+        Rule::Name(name) | Rule::Domain(name) => name.clone(),
+    }
+}
+
 fn network(network: &str, bits: &str) -> Result<Rule, String> {
     let address: IpAddr =
-        network.parse().map_err(|_| format!("\"{network}\" is no address of a network"))?;
+        network.parse().map_err(|_| format!("'{network}' is not an IP address; {FORM}"))?;
     let digits = bits.bytes().all(|byte| byte.is_ascii_digit());
-    let most = width(address);
-    let bits = bits.parse::<u8>().ok().filter(|bits| digits && *bits <= most);
-    let bits = bits.ok_or_else(|| format!("\"{network}\" has 0 to {most} bits"))?;
+    let max = width(address);
+    let bits = bits.parse::<u8>().ok().filter(|bits| digits && *bits <= max);
+    let bits = bits.ok_or_else(|| format!("the prefix length must be from 0 to {max}"))?;
     let first = first(address, bits);
     if first != address {
-        return Err(format!("{network} has more than {bits} bits; the network is {first}/{bits}"));
+        return Err(format!(
+            "the address has bits after its prefix (did you mean '{first}/{bits}'?)"
+        ));
     }
-    // An IPv4 address that is written as an IPv6 one is an IPv4 address to all who compare.
+    // Addresses are compared in canonical form, which turns mapped IPv4 addresses into IPv4.
     match (address.to_canonical(), bits.checked_sub(96)) {
         (four @ IpAddr::V4(_), Some(bits)) if address.is_ipv6() => Ok(Rule::Network(four, bits)),
         _ => Ok(Rule::Network(address, bits)),
@@ -55,7 +67,7 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The first address of the network with `bits` that `address` is in.
+/// Returns the first address of the network with `bits` that contains `address`.
 fn first(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(four) => {

@@ -1,0 +1,349 @@
+//! Forms of values.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::num::{IntErrorKind, NonZeroU16, NonZeroU32, NonZeroUsize, ParseIntError};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hearken::io::readiness::{InterestPolicy, Order};
+use hearken_http::forward::Given;
+use hearken_server::HalfClose;
+use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
+use hearken_server::runtime::access_log::LogFormat;
+use hearken_server::runtime::network::Network;
+
+use super::{Networks, address, rule};
+use crate::settings::Format;
+use crate::size::{print_size, size};
+use crate::time::{duration, positive_duration, print_duration};
+
+/// Maximum length of text that becomes part of a message head, in bytes.
+const MAX_TEXT: usize = 1024;
+
+/// Creates a [`Format`] whose values print themselves.
+const fn format<T: Display>(
+    placeholder: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+) -> Format<T> {
+    Format { placeholder, choices: &[], parse, print: |value| Some(value.to_string()) }
+}
+
+/// Creates a [`Format`] for an optional value, where `none` is `None`.
+macro_rules! optional {
+    ($placeholder:literal, $parse:expr, $print:expr) => {
+        Format {
+            placeholder: $placeholder,
+            choices: &[],
+            parse: |text| match text {
+                "none" => Ok(None),
+                _ => $parse(text).map(Some),
+            },
+            print: |value| Some(value.as_ref().map_or_else(|| "none".to_owned(), $print)),
+        }
+    };
+}
+
+/// Creates a [`Format`] for an enum.
+macro_rules! choice {
+    ($placeholder:literal, $($name:literal => $value:pat = $make:expr),+) => {
+        Format {
+            placeholder: $placeholder,
+            choices: &[$($name),+],
+            parse: |text| match text {
+                $($name => Ok($make),)+
+                _ => Err(format!("expected {}", [$($name),+].join(", "))),
+            },
+            print: |value| match value {
+                $($value => Some($name.to_owned()),)+
+                #[allow(unreachable_patterns, reason = "the enum may get more variants")]
+                _ => None,
+            },
+        }
+    };
+}
+
+pub(super) const ADDRESS: Format<SocketAddr> = format("ADDR:PORT", socket_address);
+pub(super) const OPTIONAL_ADDRESS: Format<Option<SocketAddr>> =
+    optional!("ADDR:PORT", socket_address, ToString::to_string);
+pub(super) const COUNT: Format<usize> = format("N", number);
+pub(super) const COUNT32: Format<u32> = format("N", number);
+pub(super) const POSITIVE: Format<NonZeroUsize> = format("N", number);
+pub(super) const POSITIVE32: Format<NonZeroU32> = format("N", number);
+pub(super) const OPTIONAL_POSITIVE: Format<Option<NonZeroUsize>> =
+    optional!("N", number, ToString::to_string);
+pub(super) const CONNECTIONS: Format<Option<NonZeroUsize>> = Format {
+    placeholder: "N",
+    choices: &[],
+    parse: |text| number(text).map(Some),
+    print: |value| value.map(|value| value.to_string()),
+};
+pub(super) const SIGNALS: Format<Option<u64>> = Format {
+    placeholder: "N",
+    choices: &[],
+    parse: |text| number(text).map(Some),
+    print: |value| value.map(|value| value.to_string()),
+};
+pub(super) const ACCEPT_LIMIT: Format<Option<NonZeroU32>> = Format {
+    placeholder: "N|all",
+    choices: &[],
+    parse: |text| match text {
+        "all" => Ok(None),
+        _ => number(text).map(Some),
+    },
+    print: |value| Some(value.map_or_else(|| "all".to_owned(), |value| value.to_string())),
+};
+pub(super) const PORT: Format<u16> = format("PORT", |text| number(text).map(NonZeroU16::get));
+pub(super) const NAME: Format<String> = format("NAME", |text| Ok(text.to_owned()));
+pub(super) const BYTES: Format<u64> = Format {
+    placeholder: "BYTES",
+    choices: &[],
+    parse: size,
+    print: |size| Some(print_size(*size)),
+};
+pub(super) const OPTIONAL_BYTES: Format<Option<u64>> =
+    optional!("BYTES", size, |size| print_size(*size));
+pub(super) const CACHE_BYTES: Format<usize> =
+    sizes(|text| within(text, size, 0..=1 << 40, "at most 1024G"));
+pub(super) const HEADER_BYTES: Format<usize> =
+    sizes(|text| within(text, size, 1024..=1 << 20, "from 1k to 1M"));
+pub(super) const TARGET_BYTES: Format<usize> =
+    sizes(|text| within(text, size, 64..=1 << 20, "from 64 to 1M"));
+pub(super) const FIELDS: Format<usize> =
+    format("N", |text| within(text, number, 1..=1000, "from 1 to 1000"));
+pub(super) const DURATION: Format<Duration> = durations(duration);
+/// A duration greater than zero.
+pub(super) const TIMEOUT: Format<Duration> = durations(positive_duration);
+pub(super) const LOG_FILE: Format<Option<PathBuf>> =
+    optional!("FILE", file, |path| path.display().to_string());
+pub(super) const LOG_FORMAT: Format<LogFormat> = choice!("FORMAT",
+    "combined" => LogFormat::Combined = LogFormat::Combined,
+    "json" => LogFormat::Json = LogFormat::Json);
+pub(super) const HALF_CLOSE: Format<HalfClose> = choice!("ACTION",
+    "continue" => HalfClose::Waits = HalfClose::Waits,
+    "abort" => HalfClose::Left = HalfClose::Left);
+pub(super) const FORWARDING: Format<Given> = choice!("ACTION",
+    "replace" => Given::Replace = Given::Replace,
+    "append" => Given::Append = Given::Append,
+    "keep" => Given::Keep = Given::Keep,
+    "remove" => Given::Remove = Given::Remove);
+/// Whether the host that the client named is kept.
+pub(super) const KEEP_HOST: Format<bool> =
+    choice!("HOST", "keep" => true = true, "upstream" => false = false);
+pub(super) const ORDER: Format<Order> = choice!("ORDER",
+    "try-first" => Order::TryFirst = Order::TryFirst,
+    "wait-first" => Order::WaitFirst = Order::WaitFirst);
+pub(super) const INTEREST: Format<InterestPolicy> = choice!("POLICY",
+    "when-needed" => InterestPolicy::WhenNeeded = InterestPolicy::WhenNeeded,
+    "every-state" => InterestPolicy::EveryState = InterestPolicy::EveryState,
+    "once" => InterestPolicy::Once = InterestPolicy::Once);
+pub(super) const SEND_PROXY_PROTOCOL: Format<Option<ProxyProtocol>> = choice!("VERSION",
+    "none" => None = None,
+    "v1" => Some(ProxyProtocol::V1) = Some(ProxyProtocol::V1),
+    "v2" => Some(ProxyProtocol::V2) = Some(ProxyProtocol::V2));
+pub(super) const BALANCE: Format<Balance> = Format {
+    placeholder: "METHOD",
+    choices: &[
+        "round-robin",
+        "least-connections",
+        "random-two",
+        "hash:client",
+        "hash:target",
+        "hash:host",
+        "hash:field=NAME",
+    ],
+    parse: balance,
+    print: |balance| Some(print_balance(balance)),
+};
+pub(super) const HEALTH_PATH: Format<Option<String>> = optional!("PATH", path, String::clone);
+pub(super) const HEALTH_HOST: Format<Option<String>> = optional!("HOST", host, String::clone);
+/// A status code, or `None` for the range of success and redirection.
+pub(super) const HEALTH_STATUS: Format<Option<u16>> = Format {
+    placeholder: "STATUS",
+    choices: &[],
+    parse: status,
+    print: |status| Some(status.map_or_else(|| ANY_SUCCESS.to_owned(), |it| it.to_string())),
+};
+/// A name in `Via`; empty for none.
+pub(super) const VIA: Format<Option<String>> = Format {
+    placeholder: "NAME",
+    choices: &[],
+    parse: |text| match text {
+        "none" => Ok(Some(String::new())),
+        _ => via(text).map(Some),
+    },
+    print: |via| via.as_ref().map(|via| if via.is_empty() { "none" } else { via }.to_owned()),
+};
+pub(super) const SERVER: Format<Server> = Format {
+    placeholder: "SERVER",
+    choices: &[],
+    parse: address::server,
+    print: |server| Some(address::print_server(server)),
+};
+pub(super) const RULE: Format<Rule> = Format {
+    placeholder: "RULE",
+    choices: &[],
+    parse: rule::rule,
+    print: |rule| Some(rule::print_rule(rule)),
+};
+pub(super) const NETWORKS: Format<Networks> = Format {
+    placeholder: "NETWORK",
+    choices: &[],
+    parse: networks,
+    print: |networks| (!networks.networks.is_empty()).then(|| networks.text.clone()),
+};
+
+const fn durations(parse: fn(&str) -> Result<Duration, String>) -> Format<Duration> {
+    Format {
+        placeholder: "DURATION",
+        choices: &[],
+        parse,
+        print: |time| Some(print_duration(*time)),
+    }
+}
+
+const fn sizes(parse: fn(&str) -> Result<usize, String>) -> Format<usize> {
+    Format {
+        placeholder: "BYTES",
+        choices: &[],
+        parse,
+        print: |size| Some(print_size(*size as u64)),
+    }
+}
+
+/// Parses a directory name, which need not be UTF-8.
+pub(super) fn directory(text: &OsStr) -> Result<PathBuf, String> {
+    match text.is_empty() {
+        true => Err("expected a directory".to_owned()),
+        false => Ok(text.into()),
+    }
+}
+
+fn balance(text: &str) -> Result<Balance, String> {
+    match text {
+        "round-robin" => Ok(Balance::RoundRobin),
+        "least-connections" => Ok(Balance::LeastConnections),
+        "random-two" => Ok(Balance::RandomTwo),
+        "hash:client" => Ok(Balance::Hash(HashKey::Client)),
+        "hash:target" => Ok(Balance::Hash(HashKey::Target)),
+        "hash:host" => Ok(Balance::Hash(HashKey::Host)),
+        _ => match text.strip_prefix("hash:field=") {
+            Some(name) if is_token(name) => Ok(Balance::Hash(HashKey::Field(name.to_owned()))),
+            Some(_) => Err("expected a header field name, as in hash:field=Cookie".to_owned()),
+            None => Err(format!("expected {}", BALANCE.choices.join(", "))),
+        },
+    }
+}
+
+pub(crate) fn print_balance(balance: &Balance) -> String {
+    match balance {
+        Balance::RoundRobin => "round-robin".to_owned(),
+        Balance::LeastConnections => "least-connections".to_owned(),
+        Balance::RandomTwo => "random-two".to_owned(),
+        Balance::Hash(HashKey::Client) => "hash:client".to_owned(),
+        Balance::Hash(HashKey::Target) => "hash:target".to_owned(),
+        Balance::Hash(HashKey::Host) => "hash:host".to_owned(),
+        Balance::Hash(HashKey::Field(name)) => format!("hash:field={name}"),
+    }
+}
+
+/// Parses `ADDRESS`, `ADDRESS/BITS`, `all` or `none`.
+fn networks(text: &str) -> Result<Networks, String> {
+    let networks = match text {
+        "all" => Network::ALL.to_vec(),
+        "none" => Vec::new(),
+        _ => match text.parse() {
+            Ok(network) => vec![network],
+            Err(_) => return Err("expected a network such as 10.0.0.0/8, all or none".to_owned()),
+        },
+    };
+    Ok(Networks { text: text.to_owned(), networks })
+}
+
+/// Parses a target in origin form.
+fn path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Err("expected a path that begins with a slash, such as /healthz".to_owned());
+    }
+    match text.chars().find(|c| !c.is_ascii_graphic() || *c == '#') {
+        Some(c) => Err(format!("{c:?} is not allowed in a path (write %XX)")),
+        None => short(text),
+    }
+}
+
+/// Parses a Host field.
+fn host(text: &str) -> Result<String, String> {
+    address::host_port(text, Some(80))
+        .map_err(|reason| format!("{reason}; expected HOST or HOST:PORT"))?;
+    Ok(text.to_owned())
+}
+
+/// Parses a pseudonym, or a host with or without a port (RFC 9110 section 7.6.3).
+fn via(text: &str) -> Result<String, String> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~:[]".contains(c);
+    match !text.is_empty() && text.chars().all(is_valid) {
+        true => short(text),
+        false => Err("expected a name of letters, digits and punctuation, or none".to_owned()),
+    }
+}
+
+const ANY_SUCCESS: &str = "200-399";
+
+/// Parses the status code of a final response, or the range of success and redirection.
+fn status(text: &str) -> Result<Option<u16>, String> {
+    match (text, text.parse()) {
+        (ANY_SUCCESS, _) => Ok(None),
+        (_, Ok(status @ 200..=599)) => Ok(Some(status)),
+        _ => Err(format!("expected a status code from 200 to 599, or {ANY_SUCCESS}")),
+    }
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:8080".to_owned())
+}
+
+fn file(text: &str) -> Result<PathBuf, String> {
+    match text.is_empty() || text.contains('\0') {
+        true => Err("expected a file name, - or none".to_owned()),
+        false => Ok(text.into()),
+    }
+}
+
+fn within(
+    text: &str,
+    parse: impl Fn(&str) -> Result<u64, String>,
+    range: RangeInclusive<u64>,
+    limits: &str,
+) -> Result<usize, String> {
+    let value = Some(parse(text)?).filter(|value| range.contains(value));
+    value.and_then(|value| usize::try_from(value).ok()).ok_or_else(|| format!("must be {limits}"))
+}
+
+/// Parses a number, whose type sets its range.
+pub(crate) fn number<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: ParseIntError| {
+        match error.kind() {
+            IntErrorKind::Zero => "must be at least 1",
+            IntErrorKind::PosOverflow => "too large",
+            _ => "expected a whole number",
+        }
+        .to_owned()
+    })
+}
+
+/// Refuses text that is too long for a message head.
+fn short(text: &str) -> Result<String, String> {
+    match text.len() > MAX_TEXT {
+        true => Err(format!("longer than {MAX_TEXT} bytes")),
+        false => Ok(text.to_owned()),
+    }
+}
+
+/// Returns whether the text is a token (RFC 9110 section 5.6.2), such as a field name.
+fn is_token(text: &str) -> bool {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    (1..=MAX_TEXT).contains(&text.len()) && text.chars().all(is_valid)
+}

@@ -1,0 +1,160 @@
+//! The settings of `hearken serve` and `hearken proxy`.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use hearken_server::config::Handler;
+use hearken_server::proxy::config::{Active, Forward, Passive, To, Upstreams};
+use hearken_server::runtime::network::Network;
+use hearken_server::static_files::SiteConfig;
+use hearken_server::{Config, proxy};
+
+use crate::settings::Table;
+
+pub(crate) mod address;
+mod formats;
+mod rule;
+mod table;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub(crate) use formats::print_balance;
+pub(crate) use validate::{validate_proxy, validate_serve};
+
+/// The configuration of both commands. [`table`] describes its fields.
+#[derive(Clone)]
+pub(crate) struct Options {
+    /// The server without its handler.
+    server: Config,
+    root: Option<PathBuf>,
+    site: SiteConfig,
+    /// The proxy without `to`.
+    proxy: proxy::Config,
+    /// Name in `Via`; the default is random.
+    via: Option<String>,
+    is_forward: bool,
+    upstreams: Upstreams,
+    /// Connections kept open to each upstream server, or by a forward proxy.
+    keepalive: usize,
+    /// Consecutive failures after which a server is unavailable. Zero turns this off.
+    max_fails: u32,
+    fail_timeout: std::time::Duration,
+    health_path: Option<String>,
+    health: Active,
+    forward: Forward,
+    proxy_protocol: Vec<Networks>,
+    /// Limit of signals queued for the process.
+    pub(crate) rt_queue: Option<u64>,
+}
+
+/// Networks, and the text that stands for them.
+#[derive(Clone)]
+struct Networks {
+    text: String,
+    networks: Vec<Network>,
+}
+
+pub(crate) const SERVE: Table<Options> = Table {
+    command: "hearken serve",
+    bit: table::SERVE,
+    settings: table::SETTINGS,
+    sections: table::SECTIONS,
+    defaults: Options::default,
+};
+
+pub(crate) const PROXY: Table<Options> =
+    Table { command: "hearken proxy", bit: table::PROXY, ..SERVE };
+
+impl Default for Options {
+    fn default() -> Options {
+        let upstreams = Upstreams::new(Vec::new());
+        let passive = upstreams.passive.unwrap_or_default();
+        Options {
+            server: Config { routes: Vec::new(), ..Config::static_files(SiteConfig::default()) },
+            root: None,
+            site: SiteConfig::default(),
+            proxy: proxy::Config::new(To::Anywhere(Forward::default())),
+            via: None,
+            is_forward: false,
+            keepalive: upstreams.keep,
+            max_fails: passive.failures.get(),
+            fail_timeout: passive.pause,
+            health_path: None,
+            health: Active::default(),
+            forward: Forward::default(),
+            upstreams,
+            proxy_protocol: Vec::new(),
+            rt_queue: None,
+        }
+    }
+}
+
+impl Options {
+    /// Returns the configuration of a server for static files.
+    pub(crate) fn into_static_files(self) -> Config {
+        let site = SiteConfig { root: self.root.clone().unwrap_or_default(), ..self.site.clone() };
+        self.into_config(Handler::StaticFiles(site))
+    }
+
+    /// Returns the configuration of a proxy.
+    pub(crate) fn into_proxy(self) -> Config {
+        let mut proxy = self.proxy.clone();
+        proxy.limits = self.server.limits;
+        if let Some(via) = &self.via {
+            proxy.fields.via.clone_from(via);
+        }
+        proxy.to = match self.is_forward {
+            true => To::Anywhere(Forward { keep: self.keepalive, ..self.forward.clone() }),
+            false => To::Upstreams(Upstreams {
+                keep: self.keepalive,
+                passive: NonZeroU32::new(self.max_fails)
+                    .map(|failures| Passive { failures, pause: self.fail_timeout }),
+                active: self.health_path.clone().map(|path| Active { path, ..self.health.clone() }),
+                ..self.upstreams.clone()
+            }),
+        };
+        self.into_config(Handler::Proxy(Box::new(proxy)))
+    }
+
+    fn into_config(self, handler: Handler) -> Config {
+        let mut config = Config { routes: Config::new(handler).routes, ..self.server };
+        config.proxy_protocol =
+            self.proxy_protocol.into_iter().flat_map(|it| it.networks).collect();
+        config.loops.on_limit = |limit| {
+            // Standard error may be closed.
+            let _ = writeln!(io::stderr(), "hearken: {limit}");
+        };
+        config
+    }
+
+    /// Returns one line that describes the proxy.
+    pub(crate) fn summary(&self) -> String {
+        let kind = match self.is_forward {
+            true => "forward proxy".to_owned(),
+            false => {
+                let balance = print_balance(&self.upstreams.policy);
+                format!("reverse proxy {}, {balance}", self.destination())
+            }
+        };
+        format!("{kind}, listening on {}", self.listen())
+    }
+
+    /// Returns `to 2 servers`, or `to any server`.
+    pub(crate) fn destination(&self) -> String {
+        match (self.is_forward, self.upstreams.servers.len()) {
+            (true, _) => "to any server".to_owned(),
+            (false, 1) => "to 1 server".to_owned(),
+            (false, count) => format!("to {count} servers"),
+        }
+    }
+
+    pub(crate) fn listen(&self) -> std::net::SocketAddr {
+        self.server.loops.listen
+    }
+
+    pub(crate) fn root(&self) -> Option<&PathBuf> {
+        self.root.as_ref()
+    }
+}

@@ -1,0 +1,398 @@
+//! The table of settings of `hearken serve` and `hearken proxy`.
+
+use super::formats::{self as f, NETWORKS};
+use super::{Options, address};
+use crate::settings::{EXPERIMENTS, Kind, Parameter, Section, Setting, list, setting, switch};
+
+pub(super) const SERVE: u8 = 1;
+pub(super) const PROXY: u8 = 2;
+
+pub(super) const SECTIONS: &[Section] = &[
+    Section { name: "", heading: "", summary: "General settings" },
+    Section { name: "static", heading: "", summary: "Static files" },
+    Section {
+        name: "upstreams",
+        heading: "Upstream servers",
+        summary: "Upstream servers of a reverse proxy",
+    },
+    Section {
+        name: "health",
+        heading: "Upstream servers",
+        summary: "Health checks of upstream servers",
+    },
+    Section {
+        name: "forward",
+        heading: "Forward proxy",
+        summary: "Forward proxy, instead of upstream servers",
+    },
+    Section { name: "timeouts", heading: "Timeouts and limits", summary: "Timeouts" },
+    Section { name: "limits", heading: "Timeouts and limits", summary: "Limits" },
+    Section {
+        name: "headers",
+        heading: "Header fields",
+        summary: "Header fields that the proxy adds or changes",
+    },
+    Section { name: "log", heading: "Logs and metrics", summary: "Access log" },
+    Section {
+        name: "admin",
+        heading: "Logs and metrics",
+        summary: "Metrics and control of upstream servers",
+    },
+    Section { name: EXPERIMENTS, heading: "", summary: "Settings for experiments" },
+];
+
+/// Parameters of an upstream server.
+const SERVER_PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "to",
+        example: "\"http://127.0.0.1:9000\"",
+        check: |text| address::server(text).map(drop),
+    },
+    Parameter { name: "weight", example: "1", check: |text| address::weight(text).map(drop) },
+    Parameter { name: "backup", example: "false", check: |_| Ok(()) },
+];
+
+fn reverse(options: &Options) -> Result<(), &'static str> {
+    match options.is_forward {
+        true => Err("has no effect in a forward proxy; remove it"),
+        false => Ok(()),
+    }
+}
+
+fn forward(options: &Options) -> Result<(), &'static str> {
+    match options.is_forward {
+        true => Ok(()),
+        false => Err("has no effect without '--forward' or [forward]"),
+    }
+}
+
+fn health(options: &Options) -> Result<(), &'static str> {
+    reverse(options)?;
+    match options.health_path {
+        Some(_) => Ok(()),
+        None => Err("has no effect without '--health-path' or 'health.path'"),
+    }
+}
+
+pub(super) const SETTINGS: &[Setting<Options>] = &[
+    Setting {
+        positional: true,
+        is_path: true,
+        ..Setting::new(
+            "static.root",
+            "Directory to serve",
+            ("DIR", &[], Kind::Value),
+            |c: &mut Options, text| {
+                c.root = Some(f::directory(text)?);
+                Ok(())
+            },
+            |c| c.root.iter().map(Into::into).collect(),
+        )
+    }
+    .only(SERVE)
+    .unset("", "\"public\"")
+    .details("Files outside the directory are never served, even through symbolic links."),
+    Setting {
+        clear: |c: &mut Options| {
+            c.upstreams.servers.clear();
+            c.is_forward = false;
+        },
+        ..list! { Options, "upstreams.server", Kind::Tables(SERVER_PARAMETERS), f::SERVER,
+        |c| c.upstreams.servers,
+        "Upstream server (repeatable)" }
+    }
+    .first_flag("to")
+    .only(PROXY)
+    .requires(reverse)
+    .details(
+        "http://HOST[:PORT], HOST:PORT or unix:/PATH. Append ';weight=N' for a share \
+         of N requests (default 1), and ';backup' for a server that is used only if \
+         all others are down.",
+    ),
+    Setting::new(
+        "forward",
+        "Forward proxy: connect to the servers that requests name",
+        ("", &[], Kind::Section),
+        |c: &mut Options, _| {
+            c.is_forward = true;
+            c.upstreams.servers.clear();
+            Ok(())
+        },
+        |c| if c.is_forward { vec!["yes".into()] } else { Vec::new() },
+    )
+    .first_flag("forward")
+    .only(PROXY),
+    setting! { Options, "listen", f::ADDRESS, |c| c.server.loops.listen, "Address to listen on" }
+        .common_flag("listen")
+        .details("Port 0 selects a free port."),
+    setting! { Options, "workers", f::POSITIVE, |c| c.server.loops.workers,
+    "Number of worker threads" }
+    .common_flag("workers")
+    .details(
+        "Each worker has an event loop, a listening socket and a table of \
+         descriptors.",
+    ),
+    setting! { Options, "events", f::NAME, |c| c.server.loops.events,
+    "Event mechanism; 'hearken mechanisms' lists them" }
+    .common_flag("events")
+    .details("A name, with options as NAME:OPTION=VALUE."),
+    list! { Options, "proxy-protocol", Kind::List(Some(',')), NETWORKS, |c| c.proxy_protocol,
+    "Networks whose connections begin with a PROXY protocol header" }
+    .flag("proxy-protocol")
+    .unset("none", "[\"10.0.0.0/8\"]")
+    .details(
+        "ADDR, ADDR/BITS, all or none; separate several with commas. List only \
+         proxies that you trust: the header sets the client address. Connections from \
+         there without a header are closed.",
+    ),
+    setting! { Options, "half-close", f::HALF_CLOSE, |c| c.server.half_close,
+    "Action when a client half-closes the connection during its request" }
+    .details("continue: send the response. abort: treat the client as disconnected."),
+    setting! { Options, "static.cache", f::CACHE_BYTES, |c| c.site.cache_bytes,
+    "Memory for cached files, per worker" }
+    .common_flag("cache")
+    .only(SERVE),
+    switch! { Options, "static.dotfiles", |c| c.site.dotfiles,
+    "Serve files whose names begin with a dot" }
+    .common_flag("dotfiles")
+    .only(SERVE)
+    .details("/.well-known/ is always served."),
+    setting! { Options, "upstreams.balance", f::BALANCE, |c| c.upstreams.policy,
+    "Load balancing method" }
+    .common_flag("balance")
+    .only(PROXY)
+    .requires(reverse)
+    .details("random-two uses the better of two random servers; hash is consistent hashing."),
+    setting! { Options, "upstreams.keepalive", f::COUNT, |c| c.keepalive,
+    "Idle connections kept open per upstream server" }
+    .flag("keepalive")
+    .only(PROXY)
+    .details(
+        "With --forward, the total of all servers. 0 opens a connection for each \
+         request.",
+    ),
+    setting! { Options, "upstreams.max-requests", f::OPTIONAL_POSITIVE,
+    |c| c.upstreams.max_requests,
+    "Maximum number of concurrent requests per upstream server" }
+    .flag("max-requests")
+    .only(PROXY)
+    .requires(reverse)
+    .details("Further requests wait in the queue (upstreams.queue)."),
+    setting! { Options, "upstreams.queue", f::COUNT, |c| c.upstreams.queue,
+    "Maximum number of queued requests (503)" }
+    .only(PROXY)
+    .requires(reverse)
+    .details("Requests wait in the queue while all servers have their maximum of requests."),
+    setting! { Options, "upstreams.max-attempts", f::POSITIVE32, |c| c.upstreams.tries,
+    "Maximum number of upstream servers to try per request" }
+    .flag("max-attempts")
+    .only(PROXY)
+    .requires(reverse)
+    .details("A request goes to another server only if no server can have received it."),
+    setting! { Options, "upstreams.max-fails", f::COUNT32, |c| c.max_fails,
+    "Consecutive failures that make a server unavailable; 0 turns this off" }
+    .only(PROXY)
+    .requires(reverse)
+    .details(
+        "Connection errors, timeouts, and responses with status 502, 503 or 504 are \
+         failures.",
+    ),
+    setting! { Options, "upstreams.fail-timeout", f::TIMEOUT, |c| c.fail_timeout,
+    "Time for which a failed server is unavailable" }
+    .only(PROXY)
+    .requires(reverse)
+    .details("Afterwards the proxy tries the server with one request."),
+    setting! { Options, "upstreams.slow-start", f::DURATION, |c| c.upstreams.slow_start,
+    "Time in which a recovered server reaches its full weight" }
+    .only(PROXY)
+    .requires(reverse),
+    setting! { Options, "upstreams.resolve-interval", f::DURATION, |c| c.upstreams.resolve_every,
+    "Interval of DNS lookups for server names; 0 turns repeated lookups off" }
+    .only(PROXY)
+    .requires(reverse),
+    setting! { Options, "upstreams.send-proxy-protocol", f::SEND_PROXY_PROTOCOL,
+    |c| c.upstreams.send_proxy_protocol,
+    "PROXY protocol version sent to upstream servers" }
+    .flag("send-proxy-protocol")
+    .only(PROXY)
+    .requires(reverse),
+    setting! { Options, "health.path", f::HEALTH_PATH, |c| c.health_path,
+    "Path of health checks" }
+    .common_flag("health-path")
+    .only(PROXY)
+    .requires(reverse)
+    .details(
+        "The proxy sends GET requests for this path to each server. With none, it \
+         sends none.",
+    ),
+    setting! { Options, "health.interval", f::TIMEOUT, |c| c.health.every,
+    "Interval of health checks" }
+    .common_flag("health-interval")
+    .only(PROXY)
+    .requires(health),
+    setting! { Options, "health.timeout", f::TIMEOUT, |c| c.health.timeout,
+    "Timeout for a complete response to a health check" }
+    .only(PROXY)
+    .requires(health),
+    setting! { Options, "health.host", f::HEALTH_HOST, |c| c.health.host,
+    "Host of health checks" }
+    .only(PROXY)
+    .requires(health)
+    .details("With none, the address of the server."),
+    setting! { Options, "health.fall", f::POSITIVE32, |c| c.health.fall,
+    "Consecutive failed checks that mark a server as down" }
+    .only(PROXY)
+    .requires(health),
+    setting! { Options, "health.rise", f::POSITIVE32, |c| c.health.rise,
+    "Consecutive successful checks that mark a server as up" }
+    .only(PROXY)
+    .requires(health),
+    setting! { Options, "health.status", f::HEALTH_STATUS, |c| c.health.status,
+    "Status code of a successful check" }
+    .only(PROXY)
+    .requires(health),
+    list! { Options, "forward.allow", Kind::List(Some(',')), f::RULE, |c| c.forward.allow,
+    "Servers that clients may connect to (repeatable)" }
+    .flag("allow")
+    .only(PROXY)
+    .requires(forward)
+    .unset("all public addresses", "[\".example.org\", \"10.1.0.0/16\"]")
+    .details(
+        "ADDR, ADDR/BITS, NAME, or .DOMAIN for a domain and its subdomains. Addresses \
+         of this host and of private networks must be allowed by address.",
+    ),
+    list! { Options, "forward.deny", Kind::List(Some(',')), f::RULE, |c| c.forward.deny,
+    "Servers that clients may not connect to (repeatable)" }
+    .flag("deny")
+    .only(PROXY)
+    .requires(forward)
+    .unset("none", "[\"secret.example.org\"]")
+    .details("Same form as --allow, which it overrides."),
+    list! { Options, "forward.connect-ports", Kind::List(Some(',')), f::PORT,
+    |c| c.forward.connect_ports,
+    "Ports that CONNECT requests may use" }
+    .only(PROXY)
+    .requires(forward)
+    .unset("443", "[443]"),
+    setting! { Options, "timeouts.header", f::TIMEOUT, |c| c.server.timeouts.head,
+    "Request header timeout (408)" }
+    .common_flag("header-timeout"),
+    setting! { Options, "timeouts.body", f::TIMEOUT, |c| c.server.timeouts.body,
+    "Period in which a request body must reach limits.min-rate (408)" },
+    setting! { Options, "timeouts.upload", f::TIMEOUT, |c| c.server.timeouts.request,
+    "Timeout for a complete request body (408)" },
+    setting! { Options, "timeouts.idle", f::TIMEOUT, |c| c.server.timeouts.idle,
+    "Idle client connection timeout" }
+    .common_flag("idle-timeout"),
+    setting! { Options, "timeouts.send", f::TIMEOUT, |c| c.server.timeouts.send,
+    "Period in which a client must receive at limits.min-rate" },
+    setting! { Options, "timeouts.queue", f::TIMEOUT, |c| c.proxy.timeouts.queue,
+    "Timeout for a request in the queue (503)" }
+    .only(PROXY),
+    setting! { Options, "timeouts.connect", f::TIMEOUT, |c| c.proxy.timeouts.connect,
+    "Upstream connect timeout (504)" }
+    .common_flag("connect-timeout")
+    .only(PROXY)
+    .details("Includes the DNS lookup."),
+    setting! { Options, "timeouts.upstream-send", f::TIMEOUT, |c| c.proxy.timeouts.send,
+    "Timeout between two writes of a request to an upstream server (504)" }
+    .only(PROXY),
+    setting! { Options, "timeouts.response", f::TIMEOUT, |c| c.proxy.timeouts.response,
+    "Upstream response header timeout (504)" }
+    .common_flag("response-timeout")
+    .only(PROXY)
+    .details("Measured from the end of the request."),
+    setting! { Options, "timeouts.response-body", f::TIMEOUT, |c| c.proxy.timeouts.response_body,
+    "Timeout between two reads of a response body" }
+    .only(PROXY)
+    .details("The proxy then closes the client connection."),
+    setting! { Options, "timeouts.request", f::DURATION, |c| c.proxy.timeouts.whole,
+    "Total request timeout (504); 0 for none" }
+    .flag("request-timeout")
+    .only(PROXY)
+    .details(
+        "Includes the response. If the response has begun, the proxy closes the \
+         client connection instead.",
+    ),
+    setting! { Options, "timeouts.tunnel", f::TIMEOUT, |c| c.proxy.timeouts.tunnel,
+    "Timeout of idle tunnels" }
+    .only(PROXY),
+    setting! { Options, "timeouts.keepalive", f::TIMEOUT, |c| c.proxy.timeouts.keep,
+    "Timeout of idle connections to upstream servers" }
+    .only(PROXY),
+    setting! { Options, "timeouts.shutdown", f::DURATION, |c| c.server.loops.grace,
+    "Time for requests in progress after SIGTERM" },
+    setting! { Options, "limits.connections", f::CONNECTIONS, |c| c.server.loops.max_connections,
+    "Maximum client connections" }
+    .common_flag("max-connections")
+    .unset("limit of open files", "10000"),
+    setting! { Options, "limits.body", f::OPTIONAL_BYTES, |c| c.proxy.body_limit,
+    "Maximum size of a request body (413)" }
+    .common_flag("max-body")
+    .only(PROXY),
+    setting! { Options, "limits.header", f::HEADER_BYTES, |c| c.server.limits.head_bytes,
+    "Maximum size of a message header (431)" },
+    setting! { Options, "limits.fields", f::FIELDS, |c| c.server.limits.fields,
+    "Maximum number of header fields (431)" },
+    setting! { Options, "limits.target", f::TARGET_BYTES, |c| c.server.limits.target_bytes,
+    "Maximum size of a request target (414)" },
+    setting! { Options, "limits.min-rate", f::BYTES, |c| c.server.min_rate,
+    "Minimum transfer rate of a client, in bytes per second" }
+    .details(
+        "Applies to request bodies over timeouts.body, and to responses over \
+         timeouts.send. With 0, one byte in that time is enough.",
+    ),
+    setting! { Options, "headers.via", f::VIA, |c| c.via, "Name of the proxy in Via, or none" }
+        .flag("via")
+        .only(PROXY)
+        .unset("hearken- and 8 random hex digits", "\"edge-1\"")
+        .details("Requests whose Via has this name are answered with 508 (Loop Detected)."),
+    setting! { Options, "headers.x-forwarded", f::FORWARDING, |c| c.proxy.fields.x_forwarded,
+    "X-Forwarded-For, -Proto and -Host sent to upstream servers" }
+    .flag("x-forwarded")
+    .only(PROXY)
+    .details(
+        "replace: discard the client's fields, set new ones. append: add to the \
+         client's fields. keep: forward them unchanged. remove: forward none.",
+    ),
+    setting! { Options, "headers.forwarded", f::FORWARDING, |c| c.proxy.fields.forwarded,
+    "Forwarded (RFC 7239) sent to upstream servers" }
+    .only(PROXY),
+    setting! { Options, "headers.host", f::KEEP_HOST, |c| c.proxy.fields.keep_host,
+    "Host sent to upstream servers" }
+    .only(PROXY)
+    .details("keep: the client's Host. upstream: the address of the server."),
+    Setting {
+        is_path: true,
+        ..setting! { Options, "log.file", f::LOG_FILE, |c| c.server.access_log,
+        "Access log; - is standard output" }
+    }
+    .common_flag("access-log"),
+    setting! { Options, "log.format", f::LOG_FORMAT, |c| c.server.log_format,
+    "Access log format" }
+    .flag("log-format"),
+    setting! { Options, "admin.listen", f::OPTIONAL_ADDRESS, |c| c.server.admin,
+    "Address for metrics and control over HTTP" }
+    .common_flag("admin")
+    .details("This address has no access control."),
+    setting! { Options, "experiments.io", f::ORDER, |c| c.server.loops.order,
+    "Try a system call first, or wait for readiness first" }
+    .placeholder("try-first|wait-first"),
+    setting! { Options, "experiments.interest", f::INTEREST, |c| c.server.loops.interest,
+    "Policy for changing the interest in a connection" }
+    .placeholder("when-needed|every-state|once"),
+    setting! { Options, "experiments.accept-limit", f::ACCEPT_LIMIT,
+    |c| c.server.loops.accept_limit,
+    "Connections accepted per event" },
+    setting! { Options, "experiments.rt-queue", f::SIGNALS, |c| c.rt_queue,
+    "Maximum number of queued signals (RLIMIT_SIGPENDING)" }
+    .unset("unchanged", "1024"),
+    setting! { Options, "experiments.defer-accept", f::DURATION, |c| c.server.loops.defer_accept,
+    "Time to wait for data before a connection is accepted (TCP_DEFER_ACCEPT)" }
+    .details("Rounded to seconds by the kernel."),
+    switch! { Options, "experiments.meter-waits", |c| c.server.loops.meter_waits,
+    "Measure the CPU time of waits for events, and print it at exit" },
+    switch! { Options, "experiments.splice", |c| c.proxy.splice,
+    "Move bodies and tunnels within the kernel (splice)" }
+    .only(PROXY),
+];
