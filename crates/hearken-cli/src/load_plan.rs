@@ -85,7 +85,7 @@ pub(crate) fn command_line() -> Result<Cli, Failure> {
             return Err(Failure::usage(format!("{plan}: {}", one_line(&error))));
         }
         (Err(error), _) if is_invalid(&error) => {
-            return Err(Failure::usage(format!("{} (see --help)", one_line(&error))));
+            return Err(Failure::usage(one_line(&error)));
         }
         (Err(error), _) => error.exit(),
     };

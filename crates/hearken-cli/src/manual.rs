@@ -1,4 +1,4 @@
-//! Man pages and shell completions, from the same definitions as the command line.
+//! Man pages and shell completions, generated from the command line.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) fn man(args: &ManArgs, command: Command) -> Result<ExitCode, Failure>
     fs::create_dir_all(&args.dir)
         .and_then(|()| clap_mangen::generate_to(command, &args.dir))
         .map_err(|error| {
-            Failure::runtime(format!("writing man pages to {}: {error}", args.dir.display()))
+            Failure::runtime(format!("cannot write man pages to '{}': {error}", args.dir.display()))
         })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `hearken mechanisms`: what this kernel and this user can have.
+//! `hearken mechanisms`: the event mechanisms and their availability.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &MechanismsArgs) -> Result<ExitCode, Failure> {
         (_, true) => as_explanation(),
         _ => as_table(),
     };
-    // A reader that has seen enough is no failure.
+    // The reader may close the pipe early.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
 }
@@ -34,7 +34,7 @@ fn wait_cost(entry: &Entry) -> &'static str {
     match entry.semantics.wait {
         WaitCost::HighestDescriptor => "highest descriptor",
         WaitCost::Registered => "registered",
-        WaitCost::Active => "active lately",
+        WaitCost::Active => "recently active",
         WaitCost::Ready => "ready",
     }
 }
@@ -43,7 +43,7 @@ fn change_cost(entry: &Entry) -> &'static str {
     match entry.semantics.change {
         ChangeCost::Memory => "memory",
         ChangeCost::SystemCall => "system call",
-        ChangeCost::Wait => "on the wait",
+        ChangeCost::Wait => "next wait",
     }
 }
 
@@ -68,12 +68,12 @@ fn as_json() -> String {
     let mut rows: Vec<Value> = TABLE
         .iter()
         .map(|entry| {
-            let refused = entry.spec().probe().err();
+            let reason = entry.spec().probe().err();
             json!({
                 "name": entry.name,
                 "summary": entry.summary,
-                "available": refused.is_none(),
-                "reason": refused.map(|reason| reason.to_string()),
+                "available": reason.is_none(),
+                "reason": reason.map(|reason| reason.to_string()),
                 "auto": entry.name == chosen,
                 "measured_ns": measured(ranking, entry),
                 "options": options(entry.options),
@@ -93,16 +93,16 @@ fn as_json() -> String {
             })
         })
         .collect();
-    let refused = uring_refused();
+    let reason = uring_unavailable();
     rows.push(json!({
         "name": URING,
         "summary": URING_SUMMARY,
-        "available": refused.is_none(),
-        "reason": refused,
+        "available": reason.is_none(),
+        "reason": reason,
         "auto": false,
         "measured_ns": null,
         "options": options(URING_OPTIONS),
-        // It tells what was done, not what could be.
+        // Completions report finished operations, not readiness.
         "semantics": null,
     }));
     format!("{:#}\n", Value::Array(rows))
@@ -113,12 +113,12 @@ fn options(choices: &[Choice]) -> Value {
     choices.iter().map(option).collect()
 }
 
-/// Why io_uring's completions cannot be had here, if they cannot.
-fn uring_refused() -> Option<String> {
+/// Returns the reason why io_uring completions are not available, if they are not.
+fn uring_unavailable() -> Option<String> {
     events::find(URING).ok()?.probe().err().map(|reason| reason.to_string())
 }
 
-/// What a round of the measurement for `auto` took, if it was measured.
+/// Returns the time of a round of the measurement for `auto`, if there was one.
 fn measured(ranking: &Ranking, entry: &Entry) -> Option<u64> {
     ranking.rows.iter().find_map(|(spec, verdict)| match verdict {
         Verdict::Measured(took) if spec.entry.name == entry.name => {
@@ -131,52 +131,52 @@ fn measured(ranking: &Ranking, entry: &Entry) -> Option<u64> {
 fn as_table() -> String {
     let chosen = auto::choose().best().entry.name;
     let mut text = format!(
-        "{:<14} {:<4} {:<8} {:<19} {:<12} {}\n",
-        "NAME", "HERE", "TRIGGER", "WAIT GROWS WITH", "CHANGE", "WHAT IT IS"
+        "{:<14} {:<9} {:<8} {:<19} {:<12} {}\n",
+        "NAME", "AVAILABLE", "TRIGGER", "WAIT GROWS WITH", "CHANGE", "DESCRIPTION"
     );
     for entry in TABLE {
-        let refused = entry.spec().probe().err();
-        let here = if refused.is_none() { "yes" } else { "no" };
-        let chosen = if entry.name == chosen { " (auto, here)" } else { "" };
+        let reason = entry.spec().probe().err();
+        let available = if reason.is_none() { "yes" } else { "no" };
+        let chosen = if entry.name == chosen { " (auto)" } else { "" };
         text += &format!(
-            "{:<14} {here:<4} {:<8} {:<19} {:<12} {}{chosen}\n",
+            "{:<14} {available:<9} {:<8} {:<19} {:<12} {}{chosen}\n",
             entry.name,
             trigger(entry),
             wait_cost(entry),
             change_cost(entry),
             entry.summary
         );
-        text += &details(entry.options, refused.map(|reason| reason.to_string()));
+        text += &details(entry.options, reason.map(|reason| reason.to_string()));
     }
-    let refused = uring_refused();
-    let here = if refused.is_none() { "yes" } else { "no" };
+    let reason = uring_unavailable();
+    let available = if reason.is_none() { "yes" } else { "no" };
     text += &format!(
-        "{URING:<14} {here:<4} {:<8} {:<19} {:<12} {URING_SUMMARY}\n",
-        "-", "completed", "on the wait"
+        "{URING:<14} {available:<9} {:<8} {:<19} {:<12} {URING_SUMMARY}\n",
+        "-", "completed", "next wait"
     );
-    text + &details(URING_OPTIONS, refused)
+    text + &details(URING_OPTIONS, reason)
 }
 
-/// What can be chosen, and why it cannot be had.
-fn details(choices: &[Choice], refused: Option<String>) -> String {
+/// Returns lines for the options of a mechanism and the reason why it is not available.
+fn details(choices: &[Choice], reason: Option<String>) -> String {
     let mut text = String::new();
     for Choice { name, help, values } in choices {
-        text += &format!("{:<19} :{name}={values}  {help}\n", "");
+        text += &format!("{:<24} :{name}={values}  {help}\n", "");
     }
-    if let Some(reason) = refused {
-        text += &format!("{:<19} {reason}\n", "");
+    if let Some(reason) = reason {
+        text += &format!("{:<24} {reason}\n", "");
     }
     text
 }
 
-/// What `auto` stands for here, and why.
+/// Returns the mechanism that `auto` selects, and its measurements.
 fn as_explanation() -> String {
     let ranking = auto::choose();
     let mut text = format!(
-        "auto is {} here.\n\n\
-         Measured now, on this kernel: connections come, are heard of alone and among others, and go;\n\
-         CPU time of the best of several rounds. Of those within a tenth of the best, edge-triggered\n\
-         goes before level-triggered, and that before one-shot; of equals the oldest.\n\n",
+        "auto selects {}.\n\n\
+         CPU time of the best of several rounds, measured now: connections are opened, have events\n\
+         alone and with others, and are closed. Among mechanisms within 10 % of the best, auto\n\
+         prefers edge-triggered to level-triggered to one-shot, then the oldest mechanism.\n\n",
         ranking.best()
     );
     for (spec, verdict) in &ranking.rows {

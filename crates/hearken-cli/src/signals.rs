@@ -1,4 +1,4 @@
-//! Signals: those that ask a command to end, and how many may be queued.
+//! Signals that stop a command, and the limit of queued signals.
 
 use std::io;
 use std::thread;
@@ -11,65 +11,61 @@ use signal_hook::iterator::Signals;
 
 use crate::Failure;
 
-/// Calls `stop` at the first SIGINT or SIGTERM; a second one ends the process at once, as its user
-/// then means it to. What is returned ends the watching when it is closed.
+/// Calls `stop` at the first SIGINT or SIGTERM. A second signal exits immediately. Closing the
+/// returned handle ends the handling.
 pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
-    on(&[SIGINT, SIGTERM], stop)
+    stop_on(&[SIGINT, SIGTERM], stop)
 }
 
-/// As [`on_stop`], and calls `reopen` at every SIGHUP and `tell` at every SIGUSR1.
+/// Handles the signals of a server: as [`on_stop`], `reopen` at SIGHUP and `report` at SIGUSR1.
 pub(crate) fn on_server(
     stop: impl FnOnce() + Send + 'static,
     reopen: impl Fn() + Send + 'static,
-    tell: impl Fn() + Send + 'static,
+    report: impl Fn() + Send + 'static,
 ) -> io::Result<()> {
     on_stop(stop)?;
-    let mut signals = Signals::new([SIGHUP, SIGUSR1])?;
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            if signal == SIGHUP { reopen() } else { tell() }
-        }
+    start_thread(Signals::new([SIGHUP, SIGUSR1])?, move |signal| {
+        if signal == SIGHUP { reopen() } else { report() }
     })?;
     Ok(())
 }
 
-/// As [`on_stop`], and at SIGUSR1 too, which srun and mpirun pass on to what they started.
+/// Handles the signals of an agent: as [`on_stop`], and SIGUSR1, which srun and mpirun forward.
 pub(crate) fn on_agent_stop(stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
-    on(&[SIGINT, SIGTERM, SIGUSR1], stop)
+    stop_on(&[SIGINT, SIGTERM, SIGUSR1], stop)
 }
 
-/// Calls `at` at every SIGINT and SIGTERM.
-pub(crate) fn each(mut at: impl FnMut() + Send + 'static) -> io::Result<Handle> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let handle = signals.handle();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        signals.forever().for_each(|_| at());
-    })?;
-    Ok(handle)
+/// Calls `handle` at every SIGINT and SIGTERM.
+pub(crate) fn each(mut handle: impl FnMut() + Send + 'static) -> io::Result<Handle> {
+    start_thread(Signals::new([SIGINT, SIGTERM])?, move |_| handle())
 }
 
-fn on(which: &[i32], stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
-    let mut signals = Signals::new(which)?;
-    let handle = signals.handle();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        let mut stop = Some(stop);
-        for signal in &mut signals {
-            match stop.take() {
-                Some(stop) => stop(),
-                None => std::process::exit(128 + signal),
-            }
-        }
-    })?;
-    Ok(handle)
+fn stop_on(signals: &[i32], stop: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
+    let mut stop = Some(stop);
+    start_thread(Signals::new(signals)?, move |signal| match stop.take() {
+        Some(stop) => stop(),
+        None => std::process::exit(128 + signal),
+    })
 }
 
-/// Has the kernel send SIGTERM when the parent ends, so that an experiment leaves nothing behind
-/// even when it is killed.
+fn start_thread(
+    mut signals: Signals,
+    mut handle: impl FnMut(i32) + Send + 'static,
+) -> io::Result<Handle> {
+    let closing = signals.handle();
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || signals.forever().for_each(&mut handle))?;
+    Ok(closing)
+}
+
+/// Requests SIGTERM from the kernel when the parent ends, so that a killed experiment leaves no
+/// process behind.
 pub(crate) fn exit_with_parent() -> io::Result<()> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::TERM))?;
     if getppid() != parent {
-        // It ended before we asked.
+        // The parent ended before the request.
         std::process::exit(1);
     }
     Ok(())

@@ -11,12 +11,15 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let number: f64 = number.parse().map_err(|_| EXPECTED)?;
+    if number.is_nan() {
+        return Err(EXPECTED.to_owned());
+    }
     let unit = match unit {
         "ms" => 0.001,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("unknown unit '{unit}', {EXPECTED}")),
+        _ => return Err(format!("unknown unit '{unit}' (use ms, s, m or h)")),
     };
     Duration::try_from_secs_f64(number * unit)
         .ok()

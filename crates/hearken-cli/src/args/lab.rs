@@ -18,11 +18,11 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Experiment {
-    /// Every mechanism under the same load, with more and more idle connections; about three minutes
+    /// Compare mechanisms under load with idle connections (about three minutes)
     Quick(QuickArgs),
-    /// Hearken and other servers under the same load, in lockstep; about ten minutes
+    /// Compare Hearken with other servers in lockstep (about ten minutes)
     Peers(PeersArgs),
-    /// Run a program that ends with the process that started this one
+    /// Run a program that ends with its parent
     #[command(hide = true)]
     Launch(LaunchArgs),
 }
@@ -31,57 +31,58 @@ pub(crate) enum Experiment {
 #[command(after_help = "\
 Examples:
   hearken lab peers
-      Hearken, a bare loop, and all of nginx, h2o, lighttpd, haproxy, lwan that are installed.
+      Compare Hearken, a minimal loop, and the installed ones of nginx, h2o, lighttpd, haproxy and lwan.
   hearken lab peers --short --server hearken,nginx --workload 1b,1b-close --idle 0
-      One question, in seconds.
+      Compare two servers in seconds.
   hearken lab peers --print-recipe nginx > mine.toml
   hearken lab peers --recipe mine.toml
-      A server of your own: its name, command, configuration and port are in the recipe.
+      Compare your own server. The recipe has its name, command, configuration and port.
   hearken lab peers --proxies --server hearken,nginx --workload 1k-proxied
-      Proxies instead of servers; behind each of them is the same origin, which is not counted.
+      Compare proxies. All use the same origin server, which is not measured.
 
-Server and driver share a processor, and the driver asks in rounds: what the server does for a request
-repeats, whatever else the machine does. Two things are compared only within one run.")]
+Server and driver share a processor, and the driver sends requests in rounds. The cost of a request is
+then independent of other load on the machine. Results are comparable only within one run.")]
 pub(crate) struct PeersArgs {
-    /// Where results.json and report.html go
+    /// Output directory of results.json and report.html
     #[arg(long, value_name = "DIR", default_value = "lab-peers")]
     pub(crate) out: PathBuf,
-    /// Compare proxies instead of servers; all else here then speaks of proxies
+    /// Compare proxies instead of servers
     #[arg(long)]
     pub(crate) proxies: bool,
-    /// The server behind the proxies: one that has a recipe
+    /// Recipe of the server behind the proxies
     #[arg(long, value_name = "NAME", default_value = "hearken", requires = "proxies")]
     pub(crate) origin: String,
-    /// Servers to compare [default: all that have a recipe and are installed]
+    /// Servers to compare, separated by commas [default: all installed servers with a recipe]
     #[arg(long = "server", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) servers: Vec<String>,
-    /// A file that says how another server is started; may be given several times
+    /// Recipe file of another server (repeatable)
     #[arg(long = "recipe", value_name = "FILE")]
     pub(crate) recipes: Vec<PathBuf>,
-    /// What they are asked: 1b, 1b-close, 1b-pipelined, 6k, 1m; of proxies 1k-proxied,
-    /// 1k-proxied-close, 64k-proxied [default: all]
+    /// Workloads, separated by commas [default: all]
+    ///
+    /// Servers: 1b, 1b-close, 1b-pipelined, 6k, 1m. Proxies: 1k-proxied, 1k-proxied-close, 64k-proxied.
     #[arg(long = "workload", value_name = "NAMES", value_delimiter = ',')]
     pub(crate) workloads: Vec<String>,
     /// Numbers of idle connections [default: 0,10000; for proxies 0,2000,10000]
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     pub(crate) idle: Vec<u64>,
-    /// How often each is measured [default: 5]
+    /// Repetitions of each measurement [default: 5]
     #[arg(long, value_name = "N")]
     pub(crate) repetitions: Option<u32>,
-    /// Requests in a pass; workloads that take longer have fewer [default: 20000]
+    /// Requests per measurement; slow workloads use fewer [default: 20000]
     #[arg(long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// The server that the others are compared with
+    /// Server to compare the others with
     #[arg(long, value_name = "NAME", default_value = "hearken")]
     pub(crate) reference: String,
-    /// Fewer of everything: less than two minutes
+    /// Reduce all numbers (less than two minutes)
     #[arg(long)]
     pub(crate) short: bool,
-    /// The order of the measurements is drawn from this
+    /// Seed of the random order of measurements
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// This machine is emulated by WHAT, and its clock counts instructions: see scripts/peers-emulated
-    #[arg(long, hide = true, value_name = "WHAT")]
+    /// Report instructions instead of time, on a machine emulated by NAME; see scripts/peers-emulated
+    #[arg(long, hide = true, value_name = "NAME")]
     pub(crate) clock_is_instructions: Option<String>,
     /// List the recipes
     #[arg(long = "recipes", conflicts_with = "print_recipe")]
@@ -93,7 +94,7 @@ pub(crate) struct PeersArgs {
 
 #[derive(Args)]
 pub(crate) struct LaunchArgs {
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -102,29 +103,29 @@ pub(crate) struct LaunchArgs {
 #[command(after_help = "\
 Examples:
   hearken lab quick
-      About three minutes; the table on stdout, results.json and report.html in ./lab-quick.
+      Print a table; write results.json and report.html to ./lab-quick.
   hearken lab quick --out /tmp/lab --mechanisms poll,epoll-edge --idle 0,8000
-      Two mechanisms, two numbers of idle connections.
+      Compare two mechanisms with two numbers of idle connections.
 
-Each server is started on a free port and pinned to one processor, the load to another. Two things
-are compared only within one run.")]
+Each server runs on one processor, the load generator on another. Results are comparable only within
+one run.")]
 pub(crate) struct QuickArgs {
-    /// Where results.json and report.html go
+    /// Output directory of results.json and report.html
     #[arg(long, value_name = "DIR", default_value = "lab-quick")]
     pub(crate) out: PathBuf,
-    /// Mechanisms to compare [default: all that can be had here]
+    /// Mechanisms to compare, separated by commas [default: all available]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) mechanisms: Vec<String>,
-    /// Numbers of idle connections
+    /// Numbers of idle connections, separated by commas
     #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
     pub(crate) idle: Vec<u64>,
-    /// Requests a second
+    /// Requests per second
     #[arg(long, value_name = "R")]
     pub(crate) rate: Option<f64>,
-    /// How often each is measured
+    /// Repetitions of each measurement
     #[arg(long, value_name = "N")]
     pub(crate) repetitions: Option<u32>,
-    /// The order of the measurements is drawn from this
+    /// Seed of the random order of measurements
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }

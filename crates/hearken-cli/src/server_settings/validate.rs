@@ -26,7 +26,7 @@ pub(crate) fn validate_serve(settings: &Settings, invalid: &mut Invalid) {
 
 pub(crate) fn validate_proxy(settings: &Settings, invalid: &mut Invalid) {
     let options = &settings.config;
-    if settings.are_given_together("forward", "upstreams.server") {
+    if settings.are_set_together("forward", "upstreams.server") {
         invalid.setting("forward", 0, "cannot be combined with upstream servers; remove one");
         return;
     }
@@ -69,14 +69,14 @@ fn accepts(listen: SocketAddr, address: SocketAddr) -> bool {
 fn limits(settings: &Settings, invalid: &mut Invalid) {
     let server = &settings.config.server;
     let (target, header) = (server.limits.target_bytes, server.limits.head_bytes);
-    if target > header && settings.is_given("limits.target") {
+    if target > header && settings.is_set("limits.target") {
         let message = format!("{target} bytes exceed limits.header of {header} bytes");
         invalid.setting("limits.target", 0, message);
     }
     let each = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let descriptors = each.saturating_mul(server.loops.workers.get() as u64);
     let keepalive = settings.config.keepalive;
-    if keepalive as u64 > descriptors && settings.is_given("upstreams.keepalive") {
+    if keepalive as u64 > descriptors && settings.is_set("upstreams.keepalive") {
         let message =
             format!("{keepalive} exceeds the limit of {descriptors} open files (see 'ulimit -Hn')");
         invalid.setting("upstreams.keepalive", 0, message);

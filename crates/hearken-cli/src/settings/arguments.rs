@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 
-use super::resolve::{Given, Origin};
+use super::resolve::{Assignment, Origin};
 use super::{EXPERIMENTS, Kind, Setting, Table, quoted, suggestion};
 
 /// Adds the arguments of all settings, `--config`, `--check`, `--print-config` and `--experiment`.
@@ -152,24 +152,27 @@ impl TypedValueParser for Values {
     }
 }
 
-/// Returns the settings of the command line, in the order of the table, or a message for an unknown
+/// Returns the assignments of the command line, in the order of the table. Fails on an unknown
 /// experiment.
-pub(super) fn given<C>(table: &Table<C>, matches: &ArgMatches) -> Result<Vec<Given<C>>, String> {
-    let is_given = |id: &str| {
+pub(super) fn assignments<C>(
+    table: &Table<C>,
+    matches: &ArgMatches,
+) -> Result<Vec<Assignment<C>>, String> {
+    let is_set = |id: &str| {
         matches!(matches.try_contains_id(id), Ok(true))
             && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
     let mut all = Vec::new();
-    for setting in table.settings().filter(|setting| is_given(setting.key)) {
+    for setting in table.settings().filter(|setting| is_set(setting.key)) {
         let values = matches.get_raw(setting.key).into_iter().flatten();
-        let given = |value: &OsStr| Given {
+        let assignment = |value: &OsStr| Assignment {
             setting,
             value: if matches!(setting.kind, Kind::Section) { "yes".into() } else { value.into() },
             origin: Origin::CommandLine,
         };
-        all.extend(values.map(given));
+        all.extend(values.map(assignment));
     }
-    if !is_given(EXPERIMENTS) {
+    if !is_set(EXPERIMENTS) {
         return Ok(all);
     }
     for argument in matches.get_raw(EXPERIMENTS).into_iter().flatten() {
@@ -184,7 +187,7 @@ pub(super) fn given<C>(table: &Table<C>, matches: &ArgMatches) -> Result<Vec<Giv
             };
             return Err(format!("unknown experiment {} in '--experiment'{hint}", quoted(name)));
         };
-        all.push(Given { setting, value: value.into(), origin: Origin::CommandLine });
+        all.push(Assignment { setting, value: value.into(), origin: Origin::CommandLine });
     }
     Ok(all)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::resolve::{Given, Origin};
+use super::resolve::{Assignment, Origin};
 use super::text::Problem;
 use super::{Kind, Parameter, Setting, Table, quoted, suggestion, toml_value};
 
@@ -21,7 +21,7 @@ pub(super) fn read<C>(
     dir: &Path,
     table: &Table<C>,
     config: &mut C,
-) -> Result<Vec<Given<C>>, Vec<Problem>> {
+) -> Result<Vec<Assignment<C>>, Vec<Problem>> {
     let (toml, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let problem = |error: &toml::de::Error| Problem {
@@ -30,10 +30,10 @@ pub(super) fn read<C>(
         };
         return Err(errors.iter().take(MAX_PROBLEMS).map(problem).collect());
     }
-    let mut reader = Reader { dir, table, config, given: Vec::new(), problems: Vec::new() };
+    let mut reader = Reader { dir, table, config, assignments: Vec::new(), problems: Vec::new() };
     reader.read(toml.get_ref());
     match reader.problems.is_empty() {
-        true => Ok(reader.given),
+        true => Ok(reader.assignments),
         false => Err(reader.problems),
     }
 }
@@ -42,7 +42,7 @@ struct Reader<'a, C: 'static> {
     dir: &'a Path,
     table: &'a Table<C>,
     config: &'a mut C,
-    given: Vec<Given<C>>,
+    assignments: Vec<Assignment<C>>,
     problems: Vec<Problem>,
 }
 
@@ -209,11 +209,13 @@ impl<C> Reader<'_, C> {
     }
 
     fn set(&mut self, setting: &'static Setting<C>, value: OsString, at: usize) {
-        if self.given.iter().all(|given| given.setting.key != setting.key) {
+        if self.assignments.iter().all(|it| it.setting.key != setting.key) {
             (setting.clear)(self.config);
         }
         match (setting.set)(self.config, &value) {
-            Ok(()) => self.given.push(Given { setting, value, origin: Origin::File(at) }),
+            Ok(()) => {
+                self.assignments.push(Assignment { setting, value, origin: Origin::File(at) })
+            }
             Err(reason) => self.invalid(setting.name(), &value.to_string_lossy(), &reason, at),
         }
     }

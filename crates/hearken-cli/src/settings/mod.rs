@@ -103,8 +103,8 @@ pub(crate) enum Kind {
     Value,
     /// `yes` or `no`, a boolean in the file. The flag alone means `yes`.
     Switch,
-    /// Several values, an array in the file. The flag may be repeated, and the given character
-    /// may separate values.
+    /// Several values, an array in the file. The flag may be repeated, and the character may
+    /// separate values.
     List(Option<char>),
     /// The presence of a table in the file, a flag without a value.
     Section,

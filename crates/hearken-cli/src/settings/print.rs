@@ -105,11 +105,12 @@ fn tables<C>(
         let value = utf8(value)?;
         let mut parts = value.split(';');
         let main = parts.next().unwrap_or_default();
-        let given: Vec<_> =
+        let present: Vec<_> =
             parts.map(|part| part.split_once('=').unwrap_or((part, "true"))).collect();
         let _ = write!(text, "{}[[{}]]\n", if index == 0 { "" } else { "\n" }, setting.key);
         for (position, Parameter { name, example, .. }) in parameters.iter().enumerate() {
-            let value = given.iter().find(|(given, _)| given == name).map(|(_, value)| *value);
+            let value =
+                present.iter().find(|(present, _)| present == name).map(|(_, value)| *value);
             let _ = match position {
                 0 => writeln!(text, "{name} = {}", Value::from(main)),
                 _ => writeln!(text, "{name} = {}", value.unwrap_or(example)),

@@ -14,13 +14,13 @@ use crate::Failure;
 /// A configuration, and the origin of its settings.
 pub(crate) struct Resolved<C: 'static> {
     pub(crate) config: C,
-    /// All settings of the file and of the command line. Overridden settings are included.
-    given: Vec<Given<C>>,
+    /// All assignments of the file and the command line, including overridden ones.
+    assignments: Vec<Assignment<C>>,
     file: Option<Text>,
 }
 
-/// A setting in the config file or on the command line.
-pub(crate) struct Given<C: 'static> {
+/// A value of a setting, in the config file or on the command line.
+pub(crate) struct Assignment<C: 'static> {
     pub(crate) setting: &'static Setting<C>,
     pub(crate) value: OsString,
     pub(crate) origin: Origin,
@@ -69,16 +69,16 @@ pub(crate) fn resolve<C: Clone>(
     validate: Validate<C>,
 ) -> Result<Resolved<C>, Failure> {
     let mut config = (table.defaults)();
-    let (mut given, mut text) = (Vec::new(), None);
+    let (mut assignments, mut text) = (Vec::new(), None);
     if let Some(path) = matches.get_one::<PathBuf>("config") {
         let file = Text::read(path)?;
         let dir = path.parent().unwrap_or(Path::new(""));
-        given = file::read(&file.text, dir, table, &mut config)
+        assignments = file::read(&file.text, dir, table, &mut config)
             .map_err(|problems| file.failure(problems))?;
         text = Some(file);
     }
     let of_file = config.clone();
-    let arguments = arguments::given(table, matches).map_err(Failure::usage)?;
+    let arguments = arguments::assignments(table, matches).map_err(Failure::usage)?;
     let mut problems = Vec::new();
     for (index, argument) in arguments.iter().enumerate() {
         let setting = argument.setting;
@@ -93,8 +93,8 @@ pub(crate) fn resolve<C: Clone>(
     if !problems.is_empty() {
         return Err(failures(&problems));
     }
-    given.extend(arguments);
-    let resolved = Resolved { config, given, file: text };
+    assignments.extend(arguments);
+    let resolved = Resolved { config, assignments, file: text };
     let mut invalid = Invalid::default();
     validate(&resolved, &mut invalid);
     if invalid.is_empty() {
@@ -120,44 +120,43 @@ impl<C> Resolved<C> {
         self.file.as_ref().map(|text| text.name.as_str())
     }
 
-    /// Returns whether the setting is given by the file or the command line.
-    pub(crate) fn is_given(&self, key: &str) -> bool {
+    /// Returns whether the file or the command line sets the setting.
+    pub(crate) fn is_set(&self, key: &str) -> bool {
         self.find(key, 0).is_some()
     }
 
-    /// Returns whether the command line gives both settings, or only the file gives both.
-    pub(crate) fn are_given_together(&self, one: &str, other: &str) -> bool {
-        [true, false].iter().any(|&in_file| {
-            let given = |key: &str| {
-                let mut all = self.given.iter().filter(|given| given.setting.key == key);
-                all.any(|given| given.origin.is_file() == in_file)
-            };
-            let overridden = in_file
-                && self.given.iter().any(|given| {
-                    !given.origin.is_file() && [one, other].contains(&given.setting.key)
-                });
-            given(one) && given(other) && !overridden
-        })
+    /// Returns whether the command line sets both settings, or the file sets both and the command
+    /// line neither.
+    pub(crate) fn are_set_together(&self, one: &str, other: &str) -> bool {
+        let is_set = |key: &str, in_file: bool| {
+            let mut all = self.assignments.iter().filter(|it| it.setting.key == key);
+            all.any(|it| it.origin.is_file() == in_file)
+        };
+        match (is_set(one, false), is_set(other, false)) {
+            (true, true) => true,
+            (false, false) => is_set(one, true) && is_set(other, true),
+            _ => false,
+        }
     }
 
-    /// Returns where the element of a setting is given; the command line overrides the file.
-    fn find(&self, key: &str, index: usize) -> Option<&Given<C>> {
-        let all = || self.given.iter().filter(|given| given.setting.key == key);
-        let on_command_line = all().any(|given| !given.origin.is_file());
-        all().filter(|given| given.origin.is_file() != on_command_line).nth(index)
+    /// Returns the assignment of an element of a setting. The command line overrides the file.
+    fn find(&self, key: &str, index: usize) -> Option<&Assignment<C>> {
+        let all = || self.assignments.iter().filter(|it| it.setting.key == key);
+        let on_command_line = all().any(|it| !it.origin.is_file());
+        all().filter(|it| it.origin.is_file() != on_command_line).nth(index)
     }
 
-    /// Reports settings that have no effect. A setting of the file may lose its effect by the
-    /// command line, or get it.
+    /// Reports settings that have no effect. The command line may remove or restore the effect of a
+    /// setting of the file, so such a setting is only reported if it has no effect in the file alone.
     fn check_effects(&self, of_file: &C, invalid: &mut Invalid) {
-        for given in &self.given {
-            let (setting, in_file) = (given.setting, given.origin.is_file());
-            let mut same = self.given.iter().filter(|other| {
-                other.setting.key == setting.key && other.origin.is_file() == in_file
-            });
-            let index = same.position(|other| other.origin == given.origin).unwrap_or(0);
-            let is_overridden =
-                self.find(setting.key, index).is_none_or(|found| found.origin != given.origin);
+        for Assignment { setting, origin, .. } in &self.assignments {
+            let in_file = origin.is_file();
+            let mut same = self
+                .assignments
+                .iter()
+                .filter(|it| it.setting.key == setting.key && it.origin.is_file() == in_file);
+            let index = same.position(|it| it.origin == *origin).unwrap_or(0);
+            let is_overridden = self.find(setting.key, index).is_none_or(|it| it.origin != *origin);
             if let Err(reason) = (setting.applies)(&self.config)
                 && !is_overridden
                 && (!in_file || (setting.applies)(of_file).is_err())
@@ -168,15 +167,15 @@ impl<C> Resolved<C> {
     }
 
     fn failure(&self, invalid: Invalid) -> Failure {
-        let place = |key: &str, index| match self.find(key, index).map(|given| given.origin) {
+        let place = |key: &str, index| match self.find(key, index).map(|it| it.origin) {
             Some(Origin::File(at)) => at,
             _ => usize::MAX,
         };
         let mut all = invalid.0;
         all.sort_by_key(|(key, index, _)| place(key, *index));
         let line = |(key, index, message): &(&'static str, usize, String)| {
-            let given = self.find(key, *index);
-            match (given.map(|given| (given.setting, given.origin)), &self.file) {
+            let found = self.find(key, *index).map(|it| (it.setting, it.origin));
+            match (found, &self.file) {
                 (Some((setting, Origin::File(at))), Some(text)) => {
                     let message = format!("'{}': {message}", setting.key);
                     let place = text.locate(&Problem { at, message });

@@ -1,18 +1,28 @@
 //! The program, started by a test.
 
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test executable uses a part")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub const HEARKEN: &str = env!("CARGO_BIN_EXE_hearken");
+
+/// Returns the program with these arguments, without the variables of job schedulers.
 pub fn hearken(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hearken"));
+    let mut command = Command::new(HEARKEN);
     command.args(args).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if ["SLURM_", "OMPI_", "NOMAD_", "JOB_"].iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -24,7 +34,15 @@ pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A server or a load that runs until it is dropped.
+/// Runs the program and returns its standard output. Panics if it fails.
+#[track_caller]
+pub fn printed(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+/// A running program. It is killed when the value is dropped.
 pub struct Running {
     pub child: Child,
     pub out: BufReader<ChildStdout>,
@@ -55,6 +73,7 @@ impl Drop for Running {
     }
 }
 
+/// Creates a directory with two small files.
 pub fn site() -> TempDir {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("1b"), "x").unwrap();
@@ -62,6 +81,7 @@ pub fn site() -> TempDir {
     dir
 }
 
+/// Starts a server and returns its URL.
 pub fn serve(dir: &Path, more: &[&str]) -> (Running, String) {
     let mut args = vec!["serve", dir.to_str().unwrap(), "--listen", "127.0.0.1:0"];
     args.extend(more);
@@ -72,13 +92,20 @@ pub fn serve(dir: &Path, more: &[&str]) -> (Running, String) {
     (server, url)
 }
 
-/// Fails with exit status 2 and one line that names what was wrong.
+/// Creates an executable shell script and returns its path.
+pub fn script(path: &Path, text: &str) -> String {
+    fs::write(path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Checks that the program fails with exit status 2 and one line that contains `message`.
 #[track_caller]
-pub fn refused(args: &[&str], names: &str) {
+pub fn fails_with(args: &[&str], message: &str) {
     let output = run(args);
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(message.starts_with("hearken: ") && message.contains(names), "{message}");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("hearken: ") && errors.contains(message), "{message}: {errors}");
     assert!(output.stdout.is_empty());
 }

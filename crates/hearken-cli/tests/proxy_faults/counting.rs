@@ -1,4 +1,4 @@
-//! A server that counts what it does, and crashes when it is told to.
+//! A server that counts requests, and crashes on demand.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,19 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Answers each POST with its body, and counts it by the number in its target.
-pub(crate) struct Counting {
+/// A server that echoes the body of each POST, and counts the requests by the number in their target.
+pub(crate) struct CountingServer {
     addr: SocketAddr,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// How long each takes; one at a time, if `serial`.
-    takes: Duration,
+    /// Processing time of a request.
+    delay: Duration,
+    /// A lock that serialises the requests, if any.
     serial: Option<Mutex<()>>,
     counts: Mutex<HashMap<u64, usize>>,
-    now: AtomicUsize,
-    most: AtomicUsize,
+    concurrent: AtomicUsize,
+    max_concurrent: AtomicUsize,
     down: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
 }
@@ -29,31 +30,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-impl Counting {
-    pub(crate) fn start(takes: Duration, serial: bool) -> Counting {
+impl CountingServer {
+    pub(crate) fn start(delay: Duration, serial: bool) -> CountingServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            takes,
+            delay,
             serial: serial.then(Mutex::default),
             counts: Mutex::default(),
-            now: AtomicUsize::new(0),
-            most: AtomicUsize::new(0),
+            concurrent: AtomicUsize::new(0),
+            max_concurrent: AtomicUsize::new(0),
             down: AtomicBool::new(false),
             connections: Mutex::default(),
         });
         listen(listener, shared.clone());
-        Counting { addr, shared }
+        CountingServer { addr, shared }
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Breaks all its connections off, and nobody listens.
+    /// Resets all connections and stops listening.
     pub(crate) fn crash(&self) {
         self.shared.down.store(true, Ordering::SeqCst);
-        // The listening thread is to see it.
+        // Wakes the listening thread.
         drop(TcpStream::connect(self.addr));
         for connection in lock(&self.shared.connections).drain(..) {
             let linger = rustix::net::sockopt::set_socket_linger(&connection, Some(Duration::ZERO));
@@ -62,12 +63,12 @@ impl Counting {
         }
     }
 
-    pub(crate) fn come_back(&self) {
+    pub(crate) fn restart(&self) {
         self.shared.down.store(false, Ordering::SeqCst);
         let listener = loop {
             match TcpListener::bind(self.addr) {
                 Ok(listener) => break listener,
-                // The thread of the last one has not ended yet.
+                // The previous thread still listens.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         };
@@ -78,8 +79,8 @@ impl Counting {
         lock(&self.shared.counts).clone()
     }
 
-    pub(crate) fn most_at_a_time(&self) -> usize {
-        self.shared.most.load(Ordering::SeqCst)
+    pub(crate) fn max_concurrent(&self) -> usize {
+        self.shared.max_concurrent.load(Ordering::SeqCst)
     }
 }
 
@@ -120,14 +121,14 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         reader.read_exact(&mut body)?;
         let id = first.split(['/', ' ', '?']).find_map(|word| word.parse().ok());
         let id: u64 = id.unwrap_or_else(|| panic!("no number in {first:?}"));
-        let now = shared.now.fetch_add(1, Ordering::SeqCst) + 1;
-        shared.most.fetch_max(now, Ordering::SeqCst);
+        let concurrent = shared.concurrent.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.max_concurrent.fetch_max(concurrent, Ordering::SeqCst);
         let turn = shared.serial.as_ref().map(lock);
         *lock(&shared.counts).entry(id).or_default() += 1;
-        thread::sleep(shared.takes);
+        thread::sleep(shared.delay);
         drop(turn);
-        shared.now.fetch_sub(1, Ordering::SeqCst);
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
-        reader.get_mut().write_all(&[answer.as_bytes(), &body].concat())?;
+        shared.concurrent.fetch_sub(1, Ordering::SeqCst);
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        reader.get_mut().write_all(&[response.as_bytes(), &body].concat())?;
     }
 }

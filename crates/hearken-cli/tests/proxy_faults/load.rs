@@ -1,4 +1,4 @@
-//! Clients that ask one request after another, each with its one answer, which is noted.
+//! Clients that send one request after another, and record the responses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,33 +7,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Only what hangs takes as long.
+/// Time after which a request hangs.
 const HANG: Duration = Duration::from_secs(20);
 
-/// What they ask.
+/// The requests of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Plan {
-    /// For files, on connections that are kept.
+    /// GET of files, on persistent connections.
     Get,
-    /// To have something done, on connections that are kept.
+    /// POST, on persistent connections.
     Post,
-    /// The same, on a connection each.
+    /// POST, each on a new connection.
     PostOnce,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Exchange {
     pub(crate) id: u64,
-    /// 0 if there was none, or not all of it.
+    /// Status code; 0 if there was no complete response.
     pub(crate) status: u16,
-    /// Before it was sent, and after.
-    pub(crate) asked: Instant,
+    /// Time before the request was sent.
+    pub(crate) started: Instant,
+    /// Time after the request was sent.
     pub(crate) sent: Instant,
 }
 
-/// The text of a file.
-pub(crate) fn text_of(number: usize) -> String {
+/// Returns the content of a file.
+pub(crate) fn content_of(number: usize) -> String {
     format!("text {number}\n").repeat(200)
 }
 
@@ -41,7 +42,7 @@ pub(crate) fn text_of(number: usize) -> String {
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<Vec<Answer>>>,
+    threads: Vec<JoinHandle<Vec<Exchange>>>,
 }
 
 impl Load {
@@ -51,41 +52,41 @@ impl Load {
         let client = |number: usize| {
             let (stop, count, addr) = (stop.clone(), count.clone(), addr.to_owned());
             thread::spawn(move || {
-                let mut answers = Vec::new();
+                let mut results = Vec::new();
                 let mut connection = None;
                 while !stop.load(Ordering::SeqCst) {
                     let id = IDS.fetch_add(1, Ordering::SeqCst);
-                    let Some(answer) = one(&addr, &mut connection, plan, number, id) else {
-                        // Nobody listens any more: nothing was sent.
+                    let Some(result) = one(&addr, &mut connection, plan, number, id) else {
+                        // The proxy no longer listens, and nothing was sent.
                         break;
                     };
-                    answers.push(answer);
+                    results.push(result);
                     count.fetch_add(1, Ordering::SeqCst);
                 }
-                answers
+                results
             })
         };
         let threads = (0..clients).map(client).collect();
         Load { stop, count, threads }
     }
 
-    /// Waits for so many more answers.
+    /// Waits for this number of further responses.
     #[track_caller]
     pub(crate) fn wait_for(&self, more: usize) {
         let until = self.count.load(Ordering::SeqCst) + more;
         let since = Instant::now();
         while self.count.load(Ordering::SeqCst) < until {
-            assert!(since.elapsed() < HANG * 3, "there are no answers");
+            assert!(since.elapsed() < HANG * 3, "no responses");
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Ends it; all that was asked, in order for each client.
-    pub(crate) fn end(self) -> Vec<Answer> {
+    /// Stops the load and returns all results, by start time.
+    pub(crate) fn stop(self) -> Vec<Exchange> {
         self.stop.store(true, Ordering::SeqCst);
-        let mut all: Vec<Answer> =
+        let mut all: Vec<Exchange> =
             self.threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        all.sort_by_key(|answer| answer.asked);
+        all.sort_by_key(|result| result.started);
         all
     }
 }
@@ -96,7 +97,7 @@ fn one(
     plan: Plan,
     number: usize,
     id: u64,
-) -> Option<Answer> {
+) -> Option<Exchange> {
     let mut stream = match connection.take() {
         Some(stream) => stream,
         None => {
@@ -109,7 +110,7 @@ fn one(
     let (request, expected) = match plan {
         Plan::Get => {
             let file = number % 8;
-            (format!("GET /{file}.txt HTTP/1.1\r\nHost: a\r\n\r\n"), text_of(file))
+            (format!("GET /{file}.txt HTTP/1.1\r\nHost: a\r\n\r\n"), content_of(file))
         }
         Plan::Post | Plan::PostOnce => {
             let close = if plan == Plan::PostOnce { "Connection: close\r\n" } else { "" };
@@ -119,18 +120,18 @@ fn one(
             (format!("{head}\r\n\r\n{body}"), body)
         }
     };
-    let asked = Instant::now();
+    let started = Instant::now();
     let written = stream.get_mut().write_all(request.as_bytes());
     let sent = Instant::now();
-    let mut answer = Answer { id, status: 0, asked, sent };
+    let mut result = Exchange { id, status: 0, started, sent };
     if written.is_err() {
-        return Some(answer);
+        return Some(result);
     }
     match read(&mut stream) {
         Ok((status, body, keeps)) => {
-            answer.status = status;
+            result.status = status;
             if status == 200 {
-                assert_eq!(body, expected.as_bytes(), "the answer to another request");
+                assert_eq!(body, expected.as_bytes(), "response to another request");
             }
             *connection = keeps.then_some(stream);
         }
@@ -138,13 +139,13 @@ fn one(
             let kind = error.kind();
             let hangs =
                 matches!(kind, std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
-            assert!(!hangs, "request {id} has no answer");
+            assert!(!hangs, "request {id} hangs");
         }
     }
-    Some(answer)
+    Some(result)
 }
 
-/// Reads an answer: its status and body, and whether another request may follow.
+/// Reads a response. Returns its status and body, and whether the connection is persistent.
 fn read(stream: &mut BufReader<TcpStream>) -> std::io::Result<(u16, Vec<u8>, bool)> {
     let (mut first, mut length, mut keeps) = (String::new(), 0, true);
     stream.read_line(&mut first)?;

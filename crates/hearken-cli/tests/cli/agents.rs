@@ -1,10 +1,9 @@
-//! A load on many machines, as its user meets it: plans, agents, and what starts them.
+//! `hearken load` on many machines: plans, agents, and the programs that start agents.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -12,46 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const HEARKEN: &str = env!("CARGO_BIN_EXE_hearken");
+use crate::program::{HEARKEN, fails_with, hearken, printed, run, script, text};
 
-/// Nothing of what started the tests is taken for what starts an agent.
-fn hearken(args: &[&str]) -> Command {
-    let mut command = Command::new(HEARKEN);
-    command.args(args).stdin(Stdio::null());
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if ["SLURM_", "OMPI_", "NOMAD_", "JOB_"].iter().any(|of| name.starts_with(of)) {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    hearken(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
-fn printed(args: &[&str]) -> String {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout).to_owned()
-}
-
-/// Fails with exit status 2 and one line that says this.
-fn refused(args: &[&str], says: &str) {
-    let output = run(args);
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-    assert_eq!(message.lines().count(), 1, "{message}");
-    assert!(message.starts_with("hearken: ") && message.contains(says), "{message}");
-    assert!(output.stdout.is_empty());
-}
-
-/// A server that keeps a log.
+/// A server with an access log.
 struct Server {
     child: Child,
     url: String,
@@ -74,8 +36,8 @@ impl Server {
         Server { child, url: format!("{url}/1b"), log, dir }
     }
 
-    /// How many requests it has answered, once its log has so many.
-    fn answered(&self, expected: u64) -> u64 {
+    /// Waits until the log has the expected number of requests. Returns the number.
+    fn logged(&self, expected: u64) -> u64 {
         let mut lines = 0;
         for _ in 0..200 {
             lines = fs::read_to_string(&self.log).unwrap_or_default().lines().count() as u64;
@@ -95,13 +57,6 @@ impl Drop for Server {
     }
 }
 
-/// A program in a shell.
-fn script(path: &Path, text: &str) -> String {
-    fs::write(path, format!("#!/bin/sh\n{text}")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
 const OPTIONS: &[&str] = &[
     "http://127.0.0.1:1/?a=b&c",
     "--rate=1000.5",
@@ -118,7 +73,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 #[test]
-fn a_plan_is_the_options_that_it_was_made_of() {
+fn a_printed_plan_reproduces_its_options() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("plan.toml");
     let file = file.to_str().unwrap();
@@ -133,7 +88,7 @@ fn a_plan_is_the_options_that_it_was_made_of() {
     assert_eq!(load(&["--plan", file], "--check"), directly);
     assert_eq!(load(&["--plan", file], "--print-plan"), plan);
 
-    // What is given here wins, over what it cannot be used with as well.
+    // The command line overrides the plan, and conflicting options of the plan.
     let rate = load(&["--plan", file, "--rate", "5"], "--check");
     assert_eq!(rate, directly.replace("1000.5", "5"));
     let other = load(&["--plan", file, "http://127.0.0.1:2/"], "--check");
@@ -143,7 +98,7 @@ fn a_plan_is_the_options_that_it_was_made_of() {
 }
 
 #[test]
-fn a_plan_has_the_types_of_toml() {
+fn plans_accept_toml_types() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("plan.toml");
     fs::write(
@@ -161,15 +116,15 @@ fn a_plan_has_the_types_of_toml() {
 }
 
 #[test]
-fn what_is_wrong_with_a_plan_is_told_with_its_place() {
+fn errors_in_a_plan_are_reported_with_their_position() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("plan.toml");
     let path = file.to_str().unwrap();
-    for (plan, says) in [
+    for (plan, message) in [
         ("raet = 3\nurl = 'http://a/'\n", "plan.toml:1:1: no option \"raet\"; is it \"rate\"?"),
         ("url = 'http://a/'\nzzz = 3\n", "plan.toml:2:1: no option \"zzz\"; hearken load --help"),
         ("url = 'http://a/'\nrate = 'fast'\n", ":2:8: \"rate\": \"fast\" is not a rate"),
-        ("url = 'http://a/'\n  timeout = '0s'\n", ":2:13: \"timeout\": no time at all"),
+        ("url = 'http://a/'\n  timeout = '0s'\n", ":2:13: \"timeout\": must be greater than 0"),
         (
             "url = 'http://a/'\narrivals = 'x'\n",
             ":2:12: \"arrivals\" is one of: poisson, constant, uniform",
@@ -193,16 +148,16 @@ fn what_is_wrong_with_a_plan_is_told_with_its_place() {
         ),
     ] {
         fs::write(&file, plan).unwrap();
-        refused(&["load", "--plan", path, "--check"], says);
-        refused(&["load", "--plan", path, "--rank", "0"], "");
+        fails_with(&["load", "--plan", path, "--check"], message);
+        fails_with(&["load", "--plan", path, "--rank", "0"], "");
     }
     fs::write(&file, b"url = '\xff'").unwrap();
-    refused(&["load", "--plan", path, "--check"], "plan.toml");
-    refused(&["load", "--plan", "/no/such/plan", "--check"], "/no/such/plan");
+    fails_with(&["load", "--plan", path, "--check"], "plan.toml");
+    fails_with(&["load", "--plan", "/no/such/plan", "--check"], "/no/such/plan");
 }
 
 #[test]
-fn agents_here_have_one_result_that_the_server_agrees_with() {
+fn local_agents_report_one_result_that_matches_the_server() {
     let server = Server::start();
     let load = ["load", &server.url, "--rate", "600", "--duration", "1s", "--connections", "10"];
     let output = run(&[&load[..], &["--idle", "8", "--on", "local:3", "--json", "-"]].concat());
@@ -212,32 +167,32 @@ fn agents_here_have_one_result_that_the_server_agrees_with() {
     assert!(replies > 100, "{result}");
     assert_eq!(result["requests"]["intended"], replies);
     assert_eq!(result["latency_ns"]["count"], replies);
-    assert_eq!(server.answered(replies), replies);
+    assert_eq!(server.logged(replies), replies);
     assert_eq!((&result["connections"], &result["idle"]["asked"]), (&10.into(), &8.into()));
     assert_eq!(result["offered_rate"], 600.0);
     let parts = result["parts"].as_array().unwrap();
     let ranks: Vec<_> = parts.iter().map(|part| part["rank"].as_u64().unwrap()).collect();
     assert_eq!(ranks, [0, 1, 2]);
-    // All were told the same time.
+    // All agents start at the same time.
     let asked: Vec<_> = parts.iter().map(|part| &part["start_asked_unix_ns"]).collect();
     assert!(asked[0].is_u64() && asked.iter().all(|it| *it == asked[0]), "{parts:?}");
 }
 
 #[test]
-fn objectives_are_of_all_agents_together() {
+fn objectives_apply_to_the_merged_result() {
     let server = Server::start();
     let load = ["load", &server.url, "--rate", "300", "--duration", "300ms", "--on", "local:2"];
     for (objective, status) in [("errors<1%", 0), ("p50<1ns", 3)] {
         let output = run(&[&load[..], &["--slo", objective, "--json", "-"]].concat());
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{objective}: {said}");
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{objective}: {errors}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(result["objectives"][0]["met"], status == 0, "{result}");
     }
 }
 
 #[test]
-fn the_files_of_a_plan_are_beside_it_and_go_with_it() {
+fn agents_receive_the_files_of_a_plan() {
     let server = Server::start();
     let dir = server.dir.path();
     let root = server.url.trim_end_matches("1b");
@@ -249,13 +204,13 @@ fn the_files_of_a_plan_are_beside_it_and_go_with_it() {
     let load = ["load", "--plan", plan.to_str().unwrap()];
     let check = printed(&[&load[..], &["--check"]].concat());
     assert!(check.contains(&format!("--wlog y,{}/paths", dir.display())), "{check}");
-    // What is given here takes the place of the other.
+    // A flag replaces the request source of the plan.
     let urls = dir.join("urls");
     fs::write(&urls, "/1b\n").unwrap();
     let other = printed(&[&load[..], &["--check", "--urls", urls.to_str().unwrap()]].concat());
     assert!(!other.contains("--wlog"), "{other}");
 
-    // The agents have another directory, and would not find it.
+    // The agents run in another directory, and the file is moved away.
     let binary = script(
         &dir.join("agent"),
         &format!(
@@ -269,25 +224,26 @@ fn the_files_of_a_plan_are_beside_it_and_go_with_it() {
     assert!(log.contains("GET /1b ") && log.contains("GET /other "), "{log}");
 
     fs::remove_file(dir.join("gone")).unwrap();
-    refused(&[&load[..], &["--on", "local:2"]].concat(), "paths");
-    refused(&[&load[..], &["--check"]].concat(), "paths");
+    fails_with(&[&load[..], &["--on", "local:2"]].concat(), "paths");
+    fails_with(&[&load[..], &["--check"]].concat(), "paths");
 }
 
 #[test]
-fn one_agent_that_fails_fails_all_with_its_reason() {
+fn a_failing_agent_ends_the_load_with_its_error() {
     let server = Server::start();
     let binary = server.dir.path().join("agent");
     let load = ["load", &server.url, "--rate", "30", "--duration", "60s", "--on", "local:3"];
-    for (does, status, says) in [
+    for (action, status, message) in [
         ("exec \"$0\" \"$@\" --start-at 1000000000", 2, "rank 1 of 3: the start was at 2001-09-09"),
         ("exit 3", 1, "rank 1 failed: exit status: 3"),
         ("exit 0", 1, "there is no result of rank 1"),
         ("echo '@hearken, or so'; exit 1", 1, "rank 1 failed"),
     ] {
-        // An ordinary end of one does not end the others: they are short, then.
-        let short = if does == "exit 0" { &["--duration", "300ms"][..] } else { &[] };
-        let does = does.replace("\"$0\"", HEARKEN);
-        let text_of = format!("case \"$*\" in *'--rank 1') {does};; esac\nexec {HEARKEN} \"$@\"\n");
+        // An agent that exits successfully does not end the others, so these runs are short.
+        let short = if action == "exit 0" { &["--duration", "300ms"][..] } else { &[] };
+        let action = action.replace("\"$0\"", HEARKEN);
+        let text_of =
+            format!("case \"$*\" in *'--rank 1') {action};; esac\nexec {HEARKEN} \"$@\"\n");
         let agent = script(&binary, &text_of);
         let load: Vec<_> = match short.is_empty() {
             true => load.to_vec(),
@@ -295,18 +251,18 @@ fn one_agent_that_fails_fails_all_with_its_reason() {
         };
         let output = run(&[&load[..], &["--agent-binary", &agent]].concat());
         assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{says}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(message), "{message}: {}", text(&output.stderr));
         assert!(output.stdout.is_empty());
     }
 }
 
 #[test]
-fn a_load_of_agents_that_is_interrupted_has_a_result() {
+fn interrupted_agents_report_a_partial_result() {
     let server = Server::start();
     let args = ["load", &server.url, "--rate", "300", "--duration", "60s", "--on", "local:2"];
     let mut load = hearken(&[&args[..], &["--json", "-"]].concat());
     let load = load.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    assert!(server.answered(20) >= 20);
+    assert!(server.logged(20) >= 20);
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
     let output = load.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -314,11 +270,11 @@ fn a_load_of_agents_that_is_interrupted_has_a_result() {
     assert_eq!(result["complete"], false);
     assert_eq!(result["parts"].as_array().unwrap().len(), 2);
     let replies = result["requests"]["replies"].as_u64().unwrap();
-    assert!(replies >= 20 && server.answered(replies) >= replies, "{result}");
+    assert!(replies >= 20 && server.logged(replies) >= replies, "{result}");
 }
 
 #[test]
-fn an_agent_takes_its_rank_from_what_started_it() {
+fn agents_take_their_rank_from_the_environment() {
     let server = Server::start();
     let load = ["load", &server.url, "--rate", "300", "--duration", "200ms"];
     for (environment, more, rank) in [
@@ -337,14 +293,14 @@ fn an_agent_takes_its_rank_from_what_started_it() {
         assert_eq!((&part["rank"], &part["size"]), (&rank.into(), &5.into()), "{environment:?}");
         assert_eq!((&result["connections"], &result["offered_rate"]), (&10.into(), &60.0.into()));
     }
-    // Whoever did not ask to be an agent is none.
+    // Without --agent or --size the environment is ignored.
     let mut command = hearken(&load);
     let output = command.envs([("SLURM_PROCID", "2"), ("SLURM_NTASKS", "5")]).output().unwrap();
     assert!(text(&output.stdout).contains("300.0 requests/s offered"), "{}", text(&output.stdout));
-    // Nor is one that only has a time to start at.
+    // A start time alone does not make an agent.
     let alone = printed(&[&load[..], &["--start-in", "10ms"]].concat());
     assert!(alone.contains("300.0 requests/s offered"), "{alone}");
-    // The file of each.
+    // {rank} in a file name is replaced.
     let file = server.dir.path().join("result-{rank}.json");
     let args = ["--rank", "1", "--size", "2", "--json", file.to_str().unwrap()];
     assert!(run(&[&load[..], &args].concat()).status.success());
@@ -352,9 +308,9 @@ fn an_agent_takes_its_rank_from_what_started_it() {
 }
 
 #[test]
-fn an_agent_that_cannot_know_its_part_is_refused() {
+fn incomplete_agent_arguments_are_rejected() {
     let load = ["load", "http://127.0.0.1:1/", "--duration", "1s"];
-    for (more, says) in [
+    for (more, message) in [
         (&["--size", "3"][..], "size 3"),
         (&["--rank", "3"], "rank 3"),
         (&["--rank", "3", "--size", "3"], "rank 3 of 3"),
@@ -367,7 +323,7 @@ fn an_agent_that_cannot_know_its_part_is_refused() {
         (&["--on", "local:2", "--agent-binary", "/no/such/program"], "/no/such/program"),
         (&["--on", "local:2", "--size", "3"], "--size"),
     ] {
-        refused(&[&load[..], more].concat(), says);
+        fails_with(&[&load[..], more].concat(), message);
     }
     let missing = hearken(&[&load[..], &["--on", "slurm:2"]].concat())
         .env("HEARKEN_SRUN", "no-such-srun")
@@ -381,7 +337,7 @@ fn an_agent_that_cannot_know_its_part_is_refused() {
 }
 
 #[test]
-fn agents_that_were_given_the_same_draw_the_same() {
+fn agents_with_equal_arguments_use_the_same_seed() {
     let server = Server::start();
     let seed = |more: &[&str]| {
         let load = ["load", &server.url, "--rate", "100", "--duration", "100ms", "--rank", "0"];

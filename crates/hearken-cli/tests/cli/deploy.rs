@@ -1,9 +1,8 @@
-//! What is in `deploy/`: that it is well formed, that the program takes what it is given there, and
-//! that the script beside the Job does what it says, with something else in kubectl's place.
+//! The files in `deploy/`: they are well formed, the program accepts their arguments, and the script
+//! that runs the Kubernetes Job works with a replacement for kubectl.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -11,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use yaml_rust2::{Yaml, YamlLoader};
 
-const HEARKEN: &str = env!("CARGO_BIN_EXE_hearken");
+use crate::program::{HEARKEN, script};
 
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file)
@@ -23,7 +22,7 @@ fn job(text: &str) -> Yaml {
     all.remove(0)
 }
 
-/// The arguments of the only container, with the plan where it is on this machine.
+/// Returns the arguments of the only container, with the path of the plan on this machine.
 fn arguments(job: &Yaml, plan: &str) -> Vec<String> {
     let arguments = job["spec"]["template"]["spec"]["containers"][0]["args"].as_vec().unwrap();
     let arguments = arguments.iter().map(|it| it.as_str().unwrap().to_owned());
@@ -32,13 +31,13 @@ fn arguments(job: &Yaml, plan: &str) -> Vec<String> {
 
 fn output(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {} {said}", output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {} {errors}", output.status);
     output
 }
 
 #[test]
-fn the_job_is_indexed_and_its_command_is_sound() {
+fn the_kubernetes_job_is_indexed_and_has_valid_arguments() {
     let job = job(&fs::read_to_string(deploy("kubernetes/job.yaml")).unwrap());
     assert_eq!(job["kind"].as_str(), Some("Job"));
     let spec = &job["spec"];
@@ -56,7 +55,7 @@ fn the_job_is_indexed_and_its_command_is_sound() {
 }
 
 #[test]
-fn the_nomad_jobs_command_is_sound() {
+fn the_nomad_job_has_valid_arguments() {
     let text = fs::read_to_string(deploy("nomad/hearken-load.nomad.hcl")).unwrap();
     let args = text.split("args = [").nth(1).unwrap().split(']').next().unwrap();
     let plan = deploy("kubernetes/plan.toml");
@@ -67,12 +66,12 @@ fn the_nomad_jobs_command_is_sound() {
             .replace("${NOMAD_META_start}", "2030-01-31T12:00:00Z")
     });
     output(Command::new(HEARKEN).args(arguments).arg("--check"));
-    // As many of one as of the other.
+    // Braces are balanced.
     assert_eq!(text.matches('{').count(), text.matches('}').count());
 }
 
-/// In kubectl's place: runs the agents of the Job that it is given, and tells of them.
-const KUBECTL: &str = r#"
+/// Replaces kubectl: runs the agents of the Job and reports their state.
+const KUBECTL: &str = r#"set -eu
 case "$1 $2" in
     'create configmap')
         echo "$3" >"$STUB/name"
@@ -95,20 +94,14 @@ case "$1 $2" in
 esac
 "#;
 
-/// In the program's place: notes what is to be merged.
-const MERGE: &str = r#"
+/// Replaces the program: records the files to merge.
+const MERGE: &str = r#"set -eu
 [ "$1 $2" = 'load merge' ] || exec "$BINARY" "$@"
 shift 2
 printf '%s\n' "$@" >"$STUB/merged"
 "#;
 
-fn script(path: &Path, text: &str) -> PathBuf {
-    fs::write(path, format!("#!/bin/sh\nset -eu\n{text}")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    path.to_owned()
-}
-
-/// The script, with these arguments, in a directory of its own.
+/// Returns the script with these arguments, in a directory of its own.
 fn run(dir: &Path, fails: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(deploy("kubernetes/run"));
     command
@@ -124,7 +117,7 @@ fn run(dir: &Path, fails: &str, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn the_script_runs_a_job_and_adds_up() {
+fn the_script_runs_a_job_and_merges_the_results() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     let mut server = Command::new(HEARKEN)
@@ -163,12 +156,12 @@ fn the_script_runs_a_job_and_adds_up() {
     assert_eq!(ranks, [0, 1, 2]);
     assert!(dir.join("deleted").exists());
 
-    // One that fails is told of, and nothing is added up.
+    // A failed pod is reported, and nothing is merged.
     fs::remove_file(dir.join("merged")).unwrap();
     let failed = run(dir, "1", &["--start-in", "2", "mine.toml"]).output().unwrap();
-    let said = String::from_utf8_lossy(&failed.stderr);
-    assert_eq!(failed.status.code(), Some(1), "{said}");
-    assert!(said.contains("pod-1: hearken: cannot read /no/such/plan"), "{said}");
+    let errors = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("pod-1: hearken: cannot read /no/such/plan"), "{errors}");
     assert!(!dir.join("merged").exists());
     server.kill().unwrap();
     server.wait().unwrap();
@@ -180,12 +173,12 @@ fn arguments_end_with_a_start(job: &Yaml) -> bool {
 }
 
 #[test]
-fn the_script_refuses_before_it_makes_anything() {
+fn the_script_rejects_invalid_arguments_before_it_creates_objects() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
     fs::write(dir.join("sound.toml"), "url = 'http://127.0.0.1:1/'\n").unwrap();
     fs::write(dir.join("wrong.toml"), "url = 'http://127.0.0.1:1/'\nraet = 1\n").unwrap();
-    for (arguments, says) in [
+    for (arguments, message) in [
         (&["wrong.toml"][..], "wrong.toml:2:1: no option \"raet\""),
         (&["--size", "60", "sound.toml"], "there are fewer connections than threads"),
         (&["--size", "0", "sound.toml"], "--size 0"),
@@ -195,9 +188,9 @@ fn the_script_refuses_before_it_makes_anything() {
         (&[], "Usage"),
     ] {
         let output = run(dir, "none", arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(says), "{says}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(message), "{message}: {errors}");
         assert!(!dir.join("name").exists() && !dir.join("job.yaml").exists());
     }
 }
