@@ -17,33 +17,52 @@ use hearken_server::runtime::access_log::LogFormat;
 use hearken_server::runtime::network::Network;
 
 use super::{Networks, address, rule};
-use crate::settings::Format;
+use crate::settings::{Format, Kind, Parameter};
 use crate::size::{print_size, size};
 use crate::time::{duration, positive_duration, print_duration};
 
 /// Maximum length of text that becomes part of a message head, in bytes.
 const MAX_TEXT: usize = 1024;
 
+const fn format<T>(
+    placeholder: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+    print: fn(&T) -> Option<String>,
+) -> Format<T> {
+    Format { kind: Kind::Value, placeholder, choices: &[], parse, print }
+}
+
 /// Creates a [`Format`] whose values print themselves.
-const fn format<T: Display>(
+const fn plain<T: Display>(
     placeholder: &'static str,
     parse: fn(&str) -> Result<T, String>,
 ) -> Format<T> {
-    Format { placeholder, choices: &[], parse, print: |value| Some(value.to_string()) }
+    format(placeholder, parse, |value| Some(value.to_string()))
 }
 
-/// Creates a [`Format`] for an optional value, where `none` is `None`.
+/// Creates a [`Format`] for a value that has no default.
+const fn unset<T: Display>(
+    placeholder: &'static str,
+    parse: fn(&str) -> Result<Option<T>, String>,
+) -> Format<Option<T>> {
+    format(placeholder, parse, |value| value.as_ref().map(ToString::to_string))
+}
+
+const fn list<T>(separator: Option<char>, format: Format<T>) -> Format<T> {
+    Format { kind: Kind::List(separator), ..format }
+}
+
+/// Creates a [`Format`] for an optional value, where a word stands for `None`.
 macro_rules! optional {
-    ($placeholder:literal, $parse:expr, $print:expr) => {
-        Format {
-            placeholder: $placeholder,
-            choices: &[],
-            parse: |text| match text {
-                "none" => Ok(None),
-                _ => $parse(text).map(Some),
-            },
-            print: |value| Some(value.as_ref().map_or_else(|| "none".to_owned(), $print)),
-        }
+    ($none:literal, $placeholder:literal, $parse:expr, $print:expr) => {
+        format(
+            $placeholder,
+            |text| if text == $none { Ok(None) } else { $parse(text).map(Some) },
+            |value| Some(value.as_ref().map_or_else(|| $none.to_owned(), $print)),
+        )
+    };
+    ($none:literal, $placeholder:literal, $parse:expr) => {
+        optional!($none, $placeholder, $parse, ToString::to_string)
     };
 }
 
@@ -51,61 +70,41 @@ macro_rules! optional {
 macro_rules! choice {
     ($placeholder:literal, $($name:literal => $value:pat = $make:expr),+) => {
         Format {
-            placeholder: $placeholder,
             choices: &[$($name),+],
-            parse: |text| match text {
-                $($name => Ok($make),)+
-                _ => Err(format!("expected {}", [$($name),+].join(", "))),
-            },
-            print: |value| match value {
-                $($value => Some($name.to_owned()),)+
-                #[allow(unreachable_patterns, reason = "the enum may get more variants")]
-                _ => None,
-            },
+            ..format(
+                $placeholder,
+                |text| match text {
+                    $($name => Ok($make),)+
+                    _ => Err(format!("expected {}", [$($name),+].join(", "))),
+                },
+                |value| match value {
+                    $($value => Some($name.to_owned()),)+
+                    #[allow(unreachable_patterns, reason = "the enum may get more variants")]
+                    _ => None,
+                },
+            )
         }
     };
 }
 
-pub(super) const ADDRESS: Format<SocketAddr> = format("ADDR:PORT", socket_address);
+pub(super) const ADDRESS: Format<SocketAddr> = plain("ADDR:PORT", socket_address);
 pub(super) const OPTIONAL_ADDRESS: Format<Option<SocketAddr>> =
-    optional!("ADDR:PORT", socket_address, ToString::to_string);
-pub(super) const COUNT: Format<usize> = format("N", number);
-pub(super) const COUNT32: Format<u32> = format("N", number);
-pub(super) const POSITIVE: Format<NonZeroUsize> = format("N", number);
-pub(super) const POSITIVE32: Format<NonZeroU32> = format("N", number);
-pub(super) const OPTIONAL_POSITIVE: Format<Option<NonZeroUsize>> =
-    optional!("N", number, ToString::to_string);
-pub(super) const CONNECTIONS: Format<Option<NonZeroUsize>> = Format {
-    placeholder: "N",
-    choices: &[],
-    parse: |text| number(text).map(Some),
-    print: |value| value.map(|value| value.to_string()),
-};
-pub(super) const SIGNALS: Format<Option<u64>> = Format {
-    placeholder: "N",
-    choices: &[],
-    parse: |text| number(text).map(Some),
-    print: |value| value.map(|value| value.to_string()),
-};
-pub(super) const ACCEPT_LIMIT: Format<Option<NonZeroU32>> = Format {
-    placeholder: "N|all",
-    choices: &[],
-    parse: |text| match text {
-        "all" => Ok(None),
-        _ => number(text).map(Some),
-    },
-    print: |value| Some(value.map_or_else(|| "all".to_owned(), |value| value.to_string())),
-};
-pub(super) const PORT: Format<u16> = format("PORT", |text| number(text).map(NonZeroU16::get));
-pub(super) const NAME: Format<String> = format("NAME", |text| Ok(text.to_owned()));
-pub(super) const BYTES: Format<u64> = Format {
-    placeholder: "BYTES",
-    choices: &[],
-    parse: size,
-    print: |size| Some(print_size(*size)),
-};
+    optional!("none", "ADDR:PORT", socket_address);
+pub(super) const COUNT: Format<usize> = plain("N", number);
+pub(super) const COUNT32: Format<u32> = plain("N", number);
+pub(super) const POSITIVE: Format<NonZeroUsize> = plain("N", number);
+pub(super) const POSITIVE32: Format<NonZeroU32> = plain("N", number);
+pub(super) const OPTIONAL_POSITIVE: Format<Option<NonZeroUsize>> = optional!("none", "N", number);
+pub(super) const CONNECTIONS: Format<Option<NonZeroUsize>> =
+    unset("N", |text| number(text).map(Some));
+pub(super) const SIGNALS: Format<Option<u64>> = unset("N", |text| number(text).map(Some));
+pub(super) const ACCEPT_LIMIT: Format<Option<NonZeroU32>> = optional!("all", "N|all", number);
+pub(super) const PORTS: Format<u16> =
+    list(Some(','), plain("PORT", |text| number(text).map(NonZeroU16::get)));
+pub(super) const NAME: Format<String> = plain("NAME", |text| Ok(text.to_owned()));
+pub(super) const BYTES: Format<u64> = format("BYTES", size, |size| Some(print_size(*size)));
 pub(super) const OPTIONAL_BYTES: Format<Option<u64>> =
-    optional!("BYTES", size, |size| print_size(*size));
+    optional!("none", "BYTES", size, |size| print_size(*size));
 pub(super) const CACHE_BYTES: Format<usize> =
     sizes(|text| within(text, size, 0..=1 << 40, "at most 1024G"));
 pub(super) const HEADER_BYTES: Format<usize> =
@@ -113,12 +112,12 @@ pub(super) const HEADER_BYTES: Format<usize> =
 pub(super) const TARGET_BYTES: Format<usize> =
     sizes(|text| within(text, size, 64..=1 << 20, "from 64 to 1M"));
 pub(super) const FIELDS: Format<usize> =
-    format("N", |text| within(text, number, 1..=1000, "from 1 to 1000"));
+    plain("N", |text| within(text, number, 1..=1000, "from 1 to 1000"));
 pub(super) const DURATION: Format<Duration> = durations(duration);
 /// A duration greater than zero.
 pub(super) const TIMEOUT: Format<Duration> = durations(positive_duration);
 pub(super) const LOG_FILE: Format<Option<PathBuf>> =
-    optional!("FILE", file, |path| path.display().to_string());
+    optional!("none", "FILE", file, |path| path.display().to_string());
 pub(super) const LOG_FORMAT: Format<LogFormat> = choice!("FORMAT",
     "combined" => LogFormat::Combined = LogFormat::Combined,
     "json" => LogFormat::Json = LogFormat::Json);
@@ -145,7 +144,6 @@ pub(super) const SEND_PROXY_PROTOCOL: Format<Option<ProxyProtocol>> = choice!("V
     "v1" => Some(ProxyProtocol::V1) = Some(ProxyProtocol::V1),
     "v2" => Some(ProxyProtocol::V2) = Some(ProxyProtocol::V2));
 pub(super) const BALANCE: Format<Balance> = Format {
-    placeholder: "METHOD",
     choices: &[
         "round-robin",
         "least-connections",
@@ -155,63 +153,48 @@ pub(super) const BALANCE: Format<Balance> = Format {
         "hash:host",
         "hash:field=NAME",
     ],
-    parse: balance,
-    print: |balance| Some(print_balance(balance)),
+    ..format("METHOD", balance, |balance| Some(print_balance(balance)))
 };
-pub(super) const HEALTH_PATH: Format<Option<String>> = optional!("PATH", path, String::clone);
-pub(super) const HEALTH_HOST: Format<Option<String>> = optional!("HOST", host, String::clone);
+pub(super) const HEALTH_PATH: Format<Option<String>> = optional!("none", "PATH", path);
+pub(super) const HEALTH_HOST: Format<Option<String>> = optional!("none", "HOST", host);
 /// A status code, or `None` for the range of success and redirection.
-pub(super) const HEALTH_STATUS: Format<Option<u16>> = Format {
-    placeholder: "STATUS",
-    choices: &[],
-    parse: status,
-    print: |status| Some(status.map_or_else(|| ANY_SUCCESS.to_owned(), |it| it.to_string())),
-};
+pub(super) const HEALTH_STATUS: Format<Option<u16>> = optional!("200-399", "STATUS", status);
 /// A name in `Via`; empty for none.
-pub(super) const VIA: Format<Option<String>> = Format {
-    placeholder: "NAME",
-    choices: &[],
-    parse: |text| match text {
-        "none" => Ok(Some(String::new())),
-        _ => via(text).map(Some),
+pub(super) const VIA: Format<Option<String>> = format(
+    "NAME",
+    |text| if text == "none" { Ok(Some(String::new())) } else { via(text).map(Some) },
+    |via| via.as_ref().map(|via| if via.is_empty() { "none" } else { via }.to_owned()),
+);
+pub(super) const SERVERS: Format<Server> = Format {
+    kind: Kind::Tables(SERVER_PARAMETERS),
+    ..format("SERVER", address::server, |server| Some(address::print_server(server)))
+};
+pub(super) const RULES: Format<Rule> =
+    list(Some(','), format("RULE", rule::rule, |rule| Some(rule::print_rule(rule))));
+pub(super) const NETWORKS: Format<Networks> = list(
+    Some(','),
+    format("NETWORK", networks, |networks| {
+        (!networks.networks.is_empty()).then(|| networks.text.clone())
+    }),
+);
+
+/// Parameters of an upstream server.
+const SERVER_PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "to",
+        example: "\"http://127.0.0.1:9000\"",
+        check: |text| address::server(text).map(drop),
     },
-    print: |via| via.as_ref().map(|via| if via.is_empty() { "none" } else { via }.to_owned()),
-};
-pub(super) const SERVER: Format<Server> = Format {
-    placeholder: "SERVER",
-    choices: &[],
-    parse: address::server,
-    print: |server| Some(address::print_server(server)),
-};
-pub(super) const RULE: Format<Rule> = Format {
-    placeholder: "RULE",
-    choices: &[],
-    parse: rule::rule,
-    print: |rule| Some(rule::print_rule(rule)),
-};
-pub(super) const NETWORKS: Format<Networks> = Format {
-    placeholder: "NETWORK",
-    choices: &[],
-    parse: networks,
-    print: |networks| (!networks.networks.is_empty()).then(|| networks.text.clone()),
-};
+    Parameter { name: "weight", example: "1", check: |text| address::weight(text).map(drop) },
+    Parameter { name: "backup", example: "false", check: |_| Ok(()) },
+];
 
 const fn durations(parse: fn(&str) -> Result<Duration, String>) -> Format<Duration> {
-    Format {
-        placeholder: "DURATION",
-        choices: &[],
-        parse,
-        print: |time| Some(print_duration(*time)),
-    }
+    format("DURATION", parse, |time| Some(print_duration(*time)))
 }
 
 const fn sizes(parse: fn(&str) -> Result<usize, String>) -> Format<usize> {
-    Format {
-        placeholder: "BYTES",
-        choices: &[],
-        parse,
-        print: |size| Some(print_size(*size as u64)),
-    }
+    format("BYTES", parse, |size| Some(print_size(*size as u64)))
 }
 
 /// Parses a directory name, which need not be UTF-8.
@@ -290,15 +273,10 @@ fn via(text: &str) -> Result<String, String> {
     }
 }
 
-const ANY_SUCCESS: &str = "200-399";
-
-/// Parses the status code of a final response, or the range of success and redirection.
-fn status(text: &str) -> Result<Option<u16>, String> {
-    match (text, text.parse()) {
-        (ANY_SUCCESS, _) => Ok(None),
-        (_, Ok(status @ 200..=599)) => Ok(Some(status)),
-        _ => Err(format!("expected a status code from 200 to 599, or {ANY_SUCCESS}")),
-    }
+/// Parses the status code of a final response.
+fn status(text: &str) -> Result<u16, String> {
+    let status = text.parse().ok().filter(|status| (200..=599).contains(status));
+    status.ok_or_else(|| "expected a status code from 200 to 599, or 200-399".to_owned())
 }
 
 fn socket_address(text: &str) -> Result<SocketAddr, String> {

@@ -1,56 +1,53 @@
 //! The table of settings of `hearken serve` and `hearken proxy`.
 
-use super::formats::{self as f, NETWORKS};
-use super::{Options, address};
-use crate::settings::{EXPERIMENTS, Kind, Parameter, Section, Setting, list, setting, switch};
+use super::Options;
+use super::formats as f;
+use crate::settings::{Applies, EXPERIMENTS, Kind, SWITCH, Section, Setting, list, setting};
 
 pub(super) const SERVE: u8 = 1;
 pub(super) const PROXY: u8 = 2;
 
-pub(super) const SECTIONS: &[Section] = &[
-    Section { name: "", heading: "", summary: "General settings" },
-    Section { name: "static", heading: "", summary: "Static files" },
-    Section {
-        name: "upstreams",
-        heading: "Upstream servers",
-        summary: "Upstream servers of a reverse proxy",
-    },
-    Section {
-        name: "health",
-        heading: "Upstream servers",
-        summary: "Health checks of upstream servers",
-    },
-    Section {
-        name: "forward",
-        heading: "Forward proxy",
-        summary: "Forward proxy, instead of upstream servers",
-    },
-    Section { name: "timeouts", heading: "Timeouts and limits", summary: "Timeouts" },
-    Section { name: "limits", heading: "Timeouts and limits", summary: "Limits" },
-    Section {
-        name: "headers",
-        heading: "Header fields",
-        summary: "Header fields that the proxy adds or changes",
-    },
-    Section { name: "log", heading: "Logs and metrics", summary: "Access log" },
-    Section {
-        name: "admin",
-        heading: "Logs and metrics",
-        summary: "Metrics and control of upstream servers",
-    },
-    Section { name: EXPERIMENTS, heading: "", summary: "Settings for experiments" },
+const BOTH: u8 = SERVE | PROXY;
+
+const fn section(
+    name: &'static str,
+    heading: &'static str,
+    summary: &'static str,
+    commands: u8,
+    applies: Applies<Options>,
+) -> Section<Options> {
+    Section { name, heading, summary, commands, applies }
+}
+
+pub(super) const SECTIONS: &[Section<Options>] = &[
+    section("", "", "General settings", BOTH, always),
+    section("static", "", "Static files", SERVE, always),
+    section("upstreams", "Upstream servers", "Upstream servers", PROXY, reverse),
+    section("health", "Upstream servers", "Health checks of upstream servers", PROXY, health),
+    section(
+        "forward",
+        "Forward proxy",
+        "Forward proxy, instead of upstream servers",
+        PROXY,
+        forward,
+    ),
+    section("timeouts", "Timeouts and limits", "Timeouts", BOTH, always),
+    section("limits", "Timeouts and limits", "Limits", BOTH, always),
+    section(
+        "headers",
+        "Header fields",
+        "Header fields added or changed by the proxy",
+        PROXY,
+        always,
+    ),
+    section("log", "Logs and metrics", "Access log", BOTH, always),
+    section("admin", "Logs and metrics", "Metrics and control of upstream servers", BOTH, always),
+    section(EXPERIMENTS, "", "Settings for experiments", BOTH, always),
 ];
 
-/// Parameters of an upstream server.
-const SERVER_PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "to",
-        example: "\"http://127.0.0.1:9000\"",
-        check: |text| address::server(text).map(drop),
-    },
-    Parameter { name: "weight", example: "1", check: |text| address::weight(text).map(drop) },
-    Parameter { name: "backup", example: "false", check: |_| Ok(()) },
-];
+fn always(_: &Options) -> Result<(), &'static str> {
+    Ok(())
+}
 
 fn reverse(options: &Options) -> Result<(), &'static str> {
     match options.is_forward {
@@ -89,7 +86,6 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
             |c| c.root.iter().map(Into::into).collect(),
         )
     }
-    .only(SERVE)
     .unset("", "\"public\"")
     .details("Files outside the directory are never served, even through symbolic links."),
     Setting {
@@ -97,13 +93,11 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
             c.upstreams.servers.clear();
             c.is_forward = false;
         },
-        ..list! { Options, "upstreams.server", Kind::Tables(SERVER_PARAMETERS), f::SERVER,
+        ..list! { Options, "upstreams.server", f::SERVERS,
         |c| c.upstreams.servers,
         "Upstream server (repeatable)" }
     }
     .first_flag("to")
-    .only(PROXY)
-    .requires(reverse)
     .details(
         "http://HOST[:PORT], HOST:PORT or unix:/PATH. Append ';weight=N' for a share \
          of N requests (default 1), and ';backup' for a server that is used only if \
@@ -121,7 +115,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
         |c| if c.is_forward { vec!["yes".into()] } else { Vec::new() },
     )
     .first_flag("forward")
-    .only(PROXY),
+    .requires(always),
     setting! { Options, "listen", f::ADDRESS, |c| c.server.loops.listen, "Address to listen on" }
         .common_flag("listen")
         .details("Port 0 selects a free port."),
@@ -136,7 +130,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Event mechanism; 'hearken mechanisms' lists them" }
     .common_flag("events")
     .details("A name, with options as NAME:OPTION=VALUE."),
-    list! { Options, "proxy-protocol", Kind::List(Some(',')), NETWORKS, |c| c.proxy_protocol,
+    list! { Options, "proxy-protocol", f::NETWORKS, |c| c.proxy_protocol,
     "Networks whose connections begin with a PROXY protocol header" }
     .flag("proxy-protocol")
     .unset("none", "[\"10.0.0.0/8\"]")
@@ -150,76 +144,55 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .details("continue: send the response. abort: treat the client as disconnected."),
     setting! { Options, "static.cache", f::CACHE_BYTES, |c| c.site.cache_bytes,
     "Memory for cached files, per worker" }
-    .common_flag("cache")
-    .only(SERVE),
-    switch! { Options, "static.dotfiles", |c| c.site.dotfiles,
+    .common_flag("cache"),
+    setting! { Options, "static.dotfiles", SWITCH, |c| c.site.dotfiles,
     "Serve files whose names begin with a dot" }
     .common_flag("dotfiles")
-    .only(SERVE)
     .details("/.well-known/ is always served."),
     setting! { Options, "upstreams.balance", f::BALANCE, |c| c.upstreams.policy,
     "Load balancing method" }
     .common_flag("balance")
-    .only(PROXY)
-    .requires(reverse)
     .details("random-two uses the better of two random servers; hash is consistent hashing."),
     setting! { Options, "upstreams.keepalive", f::COUNT, |c| c.keepalive,
     "Idle connections kept open per upstream server" }
     .flag("keepalive")
-    .only(PROXY)
     .details(
         "With --forward, the total of all servers. 0 opens a connection for each \
          request.",
-    ),
+    )
+    .requires(always),
     setting! { Options, "upstreams.max-requests", f::OPTIONAL_POSITIVE,
     |c| c.upstreams.max_requests,
     "Maximum number of concurrent requests per upstream server" }
     .flag("max-requests")
-    .only(PROXY)
-    .requires(reverse)
     .details("Further requests wait in the queue (upstreams.queue)."),
     setting! { Options, "upstreams.queue", f::COUNT, |c| c.upstreams.queue,
     "Maximum number of queued requests (503)" }
-    .only(PROXY)
-    .requires(reverse)
     .details("Requests wait in the queue while all servers have their maximum of requests."),
     setting! { Options, "upstreams.max-attempts", f::POSITIVE32, |c| c.upstreams.tries,
     "Maximum number of upstream servers to try per request" }
     .flag("max-attempts")
-    .only(PROXY)
-    .requires(reverse)
     .details("A request goes to another server only if no server can have received it."),
     setting! { Options, "upstreams.max-fails", f::COUNT32, |c| c.max_fails,
     "Consecutive failures that make a server unavailable; 0 turns this off" }
-    .only(PROXY)
-    .requires(reverse)
     .details(
         "Connection errors, timeouts, and responses with status 502, 503 or 504 are \
          failures.",
     ),
     setting! { Options, "upstreams.fail-timeout", f::TIMEOUT, |c| c.fail_timeout,
     "Time for which a failed server is unavailable" }
-    .only(PROXY)
-    .requires(reverse)
     .details("Afterwards the proxy tries the server with one request."),
     setting! { Options, "upstreams.slow-start", f::DURATION, |c| c.upstreams.slow_start,
-    "Time in which a recovered server reaches its full weight" }
-    .only(PROXY)
-    .requires(reverse),
+    "Time in which a recovered server reaches its full weight" },
     setting! { Options, "upstreams.resolve-interval", f::DURATION, |c| c.upstreams.resolve_every,
-    "Interval of DNS lookups for server names; 0 turns repeated lookups off" }
-    .only(PROXY)
-    .requires(reverse),
+    "Interval of DNS lookups for server names; 0 turns repeated lookups off" },
     setting! { Options, "upstreams.send-proxy-protocol", f::SEND_PROXY_PROTOCOL,
     |c| c.upstreams.send_proxy_protocol,
     "PROXY protocol version sent to upstream servers" }
-    .flag("send-proxy-protocol")
-    .only(PROXY)
-    .requires(reverse),
+    .flag("send-proxy-protocol"),
     setting! { Options, "health.path", f::HEALTH_PATH, |c| c.health_path,
     "Path of health checks" }
     .common_flag("health-path")
-    .only(PROXY)
     .requires(reverse)
     .details(
         "The proxy sends GET requests for this path to each server. With none, it \
@@ -227,52 +200,34 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     ),
     setting! { Options, "health.interval", f::TIMEOUT, |c| c.health.every,
     "Interval of health checks" }
-    .common_flag("health-interval")
-    .only(PROXY)
-    .requires(health),
+    .common_flag("health-interval"),
     setting! { Options, "health.timeout", f::TIMEOUT, |c| c.health.timeout,
-    "Timeout for a complete response to a health check" }
-    .only(PROXY)
-    .requires(health),
+    "Timeout for a complete response to a health check" },
     setting! { Options, "health.host", f::HEALTH_HOST, |c| c.health.host,
     "Host of health checks" }
-    .only(PROXY)
-    .requires(health)
     .details("With none, the address of the server."),
     setting! { Options, "health.fall", f::POSITIVE32, |c| c.health.fall,
-    "Consecutive failed checks that mark a server as down" }
-    .only(PROXY)
-    .requires(health),
+    "Consecutive failed checks that mark a server as down" },
     setting! { Options, "health.rise", f::POSITIVE32, |c| c.health.rise,
-    "Consecutive successful checks that mark a server as up" }
-    .only(PROXY)
-    .requires(health),
+    "Consecutive successful checks that mark a server as up" },
     setting! { Options, "health.status", f::HEALTH_STATUS, |c| c.health.status,
-    "Status code of a successful check" }
-    .only(PROXY)
-    .requires(health),
-    list! { Options, "forward.allow", Kind::List(Some(',')), f::RULE, |c| c.forward.allow,
+    "Status code of a successful check" },
+    list! { Options, "forward.allow", f::RULES, |c| c.forward.allow,
     "Servers that clients may connect to (repeatable)" }
     .flag("allow")
-    .only(PROXY)
-    .requires(forward)
     .unset("all public addresses", "[\".example.org\", \"10.1.0.0/16\"]")
     .details(
         "ADDR, ADDR/BITS, NAME, or .DOMAIN for a domain and its subdomains. Addresses \
          of this host and of private networks must be allowed by address.",
     ),
-    list! { Options, "forward.deny", Kind::List(Some(',')), f::RULE, |c| c.forward.deny,
+    list! { Options, "forward.deny", f::RULES, |c| c.forward.deny,
     "Servers that clients may not connect to (repeatable)" }
     .flag("deny")
-    .only(PROXY)
-    .requires(forward)
     .unset("none", "[\"secret.example.org\"]")
     .details("Same form as --allow, which it overrides."),
-    list! { Options, "forward.connect-ports", Kind::List(Some(',')), f::PORT,
+    list! { Options, "forward.connect-ports", f::PORTS,
     |c| c.forward.connect_ports,
     "Ports that CONNECT requests may use" }
-    .only(PROXY)
-    .requires(forward)
     .unset("443", "[443]"),
     setting! { Options, "timeouts.header", f::TIMEOUT, |c| c.server.timeouts.head,
     "Request header timeout (408)" }
@@ -344,23 +299,19 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     ),
     setting! { Options, "headers.via", f::VIA, |c| c.via, "Name of the proxy in Via, or none" }
         .flag("via")
-        .only(PROXY)
         .unset("hearken- and 8 random hex digits", "\"edge-1\"")
         .details("Requests whose Via has this name are answered with 508 (Loop Detected)."),
     setting! { Options, "headers.x-forwarded", f::FORWARDING, |c| c.proxy.fields.x_forwarded,
     "X-Forwarded-For, -Proto and -Host sent to upstream servers" }
     .flag("x-forwarded")
-    .only(PROXY)
     .details(
         "replace: discard the client's fields, set new ones. append: add to the \
          client's fields. keep: forward them unchanged. remove: forward none.",
     ),
     setting! { Options, "headers.forwarded", f::FORWARDING, |c| c.proxy.fields.forwarded,
-    "Forwarded (RFC 7239) sent to upstream servers" }
-    .only(PROXY),
+    "Forwarded (RFC 7239) sent to upstream servers" },
     setting! { Options, "headers.host", f::KEEP_HOST, |c| c.proxy.fields.keep_host,
     "Host sent to upstream servers" }
-    .only(PROXY)
     .details("keep: the client's Host. upstream: the address of the server."),
     Setting {
         is_path: true,
@@ -390,9 +341,9 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "experiments.defer-accept", f::DURATION, |c| c.server.loops.defer_accept,
     "Time to wait for data before a connection is accepted (TCP_DEFER_ACCEPT)" }
     .details("Rounded to seconds by the kernel."),
-    switch! { Options, "experiments.meter-waits", |c| c.server.loops.meter_waits,
+    setting! { Options, "experiments.meter-waits", SWITCH, |c| c.server.loops.meter_waits,
     "Measure the CPU time of waits for events, and print it at exit" },
-    switch! { Options, "experiments.splice", |c| c.proxy.splice,
+    setting! { Options, "experiments.splice", SWITCH, |c| c.proxy.splice,
     "Move bodies and tunnels within the kernel (splice)" }
     .only(PROXY),
 ];

@@ -295,7 +295,7 @@ fn table_of(is_serve: bool) -> &'static Table<Options> {
     if is_serve { &SERVE } else { &PROXY }
 }
 
-/// Settings of one command that are not the default.
+/// Generates settings of one command that are not the default.
 fn settings() -> impl Strategy<Value = (bool, Values)> {
     let servers = vec("[a-z]{1,8}:[1-9][0-9]{0,3}(;weight=[2-9])?(;backup)?", 1..5);
     (0..4, servers)
@@ -317,7 +317,10 @@ fn settings() -> impl Strategy<Value = (bool, Values)> {
                 ["static.root", "forward", "upstreams.server", "health.path", "limits.target"];
             let settings = table_of(kind == 0)
                 .settings()
-                .filter(|setting| !taken.contains(&setting.key) && (setting.applies)(&base).is_ok())
+                .filter(|setting| {
+                    !taken.contains(&setting.key)
+                        && table_of(kind == 0).applies(setting, &base).is_ok()
+                })
                 .map(|setting| (setting.key, values_of(setting)));
             let settings: Vec<_> = settings.collect();
             let count = settings.len();
@@ -342,7 +345,7 @@ fn options(table: &Table<Options>, values: &Values) -> Options {
     options
 }
 
-/// Text that is similar to a config file.
+/// Generates text that is similar to a config file.
 fn similar_to_a_file() -> impl Strategy<Value = String> {
     let sections: Vec<&str> = SECTIONS.iter().map(|section| section.name).collect();
     let names: Vec<&str> =

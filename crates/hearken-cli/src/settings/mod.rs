@@ -15,13 +15,12 @@
 //! The default of a setting is the value that `get` prints for [`Table::defaults`]. To add a
 //! setting, add one entry to the table. To describe the settings of another command:
 //!
-//! 1. Write a table for its configuration, with [`setting`], [`switch`] and [`list`].
+//! 1. Write a table for its configuration, with [`setting`] and [`list`].
 //! 2. Implement [`arguments::Configured`] with [`arguments::add`], and use
 //!    [`arguments::Matches`] in the derived command line.
 //! 3. Pass the matches to [`resolve::resolve`], with a function that checks the configuration.
 //!
 //! [`setting`]: setting!
-//! [`switch`]: switch!
 //! [`list`]: list!
 
 use std::ffi::{OsStr, OsString};
@@ -43,19 +42,26 @@ pub(crate) struct Table<C: 'static> {
     /// Settings of this and other commands, in the order of help and documentation.
     pub(crate) settings: &'static [Setting<C>],
     /// Tables of the config file, in order. The first is the top level, with an empty name.
-    pub(crate) sections: &'static [Section],
+    pub(crate) sections: &'static [Section<C>],
     /// Returns the default configuration.
     pub(crate) defaults: fn() -> C,
 }
 
 /// A table of the config file.
-pub(crate) struct Section {
+pub(crate) struct Section<C: 'static> {
     pub(crate) name: &'static str,
     /// Heading of its flags in the help text. Empty for the first, general list.
     pub(crate) heading: &'static str,
-    /// One sentence for the documentation.
+    /// Noun phrase for the documentation.
     pub(crate) summary: &'static str,
+    /// Bits of the commands that have the section.
+    pub(crate) commands: u8,
+    /// Default of [`Setting::applies`].
+    pub(crate) applies: Applies<C>,
 }
+
+/// Returns an error if a setting has no effect in a configuration.
+pub(crate) type Applies<C> = fn(&C) -> Result<(), &'static str>;
 
 /// One setting.
 pub(crate) struct Setting<C: 'static> {
@@ -83,11 +89,11 @@ pub(crate) struct Setting<C: 'static> {
     pub(crate) first: bool,
     /// Whether the value is a file name, which is relative to the directory of the config file.
     pub(crate) is_path: bool,
-    /// Bits of the commands that have the setting.
+    /// Bits of the commands that have the setting, if they have its section.
     pub(crate) commands: u8,
     pub(crate) kind: Kind,
-    /// Returns an error if the setting has no effect in this configuration.
-    pub(crate) applies: fn(&C) -> Result<(), &'static str>,
+    /// Replaces the function of the section.
+    pub(crate) applies: Option<Applies<C>>,
     /// Parses a value and stores it. Appends it to a list.
     pub(crate) set: fn(&mut C, &OsStr) -> Result<(), String>,
     /// Returns the present values. None if the setting has no value.
@@ -124,6 +130,7 @@ pub(crate) struct Parameter {
 
 /// A form of values: how a value is parsed and printed.
 pub(crate) struct Format<T: 'static> {
+    pub(crate) kind: Kind,
     pub(crate) placeholder: &'static str,
     pub(crate) choices: &'static [&'static str],
     /// Parses a value. The error is a reason such as `must be at least 1`.
@@ -132,13 +139,26 @@ pub(crate) struct Format<T: 'static> {
     pub(crate) print: fn(&T) -> Option<String>,
 }
 
+/// A boolean.
+pub(crate) const SWITCH: Format<bool> = Format {
+    kind: Kind::Switch,
+    placeholder: "yes|no",
+    choices: &[],
+    parse: |text| match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("expected yes or no".to_owned()),
+    },
+    print: |value| Some(if *value { "yes" } else { "no" }.to_owned()),
+};
+
 /// Creates a [`Setting`]: its configuration type, key, [`Format`], place and summary.
 macro_rules! setting {
     ($config:ty, $key:literal, $format:expr, |$c:ident| $place:expr, $summary:literal) => {
         $crate::settings::Setting::<$config>::new(
             $key,
             $summary,
-            ($format.placeholder, $format.choices, $crate::settings::Kind::Value),
+            ($format.placeholder, $format.choices, $format.kind),
             |$c: &mut $config, value: &::std::ffi::OsStr| {
                 $place = ($format.parse)($crate::settings::text_of(value)?)?;
                 Ok(())
@@ -149,35 +169,15 @@ macro_rules! setting {
 }
 pub(crate) use setting;
 
-/// Creates a [`Setting`] for a boolean.
-macro_rules! switch {
-    ($config:ty, $key:literal, |$c:ident| $place:expr, $summary:literal) => {
-        $crate::settings::Setting::<$config>::new(
-            $key,
-            $summary,
-            ("yes|no", &[], $crate::settings::Kind::Switch),
-            |$c: &mut $config, value: &::std::ffi::OsStr| {
-                $place = $crate::settings::yes_or_no(value)?;
-                Ok(())
-            },
-            |$c: &$config| vec![if $place { "yes" } else { "no" }.into()],
-        )
-    };
-}
-pub(crate) use switch;
-
 /// Creates a [`Setting`] for a list, a `Vec` of what the [`Format`] parses.
 macro_rules! list {
-    (
-        $config:ty, $key:literal, $kind:expr, $format:expr,
-        |$c:ident| $place:expr, $summary:literal
-    ) => {
+    ($config:ty, $key:literal, $format:expr, |$c:ident| $place:expr, $summary:literal) => {
         $crate::settings::Setting::<$config> {
             clear: |$c: &mut $config| $place.clear(),
             ..$crate::settings::Setting::<$config>::new(
                 $key,
                 $summary,
-                ($format.placeholder, $format.choices, $kind),
+                ($format.placeholder, $format.choices, $format.kind),
                 |$c: &mut $config, value: &::std::ffi::OsStr| {
                     $place.push(($format.parse)($crate::settings::text_of(value)?)?);
                     Ok(())
@@ -212,7 +212,7 @@ impl<C> Setting<C> {
             is_path: false,
             commands: u8::MAX,
             kind,
-            applies: |_| Ok(()),
+            applies: None,
             set,
             get,
             clear: |_| (),
@@ -264,7 +264,7 @@ impl<C> Setting<C> {
         mut self,
         applies: fn(&C) -> Result<(), &'static str>,
     ) -> Setting<C> {
-        self.applies = applies;
+        self.applies = Some(applies);
         self
     }
 
@@ -304,8 +304,17 @@ pub(crate) const EXPERIMENTS: &str = "experiments";
 impl<C> Table<C> {
     /// Returns the settings of this command.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &'static Setting<C>> + use<C> {
-        let bit = self.bit;
-        self.settings.iter().filter(move |setting| setting.commands & bit != 0)
+        let (bit, sections) = (self.bit, self.sections);
+        self.settings.iter().filter(move |setting| commands(sections, setting) & bit != 0)
+    }
+
+    /// Returns an error if the setting has no effect in the configuration.
+    pub(crate) fn applies(&self, setting: &Setting<C>, config: &C) -> Result<(), &'static str> {
+        let section = self.sections.iter().find(|section| section.name == setting.section());
+        match setting.applies.or(section.map(|section| section.applies)) {
+            Some(applies) => applies(config),
+            None => Ok(()),
+        }
     }
 
     /// Returns the settings of this command in a table of the config file.
@@ -314,7 +323,7 @@ impl<C> Table<C> {
     }
 
     /// Returns the tables of the config file that have settings of this command.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = &'static Section> {
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &'static Section<C>> {
         self.sections.iter().filter(|section| self.section(section.name).next().is_some())
     }
 
@@ -324,18 +333,15 @@ impl<C> Table<C> {
     }
 }
 
+/// Returns the bits of the commands that have a setting.
+fn commands<C>(sections: &[Section<C>], setting: &Setting<C>) -> u8 {
+    let section = sections.iter().find(|section| section.name == setting.section());
+    section.map_or(0, |section| section.commands) & setting.commands
+}
+
 /// Returns a value as text.
 pub(crate) fn text_of(value: &OsStr) -> Result<&str, String> {
     value.to_str().ok_or_else(|| "not valid UTF-8".to_owned())
-}
-
-/// Parses a boolean of the command line.
-pub(crate) fn yes_or_no(value: &OsStr) -> Result<bool, String> {
-    match value.to_str() {
-        Some("yes") => Ok(true),
-        Some("no") => Ok(false),
-        _ => Err("expected yes or no".to_owned()),
-    }
 }
 
 /// Returns ` (did you mean 'NAME'?)` with the most similar known name, or an empty string.

@@ -18,7 +18,7 @@ pub(crate) fn print<C>(table: &Table<C>, config: &C) -> Result<String, Failure> 
         // A key after an array of tables would belong to its last table.
         settings.sort_by_key(|setting| matches!(setting.kind, Kind::Tables(_)));
         let is_active = |setting: &Setting<C>| {
-            (setting.applies)(config).is_ok()
+            table.applies(setting, config).is_ok()
                 && (!matches!(setting.kind, Kind::Section) || !(setting.get)(config).is_empty())
         };
         if !section.name.is_empty() {

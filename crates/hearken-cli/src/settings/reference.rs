@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::{Kind, Setting, Table, toml_value};
+use super::{Kind, Setting, Table, commands, toml_value};
 
-/// Returns a list of sections, each with a table of its settings. `commands` names the bits of
-/// [`Setting::commands`].
-pub(crate) fn reference<C>(table: &Table<C>, commands: &[(u8, &str)]) -> String {
+/// Returns a list of sections, each with a table of its settings. `names` has the names of the bits
+/// of [`Setting::commands`].
+pub(crate) fn reference<C>(table: &Table<C>, names: &[(u8, &str)]) -> String {
     let defaults = (table.defaults)();
     let mut text = String::new();
     for section in table.sections {
@@ -25,16 +25,16 @@ pub(crate) fn reference<C>(table: &Table<C>, commands: &[(u8, &str)]) -> String 
             name => format!("`[{name}]`: {summary}"),
         };
         let _ = write!(text, "\n### {heading}\n\n");
-        let shared = settings.iter().fold(0, |bits, setting| bits | setting.commands);
-        if let Some(command) = only(shared, commands) {
+        let shared =
+            settings.iter().fold(0, |bits, setting| bits | commands(table.sections, setting));
+        if let Some(command) = only(shared, names) {
             let _ = write!(text, "Only for {command}.\n\n");
         }
         text += "| key | flag | default | description |\n|---|---|---|---|\n";
         for setting in settings {
             let mut row = row(setting, &defaults);
-            if let Some(command) =
-                only(setting.commands, commands).filter(|_| setting.commands != shared)
-            {
+            let bits = commands(table.sections, setting);
+            if let Some(command) = only(bits, names).filter(|_| bits != shared) {
                 let _ = write!(row, " Only for {command}.");
             }
             let _ = writeln!(text, "{row} |");
@@ -44,8 +44,8 @@ pub(crate) fn reference<C>(table: &Table<C>, commands: &[(u8, &str)]) -> String 
 }
 
 /// Returns the command if there is only one.
-fn only(bits: u8, commands: &[(u8, &str)]) -> Option<String> {
-    let mut names = commands.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| name);
+fn only(bits: u8, names: &[(u8, &str)]) -> Option<String> {
+    let mut names = names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| name);
     let name = names.next().filter(|_| names.next().is_none());
     name.map(|name| format!("`{name}`"))
 }

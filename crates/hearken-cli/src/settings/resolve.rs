@@ -98,7 +98,7 @@ pub(crate) fn resolve<C: Clone>(
     let mut invalid = Invalid::default();
     validate(&resolved, &mut invalid);
     if invalid.is_empty() {
-        resolved.check_effects(&of_file, &mut invalid);
+        resolved.check_effects(table, &of_file, &mut invalid);
     }
     match invalid.is_empty() {
         true => Ok(resolved),
@@ -148,7 +148,7 @@ impl<C> Resolved<C> {
 
     /// Reports settings that have no effect. The command line may remove or restore the effect of a
     /// setting of the file, so such a setting is only reported if it has no effect in the file alone.
-    fn check_effects(&self, of_file: &C, invalid: &mut Invalid) {
+    fn check_effects(&self, table: &Table<C>, of_file: &C, invalid: &mut Invalid) {
         for Assignment { setting, origin, .. } in &self.assignments {
             let in_file = origin.is_file();
             let mut same = self
@@ -157,9 +157,9 @@ impl<C> Resolved<C> {
                 .filter(|it| it.setting.key == setting.key && it.origin.is_file() == in_file);
             let index = same.position(|it| it.origin == *origin).unwrap_or(0);
             let is_overridden = self.find(setting.key, index).is_none_or(|it| it.origin != *origin);
-            if let Err(reason) = (setting.applies)(&self.config)
+            if let Err(reason) = table.applies(setting, &self.config)
                 && !is_overridden
-                && (!in_file || (setting.applies)(of_file).is_err())
+                && (!in_file || table.applies(setting, of_file).is_err())
             {
                 invalid.setting(setting.key, index, reason);
             }

@@ -75,7 +75,6 @@ fn interrupted_quick_writes_results_and_leaves_no_process() {
     }
 }
 
-/// and one is not installed.
 /// Writes recipes of a server that works, one that sends another file, one that exits at once, and one
 /// that is not installed.
 fn recipes(dir: &Path) -> Vec<String> {

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 use crate::program::{Running, fails_with, hearken, run, serve, site, text};
 
-/// The error is one line, and the server receives no connection.
 #[test]
 fn invalid_arguments_are_rejected() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -88,8 +87,9 @@ fn invalid_arguments_are_rejected() {
     fails_with(&["load", "ftp://127.0.0.1/"], "http://HOST:PORT/PATH");
     fails_with(&["load", "http://127.0.0.1:70000/"], "70000");
     fails_with(&["load"], "<URL>");
+    // Errors are reported before anything is sent.
     server.set_nonblocking(true).unwrap();
-    assert!(server.accept().is_err(), "something was sent");
+    assert!(server.accept().is_err(), "the load connected");
 }
 
 #[test]
@@ -138,8 +138,9 @@ fn invalid_files_are_reported_with_the_line() {
     }
     fails_with(&["load", &url, "--access-log", path, "--speed", "0"], "speed");
     fails_with(&["load", &url, "--specweb", dir.path().to_str().unwrap()], "hearken load specweb");
+    // Errors are reported before anything is sent.
     server.set_nonblocking(true).unwrap();
-    assert!(server.accept().is_err(), "something was sent");
+    assert!(server.accept().is_err(), "the load connected");
 }
 
 #[test]
@@ -176,7 +177,6 @@ fn an_interrupted_load_reports_partial_results() {
     }
 }
 
-/// No duration is needed, because the list ends.
 #[test]
 fn a_list_is_requested_once() {
     let dir = site();

@@ -225,7 +225,7 @@ fn unsafe_requests_are_not_repeated() {
     let load = Load::start(&addr, 8, Plan::Post);
     for _ in 0..10 {
         load.wait_for(40);
-        // All connections are reset, whatever their state.
+        // Resets all connections, in any state.
         server.crash();
         load.wait_for(10);
         server.restart();
@@ -245,7 +245,6 @@ fn descriptors(process: u32) -> u64 {
     tables.map(|table| fs::read_dir(table).unwrap().count() as u64).max().unwrap()
 }
 
-/// Connected clients get responses over the few upstream connections that the limit allows.
 #[test]
 fn a_proxy_out_of_descriptors_serves_its_clients() {
     const CLIENTS: usize = 16;
