@@ -59,7 +59,7 @@ fn start_thread(
     Ok(closing)
 }
 
-/// Requests SIGTERM from the kernel when the parent ends, so that a killed experiment leaves no
+/// Makes the kernel send SIGTERM when the parent ends, so that a killed experiment leaves no
 /// process behind.
 pub(crate) fn exit_with_parent() -> io::Result<()> {
     let parent = getppid();
