@@ -48,8 +48,9 @@ const fn unset<T: Display>(
     format(placeholder, parse, |value| value.as_ref().map(ToString::to_string))
 }
 
-const fn list<T>(separator: Option<char>, format: Format<T>) -> Format<T> {
-    Format { kind: Kind::List(separator), ..format }
+/// Returns the format for elements of a list, which commas separate on the command line.
+const fn list<T>(format: &Format<T>) -> Format<T> {
+    Format { kind: Kind::List(Some(',')), ..*format }
 }
 
 /// Creates a [`Format`] for an optional value, where a word stands for `None`.
@@ -100,7 +101,7 @@ pub(super) const CONNECTIONS: Format<Option<NonZeroUsize>> =
 pub(super) const SIGNALS: Format<Option<u64>> = unset("N", |text| number(text).map(Some));
 pub(super) const ACCEPT_LIMIT: Format<Option<NonZeroU32>> = optional!("all", "N|all", number);
 pub(super) const PORTS: Format<u16> =
-    list(Some(','), plain("PORT", |text| number(text).map(NonZeroU16::get)));
+    list(&plain("PORT", |text| number(text).map(NonZeroU16::get)));
 pub(super) const NAME: Format<String> = plain("NAME", |text| Ok(text.to_owned()));
 pub(super) const BYTES: Format<u64> = format("BYTES", size, |size| Some(print_size(*size)));
 pub(super) const OPTIONAL_BYTES: Format<Option<u64>> =
@@ -170,13 +171,10 @@ pub(super) const SERVERS: Format<Server> = Format {
     ..format("SERVER", address::server, |server| Some(address::print_server(server)))
 };
 pub(super) const RULES: Format<Rule> =
-    list(Some(','), format("RULE", rule::rule, |rule| Some(rule::print_rule(rule))));
-pub(super) const NETWORKS: Format<Networks> = list(
-    Some(','),
-    format("NETWORK", networks, |networks| {
-        (!networks.networks.is_empty()).then(|| networks.text.clone())
-    }),
-);
+    list(&format("RULE", rule::rule, |rule| Some(rule::print_rule(rule))));
+pub(super) const NETWORKS: Format<Networks> = list(&format("NETWORK", networks, |networks| {
+    (!networks.networks.is_empty()).then(|| networks.text.clone())
+}));
 
 /// Parameters of an upstream server.
 const SERVER_PARAMETERS: &[Parameter] = &[

@@ -214,7 +214,7 @@ impl<C> Reader<'_, C> {
         }
         match (setting.set)(self.config, &value) {
             Ok(()) => {
-                self.assignments.push(Assignment { setting, value, origin: Origin::File(at) })
+                self.assignments.push(Assignment { setting, value, origin: Origin::File(at) });
             }
             Err(reason) => self.invalid(setting.name(), &value.to_string_lossy(), &reason, at),
         }

@@ -107,7 +107,7 @@ fn tables<C>(
         let main = parts.next().unwrap_or_default();
         let present: Vec<_> =
             parts.map(|part| part.split_once('=').unwrap_or((part, "true"))).collect();
-        let _ = write!(text, "{}[[{}]]\n", if index == 0 { "" } else { "\n" }, setting.key);
+        let _ = writeln!(text, "{}[[{}]]", if index == 0 { "" } else { "\n" }, setting.key);
         for (position, Parameter { name, example, .. }) in parameters.iter().enumerate() {
             let value =
                 present.iter().find(|(present, _)| present == name).map(|(_, value)| *value);

@@ -147,7 +147,7 @@ impl<C> Resolved<C> {
     }
 
     /// Reports settings that have no effect. The command line may remove or restore the effect of a
-    /// setting of the file, so such a setting is only reported if it has no effect in the file alone.
+    /// setting of the file. Such a setting is reported only if the file alone gives it no effect.
     fn check_effects(&self, table: &Table<C>, of_file: &C, invalid: &mut Invalid) {
         for Assignment { setting, origin, .. } in &self.assignments {
             let in_file = origin.is_file();
