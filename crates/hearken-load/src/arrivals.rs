@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::profile::{Clock, Profile};
-use crate::share::Share;
+use crate::profile::{ArrivalTimes, Profile};
+use crate::shard::Shard;
 
 /// How arrivals follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -47,8 +47,8 @@ impl fmt::Display for Arrivals {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     process: Process,
-    clock: Clock,
-    share: Share,
+    times: ArrivalTimes,
+    shard: Shard,
     random: fastrand::Rng,
 }
 
@@ -66,7 +66,7 @@ enum Process {
 
 impl Schedule {
     /// That share of arrivals at the rate of the profile.
-    pub(crate) fn new(arrivals: Arrivals, profile: &Profile, share: Share, seed: u64) -> Schedule {
+    pub(crate) fn new(arrivals: Arrivals, profile: &Profile, share: Shard, seed: u64) -> Schedule {
         let process = match arrivals {
             _ if profile.is_zero() => Process::Never,
             Arrivals::Constant => Process::Constant(share.index),
@@ -74,15 +74,15 @@ impl Schedule {
             Arrivals::Uniform => Process::Uniform(0.0),
             Arrivals::Trace => Process::Never,
         };
-        let random = fastrand::Rng::with_seed(share.seed(seed));
-        Schedule { process, clock: profile.clock(), share, random }
+        let random = fastrand::Rng::with_seed(share.derive_seed(seed));
+        Schedule { process, times: profile.arrival_times(), shard: share, random }
     }
 
     /// That share of arrivals at these times, which do not decrease.
-    pub(crate) fn of_trace(times: Arc<[Duration]>, share: Share) -> Schedule {
+    pub(crate) fn from_trace(times: Arc<[Duration]>, share: Shard) -> Schedule {
         let process = Process::Trace(share.index, times);
-        let clock = Profile::constant(0.0).clock();
-        Schedule { process, clock, share, random: fastrand::Rng::with_seed(0) }
+        let clock = Profile::constant(0.0).arrival_times();
+        Schedule { process, times: clock, shard: share, random: fastrand::Rng::with_seed(0) }
     }
 }
 
@@ -91,12 +91,12 @@ impl Iterator for Schedule {
 
     #[inline]
     fn next(&mut self) -> Option<Duration> {
-        let of = self.share.of as f64;
+        let of = self.shard.count as f64;
         let place = match &mut self.process {
             // Multiplied, not added up, so that no error adds up either.
             Process::Constant(number) => {
                 let place = *number as f64;
-                *number += self.share.of;
+                *number += self.shard.count;
                 place
             }
             Process::Poisson(place) => {
@@ -109,12 +109,12 @@ impl Iterator for Schedule {
             }
             Process::Trace(number, times) => {
                 let time = times.get(usize::try_from(*number).ok()?).copied();
-                *number += self.share.of;
+                *number += self.shard.count;
                 return time;
             }
             Process::Never => return None,
         };
-        let nanos = (self.clock.when(place)? * 1e9).round();
+        let nanos = (self.times.time_of(place)? * 1e9).round();
         Some(Duration::from_nanos(nanos as u64))
     }
 }
@@ -127,10 +127,10 @@ mod tests {
 
     use super::{Arrivals, Schedule};
     use crate::profile::Profile;
-    use crate::share::Share;
+    use crate::shard::Shard;
 
     fn of(arrivals: Arrivals, rate: f64, seed: u64) -> Schedule {
-        Schedule::new(arrivals, &Profile::constant(rate), Share::ALL, seed)
+        Schedule::new(arrivals, &Profile::constant(rate), Shard::ALL, seed)
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         #[test]
         fn shares_of_constant_arrivals_are_the_whole(
             rates in prop::collection::vec((1..500u32, 1..500u32), 1..4),
-            of in 1..7u64,
+            count in 1..7u64,
         ) {
             let text: Vec<_> = rates.iter().map(|(from, to)| format!("{from}..{to}@2s")).collect();
             let profile: Profile = text.join(",").parse().unwrap();
@@ -203,20 +203,20 @@ mod tests {
                     .collect::<Vec<_>>()
             };
             let mut parts: Vec<_> =
-                (0..of).flat_map(|index| within(Share { index, of })).collect();
+                (0..count).flat_map(|index| within(Shard { index, count })).collect();
             parts.sort();
-            prop_assert_eq!(parts, within(Share::ALL));
+            prop_assert_eq!(parts, within(Shard::ALL));
         }
 
         #[test]
         fn shares_of_a_trace_are_the_whole(
             mut nanos in prop::collection::vec(any::<u32>(), 0..50),
-            of in 1..7u64,
+            count in 1..7u64,
         ) {
             nanos.sort();
             let times: Vec<_> = nanos.into_iter().map(|at| Duration::from_nanos(at.into())).collect();
-            let mut parts: Vec<_> = (0..of)
-                .flat_map(|index| Schedule::of_trace(times.clone().into(), Share { index, of }))
+            let mut parts: Vec<_> = (0..count)
+                .flat_map(|index| Schedule::from_trace(times.clone().into(), Shard { index, count }))
                 .collect();
             parts.sort();
             prop_assert_eq!(parts, times);
@@ -224,18 +224,18 @@ mod tests {
 
         /// Six standard deviations of a Poisson count, over all shares and along a ramp.
         #[test]
-        fn as_many_arrive_as_are_offered(seed in any::<u64>(), of in 1..5u64, to in 100..2000u32) {
+        fn as_many_arrive_as_are_offered(seed in any::<u64>(), count in 1..5u64, to in 100..2000u32) {
             let profile: Profile = format!("10..{to}@10s,{to}@5s").parse().unwrap();
             let end = Duration::from_secs(15);
-            let count: usize = (0..of)
+            let arrived: usize = (0..count)
                 .map(|index| {
-                    Schedule::new(Arrivals::Poisson, &profile, Share { index, of }, seed)
+                    Schedule::new(Arrivals::Poisson, &profile, Shard { index, count }, seed)
                         .take_while(|&at| at < end)
                         .count()
                 })
                 .sum();
             let expected = profile.arrivals_within(end);
-            prop_assert!((count as f64 - expected).abs() < 6.0 * expected.sqrt(), "{count}");
+            prop_assert!((arrived as f64 - expected).abs() < 6.0 * expected.sqrt(), "{arrived}");
         }
     }
 }

@@ -22,9 +22,9 @@ pub(crate) enum Handshake {
     /// There was none, or it was over before.
     None,
     /// It goes on.
-    UnderWay,
+    InProgress,
     /// It is over just now, and has taken up an earlier session or not.
-    Over { resumed: bool },
+    Complete { resumed: bool },
 }
 
 impl Channel {
@@ -42,25 +42,25 @@ impl Channel {
     pub(crate) fn send(
         &mut self,
         io: &mut impl Io,
-        on: Token,
+        token: Token,
         bytes: &[u8],
         scratch: &mut Scratch,
     ) {
         match &mut self.0 {
             None => {
-                io.send_now(on, bytes);
+                io.send_now(token, bytes);
             }
             Some(session) => {
                 session.send(bytes);
-                flush(io, on, session, scratch);
+                flush(io, token, session, scratch);
             }
         }
     }
 
     /// Sends what the session has to say of its own.
-    pub(crate) fn flush(&mut self, io: &mut impl Io, on: Token, scratch: &mut Scratch) {
+    pub(crate) fn flush(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
         if let Some(session) = &mut self.0 {
-            flush(io, on, session, scratch);
+            flush(io, token, session, scratch);
         }
     }
 
@@ -74,7 +74,7 @@ impl Channel {
     pub(crate) fn receive(
         &mut self,
         io: &mut impl Io,
-        on: Token,
+        token: Token,
         bytes: &[u8],
         scratch: &mut Scratch,
     ) -> Result<(Handshake, State), SessionError> {
@@ -85,36 +85,36 @@ impl Channel {
         let before = session.is_handshaking();
         let result = session.receive(bytes, &mut scratch.plain);
         // An alert is sent, too.
-        flush(io, on, session, scratch);
+        flush(io, token, session, scratch);
         let state = result?;
         let handshake = match (before, session.is_handshaking()) {
             (false, _) => Handshake::None,
-            (true, true) => Handshake::UnderWay,
-            (true, false) => Handshake::Over { resumed: session.resumed().unwrap_or(false) },
+            (true, true) => Handshake::InProgress,
+            (true, false) => Handshake::Complete { resumed: session.resumed().unwrap_or(false) },
         };
         Ok((handshake, state))
     }
 
     /// The stream has ended: under TLS, was that announced?
-    pub(crate) fn end(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn on_end_of_stream(&mut self) -> Result<(), SessionError> {
         self.0.as_mut().map_or(Ok(()), |session| session.end())
     }
 
     /// Says that nothing more is sent, before a close.
-    pub(crate) fn close(&mut self, io: &mut impl Io, on: Token, scratch: &mut Scratch) {
+    pub(crate) fn close(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
         if let Some(mut session) = self.0.take()
             && !session.is_handshaking()
         {
             session.close();
-            flush(io, on, &mut session, scratch);
+            flush(io, token, &mut session, scratch);
         }
     }
 }
 
-fn flush(io: &mut impl Io, on: Token, session: &mut Session, scratch: &mut Scratch) {
+fn flush(io: &mut impl Io, token: Token, session: &mut Session, scratch: &mut Scratch) {
     scratch.cipher.clear();
     session.outgoing(&mut scratch.cipher);
     if !scratch.cipher.is_empty() {
-        io.send_now(on, &scratch.cipher);
+        io.send_now(token, &scratch.cipher);
     }
 }

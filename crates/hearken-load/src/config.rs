@@ -13,7 +13,7 @@ use crate::arrivals::Arrivals;
 use crate::profile::Profile;
 use crate::rank::Rank;
 use crate::report::Model;
-use crate::share::Share;
+use crate::shard::Shard;
 use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
 use crate::workload::{Asking, Count, Distribution, Source};
@@ -163,7 +163,7 @@ impl Config {
             Model::Closed => true,
             Model::Connections | Model::Sessions => false,
         };
-        let loops = self.share(0).of;
+        let loops = self.share(0).count;
         if kept && !self.is_silent() && (self.connections.get() as u64) < loops {
             return refuse("there are fewer connections than threads to make requests on them");
         }
@@ -207,11 +207,11 @@ impl Config {
     }
 
     /// What a thread's share of all is.
-    pub(crate) fn share(&self, thread: usize) -> Share {
+    pub(crate) fn share(&self, thread: usize) -> Shard {
         let threads = self.threads.get() as u64;
         let first = u64::from(self.rank.rank()).saturating_mul(threads);
         let of = u64::from(self.rank.size()).saturating_mul(threads);
-        Share { index: first + thread as u64, of }
+        Shard { index: first + thread as u64, count: of }
     }
 
     /// How many idle connections this process holds.
@@ -221,7 +221,9 @@ impl Config {
 
     /// How many connections for requests it has, where these are kept.
     pub(crate) fn connections_here(&self) -> usize {
-        (0..self.threads.get()).map(|thread| self.share(thread).part(self.connections.get())).sum()
+        (0..self.threads.get())
+            .map(|thread| self.share(thread).share_of(self.connections.get()))
+            .sum()
     }
 }
 

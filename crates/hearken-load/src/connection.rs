@@ -16,18 +16,18 @@ pub(crate) struct Connection {
     pub(crate) token: Option<Token>,
     pub(crate) stage: Stage,
     /// When it was begun, and until when it may be used.
-    pub(crate) began: Time,
-    pub(crate) until: Time,
+    pub(crate) opened_at: Time,
+    pub(crate) expires_at: Time,
     /// Replies so far, and how many more it may carry.
-    pub(crate) served: u32,
-    pub(crate) left: u32,
+    pub(crate) reply_count: u32,
+    pub(crate) remaining_requests: u32,
     /// What is to be asked on it, if that is one thing after another.
     pub(crate) script: Option<Script>,
     /// What is asked next, once it can be.
-    pub(crate) next: Next,
-    pub(crate) asked: Asked,
+    pub(crate) next: NextAction,
+    pub(crate) in_flight: InFlight,
     /// The reply to the oldest request has not begun.
-    pub(crate) silent: bool,
+    pub(crate) awaits_first_byte: bool,
     pub(crate) reply: Reply,
     pub(crate) check: Option<Check>,
     pub(crate) channel: Channel,
@@ -40,18 +40,18 @@ pub(crate) enum Stage {
     #[default]
     Connecting,
     /// It waits for something to be asked.
-    Free,
+    Available,
     /// It waits for replies.
-    Busy,
+    AwaitingReply,
     /// It waits until the next request is due.
     Thinking,
     /// It has nothing more to ask, and is held.
-    Resting,
+    Holding,
 }
 
 /// What is asked next.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Next {
+pub(crate) enum NextAction {
     #[default]
     Nothing,
     /// This message, intended then.
@@ -65,30 +65,30 @@ pub(crate) enum Next {
     },
 }
 
-impl Next {
+impl NextAction {
     /// How many requests of it count as intended.
     pub(crate) fn counted(&self) -> u64 {
         match *self {
-            Next::Message(..) => 1,
-            Next::Burst { messages, counted: true, .. } => messages.into(),
-            Next::Nothing | Next::Burst { .. } => 0,
+            NextAction::Message(..) => 1,
+            NextAction::Burst { messages, counted: true, .. } => messages.into(),
+            NextAction::Nothing | NextAction::Burst { .. } => 0,
         }
     }
 
     /// How many do not yet count as intended.
     pub(crate) fn uncounted(&self) -> u64 {
         match *self {
-            Next::Burst { messages, counted: false, .. } => messages.into(),
-            Next::Nothing | Next::Message(..) | Next::Burst { .. } => 0,
+            NextAction::Burst { messages, counted: false, .. } => messages.into(),
+            NextAction::Nothing | NextAction::Message(..) | NextAction::Burst { .. } => 0,
         }
     }
 
     /// When it was intended, if it counts.
-    pub(crate) fn intended(&self) -> Option<Time> {
+    pub(crate) fn scheduled(&self) -> Option<Time> {
         match *self {
-            Next::Message(intended, _) => Some(intended),
-            Next::Burst { due, counted: true, .. } => Some(due),
-            Next::Nothing | Next::Burst { .. } => None,
+            NextAction::Message(scheduled, _) => Some(scheduled),
+            NextAction::Burst { due, counted: true, .. } => Some(due),
+            NextAction::Nothing | NextAction::Burst { .. } => None,
         }
     }
 }
@@ -96,19 +96,19 @@ impl Next {
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) intended: Time,
+    pub(crate) scheduled: Time,
     pub(crate) sent: Time,
     pub(crate) message: u32,
 }
 
 /// The requests under way, oldest first. Most often there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct InFlight {
     first: Option<Request>,
-    behind: VecDeque<Request>,
+    rest: VecDeque<Request>,
 }
 
-impl Asked {
+impl InFlight {
     pub(crate) fn first(&self) -> Option<&Request> {
         self.first.as_ref()
     }
@@ -116,12 +116,12 @@ impl Asked {
     pub(crate) fn push(&mut self, request: Request) {
         match self.first {
             None => self.first = Some(request),
-            Some(_) => self.behind.push_back(request),
+            Some(_) => self.rest.push_back(request),
         }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Request> {
-        std::mem::replace(&mut self.first, self.behind.pop_front())
+        std::mem::replace(&mut self.first, self.rest.pop_front())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -129,29 +129,29 @@ impl Asked {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        u64::from(self.first.is_some()) + self.behind.len() as u64
+        u64::from(self.first.is_some()) + self.rest.len() as u64
     }
 
     pub(crate) fn clear(&mut self) {
         self.first = None;
-        self.behind.clear();
+        self.rest.clear();
     }
 }
 
 impl Connection {
     /// One that is nobody's yet.
-    pub(crate) fn none() -> Connection {
+    pub(crate) fn unused() -> Connection {
         Connection {
             token: None,
             stage: Stage::Connecting,
-            began: Time::from_nanos(0),
-            until: Time::from_nanos(0),
-            served: 0,
-            left: 0,
+            opened_at: Time::from_nanos(0),
+            expires_at: Time::from_nanos(0),
+            reply_count: 0,
+            remaining_requests: 0,
             script: None,
-            next: Next::Nothing,
-            asked: Asked::default(),
-            silent: false,
+            next: NextAction::Nothing,
+            in_flight: InFlight::default(),
+            awaits_first_byte: false,
             reply: Reply::default(),
             check: None,
             channel: Channel::default(),
@@ -160,6 +160,6 @@ impl Connection {
 
     /// Requests that count as intended, and have no reply.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.asked.len() + self.next.counted()
+        self.in_flight.len() + self.next.counted()
     }
 }

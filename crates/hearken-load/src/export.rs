@@ -73,7 +73,8 @@ pub fn hlog(report: &Report) -> Result<Vec<u8>, String> {
         .begin_log_with(&mut pieces, &mut serializer)
         .map_err(|error| unwritten(&error))?;
     for (index, interval) in report.intervals.iter().enumerate() {
-        let latency = interval.histogram().map_err(|why| format!("interval {index}: {why}"))?;
+        let latency =
+            interval.histogram().map_err(|reason| format!("interval {index}: {reason}"))?;
         let [at, length] = [interval.at_s, interval.length_s].map(|seconds| {
             Duration::try_from_secs_f64(seconds)
                 .map_err(|error| format!("interval {index}: {error}"))

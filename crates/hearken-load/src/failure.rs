@@ -20,7 +20,7 @@ pub(crate) enum Failure {
 
 /// Which of the client's own limits ran out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Limit {
+pub(crate) enum TimeoutKind {
     Connect,
     FirstByte,
     Reply,
@@ -28,7 +28,7 @@ pub(crate) enum Limit {
 
 impl Failure {
     /// What an error of the kernel is called.
-    pub(crate) fn of(error: &io::Error) -> Failure {
+    pub(crate) fn from_error(error: &io::Error) -> Failure {
         match Errno::from_io_error(error) {
             Some(Errno::TIMEDOUT) => Failure::SocketTimo,
             Some(Errno::CONNREFUSED) => Failure::ConnRefused,
@@ -41,7 +41,7 @@ impl Failure {
     }
 
     /// True if its name does not say what happened.
-    pub(crate) fn needs_words(self) -> bool {
+    pub(crate) fn needs_description(self) -> bool {
         matches!(self, Failure::Check | Failure::Other)
     }
 }
@@ -72,7 +72,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    pub(crate) fn count(&mut self, failure: Failure, times: u64) {
+    pub(crate) fn record(&mut self, failure: Failure, times: u64) {
         *match failure {
             Failure::ClientTimo => &mut self.client_timo,
             Failure::SocketTimo => &mut self.socket_timo,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::Quantiles;
 
 /// The longest time that is told from longer ones.
-const HOUR: u64 = 3_600_000_000_000;
+const MAX_NANOS: u64 = 3_600_000_000_000;
 
 /// Times in nanoseconds, to three digits, up to an hour; what is longer counts as an hour.
 ///
@@ -23,12 +23,13 @@ pub struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Histogram {
     /// An empty one, encoded.
-    pub(crate) const NONE: &str = "HISTFAAAACF4nJNpmSzMwMDAyAABzFAayGd2M9ixgMH+A1QEAFKmBEw=";
+    pub(crate) const EMPTY_ENCODED: &str =
+        "HISTFAAAACF4nJNpmSzMwMDAyAABzFAayGd2M9ixgMH+A1QEAFKmBEw=";
 
     /// An empty one.
     pub fn new() -> Histogram {
         // Only bounds that make no sense are refused.
-        let bounds = hdrhistogram::Histogram::new_with_bounds(1, HOUR, 3);
+        let bounds = hdrhistogram::Histogram::new_with_bounds(1, MAX_NANOS, 3);
         Histogram(bounds.expect("one and an hour are bounds"))
     }
 
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn none_is_none() {
-        assert_eq!(Histogram::decode(Histogram::NONE).unwrap(), Histogram::new());
+        assert_eq!(Histogram::decode(Histogram::EMPTY_ENCODED).unwrap(), Histogram::new());
     }
 
     proptest! {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::LoadError;
 use crate::report::{Model, Report};
-use crate::slo::{Judgement, Objectives};
-use crate::warning::LATE;
+use crate::slo::{ObjectiveResult, Objectives};
+use crate::warning::MAX_LATENESS;
 
 mod posterior;
 mod search;
@@ -23,10 +23,10 @@ pub const SCHEMA: &str = "hearken-knee/1";
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
 
 /// The generator's lateness is a good part of the latency from one in so many.
-const GOOD_PART: u64 = 4;
+const LATE_LATENCY_RATIO: u64 = 4;
 
 /// A generator that uses so much of its processors has none left.
-const BUSY: f64 = 0.95;
+const MAX_CPU_USAGE: f64 = 0.95;
 
 /// How a knee is searched for.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,9 +46,9 @@ pub struct KneeOptions {
     /// It ends when the 95 % interval is no wider than this part of the rate to each side.
     pub precision: f64,
     /// It ends after so many trials in any case, recoveries besides.
-    pub most_trials: u32,
+    pub max_trials: u32,
     /// It ends before it takes longer than this.
-    pub most_time: Duration,
+    pub max_time: Duration,
     /// Decides the order of the rates.
     pub seed: u64,
 }
@@ -63,8 +63,8 @@ impl Default for KneeOptions {
             min_rate: 1.0,
             max_rate: 1e6,
             precision: 0.02,
-            most_trials: 60,
-            most_time: Duration::from_secs(900),
+            max_trials: 60,
+            max_time: Duration::from_secs(900),
             seed: 0,
         }
     }
@@ -166,7 +166,7 @@ pub struct Trial {
     /// Whether all objectives were met.
     pub met: bool,
     /// Each of them.
-    pub judgements: Vec<Judgement>,
+    pub judgements: Vec<ObjectiveResult>,
     /// Replies per second.
     pub reply_rate: f64,
     /// Half of the latencies are no longer, in nanoseconds.
@@ -192,10 +192,11 @@ pub struct Trial {
 
 impl Trial {
     /// What `report` says of it, and of a generator that used so much of its processors.
-    pub fn of(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
+    pub fn from_report(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
         let judgements = objectives.judge(report);
         let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
-        let late = Duration::from_nanos(lateness) > LATE && lateness >= latency / GOOD_PART;
+        let late = Duration::from_nanos(lateness) > MAX_LATENESS
+            && lateness >= latency / LATE_LATENCY_RATIO;
         let short = report.errors.fd_unavail + report.errors.addr_unavail > 0;
         Trial {
             rate: report.offered_rate,
@@ -211,7 +212,7 @@ impl Trial {
             replies: report.requests.replies,
             errors: report.requests.failed,
             generator_busy: busy,
-            generator_late: late || short || busy >= BUSY,
+            generator_late: late || short || busy >= MAX_CPU_USAGE,
         }
     }
 }
@@ -244,21 +245,21 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
     let (mut url, mut model) = (String::new(), Model::default());
     let mut knee = loop {
         let (pause, rate, duration) = match search.step() {
-            Step::Found(knee) => break *knee,
+            Step::Done(knee) => break *knee,
             Step::Try { pause, rate, duration, .. } => (pause, rate, duration),
         };
         let began = Instant::now();
         if !trials.pause(pause) {
-            break search.end();
+            break search.result();
         }
-        let (offered, used) = (Instant::now(), processor_time());
+        let (offered, used) = (Instant::now(), cpu_time());
         let report = trials.run(rate, duration)?;
         if !report.complete {
-            break search.end();
+            break search.result();
         }
         let had = offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
-        let busy = processor_time().saturating_sub(used).as_secs_f64() / had;
-        search.told(Trial::of(&report, &options.objectives, busy), began.elapsed());
+        let busy = cpu_time().saturating_sub(used).as_secs_f64() / had;
+        search.record(Trial::from_report(&report, &options.objectives, busy), began.elapsed());
         (url, model) = (report.url, report.model);
         if let Some(trial) = search.last() {
             trials.told(trial);
@@ -279,6 +280,6 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
 }
 
 /// What this process has used so far.
-fn processor_time() -> Duration {
+fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

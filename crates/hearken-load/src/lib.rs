@@ -40,53 +40,51 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod active;
+mod active_connections;
 mod arrivals;
 mod channel;
-mod check;
-mod clock;
 mod config;
 mod connection;
-mod drive;
 pub mod export;
 mod failure;
 mod histogram;
-mod idle;
+mod idle_connections;
+mod idle_errors;
 pub mod knee;
 pub mod lockstep;
 pub mod merge;
-mod misses;
 mod profile;
 mod rank;
-mod record;
+mod recorder;
 mod reply;
+mod reply_rate;
 mod report;
 mod run;
-mod samples;
 mod server;
-mod share;
+mod shard;
 mod slo;
-mod sources;
+mod source_addresses;
+mod statistics;
 mod stop;
 mod summary;
-mod tally;
 mod target;
 mod threads;
 mod tls;
 mod url;
+mod validate;
+mod wall_clock;
 mod warning;
+mod worker;
 mod workload;
 
 pub use arrivals::Arrivals;
-pub use check::Unsound;
-pub use clock::ClockState;
 pub use config::{Config, DEFAULT_DURATION, LoadError};
 pub use failure::Errors;
 pub use histogram::Histogram;
 pub use merge::{MergeError, merge};
 pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, RankError};
-pub use record::Snapshot;
+pub use recorder::Snapshot;
 pub use report::{
     Bytes, Handshakes, Histograms, Idle, Interval, Model, Part, Quantiles, Report, Requests,
     SCHEMA, Samples, Sessions, Status, Timeouts,
@@ -94,13 +92,15 @@ pub use report::{
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUse};
 pub use slo::{
-    Comparison, Figure, Judgement, Measured, NoValue, Objective, ObjectiveError, Objectives,
-    Percentile, Statistic, Times, Unit,
+    Comparison, Measured, Metric, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives,
+    Percentile, Statistic, TimeMetric, Unit,
 };
 pub use stop::Stop;
-pub use summary::Count as Grouped;
+pub use summary::Grouped;
 pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;
+pub use validate::InvalidReport;
+pub use wall_clock::ClockState;
 pub use workload::{Asking, Count, Distribution, Expect, Source, fileset as specweb};
 
 /// How many connections of a kind may be under way, and how many are begun in a turn: few, so that

@@ -51,13 +51,13 @@ mod report;
 
 pub use report::{Report, SCHEMA};
 
-use peer::{Peer, Wrong};
+use peer::{PassError, Peer};
 
 /// Replies larger than this do not fit a socket's buffer for certain: they are read from all
 /// connections in turn, lest a server that waits for one of them keep the others waiting.
-const LARGE: u64 = 32 * 1024;
+const LARGE_REPLY_BYTES: u64 = 32 * 1024;
 /// What is read at a time.
-const PIECE: usize = 128 * 1024;
+const READ_BYTES: usize = 128 * 1024;
 
 /// The form of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub struct Driver {
     message: Vec<u8>,
     peers: Vec<Peer>,
     /// How much content the first reply had; every other must have as much.
-    content: Option<u64>,
+    content_bytes: Option<u64>,
     buffer: Box<[u8]>,
 }
 
@@ -126,8 +126,8 @@ impl Driver {
             method: message.method,
             target,
             peers: Vec::new(),
-            content: None,
-            buffer: vec![0; PIECE].into_boxed_slice(),
+            content_bytes: None,
+            buffer: vec![0; READ_BYTES].into_boxed_slice(),
         })
     }
 
@@ -142,13 +142,13 @@ impl Driver {
             bytes: Bytes::default(),
             opened: 0,
             rounds: Histogram::new(),
-            due: Instant::now(),
+            deadline: Instant::now(),
         };
         let began = Instant::now();
         let mut wrong = None;
         while pass.requests.replies < requests && !stop.load(Ordering::Relaxed) {
             let began = Instant::now();
-            pass.due = began + self.target.timeout;
+            pass.deadline = began + self.target.timeout;
             if let Err(reason) = self.round(&mut pass) {
                 wrong = Some(reason);
                 // What is still under way on them belongs to no round.
@@ -158,7 +158,7 @@ impl Driver {
             pass.rounds.record(began.elapsed());
         }
         if let Some(wrong) = &wrong {
-            pass.errors.count(wrong.failure, 1);
+            pass.errors.record(wrong.failure, 1);
             pass.requests.failed = 1;
         }
         let Requests { intended, replies, failed, .. } = pass.requests;
@@ -173,16 +173,16 @@ impl Driver {
             duration_s: began.elapsed().as_secs_f64(),
             requests: pass.requests,
             status: pass.status,
-            content_bytes: self.content.unwrap_or(0),
+            content_bytes: self.content_bytes.unwrap_or(0),
             round_ns: pass.rounds.quantiles(),
             errors: pass.errors,
             connections_opened: pass.opened,
             bytes: pass.bytes,
-            warnings: wrong.map(|wrong| wrong.text).into_iter().collect(),
+            warnings: wrong.map(|wrong| wrong.message).into_iter().collect(),
         }
     }
 
-    fn round(&mut self, pass: &mut Pass) -> Result<(), Wrong> {
+    fn round(&mut self, pass: &mut Pass) -> Result<(), PassError> {
         let pipeline = self.settings.pipeline.get();
         let batch = self.settings.batch.get();
         if !self.settings.close {
@@ -200,7 +200,7 @@ impl Driver {
             pass.requests.sent += pipeline as u64;
             pass.bytes.sent += self.message.len() as u64;
         }
-        if self.content.is_some_and(|content| content <= LARGE) {
+        if self.content_bytes.is_some_and(|content| content <= LARGE_REPLY_BYTES) {
             for index in 0..batch {
                 while !self.peers[index].is_done() {
                     self.read(index, pass, true)?;
@@ -215,7 +215,7 @@ impl Driver {
     }
 
     /// Reads from every connection what there is, until all replies are there.
-    fn read_in_turn(&mut self, pass: &mut Pass) -> Result<(), Wrong> {
+    fn read_in_turn(&mut self, pass: &mut Pass) -> Result<(), PassError> {
         loop {
             let mut moved = false;
             let mut left = false;
@@ -235,25 +235,25 @@ impl Driver {
     }
 
     /// Reads once from a connection and takes in what came. False if nothing did.
-    fn read(&mut self, index: usize, pass: &mut Pass, blocking: bool) -> Result<bool, Wrong> {
+    fn read(&mut self, index: usize, pass: &mut Pass, blocking: bool) -> Result<bool, PassError> {
         let peer = &mut self.peers[index];
         let Some(count) = peer.receive(&mut self.buffer, blocking)? else { return Ok(false) };
         pass.bytes.received += count as u64;
-        if Instant::now() > pass.due {
+        if Instant::now() > pass.deadline {
             let text = "a round was not over within the timeout".to_owned();
-            return Err(Wrong { failure: Failure::ClientTimo, text });
+            return Err(PassError { failure: Failure::ClientTimo, message: text });
         }
-        let (content, close) = (&mut self.content, self.settings.close);
-        peer.take(&self.buffer[..count], self.method, close, |done| {
-            let expected = *content.get_or_insert(done.content);
-            pass.status.count(done.status);
+        let (content, close) = (&mut self.content_bytes, self.settings.close);
+        peer.on_received(&self.buffer[..count], self.method, close, |done| {
+            let expected = *content.get_or_insert(done.content_bytes);
+            pass.status.record(done.status);
             if !(200..300).contains(&done.status) {
-                return Err(Wrong::reply(format!("a reply has status {}", done.status)));
+                return Err(PassError::reply(format!("a reply has status {}", done.status)));
             }
-            if done.content != expected {
-                let got = done.content;
+            if done.content_bytes != expected {
+                let got = done.content_bytes;
                 let text = format!("a reply has {got} bytes where the first had {expected}");
-                return Err(Wrong::reply(text));
+                return Err(PassError::reply(text));
             }
             pass.requests.replies += 1;
             Ok(())
@@ -261,8 +261,8 @@ impl Driver {
         Ok(true)
     }
 
-    fn connect(&mut self, pass: &mut Pass) -> Result<(), Wrong> {
-        self.peers.push(Peer::connect(self.target.addr(), self.target.timeout)?);
+    fn connect(&mut self, pass: &mut Pass) -> Result<(), PassError> {
+        self.peers.push(Peer::connect(self.target.address(), self.target.timeout)?);
         pass.opened += 1;
         Ok(())
     }
@@ -278,11 +278,11 @@ struct Pass {
     opened: u64,
     rounds: Histogram,
     /// When the round must be over.
-    due: Instant,
+    deadline: Instant,
 }
 
-impl Wrong {
-    fn reply(text: String) -> Wrong {
-        Wrong { failure: Failure::Other, text }
+impl PassError {
+    fn reply(text: String) -> PassError {
+        PassError { failure: Failure::Other, message: text }
     }
 }

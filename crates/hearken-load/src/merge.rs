@@ -9,7 +9,7 @@ use crate::report::{
     Bytes, Handshakes, Histograms, Idle, Report, Requests, SCHEMA, Samples, Sessions, Status,
     Timeouts,
 };
-use crate::slo::Judgement;
+use crate::slo::ObjectiveResult;
 
 mod error;
 mod grid;
@@ -22,7 +22,7 @@ use grid::Grid;
 use ranks::Ranks;
 
 /// How far apart the parts may start, and by how much a clock may be wrong, without a warning.
-pub const BOUND: Duration = Duration::from_millis(50);
+pub const DEFAULT_START_TOLERANCE: Duration = Duration::from_millis(50);
 
 /// One result of several, in any order. Intervals are put together by the time at which they were, to
 /// the nearest of the part that started first.
@@ -39,7 +39,7 @@ pub const BOUND: Duration = Duration::from_millis(50);
 /// # Errors
 /// No results, results of different loads, the same part twice, and what no generator can have made.
 pub fn merge(parts: &[Report]) -> Result<Report, MergeError> {
-    merge_within(parts, BOUND)
+    merge_within(parts, DEFAULT_START_TOLERANCE)
 }
 
 /// As [`merge`], with another bound.
@@ -47,32 +47,32 @@ pub fn merge(parts: &[Report]) -> Result<Report, MergeError> {
 /// # Errors
 /// As there.
 pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeError> {
-    let Some(asked) = parts.first() else { return Err(MergeError::Nothing) };
+    let Some(asked) = parts.first() else { return Err(MergeError::Empty) };
     for (at, part) in parts.iter().enumerate() {
-        part.check().map_err(|source| MergeError::Unsound { at, source })?;
-        same(at, asked, part)?;
+        part.check().map_err(|source| MergeError::Invalid { at, source })?;
+        check_same_load(at, asked, part)?;
         if ranks::parts_of(part).next().is_some() && part.rate != asked.rate {
             let (one, other) = (asked.rate.clone(), part.rate.clone());
-            return Err(MergeError::Differs { at, what: "rate", one, other });
+            return Err(MergeError::FieldMismatch { at, what: "rate", one, other });
         }
-        distributions(at, part)?;
+        check_histograms(at, part)?;
     }
-    let ranks = Ranks::of(parts)?;
-    let grid = Grid::of(parts)?;
+    let ranks = Ranks::from_reports(parts)?;
+    let grid = Grid::from_parts(parts)?;
     // So that what is kept of one part only does not depend on the order in which they are given.
     let mut parts: Vec<&Report> = parts.iter().collect();
-    parts.sort_by_key(|part| (ranks::lowest(part), part.started_unix_ns));
+    parts.sort_by_key(|part| (ranks::lowest_rank(part), part.started_unix_ns));
     let mut whole = sum(&parts, grid.started_unix_ns);
     whole.intervals = grid.intervals();
     whole.reply_rate_samples = Samples::of_reply_rate(&whole.intervals);
-    whole.warnings = warnings::gather(&parts, &ranks, bound);
+    whole.warnings = warnings::merge_warnings(&parts, &ranks, bound);
     whole.parts = ranks.into_parts();
     whole.objectives = objectives(&parts, &whole);
     Ok(whole)
 }
 
 /// An error if another load was asked of one part than of the first.
-fn same(at: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
+fn check_same_load(at: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
     let closed = |report: &Report| report.rate.is_empty().then_some("closed loop");
     for (what, one, other) in [
         ("url", first.url.clone(), part.url.clone()),
@@ -87,7 +87,7 @@ fn same(at: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
         ),
     ] {
         if one != other {
-            return Err(MergeError::Differs { at, what, one, other });
+            return Err(MergeError::FieldMismatch { at, what, one, other });
         }
     }
     Ok(())
@@ -98,7 +98,7 @@ fn told(text: &Option<String>) -> String {
 }
 
 /// An error if a distribution is not that of which the quantiles tell: one cannot add those.
-fn distributions(at: usize, part: &Report) -> Result<(), MergeError> {
+fn check_histograms(at: usize, part: &Report) -> Result<(), MergeError> {
     let Histograms { latency, service, connect, lateness } = &part.histograms;
     for (what, has, told) in [
         ("latency", latency.len(), part.latency_ns.count),
@@ -107,7 +107,7 @@ fn distributions(at: usize, part: &Report) -> Result<(), MergeError> {
         ("lateness", lateness.len(), part.lateness_ns.count),
     ] {
         if has != told {
-            return Err(MergeError::Distribution { at, what, has, told });
+            return Err(MergeError::HistogramMismatch { at, what, has, told });
         }
     }
     Ok(())
@@ -140,7 +140,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         per_connection: first.per_connection.clone(),
         threads: add(parts, |part| part.threads),
         seed: first.seed,
-        events: joined(parts, ", ", |part| &part.events),
+        events: join_distinct(parts, ", ", |part| &part.events),
         requests: total!(
             parts,
             requests,
@@ -186,7 +186,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         objectives: Vec::new(),
         server: server(parts, started_unix_ns),
         command: first.command.clone(),
-        machine: joined(parts, "; ", |part| &part.machine),
+        machine: join_distinct(parts, "; ", |part| &part.machine),
         part: None,
         parts: Vec::new(),
         warnings: Vec::new(),
@@ -209,7 +209,7 @@ fn histograms(parts: &[&Report]) -> Histograms {
 }
 
 /// The texts that there are, each once.
-fn joined<'a>(parts: &[&'a Report], by: &str, text: fn(&'a Report) -> &'a String) -> String {
+fn join_distinct<'a>(parts: &[&'a Report], by: &str, text: fn(&'a Report) -> &'a String) -> String {
     let all: BTreeSet<&str> = parts.iter().flat_map(|part| text(part).split(by)).collect();
     all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(by)
 }
@@ -217,7 +217,7 @@ fn joined<'a>(parts: &[&'a Report], by: &str, text: fn(&'a Report) -> &'a String
 /// What all parts offered. Those that know their rank tell what was asked for of all of them; else
 /// numbers are added, and other profiles told with how many had them.
 fn rate(parts: &[&Report]) -> String {
-    if ranks::lowest(parts[0]).is_some() {
+    if ranks::lowest_rank(parts[0]).is_some() {
         return parts[0].rate.clone();
     }
     let (mut number, mut profiles) = (None, BTreeMap::<&str, u64>::new());
@@ -246,11 +246,11 @@ fn rate(parts: &[&Report]) -> String {
 }
 
 /// The objectives of the parts, each once, judged by the whole.
-fn objectives(parts: &[&Report], whole: &Report) -> Vec<Judgement> {
+fn objectives(parts: &[&Report], whole: &Report) -> Vec<ObjectiveResult> {
     let (mut seen, mut judged) = (BTreeSet::new(), Vec::new());
-    for Judgement { objective, .. } in parts.iter().flat_map(|part| &part.objectives) {
+    for ObjectiveResult { objective, .. } in parts.iter().flat_map(|part| &part.objectives) {
         if seen.insert(objective.to_string()) {
-            judged.push(objective.judge(whole));
+            judged.push(objective.evaluate(whole));
         }
     }
     judged

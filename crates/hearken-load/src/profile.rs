@@ -7,11 +7,11 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// The highest rate that can be asked for, per second.
-const MOST: f64 = 1e9;
+const MAX_RATE: f64 = 1e9;
 /// The longest piece but the last, in seconds: ten years.
-const LONGEST: f64 = 315_360_000.0;
+const MAX_PIECE_SECONDS: f64 = 315_360_000.0;
 /// Pieces of a profile.
-const PIECES: usize = 10_000;
+const MAX_PIECES: usize = 10_000;
 
 /// A rate over time, in pieces, each of which is held or goes linearly from one rate to another. The
 /// last goes on for as long as the run does, at its last rate.
@@ -41,7 +41,7 @@ struct Piece {
     length: f64,
     /// When it begins, and how many arrivals are expected by then.
     start: f64,
-    before: f64,
+    arrivals_before: f64,
 }
 
 /// Why a text is no profile.
@@ -58,13 +58,13 @@ pub enum ProfileError {
     #[error(
         "\"{0}\" does not say how long it lasts, which only the last may leave out; write RATE@TIME"
     )]
-    Endless(String),
+    MissingLength(String),
     /// A ramp has no length.
     #[error("\"{0}\" climbs, but does not say within which time; write FROM..TO@TIME")]
     Ramp(String),
     /// There are too many pieces.
     #[error("it has more than 10,000 pieces")]
-    Pieces,
+    TooManyPieces,
     /// Steps are not steps.
     #[error("\"{0}\" are not steps: write RATE,RATE,...@TIME, or FROM..TO/BY@TIME")]
     Steps(String),
@@ -73,8 +73,8 @@ pub enum ProfileError {
 impl Profile {
     /// The same rate throughout; what is no rate is none.
     pub fn constant(rate: f64) -> Profile {
-        let rate = if (0.0..=MOST).contains(&rate) { rate } else { 0.0 };
-        Profile::of([(rate, rate, f64::INFINITY)])
+        let rate = if (0.0..=MAX_RATE).contains(&rate) { rate } else { 0.0 };
+        Profile::from_pieces([(rate, rate, f64::INFINITY)])
     }
 
     /// Out of `RATE,RATE,...@TIME` or `FROM..TO/BY@TIME`: each rate is held for that time.
@@ -91,25 +91,25 @@ impl Profile {
                 let (to, by) = rest.split_once('/').ok_or_else(wrong)?;
                 let (from, to, by) = (rate(from)?, rate(to)?, rate(by)?);
                 let count = ((to - from).abs() / by + 1e-9).floor();
-                if count.is_nan() || count >= PIECES as f64 {
-                    return Err(ProfileError::Pieces);
+                if count.is_nan() || count >= MAX_PIECES as f64 {
+                    return Err(ProfileError::TooManyPieces);
                 }
                 let by = by.copysign(to - from);
                 (0..=count as u32).map(|step| from + by * f64::from(step)).collect()
             }
         };
-        if rates.len() > PIECES {
-            return Err(ProfileError::Pieces);
+        if rates.len() > MAX_PIECES {
+            return Err(ProfileError::TooManyPieces);
         }
-        Ok(Profile::of(rates.into_iter().map(|rate| (rate, rate, length))))
+        Ok(Profile::from_pieces(rates.into_iter().map(|rate| (rate, rate, length))))
     }
 
-    fn of(pieces: impl IntoIterator<Item = (f64, f64, f64)>) -> Profile {
+    fn from_pieces(pieces: impl IntoIterator<Item = (f64, f64, f64)>) -> Profile {
         let (mut start, mut before) = (0.0, 0.0);
         let place = |(from, to, length): (f64, f64, f64)| {
-            let piece = Piece { from, to, length, start, before };
+            let piece = Piece { from, to, length, start, arrivals_before: before };
             start += length;
-            before = piece.expected(length);
+            before = piece.expected_arrivals(length);
             piece
         };
         Profile { pieces: pieces.into_iter().map(place).collect() }
@@ -135,9 +135,9 @@ impl Profile {
         within.map_or(0.0, |piece| {
             let after = time - piece.start;
             if last && after > piece.length {
-                piece.expected(piece.length) + (after - piece.length) * piece.to
+                piece.expected_arrivals(piece.length) + (after - piece.length) * piece.to
             } else {
-                piece.expected(after)
+                piece.expected_arrivals(after)
             }
         })
     }
@@ -150,8 +150,8 @@ impl Profile {
     }
 
     /// Begins to look up times.
-    pub(crate) fn clock(&self) -> Clock {
-        Clock { profile: self.clone(), at: 0 }
+    pub(crate) fn arrival_times(&self) -> ArrivalTimes {
+        ArrivalTimes { profile: self.clone(), piece: 0 }
     }
 }
 
@@ -164,17 +164,17 @@ impl Piece {
     }
 
     /// Arrivals from the beginning of all until so many seconds into this piece.
-    fn expected(&self, seconds: f64) -> f64 {
+    fn expected_arrivals(&self, seconds: f64) -> f64 {
         if self.from == self.to {
             // Not infinity times nothing.
             let some = if self.from == 0.0 { 0.0 } else { seconds * self.from };
-            return self.before + some;
+            return self.arrivals_before + some;
         }
-        self.before + seconds * (self.from + self.rate_after(seconds)) / 2.0
+        self.arrivals_before + seconds * (self.from + self.rate_after(seconds)) / 2.0
     }
 
     /// After how many seconds of this piece `more` arrivals are expected in it; nothing, if never.
-    fn after(&self, more: f64) -> Option<f64> {
+    fn seconds_until(&self, more: f64) -> Option<f64> {
         let slope = if self.from == self.to { 0.0 } else { (self.to - self.from) / self.length };
         // The smaller root, in the form that loses no digits where the slope is small.
         let root = (self.from * self.from + 2.0 * slope * more).sqrt();
@@ -186,24 +186,24 @@ impl Piece {
 
 /// Tells when so many arrivals are expected, for numbers that never decrease.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub(crate) struct ArrivalTimes {
     profile: Profile,
-    at: usize,
+    piece: usize,
 }
 
-impl Clock {
+impl ArrivalTimes {
     /// In seconds from the beginning; nothing, if so many never come.
-    pub(crate) fn when(&mut self, arrivals: f64) -> Option<f64> {
+    pub(crate) fn time_of(&mut self, arrivals: f64) -> Option<f64> {
         loop {
-            let piece = self.profile.pieces.get(self.at)?;
-            if let Some(seconds) = piece.after(arrivals - piece.before) {
+            let piece = self.profile.pieces.get(self.piece)?;
+            if let Some(seconds) = piece.seconds_until(arrivals - piece.arrivals_before) {
                 return Some(piece.start + seconds);
             }
-            match self.profile.pieces.get(self.at + 1) {
-                Some(_) => self.at += 1,
+            match self.profile.pieces.get(self.piece + 1) {
+                Some(_) => self.piece += 1,
                 None => {
                     // The last rate is held.
-                    let left = arrivals - piece.expected(piece.length);
+                    let left = arrivals - piece.expected_arrivals(piece.length);
                     let after = left.max(0.0) / piece.to;
                     return (piece.length.is_finite() && after.is_finite())
                         .then_some(piece.start + piece.length + after);
@@ -236,8 +236,8 @@ impl FromStr for Profile {
 
     fn from_str(text: &str) -> Result<Profile, ProfileError> {
         let parts: Vec<_> = text.split(',').collect();
-        if parts.len() > PIECES {
-            return Err(ProfileError::Pieces);
+        if parts.len() > MAX_PIECES {
+            return Err(ProfileError::TooManyPieces);
         }
         let mut pieces = Vec::new();
         for (index, part) in parts.iter().enumerate() {
@@ -253,13 +253,13 @@ impl FromStr for Profile {
                 Some(length) => length,
                 None if from != to => return Err(ProfileError::Ramp((*part).to_owned())),
                 None if index + 1 < parts.len() => {
-                    return Err(ProfileError::Endless((*part).to_owned()));
+                    return Err(ProfileError::MissingLength((*part).to_owned()));
                 }
                 None => f64::INFINITY,
             };
             pieces.push((from, to, length));
         }
-        Ok(Profile::of(pieces))
+        Ok(Profile::from_pieces(pieces))
     }
 }
 
@@ -272,7 +272,7 @@ fn rate(text: &str) -> Result<f64, ProfileError> {
         ones => (ones, 1.0),
     };
     let rate = digits.parse::<f64>().map_err(|_| wrong())? * factor;
-    if (0.0..=MOST).contains(&rate) { Ok(rate.abs()) } else { Err(wrong()) }
+    if (0.0..=MAX_RATE).contains(&rate) { Ok(rate.abs()) } else { Err(wrong()) }
 }
 
 /// A length of time, in seconds.
@@ -294,7 +294,7 @@ fn time(text: &str) -> Result<f64, ProfileError> {
         .ok_or_else(wrong)?;
     let seconds = digits.parse::<f64>().map_err(|_| wrong())? * factor;
     // Not the same as `> LONGEST`: what is no number is refused, too.
-    if seconds > 0.0 && seconds <= LONGEST { Ok(seconds) } else { Err(wrong()) }
+    if seconds > 0.0 && seconds <= MAX_PIECE_SECONDS { Ok(seconds) } else { Err(wrong()) }
 }
 
 #[cfg(test)]
@@ -310,14 +310,17 @@ mod tests {
         let wrong = |text: &str| text.parse::<Profile>().unwrap_err();
         for text in ["", "x", "-1", "nan", "inf", "2e9", "1000..", "..5@1s", "1,,2"] {
             let error = wrong(text);
-            assert!(matches!(error, ProfileError::Rate(_) | ProfileError::Endless(_)), "{text}");
+            assert!(
+                matches!(error, ProfileError::Rate(_) | ProfileError::MissingLength(_)),
+                "{text}"
+            );
         }
         for text in ["1@", "1@5", "1@0s", "1@-1s", "1@nans", "1@infs", "1@1e99h", "1@é"] {
             assert!(matches!(wrong(text), ProfileError::Length(_)), "{text}");
         }
         assert_eq!(wrong("1..2"), ProfileError::Ramp("1..2".to_owned()));
-        assert_eq!(wrong("1,2@1s"), ProfileError::Endless("1".to_owned()));
-        assert_eq!(wrong(&"1@1s,".repeat(20_000)), ProfileError::Pieces);
+        assert_eq!(wrong("1,2@1s"), ProfileError::MissingLength("1".to_owned()));
+        assert_eq!(wrong(&"1@1s,".repeat(20_000)), ProfileError::TooManyPieces);
         for text in ["", "1", "1..2@1s", "1..2/0@1s", "1..1e9/1@1s", "a@1s"] {
             assert!(Profile::steps(text).is_err(), "{text}");
         }
@@ -335,7 +338,7 @@ mod tests {
     fn profile() -> impl Strategy<Value = Profile> {
         let piece = (0..1000u32, 0..1000u32, 1..100u32, any::<bool>());
         prop::collection::vec(piece, 1..8).prop_map(|pieces| {
-            Profile::of(pieces.into_iter().map(|(from, to, tenths, level)| {
+            Profile::from_pieces(pieces.into_iter().map(|(from, to, tenths, level)| {
                 let to = if level { from } else { to };
                 (f64::from(from), f64::from(to), f64::from(tenths) / 10.0)
             }))
@@ -361,11 +364,11 @@ mod tests {
         fn times_and_numbers_agree(profile in profile(), many in 1..200usize) {
             let length = profile.length().unwrap();
             let total = profile.arrivals_within(length);
-            let mut clock = profile.clock();
+            let mut clock = profile.arrival_times();
             let mut last = 0.0;
             for number in 0..many {
                 let arrivals = total * number as f64 / many as f64;
-                let Some(at) = clock.when(arrivals) else {
+                let Some(at) = clock.time_of(arrivals) else {
                     prop_assert_eq!(total, 0.0);
                     break;
                 };

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Which of how many processes this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Given")]
+#[serde(try_from = "RankFields")]
 pub struct Rank {
     rank: u32,
     size: u32,
@@ -13,15 +13,15 @@ pub struct Rank {
 
 /// As it is written down.
 #[derive(Deserialize)]
-struct Given {
+struct RankFields {
     rank: u32,
     size: u32,
 }
 
-impl TryFrom<Given> for Rank {
+impl TryFrom<RankFields> for Rank {
     type Error = RankError;
 
-    fn try_from(given: Given) -> Result<Rank, RankError> {
+    fn try_from(given: RankFields) -> Result<Rank, RankError> {
         Rank::new(given.rank, given.size)
     }
 }
@@ -32,7 +32,7 @@ impl TryFrom<Given> for Rank {
 pub enum RankError {
     /// There is no such rank.
     #[error("rank {rank} of {size} is none: ranks are from 0 to one less than the size")]
-    Beyond {
+    OutOfRange {
         /// The rank that was given.
         rank: u32,
         /// The size that was given.
@@ -77,7 +77,11 @@ impl Rank {
     /// # Errors
     /// There is none.
     pub fn new(rank: u32, size: u32) -> Result<Rank, RankError> {
-        if rank < size { Ok(Rank { rank, size }) } else { Err(RankError::Beyond { rank, size }) }
+        if rank < size {
+            Ok(Rank { rank, size })
+        } else {
+            Err(RankError::OutOfRange { rank, size })
+        }
     }
 
     /// Finds this process' rank, from what was given and from this process' environment, in the
@@ -113,26 +117,28 @@ impl Rank {
         size: Option<u32>,
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Result<Rank, RankError> {
-        let environment = Environment { given: size, lookup };
+        let environment = Environment { given_size: size, lookup };
         match (rank, size) {
             (Some(rank), Some(size)) => return Rank::new(rank, size),
             (Some(rank), None) => return Err(RankError::RankAlone(rank)),
             (None, _) => {}
         }
-        if let Some(found) = environment.of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
+        if let Some(found) =
+            environment.from_pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?
+        {
             return Ok(found);
         }
         if let Some(found) = environment.slurm()? {
             return Ok(found);
         }
         for name in ["JOB_COMPLETION_INDEX", "NOMAD_ALLOC_INDEX"] {
-            if let Some(found) = environment.index(name)? {
+            if let Some(found) = environment.from_index(name)? {
                 return Ok(found);
             }
         }
         match size {
             None | Some(1) => Ok(Rank::ALONE),
-            Some(0) => Err(RankError::Beyond { rank: 0, size: 0 }),
+            Some(0) => Err(RankError::OutOfRange { rank: 0, size: 0 }),
             Some(size) => Err(RankError::SizeAlone(size)),
         }
     }
@@ -162,7 +168,7 @@ impl Rank {
 
 /// What was given, and what the environment says.
 struct Environment<F> {
-    given: Option<u32>,
+    given_size: Option<u32>,
     lookup: F,
 }
 
@@ -177,16 +183,18 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     /// By a rank and a size.
-    fn of(&self, rank: &'static str, size: &'static str) -> Result<Option<Rank>, RankError> {
+    fn from_pair(&self, rank: &'static str, size: &'static str) -> Result<Option<Rank>, RankError> {
         let Some(number) = self.number(rank)? else { return Ok(None) };
-        let Some(of) = self.number(size)? else { return self.with_given(rank, number).map(Some) };
-        self.agree(size, of)?;
-        self.within(rank, number, size, of).map(Some)
+        let Some(of) = self.number(size)? else {
+            return self.with_given_size(rank, number).map(Some);
+        };
+        self.check_given_size(size, of)?;
+        self.in_range(rank, number, size, of).map(Some)
     }
 
     /// By a rank alone, which does not tell of how many.
-    fn index(&self, name: &'static str) -> Result<Option<Rank>, RankError> {
-        self.number(name)?.map(|number| self.with_given(name, number)).transpose()
+    fn from_index(&self, name: &'static str) -> Result<Option<Rank>, RankError> {
+        self.number(name)?.map(|number| self.with_given_size(name, number)).transpose()
     }
 
     fn slurm(&self) -> Result<Option<Rank>, RankError> {
@@ -198,8 +206,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
         match (self.number("SLURM_PROCID")?, self.number(TASKS)?) {
             // A batch script itself, of a job that was not told how many tasks it has.
-            (Some(0), None) if self.given.is_none() => Ok(Some(Rank::ALONE)),
-            _ => self.of("SLURM_PROCID", TASKS),
+            (Some(0), None) if self.given_size.is_none() => Ok(Some(Rank::ALONE)),
+            _ => self.from_pair("SLURM_PROCID", TASKS),
         }
     }
 
@@ -215,9 +223,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let below = |value| inconsistent(ID, id, format!("and {MIN} is {value}"));
         let from_min = id.checked_sub(min).ok_or_else(|| below(min))?;
         let Some(count) = self.number(COUNT)? else {
-            return self.with_given(ID, from_min / step).map(Some);
+            return self.with_given_size(ID, from_min / step).map(Some);
         };
-        self.agree(COUNT, count)?;
+        self.check_given_size(COUNT, count)?;
         let even = u64::from(min) + u64::from(step) * u64::from(count.saturating_sub(1));
         if let Some(max) = self.number(MAX)?.filter(|&max| u64::from(max) != even) {
             let reason = format!(
@@ -237,9 +245,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         })
     }
 
-    fn with_given(&self, name: &'static str, rank: u32) -> Result<Rank, RankError> {
-        match self.given {
-            Some(size) => self.within(name, rank, "--size", size),
+    fn with_given_size(&self, name: &'static str, rank: u32) -> Result<Rank, RankError> {
+        match self.given_size {
+            Some(size) => self.in_range(name, rank, "--size", size),
             None => {
                 let reason = "but nothing tells of how many; give --size".to_owned();
                 Err(inconsistent(name, rank, reason))
@@ -247,7 +255,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
     }
 
-    fn within(
+    fn in_range(
         &self,
         name: &'static str,
         rank: u32,
@@ -260,8 +268,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     /// A size that was given is the environment's.
-    fn agree(&self, name: &'static str, size: u32) -> Result<(), RankError> {
-        match self.given {
+    fn check_given_size(&self, name: &'static str, size: u32) -> Result<(), RankError> {
+        match self.given_size {
             Some(given) if given != size => {
                 Err(inconsistent(name, size, format!("but --size {given} was given; leave it out")))
             }

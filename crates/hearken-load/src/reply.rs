@@ -13,39 +13,49 @@ pub(crate) struct Reply {
     /// in one piece.
     head: Vec<u8>,
     body: Option<BodyReader>,
-    done: Done,
+    done: CompleteReply,
 }
 
 /// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct CompleteReply {
     pub(crate) status: u16,
     /// Whether the connection can carry another request.
     pub(crate) keep_alive: bool,
     /// How many bytes of content it had.
-    pub(crate) content: u64,
+    pub(crate) content_bytes: u64,
 }
 
 /// The last head that came in one piece, and what it said. A server sends the same one again and
 /// again, but for the date: it need not be parsed each time.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct HeadCache {
     head: Vec<u8>,
-    said: Option<(Method<'static>, Done, ResponseBody)>,
+    parsed: Option<(Method<'static>, CompleteReply, ResponseBody)>,
 }
 
-impl Seen {
+impl HeadCache {
     /// What `bytes` say that begin with the same head, in answer to a request of the same method.
     #[inline]
-    fn again(&self, bytes: &[u8], method: Method<'static>) -> Option<(Done, ResponseBody)> {
-        let (of, done, body) = self.said?;
+    fn lookup(
+        &self,
+        bytes: &[u8],
+        method: Method<'static>,
+    ) -> Option<(CompleteReply, ResponseBody)> {
+        let (of, done, body) = self.parsed?;
         (of == method && bytes.starts_with(&self.head)).then_some((done, body))
     }
 
-    fn note(&mut self, head: &[u8], method: Method<'static>, done: Done, body: ResponseBody) {
+    fn store(
+        &mut self,
+        head: &[u8],
+        method: Method<'static>,
+        done: CompleteReply,
+        body: ResponseBody,
+    ) {
         self.head.clear();
         self.head.extend_from_slice(head);
-        self.said = Some((method, done, body));
+        self.parsed = Some((method, done, body));
     }
 }
 
@@ -64,8 +74,8 @@ impl Reply {
         mut bytes: &[u8],
         method: Method<'static>,
         interim: impl FnMut(u16),
-    ) -> Result<Option<Done>, Malformed> {
-        let mut done = self.next(&mut bytes, method, None, interim, |_| ())?;
+    ) -> Result<Option<CompleteReply>, Malformed> {
+        let mut done = self.feed_next(&mut bytes, method, None, interim, |_| ())?;
         if let Some(done) = &mut done {
             // What nobody asked for leaves the two sides out of step.
             done.keep_alive &= bytes.is_empty();
@@ -76,19 +86,19 @@ impl Reply {
     /// As [`feed`](Reply::feed), where several requests are under way: `bytes` keeps what comes
     /// after the reply. What it says is taken from `seen` if it begins as the last one there.
     /// `content` is told what the reply contains, piece by piece.
-    pub(crate) fn next(
+    pub(crate) fn feed_next(
         &mut self,
         bytes: &mut &[u8],
         method: Method<'static>,
-        mut seen: Option<&mut Seen>,
+        mut seen: Option<&mut HeadCache>,
         mut interim: impl FnMut(u16),
         mut content: impl FnMut(&[u8]),
-    ) -> Result<Option<Done>, Malformed> {
+    ) -> Result<Option<CompleteReply>, Malformed> {
         while self.body.is_none() {
             let carried = self.head.len();
             if carried == 0
                 && let Some(seen) = &seen
-                && let Some((done, body)) = seen.again(bytes, method)
+                && let Some((done, body)) = seen.lookup(bytes, method)
             {
                 self.done = done;
                 self.body = Some(BodyReader::new(body, u64::MAX, &LIMITS)?);
@@ -111,12 +121,12 @@ impl Reply {
                 interim(status);
             } else {
                 let keep_alive = response.keep_alive && status != 101;
-                self.done = Done { status, keep_alive, content: 0 };
+                self.done = CompleteReply { status, keep_alive, content_bytes: 0 };
                 self.body = Some(BodyReader::new(response.body, u64::MAX, &LIMITS)?);
                 if carried == 0
                     && let Some(seen) = &mut seen
                 {
-                    seen.note(&head[..taken], method, self.done, response.body);
+                    seen.store(&head[..taken], method, self.done, response.body);
                 }
             }
             *bytes = bytes.get(taken..).unwrap_or_default();
@@ -127,7 +137,7 @@ impl Reply {
         };
         while !body.is_done() && !bytes.is_empty() {
             let piece = body.next(bytes)?;
-            self.done.content += piece.data.len() as u64;
+            self.done.content_bytes += piece.data.len() as u64;
             content(bytes.get(piece.data).unwrap_or_default());
             *bytes = bytes.get(piece.consumed..).unwrap_or_default();
         }
@@ -139,9 +149,9 @@ impl Reply {
     }
 
     /// The peer has ended the stream: is the reply complete by that?
-    pub(crate) fn end(&mut self) -> Option<Done> {
+    pub(crate) fn on_end_of_stream(&mut self) -> Option<CompleteReply> {
         let body = self.body.take()?;
-        body.may_close().then_some(Done { keep_alive: false, ..self.done })
+        body.may_close().then_some(CompleteReply { keep_alive: false, ..self.done })
     }
 }
 
@@ -150,34 +160,34 @@ mod tests {
     use hearken_http::Method;
     use proptest::prelude::*;
 
-    use super::{Done, Reply, Seen};
+    use super::{CompleteReply, HeadCache, Reply};
 
-    const CASES: &[(&str, Method<'static>, Done)] = &[
+    const CASES: &[(&str, Method<'static>, CompleteReply)] = &[
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
             Method::Get,
-            Done { status: 200, keep_alive: true, content: 2 },
+            CompleteReply { status: 200, keep_alive: true, content_bytes: 2 },
         ),
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
             Method::Head,
-            Done { status: 200, keep_alive: true, content: 0 },
+            CompleteReply { status: 200, keep_alive: true, content_bytes: 0 },
         ),
         (
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 404 No\r\n\
              Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: x\r\n\r\n",
             Method::Get,
-            Done { status: 404, keep_alive: true, content: 3 },
+            CompleteReply { status: 404, keep_alive: true, content_bytes: 3 },
         ),
         (
             "HTTP/1.0 503 No\r\nContent-Length: 0\r\n\r\n",
             Method::Get,
-            Done { status: 503, keep_alive: false, content: 0 },
+            CompleteReply { status: 503, keep_alive: false, content_bytes: 0 },
         ),
         (
             "HTTP/1.1 204 No\r\nConnection: close\r\n\r\n",
             Method::Get,
-            Done { status: 204, keep_alive: false, content: 0 },
+            CompleteReply { status: 204, keep_alive: false, content_bytes: 0 },
         ),
     ];
 
@@ -190,7 +200,10 @@ mod tests {
         let mut reply = Reply::default();
         let text = b"HTTP/1.1 200 OK\r\n\r\nany";
         assert_eq!(reply.feed(text, Method::Get, |_| ()).unwrap(), None);
-        assert_eq!(reply.end(), Some(Done { status: 200, keep_alive: false, content: 3 }));
+        assert_eq!(
+            reply.on_end_of_stream(),
+            Some(CompleteReply { status: 200, keep_alive: false, content_bytes: 3 })
+        );
     }
 
     #[test]
@@ -198,7 +211,7 @@ mod tests {
         for text in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh"] {
             let mut reply = Reply::default();
             assert_eq!(reply.feed(text.as_bytes(), Method::Get, |_| ()).unwrap(), None);
-            assert_eq!(reply.end(), None);
+            assert_eq!(reply.on_end_of_stream(), None);
         }
     }
 
@@ -213,12 +226,13 @@ mod tests {
     /// A head that is the beginning of another is not taken for it, nor one for another method's.
     #[test]
     fn what_was_seen_is_not_taken_for_something_else() {
-        let mut last = Seen::default();
+        let mut last = HeadCache::default();
         let mut of = |text: &str, method| {
             let mut bytes = text.as_bytes();
-            Reply::default().next(&mut bytes, method, Some(&mut last), |_| (), |_| ()).unwrap()
+            Reply::default().feed_next(&mut bytes, method, Some(&mut last), |_| (), |_| ()).unwrap()
         };
-        let done = |content| Some(Done { status: 200, keep_alive: true, content });
+        let done =
+            |content| Some(CompleteReply { status: 200, keep_alive: true, content_bytes: content });
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(of(text, Method::Get), done(2));
         assert_eq!(of(text, Method::Get), done(2));
@@ -232,14 +246,14 @@ mod tests {
         #[test]
         fn comes_in_any_pieces(cuts in prop::collection::vec(1..40usize, 1..60)) {
             // One parser for all cases: it is ready for the next reply after each.
-            let (mut reply, mut last) = (Reply::default(), Seen::default());
+            let (mut reply, mut last) = (Reply::default(), HeadCache::default());
             for &(text, method, expected) in CASES.iter().chain(CASES).chain(CASES) {
                 let (mut rest, mut seen, mut done) = (text.as_bytes(), 0, None);
                 for cut in cuts.iter().cycle() {
                     prop_assert_eq!(done, None);
                     let (mut piece, after) = rest.split_at((*cut).min(rest.len()));
                     let count = |_| seen += 1;
-                    done = reply.next(&mut piece, method, Some(&mut last), count, |_| ()).unwrap();
+                    done = reply.feed_next(&mut piece, method, Some(&mut last), count, |_| ()).unwrap();
                     rest = after;
                     if rest.is_empty() {
                         break;
@@ -258,7 +272,7 @@ mod tests {
                     break;
                 }
             }
-            let _ = reply.end();
+            let _ = reply.on_end_of_stream();
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::arrivals::Arrivals;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::server::Server;
-use crate::slo::Judgement;
+use crate::slo::ObjectiveResult;
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-load/2";
@@ -96,7 +96,7 @@ pub struct Report {
     pub parts: Vec<Part>,
     /// What came of the objectives, if there were any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub objectives: Vec<Judgement>,
+    pub objectives: Vec<ObjectiveResult>,
     /// What casts doubt on the numbers, in sentences.
     pub warnings: Vec<String>,
 }
@@ -216,7 +216,7 @@ pub struct Samples {
 
 impl Samples {
     /// Of these. O(n).
-    pub fn of(values: impl Iterator<Item = f64>) -> Samples {
+    pub fn from_values(values: impl Iterator<Item = f64>) -> Samples {
         let (mut count, mut min, mut max) = (0u64, f64::INFINITY, f64::NEG_INFINITY);
         // Welford's: no digits are lost where the values are large and alike.
         let (mut mean, mut squares) = (0.0, 0.0);
@@ -270,7 +270,7 @@ pub struct Handshakes {
 
 impl Handshakes {
     /// One more that came to its end.
-    pub(crate) fn count(&mut self, resumed: bool) {
+    pub(crate) fn record(&mut self, resumed: bool) {
         *(if resumed { &mut self.resumed } else { &mut self.full }) += 1;
     }
 
@@ -329,7 +329,7 @@ impl Status {
         self.server_error += more.server_error;
     }
 
-    pub(crate) fn count(&mut self, status: u16) {
+    pub(crate) fn record(&mut self, status: u16) {
         *match status / 100 {
             1 => &mut self.interim,
             2 => &mut self.success,

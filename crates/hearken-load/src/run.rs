@@ -10,27 +10,27 @@ use hearken::descriptors;
 use hearken::timer::Time;
 
 use crate::arrivals::Arrivals;
-use crate::clock::{ClockState, Mapping};
 use crate::config::{Config, DEFAULT_DURATION, LoadError};
-use crate::drive::{Common, Ended};
 use crate::histogram::Histogram;
-use crate::misses::Misses;
-use crate::record::{Recorder, Snapshot, Told};
+use crate::idle_errors::IdleErrors;
+use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
 use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
+use crate::statistics::Counts;
 use crate::stop::Stop;
-use crate::tally::Counts;
 use crate::target::Target;
 use crate::threads::{self, Load, Plan};
 use crate::tls::TlsOptions;
 use crate::url::Url;
+use crate::wall_clock::{ClockMapping, ClockState};
 use crate::warning;
+use crate::worker::{SharedState, WorkerResult};
 use crate::workload::{Count, Workload};
 
 /// From when all is ready to the first request, so that all threads are told before.
-const LEAD: Duration = Duration::from_millis(1);
+const START_LEAD: Duration = Duration::from_millis(1);
 
 /// How much later than it was to start a load may without a warning.
-const LATE: Duration = Duration::from_millis(2);
+const MAX_START_DELAY: Duration = Duration::from_millis(2);
 
 /// Is told how the load goes. `()` does not listen.
 pub trait Progress {
@@ -73,14 +73,14 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     let model = config.model();
     // Of a size that can be typed, and that every reader of JSON keeps.
     let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
-    let common = Arc::new(Common {
-        start: AtomicU64::new(0),
+    let common = Arc::new(SharedState {
+        start_nanos: AtomicU64::new(0),
         stop: stop.clone(),
         finite: config.is_finite(),
-        over: AtomicBool::new(false),
-        duration: length(config, model),
-        interval: config.interval,
-        patience: config.timeout,
+        finished: AtomicBool::new(false),
+        duration: run_duration(config, model),
+        report_interval: config.interval,
+        prepare_timeout: config.timeout,
     });
     let load = Arc::new(Load {
         config: config.clone(),
@@ -89,7 +89,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
         idle: Arc::new(idle),
         model,
         seed,
-        common: common.clone(),
+        shared: common.clone(),
     });
     let (tell, told) = channel();
     let (mut running, mut spares) = (Vec::new(), Vec::new());
@@ -107,8 +107,8 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
         }
     }
     drop(tell);
-    let mut heard = Heard::new(config, Recorder::new(config.rate.clone(), spares), &plan);
-    heard.listen(config, &told, &common, progress);
+    let mut heard = Coordinator::new(config, Recorder::new(config.rate.clone(), spares), &plan);
+    heard.receive_updates(config, &told, &common, progress);
     let mut ended = Vec::new();
     for thread in running {
         let panicked = || std::io::Error::other("a thread panicked");
@@ -122,8 +122,8 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     if let Some(error) = failed {
         return Err(error);
     }
-    heard.recorder.end();
-    Ok(conclude(&load, &plan, heard, ended, descriptors))
+    heard.recorder.finish();
+    Ok(build_report(&load, &plan, heard, ended, descriptors))
 }
 
 /// Tells whether [`run`] could begin, as far as that can be told without looking for the server: reads
@@ -164,7 +164,7 @@ fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
 }
 
 /// For how long requests are made, if that is known.
-fn length(config: &Config, model: Model) -> Option<Duration> {
+fn run_duration(config: &Config, model: Model) -> Option<Duration> {
     let by_itself = match model {
         Model::Closed if config.is_finite() => None,
         Model::Closed => Some(DEFAULT_DURATION),
@@ -176,98 +176,100 @@ fn length(config: &Config, model: Model) -> Option<Duration> {
 }
 
 /// What the threads have told.
-struct Heard {
+struct Coordinator {
     recorder: Recorder,
     threads: usize,
     prepared: usize,
     drained: usize,
-    holding: usize,
-    over: usize,
+    idle_ready: usize,
+    finished: usize,
     /// Threads that hold idle connections.
-    holders: usize,
+    idle_threads: usize,
     idle: Vec<Idle>,
-    missing: u64,
+    missing_idle: u64,
     started_unix_ns: u64,
     /// How long after the time that was asked for it started.
-    late: Duration,
+    start_delay: Duration,
 }
 
-impl Heard {
-    fn new(config: &Config, recorder: Recorder, plan: &Plan) -> Heard {
-        Heard {
+impl Coordinator {
+    fn new(config: &Config, recorder: Recorder, plan: &Plan) -> Coordinator {
+        Coordinator {
             recorder,
             threads: plan.threads(),
             prepared: 0,
             drained: 0,
-            holding: 0,
-            over: 0,
-            holders: (0..plan.threads()).filter(|&thread| plan.idle(config, thread) > 0).count(),
+            idle_ready: 0,
+            finished: 0,
+            idle_threads: (0..plan.threads())
+                .filter(|&thread| plan.idle(config, thread) > 0)
+                .count(),
             idle: vec![Idle::default(); plan.threads()],
-            missing: 0,
+            missing_idle: 0,
             started_unix_ns: 0,
-            late: Duration::ZERO,
+            start_delay: Duration::ZERO,
         }
     }
 
     /// When the clock of the requests starts, all being ready now.
-    fn start(&mut self, config: &Config) -> Time {
-        let mapping = Mapping::read();
-        let soonest = Time::now() + LEAD;
-        let asked = config.start_at.map(|at| mapping.instant(unix_ns(at)));
+    fn choose_start(&mut self, config: &Config) -> Time {
+        let mapping = ClockMapping::read();
+        let soonest = Time::now() + START_LEAD;
+        let asked = config.start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
         let start = asked.map_or(soonest, |asked| asked.max(soonest));
         let late = asked.map_or(Duration::ZERO, |asked| start.since(asked));
         // Less than the clocks can tell is nothing.
-        self.late = late.saturating_sub(mapping.uncertainty());
-        self.started_unix_ns = mapping.unix_ns(start);
+        self.start_delay = late.saturating_sub(mapping.uncertainty());
+        self.started_unix_ns = mapping.to_unix_ns(start);
         start
     }
 
     /// Listens until all threads have ended.
-    fn listen(
+    fn receive_updates(
         &mut self,
         config: &Config,
-        told: &Receiver<(usize, Told)>,
-        common: &Common,
+        told: &Receiver<(usize, WorkerUpdate)>,
+        common: &SharedState,
         progress: &mut dyn Progress,
     ) {
         while let Ok((thread, told)) = told.recv() {
             match told {
-                Told::Preparing(idle) => {
+                WorkerUpdate::Preparing(idle) => {
                     self.idle[thread] = idle;
                     let held = self.idle.iter().map(|idle| idle.held).sum();
                     progress.tick(&Snapshot { idle: held, ..Snapshot::default() });
                 }
-                Told::Prepared { missing } => {
-                    self.missing += missing;
+                WorkerUpdate::Prepared { missing } => {
+                    self.missing_idle += missing;
                     self.prepared += 1;
                     if self.prepared == self.threads {
                         progress.prepared();
-                        let start = self.start(config);
-                        common.start.store(start.as_nanos(), Ordering::Release);
+                        let start = self.choose_start(config);
+                        common.start_nanos.store(start.as_nanos(), Ordering::Release);
                         common.stop.wake();
                     }
                 }
-                Told::Holding(idle) => {
+                WorkerUpdate::IdleHeld(idle) => {
                     self.idle[thread] = idle;
-                    self.holding += 1;
-                    if self.holding == self.holders {
+                    self.idle_ready += 1;
+                    if self.idle_ready == self.idle_threads {
                         progress.holding(self.idle.iter().map(|idle| idle.held).sum());
                     }
                 }
-                Told::Over => {
-                    self.over += 1;
-                    if self.over == self.threads {
-                        common.over.store(true, Ordering::Release);
+                WorkerUpdate::Finished => {
+                    self.finished += 1;
+                    if self.finished == self.threads {
+                        common.finished.store(true, Ordering::Release);
                         common.stop.wake();
                     }
                 }
-                Told::Slice(slice) => {
+                WorkerUpdate::Slice(slice) => {
                     // The last that a thread tells.
                     self.drained += usize::from(slice.draining);
                     if slice.draining && self.drained == self.threads {
                         progress.over();
                     }
-                    if let Some(snapshot) = self.recorder.slice(thread, *slice) {
+                    if let Some(snapshot) = self.recorder.record_slice(thread, *slice) {
                         progress.tick(&snapshot);
                     }
                 }
@@ -283,26 +285,33 @@ fn unix_ns(time: SystemTime) -> u64 {
 }
 
 /// The report.
-fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descriptors: u64) -> Report {
+fn build_report(
+    load: &Load,
+    plan: &Plan,
+    heard: Coordinator,
+    ended: Vec<WorkerResult>,
+    descriptors: u64,
+) -> Report {
     let Load { config, workload, model, seed, .. } = load;
-    let Heard { recorder, missing, started_unix_ns, late, .. } = heard;
+    let Coordinator { recorder, missing_idle: missing, started_unix_ns, start_delay: late, .. } =
+        heard;
     let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
     let mut histograms = Histograms::default();
-    let (mut misses, mut other) = (Misses::default(), None);
+    let (mut misses, mut other) = (IdleErrors::default(), None);
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
     for thread in ended {
-        counts.add(&thread.tally.counts);
-        counts.handshakes.add(&thread.idlers.handshakes);
-        idle.add(&thread.idlers.counts);
-        bytes.add(&thread.idlers.bytes);
-        histograms.service.add(&thread.tally.service);
-        histograms.connect.add(&thread.tally.connect);
-        histograms.lateness.add(&thread.tally.lateness);
-        misses.merge(thread.idlers.misses);
-        other = other.or(thread.tally.other);
+        counts.add(&thread.stats.counts);
+        counts.handshakes.add(&thread.idle.handshakes);
+        idle.add(&thread.idle.counts);
+        bytes.add(&thread.idle.bytes);
+        histograms.service.add(&thread.stats.service);
+        histograms.connect.add(&thread.stats.connect);
+        histograms.lateness.add(&thread.stats.lateness);
+        misses.merge(thread.idle.errors);
+        other = other.or(thread.stats.first_other_error);
         complete &= thread.complete;
         elapsed = elapsed.max(thread.elapsed);
-        events = thread.events;
+        events = thread.mechanism;
     }
     histograms.latency = Histogram::clone(&recorder.latency);
     idle.tables = plan.holders as u64;
@@ -316,7 +325,7 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         workload: workload.describe(),
         model: *model,
         rate: if closed { String::new() } else { config.rate.to_string() },
-        offered_rate: offered(config, workload, *model, elapsed),
+        offered_rate: offered_rate(config, workload, *model, elapsed),
         duration_s,
         arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
         connections: config.connections_here() as u64,
@@ -325,16 +334,16 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         seed: *seed,
         events: events.to_owned(),
         requests: Requests {
-            intended: counts.intended,
+            intended: counts.scheduled,
             sent: counts.sent,
             replies: counts.replies,
             failed: counts.errors.total(),
-            unfinished: counts.intended - counts.replies - counts.errors.total(),
-            waited: counts.waited,
+            unfinished: counts.scheduled - counts.replies - counts.errors.total(),
+            waited: counts.queued,
         },
         sessions: counts.sessions,
         status: counts.status,
-        reply_rate: if duration_s > 0.0 { counts.in_time as f64 / duration_s } else { 0.0 },
+        reply_rate: if duration_s > 0.0 { counts.replies_in_time as f64 / duration_s } else { 0.0 },
         reply_rate_samples: Samples::of_reply_rate(&recorder.intervals),
         latency_ns: histograms.latency.quantiles(),
         service_ns: histograms.service.quantiles(),
@@ -342,7 +351,7 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         lateness_ns: histograms.lateness.quantiles(),
         errors: counts.errors,
         timeouts: counts.timeouts,
-        connections_opened: counts.opened,
+        connections_opened: counts.connections_opened,
         idle,
         tls: counts.handshakes,
         bytes,
@@ -352,8 +361,8 @@ fn conclude(load: &Load, plan: &Plan, heard: Heard, ended: Vec<Ended>, descripto
         ..Report::default()
     };
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
-    report.warnings.extend(misses.sentences());
-    if late > LATE {
+    report.warnings.extend(misses.warnings());
+    if late > MAX_START_DELAY {
         let late = late.as_secs_f64() * 1e3;
         report.warnings.push(format!(
             "it started {late:.1} ms after its time, as its connections were not ready before"
@@ -385,7 +394,7 @@ fn part(config: &Config, late: Duration) -> Option<Part> {
 }
 
 /// Arrivals per second, on average.
-fn offered(config: &Config, workload: &Workload, model: Model, elapsed: Duration) -> f64 {
+fn offered_rate(config: &Config, workload: &Workload, model: Model, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if model == Model::Closed || seconds == 0.0 {
         return 0.0;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-mod lines;
+mod summary;
 
 /// What a watched server used while the load ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -9,14 +9,14 @@ use thiserror::Error;
 use crate::config::Config;
 use crate::report::{Model, Report};
 
-mod figure;
-mod judge;
+mod evaluate;
+mod metric;
 
-pub use figure::{Figure, Percentile, Statistic, Times, Unit};
-pub use judge::{Judgement, Measured, NoValue};
+pub use evaluate::{Measured, NoValue, ObjectiveResult};
+pub use metric::{Metric, Percentile, Statistic, TimeMetric, Unit};
 
 /// No line of objectives needs more.
-const MOST: usize = 64;
+const MAX_OBJECTIVES: usize = 64;
 
 /// What a load is to meet, such as `p99<5ms,errors<0.1%,rate>=99%`. Displays as it is read.
 ///
@@ -47,7 +47,7 @@ pub struct Objectives(Vec<Objective>);
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Objective {
-    figure: Figure,
+    metric: Metric,
     comparison: Comparison,
     number: f64,
     unit: Unit,
@@ -76,8 +76,8 @@ pub struct ObjectiveError {
 
 impl Objectives {
     /// Each objective of a load that gave `report`, in order.
-    pub fn judge(&self, report: &Report) -> Vec<Judgement> {
-        self.0.iter().map(|objective| objective.judge(report)).collect()
+    pub fn judge(&self, report: &Report) -> Vec<ObjectiveResult> {
+        self.0.iter().map(|objective| objective.evaluate(report)).collect()
     }
 
     /// Refuses those that a load cannot be judged by, as it has no requests or no idle connections.
@@ -86,16 +86,16 @@ impl Objectives {
     /// Says which, and why.
     pub fn measurable(&self, config: &Config) -> Result<(), ObjectiveError> {
         let silent = config.is_silent() && config.model != Some(Model::Closed);
-        let missing = |of: &&Objective| match of.figure {
-            Figure::Idle => config.idle == 0,
+        let missing = |of: &&Objective| match of.metric {
+            Metric::Idle => config.idle == 0,
             _ => silent,
         };
         match self.0.iter().find(missing) {
             None => Ok(()),
             Some(of) => Err(ObjectiveError {
                 text: of.to_string(),
-                reason: match of.figure {
-                    Figure::Idle => "there are no idle connections to be held".to_owned(),
+                reason: match of.metric {
+                    Metric::Idle => "there are no idle connections to be held".to_owned(),
                     _ => "no requests are made".to_owned(),
                 },
             }),
@@ -110,8 +110,8 @@ impl Objectives {
 
 impl Objective {
     /// What it is about.
-    pub fn figure(&self) -> Figure {
-        self.figure
+    pub fn metric(&self) -> Metric {
+        self.metric
     }
 
     /// How that is compared with the limit.
@@ -121,7 +121,7 @@ impl Objective {
 
     /// The limit, in nanoseconds, as a share from 0 to 1, or in replies per second.
     pub fn limit(&self) -> f64 {
-        self.unit.whole(self.number)
+        self.unit.to_base(self.number)
     }
 }
 
@@ -129,12 +129,12 @@ impl FromStr for Objectives {
     type Err = ObjectiveError;
 
     fn from_str(text: &str) -> Result<Objectives, ObjectiveError> {
-        let wrong = |reason: String| ObjectiveError { text: shortened(text), reason };
+        let wrong = |reason: String| ObjectiveError { text: truncated(text), reason };
         if text.trim().is_empty() {
             return Err(wrong("it is empty; write one such as p99<5ms".to_owned()));
         }
-        if text.split(',').count() > MOST {
-            return Err(wrong(format!("these are more than {MOST}")));
+        if text.split(',').count() > MAX_OBJECTIVES {
+            return Err(wrong(format!("these are more than {MAX_OBJECTIVES}")));
         }
         text.split(',').map(str::parse).collect::<Result<_, _>>().map(Objectives)
     }
@@ -144,12 +144,12 @@ impl FromStr for Objective {
     type Err = ObjectiveError;
 
     fn from_str(text: &str) -> Result<Objective, ObjectiveError> {
-        read(text).map_err(|reason| ObjectiveError { text: shortened(text.trim()), reason })
+        read(text).map_err(|reason| ObjectiveError { text: truncated(text.trim()), reason })
     }
 }
 
 /// What an error repeats of it.
-fn shortened(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
@@ -170,12 +170,12 @@ fn read(text: &str) -> Result<Objective, String> {
     } else {
         (Comparison::More, &rest[1..])
     };
-    let figure: Figure = figure.trim().parse()?;
-    let (number, unit) = figure.limit(limit.trim())?;
+    let figure: Metric = figure.trim().parse()?;
+    let (number, unit) = figure.parse_limit(limit.trim())?;
     if number == 0.0 && comparison == Comparison::Less {
         return Err("nothing is less than 0; write <=0 to allow none".to_owned());
     }
-    Ok(Objective { figure, comparison, number, unit })
+    Ok(Objective { metric: figure, comparison, number, unit })
 }
 
 impl fmt::Display for Objectives {
@@ -189,7 +189,7 @@ impl fmt::Display for Objectives {
 
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}{}{}", self.figure, self.comparison, self.number, self.unit)
+        write!(f, "{}{}{}{}", self.metric, self.comparison, self.number, self.unit)
     }
 }
 

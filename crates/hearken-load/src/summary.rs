@@ -8,20 +8,20 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n  load       ", self.url)?;
         if self.offered_rate > 0.0 || self.model == Model::Closed {
-            self.offered(f)?;
-            self.requests(f)?;
+            self.write_load(f)?;
+            self.write_requests(f)?;
         } else {
             writeln!(f, "idle connections only, for {:.1} s", self.duration_s)?;
         }
-        self.idle(f)?;
-        let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
+        self.write_idle(f)?;
+        let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;
         if let Some(server) = &self.server {
             write!(f, "{}", server.beside(self.requests.replies))?;
         }
         if !self.parts.is_empty() {
             let of = self.parts[0].size;
-            let [parts, of] = [self.parts.len() as u64, of.into()].map(Count);
+            let [parts, of] = [self.parts.len() as u64, of.into()].map(Grouped);
             writeln!(f, "  merged     {parts} of {of} parts")?;
         }
         for judgement in &self.objectives {
@@ -36,16 +36,16 @@ impl fmt::Display for Report {
 
 impl Report {
     /// What was offered, as the first line says it.
-    fn offered(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_load(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rate, seconds, seed) = (self.offered_rate, self.duration_s, self.seed);
         let what = match self.model {
             Model::Requests => "requests",
             Model::Connections => "connections",
             Model::Sessions => "sessions",
             Model::Closed => {
-                let connections = Count(self.connections);
+                let connections = Grouped(self.connections);
                 write!(f, "closed loop of {connections} connections for {seconds:.1} s")?;
-                return self.asked(f);
+                return self.write_workload(f);
             }
         };
         write!(f, "{rate:.1} {what}/s offered for {seconds:.1} s, {}", self.arrivals)?;
@@ -54,11 +54,11 @@ impl Report {
         if !self.rate.is_empty() && self.rate.parse::<f64>().is_err() {
             write!(f, "\n  profile    {}", self.rate)?;
         }
-        self.asked(f)
+        self.write_workload(f)
     }
 
     /// What else it was asked for, and the end of the line.
-    fn asked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_workload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.workload.as_str() {
             // Which one is said already.
             "" | "one URL" => writeln!(f),
@@ -66,62 +66,62 @@ impl Report {
         }
     }
 
-    fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests = &self.requests;
         let [intended, replies, opened] =
-            [requests.intended, requests.replies, self.connections_opened].map(Count);
+            [requests.intended, requests.replies, self.connections_opened].map(Grouped);
         let over = match self.per_connection.as_deref() {
             Some("1") => "connections, one for each request".to_owned(),
             Some(each) => format!("connections, one for {each} requests each"),
-            None => format!("connections to keep {} open", Count(self.connections)),
+            None => format!("connections to keep {} open", Grouped(self.connections)),
         };
         write!(f, "  over       {opened} {over}; ")?;
         if self.threads > 1 {
-            write!(f, "{} threads, ", Count(self.threads))?;
+            write!(f, "{} threads, ", Grouped(self.threads))?;
         }
         writeln!(f, "events by {}", self.events)?;
         writeln!(f, "  replies    {replies} of {intended}: {:.1} per second", self.reply_rate)?;
         let of = &self.reply_rate_samples;
         if of.count > 1 {
             write!(f, "  reply rate min {:.1} avg {:.1} max {:.1}", of.min, of.mean, of.max)?;
-            writeln!(f, " stddev {:.1} ({} samples)", of.stddev, Count(of.count))?;
+            writeln!(f, " stddev {:.1} ({} samples)", of.stddev, Grouped(of.count))?;
         }
-        named(f, "status", &self.status.by_class())?;
-        named(f, "errors", &self.errors.by_name())?;
+        write_counts(f, "status", &self.status.by_class())?;
+        write_counts(f, "errors", &self.errors.by_name())?;
         let Timeouts { connect, first_byte, reply } = self.timeouts;
         let kinds = [("connect", connect), ("first byte", first_byte), ("whole reply", reply)];
-        named(f, "timeouts", &kinds)?;
+        write_counts(f, "timeouts", &kinds)?;
         if requests.unfinished > 0 {
-            writeln!(f, "  unfinished {}", Count(requests.unfinished))?;
+            writeln!(f, "  unfinished {}", Grouped(requests.unfinished))?;
         }
         if self.model == Model::Sessions {
             let Sessions { begun, completed, failed } = self.sessions;
-            let [begun, completed, failed] = [begun, completed, failed].map(Count);
+            let [begun, completed, failed] = [begun, completed, failed].map(Grouped);
             writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;
         }
         let Handshakes { full, resumed, failed } = self.tls;
-        named(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
-        quantile_head(f)?;
-        row(f, "latency", &self.latency_ns, "from the intended time")?;
-        row(f, "service", &self.service_ns, "from the time it was sent")?;
-        row(f, "connect", &self.connect_ns, "to make a connection")?;
-        row(f, "lateness", &self.lateness_ns, "of the generator")?;
+        write_counts(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
+        write_quantile_header(f)?;
+        write_quantiles(f, "latency", &self.latency_ns, "from the intended time")?;
+        write_quantiles(f, "service", &self.service_ns, "from the time it was sent")?;
+        write_quantiles(f, "connect", &self.connect_ns, "to make a connection")?;
+        write_quantiles(f, "lateness", &self.lateness_ns, "of the generator")?;
         writeln!(f)
     }
 
-    fn idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Idle { asked, held, lost, re_established, requests, replies, tables } = self.idle;
         if asked > 0 {
-            let [asked, held, lost, again] = [asked, held, lost, re_established].map(Count);
+            let [asked, held, lost, again] = [asked, held, lost, re_established].map(Grouped);
             write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
             write!(f, "{lost} lost, {again} re-established")?;
             match tables {
                 0 => writeln!(f)?,
-                tables => writeln!(f, ", in {} tables of descriptors", Count(tables))?,
+                tables => writeln!(f, ", in {} tables of descriptors", Grouped(tables))?,
             }
         }
         if requests > 0 {
-            let [requests, replies] = [requests, replies].map(Count);
+            let [requests, replies] = [requests, replies].map(Grouped);
             writeln!(f, "             {replies} replies to {requests} requests on them")?;
         }
         Ok(())
@@ -129,26 +129,26 @@ impl Report {
 }
 
 /// A blank line, and what stands above the rows.
-pub(crate) fn quantile_head(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn write_quantile_header(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "\n             {:>10} {:>10} {:>10}", "p50", "p90", "p95")?;
     writeln!(f, " {:>10} {:>10} {:>10}", "p99", "p99.9", "max")
 }
 
 /// A line of those that are not zero, or no line.
-pub(crate) fn named(
+pub(crate) fn write_counts(
     f: &mut fmt::Formatter<'_>,
     title: &str,
     counts: &[(&str, u64)],
 ) -> fmt::Result {
     let counts = counts.iter().filter(|(_, count)| *count > 0);
-    let text: Vec<_> = counts.map(|&(name, count)| format!("{name} {}", Count(count))).collect();
+    let text: Vec<_> = counts.map(|&(name, count)| format!("{name} {}", Grouped(count))).collect();
     if text.is_empty() {
         return Ok(());
     }
     writeln!(f, "  {title:<10} {}", text.join(", "))
 }
 
-pub(crate) fn row(
+pub(crate) fn write_quantiles(
     f: &mut fmt::Formatter<'_>,
     title: &str,
     of: &Quantiles,
@@ -159,15 +159,15 @@ pub(crate) fn row(
     }
     write!(f, "  {title:<10}")?;
     for nanos in [of.p50, of.p90, of.p95, of.p99, of.p999, of.max] {
-        write!(f, " {:>10}", Human(nanos).to_string())?;
+        write!(f, " {:>10}", HumanDuration(nanos).to_string())?;
     }
     writeln!(f, "   {what}")
 }
 
 /// Nanoseconds, with three digits and a unit.
-pub(crate) struct Human(pub(crate) u64);
+pub(crate) struct HumanDuration(pub(crate) u64);
 
-impl fmt::Display for Human {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
             nanos @ 0..1_000 => return write!(f, "{nanos} ns"),
@@ -186,9 +186,9 @@ impl fmt::Display for Human {
 
 /// Displays as a number with its thousands set apart.
 #[derive(Clone, Copy, Debug)]
-pub struct Count(pub u64);
+pub struct Grouped(pub u64);
 
-impl fmt::Display for Count {
+impl fmt::Display for Grouped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         for (index, digit) in digits.chars().enumerate() {
@@ -202,12 +202,12 @@ impl fmt::Display for Count {
 }
 
 /// Bytes, with a unit.
-pub(crate) struct Size(pub(crate) u64);
+pub(crate) struct HumanBytes(pub(crate) u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for HumanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            bytes @ 0..10_000 => write!(f, "{} B", Count(bytes)),
+            bytes @ 0..10_000 => write!(f, "{} B", Grouped(bytes)),
             bytes @ 10_000..10_000_000 => write!(f, "{:.1} kB", bytes as f64 / 1e3),
             bytes @ 10_000_000..10_000_000_000 => write!(f, "{:.1} MB", bytes as f64 / 1e6),
             bytes => write!(f, "{:.1} GB", bytes as f64 / 1e9),
@@ -217,7 +217,7 @@ impl fmt::Display for Size {
 
 #[cfg(test)]
 mod tests {
-    use super::{Count, Human, Size};
+    use super::{Grouped, HumanBytes, HumanDuration};
 
     #[test]
     fn numbers_for_people() {
@@ -229,12 +229,12 @@ mod tests {
             (123_456_789, "123 ms"),
             (61_000_000_000, "61.0 s"),
         ] {
-            assert_eq!(Human(nanos).to_string(), text);
+            assert_eq!(HumanDuration(nanos).to_string(), text);
         }
         for (count, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(Count(count).to_string(), text);
+            assert_eq!(Grouped(count).to_string(), text);
         }
-        assert_eq!(Size(9_999).to_string(), "9,999 B");
-        assert_eq!(Size(12_345).to_string(), "12.3 kB");
+        assert_eq!(HumanBytes(9_999).to_string(), "9,999 B");
+        assert_eq!(HumanBytes(12_345).to_string(), "12.3 kB");
     }
 }

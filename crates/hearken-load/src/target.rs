@@ -9,8 +9,8 @@ use hearken::io::Io;
 
 use crate::channel::Channel;
 use crate::config::{Config, LoadError};
-use crate::share::Share;
-use crate::sources::Sources;
+use crate::shard::Shard;
+use crate::source_addresses::SourceAddresses;
 use crate::tls::Tls;
 use crate::url::Url;
 
@@ -18,7 +18,7 @@ use crate::url::Url;
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     addr: SocketAddr,
-    sources: Sources,
+    source_addresses: SourceAddresses,
     tls: Option<Tls>,
     /// Its port is one that connections are given to connect from.
     may_be_itself: bool,
@@ -35,7 +35,7 @@ impl Target {
         let connections = config.idle.saturating_add(config.connections.get());
         Ok(Target {
             addr,
-            sources: Sources::new(addr.ip(), &config.sources, connections),
+            source_addresses: SourceAddresses::new(addr.ip(), &config.sources, connections),
             tls,
             may_be_itself: addr.ip().is_loopback() && is_ephemeral(addr.port()),
             timeout: config.timeout,
@@ -43,25 +43,28 @@ impl Target {
     }
 
     /// For the thread with that share, which has so many connections at a time.
-    pub(crate) fn of_thread(&self, share: Share, connections: usize) -> Target {
-        Target { sources: self.sources.of_thread(share, connections), ..self.clone() }
+    pub(crate) fn for_thread(&self, share: Shard, connections: usize) -> Target {
+        Target {
+            source_addresses: self.source_addresses.for_thread(share, connections),
+            ..self.clone()
+        }
     }
 
     /// The server's address.
-    pub(crate) fn addr(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.addr
     }
 
     /// Begins to connect; and what the connection's bytes go through.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
         let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
-        Ok((self.sources.connect(io, self.addr)?, Channel::new(session)))
+        Ok((self.source_addresses.connect(io, self.addr)?, Channel::new(session)))
     }
 
     /// Whether a connection has met itself: one to a port of this host at which nobody listens may be
     /// given that very port to connect from, and TCP lets the two ends be one.
-    pub(crate) fn is_itself(&self, io: &impl Io, on: Token) -> bool {
-        self.may_be_itself && io.local_addr(on).is_ok_and(|local| local == self.addr)
+    pub(crate) fn is_self_connection(&self, io: &impl Io, token: Token) -> bool {
+        self.may_be_itself && io.local_addr(token).is_ok_and(|local| local == self.addr)
     }
 }
 
@@ -106,13 +109,13 @@ mod tests {
         let mechanism = mechanism::find("poll").unwrap().open().unwrap();
         let mut io = ReadinessIo::new(mechanism, Policy::default()).unwrap();
         let mut connected = |source| {
-            let on = io.connect(&addr.into(), source).unwrap();
+            let token = io.connect(&addr.into(), source).unwrap();
             loop {
                 io.wait(Some(Time::now() + std::time::Duration::from_secs(10))).unwrap();
                 if let Some(completion) = io.next() {
                     assert!(matches!(completion.kind, CompletionKind::Connected(Ok(()))));
-                    let itself = target.is_itself(&io, on);
-                    io.close(on);
+                    let itself = target.is_self_connection(&io, token);
+                    io.close(token);
                     return itself;
                 }
             }

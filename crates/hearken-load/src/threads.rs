@@ -13,21 +13,21 @@ use hearken::timer::Time;
 use hearken::{Wakeups, io::readiness::Policy};
 use rustix::thread::set_current_timer_slack;
 
-use crate::active::Active;
+use crate::active_connections::ActiveConnections;
 use crate::arrivals::{Arrivals, Schedule};
 use crate::config::{Config, LoadError};
-use crate::drive::{Common, Drive, Ended};
 use crate::histogram::Histogram;
-use crate::idle::Idlers;
+use crate::idle_connections::IdleConnections;
 use crate::profile::Profile;
-use crate::record::Told;
+use crate::recorder::WorkerUpdate;
 use crate::report::Model;
-use crate::share::Share;
+use crate::shard::Shard;
 use crate::target::Target;
+use crate::worker::{SharedState, Worker, WorkerResult};
 use crate::workload::Workload;
 
 /// Descriptors of a table besides those of connections: standard streams, the mechanism, the waker.
-pub(crate) const SPARE: u64 = 16;
+pub(crate) const RESERVED_DESCRIPTORS: u64 = 16;
 
 /// Turns are kept short: what arrives within one is late by the rest of it.
 fn policy() -> Policy {
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) loops: usize,
     /// Threads that only hold idle connections: as many tables of descriptors as they take.
     pub(crate) holders: usize,
-    table: Table,
+    descriptor_table: Table,
     /// Why they have no tables of their own, where they should.
     pub(crate) refused: Option<Unavailable>,
 }
@@ -53,7 +53,9 @@ impl Plan {
     pub(crate) fn new(config: &Config, descriptors: u64) -> Result<Plan, LoadError> {
         let spec = events::find(&config.events)?;
         let loops = config.threads.get();
-        let room = usize::try_from(descriptors.saturating_sub(SPARE)).unwrap_or(usize::MAX).max(1);
+        let room = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS))
+            .unwrap_or(usize::MAX)
+            .max(1);
         // Programs in the kernel tell descriptors by their number for the whole process.
         let wanted = if spec.needs_privileges() { Table::Shared } else { Table::Own };
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
@@ -62,7 +64,7 @@ impl Plan {
         let beside =
             room.saturating_sub(config.connections_here().div_ceil(loops)).saturating_mul(loops);
         let holders = if table == Table::Own && idle > beside { idle.div_ceil(room) } else { 0 };
-        Ok(Plan { loops, holders, table, refused })
+        Ok(Plan { loops, holders, descriptor_table: table, refused })
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -70,16 +72,16 @@ impl Plan {
     }
 
     /// Which threads hold idle connections: the first of them, and how many there are.
-    fn holding(&self) -> (usize, usize) {
+    fn idle_thread_range(&self) -> (usize, usize) {
         if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) }
     }
 
     /// How many idle connections a thread of these holds.
     pub(crate) fn idle(&self, config: &Config, index: usize) -> usize {
-        let (first, of) = self.holding();
+        let (first, of) = self.idle_thread_range();
         match index.checked_sub(first) {
             Some(index) if index < of => {
-                Share { index: index as u64, of: of as u64 }.part(config.idle_here())
+                Shard { index: index as u64, count: of as u64 }.share_of(config.idle_here())
             }
             _ => 0,
         }
@@ -96,45 +98,52 @@ pub(crate) struct Load {
     pub(crate) idle: Arc<Workload>,
     pub(crate) model: Model,
     pub(crate) seed: u64,
-    pub(crate) common: Arc<Common>,
+    pub(crate) shared: Arc<SharedState>,
 }
 
 /// A thread of a load.
-pub(crate) type Thread = JoinHandle<io::Result<Result<Ended, LoadError>>>;
+pub(crate) type Thread = JoinHandle<io::Result<Result<WorkerResult, LoadError>>>;
 
 /// Starts the thread at `index`, which tells how it goes and takes empty histograms.
 pub(crate) fn start(
     plan: &Plan,
     load: &Arc<Load>,
     index: usize,
-    tell: Sender<(usize, Told)>,
+    tell: Sender<(usize, WorkerUpdate)>,
     spares: Receiver<Box<Histogram>>,
 ) -> Result<Thread, LoadError> {
     let makes_requests = index < plan.loops;
     let idle = plan.idle(&load.config, index);
-    let holding = (plan.holding().1 as u64).saturating_mul(load.config.rank.size().into());
-    let start = Start { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
+    let holding =
+        (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
+    let start =
+        ThreadStart { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
     let name = if makes_requests { format!("load-{index}") } else { format!("holder-{index}") };
     let failed = |source| LoadError::System { action: "start a thread", source };
-    let (thread, waker) =
-        plan.table.spawn(Builder::new().name(name), start, body).map_err(failed)?;
-    load.common.stop.add(waker);
+    let (thread, waker) = plan
+        .descriptor_table
+        .spawn(Builder::new().name(name), start, thread_main)
+        .map_err(failed)?;
+    load.shared.stop.add(waker);
     Ok(thread)
 }
 
 /// What a thread starts with: no descriptor, as its table is another.
-struct Start {
+struct ThreadStart {
     load: Arc<Load>,
     index: usize,
     makes_requests: bool,
     idle: usize,
     /// How many threads hold idle connections, in all parts of the load.
     holding: u64,
-    tell: Sender<(usize, Told)>,
+    tell: Sender<(usize, WorkerUpdate)>,
     spares: Receiver<Box<Histogram>>,
 }
 
-fn body(start: Start, wakeups: Wakeups) -> io::Result<Result<Ended, LoadError>> {
+fn thread_main(
+    start: ThreadStart,
+    wakeups: Wakeups,
+) -> io::Result<Result<WorkerResult, LoadError>> {
     // Or the kernel delays each wait by up to 50 us to save wake-ups. Refused, lateness shows it.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let load = start.load.clone();
@@ -142,45 +151,47 @@ fn body(start: Start, wakeups: Wakeups) -> io::Result<Result<Ended, LoadError>> 
     let ended = events::visit(&events, &policy(), wakeups, start).map_err(LoadError::from);
     let ended = ended.and_then(|ended| ended);
     if ended.is_err() {
-        load.common.stop.raise();
+        load.shared.stop.raise();
     }
     Ok(ended)
 }
 
-impl Visitor for Start {
-    type Output = Result<Ended, LoadError>;
+impl Visitor for ThreadStart {
+    type Output = Result<WorkerResult, LoadError>;
 
     fn visit<I: Relay>(self, events: &'static str, io: I) -> Self::Output {
-        let Start { load, index, makes_requests, idle, holding, tell, spares } = self;
-        let Load { config, target, workload, model, seed, common, .. } = &*load;
+        let ThreadStart { load, index, makes_requests, idle, holding, tell, spares } = self;
+        let Load { config, target, workload, model, seed, shared: common, .. } = &*load;
         let share = config.share(index);
-        let connections = share.part(config.connections.get()).saturating_add(idle);
-        let target = target.of_thread(share, connections);
+        let connections = share.share_of(config.connections.get()).saturating_add(idle);
+        let target = target.for_thread(share, connections);
         let none = Profile::constant(0.0);
         let schedule = match workload.timestamps() {
             _ if !makes_requests || *model == Model::Closed => {
                 Schedule::new(Arrivals::Constant, &none, share, *seed)
             }
-            Some(times) => Schedule::of_trace(times.clone(), share),
+            Some(times) => Schedule::from_trace(times.clone(), share),
             None => Schedule::new(config.arrivals, &config.rate, share, *seed),
         };
-        let idlers = Idlers::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
-        let active = Active::new(config, *model, target, workload, share, *seed, makes_requests);
-        let drive = Drive {
+        let idlers =
+            IdleConnections::new(config, target.clone(), &load.idle, idle, holding, share, *seed);
+        let active =
+            ActiveConnections::new(config, *model, target, workload, share, *seed, makes_requests);
+        let drive = Worker {
             io,
             index,
             active,
-            idlers,
+            idle: idlers,
             schedule,
-            common: common.clone(),
-            tell,
-            spares,
+            shared: common.clone(),
+            updates: tell,
+            free_histograms: spares,
             start: None,
-            next: None,
+            next_arrival: None,
             exhausted: false,
-            tick: Time::now() + common.interval,
-            told_intervals: 0,
-            told_holding: false,
+            interval_end: Time::now() + common.report_interval,
+            reported_intervals: 0,
+            reported_idle_held: false,
         };
         drive.run(events)
     }

@@ -59,7 +59,7 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
     let (mut time, mut rest, mut recoveries) = (Duration::ZERO, f64::INFINITY, 0);
     for _ in 0..1_000 {
         let (pause, rate, duration, purpose) = match search.step() {
-            Step::Found(knee) => return Found { knee: *knee, recoveries, time },
+            Step::Done(knee) => return Found { knee: *knee, recoveries, time },
             Step::Try { pause, rate, duration, purpose } => (pause, rate, duration, purpose),
         };
         assert!(rate >= options.min_rate / 2.0 && rate <= options.max_rate * 1.000_001, "{rate}");
@@ -79,7 +79,7 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
         let late = rate > server.generator;
         let met = !late && (rate <= capacity) != (random.f64() < server.stray);
         let trial = Trial { met, generator_late: late, replies: rate as u64, ..Trial::default() };
-        search.told(trial, pause + duration);
+        search.record(trial, pause + duration);
     }
     panic!("it does not end");
 }
@@ -98,7 +98,7 @@ fn covered(server: &Simulated) -> u64 {
         let Found { knee, recoveries, time } =
             search(&Simulated { capacity, ..server.clone() }, &options(seed));
         let tried = knee.trials.len() - recoveries;
-        assert!(tried <= 60 && time <= options(seed).most_time, "{knee}");
+        assert!(tried <= 60 && time <= options(seed).max_time, "{knee}");
         assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high), "{knee}");
         told.push((tried, recoveries, time.as_secs(), knee.high.unwrap_or(0.0) / knee.low));
         knee.low <= capacity && knee.high.is_some_and(|high| capacity <= high)
@@ -212,11 +212,11 @@ fn a_server_that_does_not_recover() {
     let mut broken = false;
     let knee = loop {
         match search.step() {
-            Step::Found(knee) => break knee,
+            Step::Done(knee) => break knee,
             Step::Try { rate, pause, duration, .. } => {
                 broken |= rate > server.capacity;
                 let trial = Trial { met: !broken, replies: 1, ..Trial::default() };
-                search.told(trial, pause + duration);
+                search.record(trial, pause + duration);
             }
         }
     };
@@ -236,11 +236,11 @@ proptest! {
         late in 0.0..=1.0f64,
         max_rate in 1.0..1e6f64,
         start in 0.1..1e4f64,
-        most_trials in 0..40u32,
+        max_trials in 0..40u32,
         seconds in 0..300u64,
     ) {
         let options = KneeOptions {
-            seed, max_rate, start, most_trials, most_time: Duration::from_secs(seconds),
+            seed, max_rate, start, max_trials, max_time: Duration::from_secs(seconds),
             precision: 0.05, ..KneeOptions::default()
         };
         let mut search = Search::new(&options);
@@ -249,7 +249,7 @@ proptest! {
         let knee = loop {
             prop_assert_eq!(search.step(), search.step());
             match search.step() {
-                Step::Found(knee) => break knee,
+                Step::Done(knee) => break knee,
                 Step::Try { pause, rate, duration, purpose } => {
                     prop_assert!(rate > 0.0 && rate <= max_rate * 1.000_001);
                     steps += u32::from(purpose != Purpose::Recovery);
@@ -258,11 +258,11 @@ proptest! {
                     let met = random.f64() < likely;
                     let replies = random.u64(0..3);
                     let trial = Trial { met, replies, generator_late, ..Trial::default() };
-                    search.told(trial, pause + duration);
+                    search.record(trial, pause + duration);
                 }
             }
         };
-        prop_assert!(steps <= most_trials && time <= options.most_time);
+        prop_assert!(steps <= max_trials && time <= options.max_time);
         prop_assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high));
         let json = serde_json::to_string(&knee).unwrap();
         let back: Knee = serde_json::from_str(&json).unwrap();
@@ -326,7 +326,7 @@ fn a_trial_knows_whether_its_generator_was_the_limit() {
         let mut report = report::of(&[latency_ms; 100], no_ports);
         report.lateness_ns.p99 = lateness_ms * MS;
         report.errors = Errors { addr_unavail: no_ports, ..Errors::default() };
-        Trial::of(&report, &KneeOptions::default().objectives, busy).generator_late
+        Trial::from_report(&report, &KneeOptions::default().objectives, busy).generator_late
     };
     assert!(!blamed(0, 100, 0.5, 0) && !blamed(1, 2, 0.5, 0));
     // Late, but the server made them wait for much longer.

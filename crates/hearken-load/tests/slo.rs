@@ -3,12 +3,12 @@
 mod report;
 
 use hearken_load::{
-    Config, Judgement, Measured, Model, NoValue, Objective, Objectives, Profile, Report,
+    Config, Measured, Model, NoValue, Objective, ObjectiveResult, Objectives, Profile, Report,
 };
 use proptest::prelude::*;
 
-fn judge(objective: &str, report: &Report) -> Judgement {
-    objective.parse::<Objective>().unwrap().judge(report)
+fn judge(objective: &str, report: &Report) -> ObjectiveResult {
+    objective.parse::<Objective>().unwrap().evaluate(report)
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn requests_without_a_reply_are_longer_than_every_limit() {
     assert!(judge("p99<5ms", &report::of(&fast, 0)).met);
     let dropping = report::of(&fast, 20);
     let judged = judge("p99<5ms", &dropping);
-    assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Failed), false));
+    assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Failed), false));
     assert!(judged.to_string().contains("requests that failed"), "{judged}");
     assert!(judge("p98<5ms", &dropping).met);
     assert!(!judge("p98.1<5ms", &dropping).met);
@@ -97,7 +97,7 @@ fn what_was_not_measured_is_not_met() {
         "idle>=0",
     ] {
         let judged = judge(objective, &report::of(&[], 0));
-        assert_eq!((judged.measured, judged.met), (Measured::No(NoValue::Nothing), false));
+        assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Nothing), false));
     }
 }
 
@@ -194,7 +194,7 @@ proptest! {
             (Some(&ms), Measured::Value(value)) => {
                 prop_assert!((value / (ms as f64 * 1e6) - 1.0).abs() < 1e-3);
             }
-            (None, measured) => prop_assert_eq!(measured, Measured::No(NoValue::Failed)),
+            (None, measured) => prop_assert_eq!(measured, Measured::Missing(NoValue::Failed)),
             (some, measured) => prop_assert!(false, "{some:?} {measured:?}"),
         }
     }

@@ -2,14 +2,14 @@
 
 /// How gradually a server fails around its knee: the scale of the logistic curve, on the logarithm
 /// of the rate.
-const SPREADS: [f64; 8] = [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32];
+const SCALES: [f64; 8] = [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32];
 
 /// How often a trial says the opposite for reasons that have nothing to do with the rate, and how
 /// likely that is before anything is known.
-const STRAYS: [(f64, f64); 3] = [(0.003, 0.5), (0.03, 0.3), (0.1, 0.2)];
+const OUTLIER_RATES: [(f64, f64); 3] = [(0.003, 0.5), (0.03, 0.3), (0.1, 0.2)];
 
 /// Points of a grid; more would only take time.
-const MOST_POINTS: f64 = 20_000.0;
+const MAX_POINTS: f64 = 20_000.0;
 
 /// The probability of each place that the knee may have. The model: a trial at a rate meets the
 /// objectives with a probability that falls along a logistic curve, through 1/2 at the knee; how
@@ -30,34 +30,34 @@ impl Posterior {
     /// The knee is from `low` to `high`, and more likely within `likely`; to be told to `precision`.
     pub(super) fn new(low: f64, high: f64, likely: (f64, f64), precision: f64) -> Posterior {
         let (first, last) = (low.ln(), high.ln());
-        let points = ((last - first) * 5.0 / precision).clamp(64.0, MOST_POINTS).ceil();
+        let points = ((last - first) * 5.0 / precision).clamp(64.0, MAX_POINTS).ceil();
         let step = (last - first) / points;
         let points = points as usize + 1;
         let mut posterior =
             Posterior { first, step, points, weights: Vec::new(), probabilities: Vec::new() };
-        let inside = |point| (likely.0.ln()..=likely.1.ln()).contains(&posterior.at(point));
+        let inside = |point| (likely.0.ln()..=likely.1.ln()).contains(&posterior.log_rate(point));
         let places: Vec<_> = (0..points).map(|at| if inside(at) { 1.0 } else { 0.3 }).collect();
-        for _ in SPREADS {
-            for (_, probability) in STRAYS {
+        for _ in SCALES {
+            for (_, probability) in OUTLIER_RATES {
                 posterior.weights.extend(places.iter().map(|place| f64::ln(probability * place)));
             }
         }
-        posterior.sum();
+        posterior.normalise();
         posterior
     }
 
     /// The logarithm of the rate at a point.
-    fn at(&self, point: usize) -> f64 {
+    fn log_rate(&self, point: usize) -> f64 {
         self.first + point as f64 * self.step
     }
 
     /// A trial at `rate` met the objectives, or not.
-    pub(super) fn told(&mut self, rate: f64, met: bool) {
+    pub(super) fn update(&mut self, rate: f64, met: bool) {
         let rate = rate.ln();
         let sign = if met { 1.0 } else { -1.0 };
         let mut weights = self.weights.chunks_exact_mut(self.points);
-        for spread in SPREADS {
-            for (stray, _) in STRAYS {
+        for spread in SCALES {
+            for (stray, _) in OUTLIER_RATES {
                 for (point, weight) in weights.next().into_iter().flatten().enumerate() {
                     let knee = self.first + point as f64 * self.step;
                     let as_told = 1.0 / (1.0 + (-sign * (knee - rate) / spread).exp());
@@ -65,10 +65,10 @@ impl Posterior {
                 }
             }
         }
-        self.sum();
+        self.normalise();
     }
 
-    fn sum(&mut self) {
+    fn normalise(&mut self) {
         let most = self.weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         self.probabilities.clear();
         self.probabilities.resize(self.points, 0.0);
@@ -88,16 +88,16 @@ impl Posterior {
             if below + here >= probability {
                 // Each point stands for the step around it.
                 let part = if here > 0.0 { (probability - below) / here - 0.5 } else { 0.0 };
-                let last = self.at(self.points - 1);
-                return (self.at(point) + part * self.step).clamp(self.first, last).exp();
+                let last = self.log_rate(self.points - 1);
+                return (self.log_rate(point) + part * self.step).clamp(self.first, last).exp();
             }
             below += here;
         }
-        self.at(self.points - 1).exp()
+        self.log_rate(self.points - 1).exp()
     }
 
     /// How likely the knee is in the last part of the grid, below and above.
-    pub(super) fn ends(&self) -> (f64, f64) {
+    pub(super) fn tails(&self) -> (f64, f64) {
         let part = self.points / 20;
         let below = self.probabilities[..part].iter().sum();
         let above = self.probabilities[self.points - part..].iter().sum();
@@ -115,8 +115,8 @@ mod tests {
         let median = posterior.quantile(0.5);
         assert!((1300.0..1550.0).contains(&median), "{median}");
         for _ in 0..12 {
-            posterior.told(1600.0, true);
-            posterior.told(1650.0, false);
+            posterior.update(1600.0, true);
+            posterior.update(1650.0, false);
         }
         let [low, median, high] = [0.025, 0.5, 0.975].map(|at| posterior.quantile(at));
         assert!(low < median && median < high);
@@ -125,15 +125,15 @@ mod tests {
             "{low} {high}"
         );
         // One that says otherwise moves it by little.
-        posterior.told(900.0, false);
+        posterior.update(900.0, false);
         assert!((posterior.quantile(0.5) / median - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn beyond_the_grid_it_is_at_an_end() {
         let mut posterior = Posterior::new(500.0, 4000.0, (1000.0, 2000.0), 0.02);
-        (0..8).for_each(|_| posterior.told(4000.0, true));
-        let (below, above) = posterior.ends();
+        (0..8).for_each(|_| posterior.update(4000.0, true));
+        let (below, above) = posterior.tails();
         assert!(above > 0.5 && below < 0.1, "{below} {above}");
     }
 }

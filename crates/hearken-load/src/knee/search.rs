@@ -7,13 +7,13 @@ use super::{Knee, KneeOptions, LimitedBy, Purpose, SCHEMA, Trial};
 use crate::report::Model;
 
 /// Trials near the knee, at least: fewer say too little of how steep it is.
-const FEWEST_AT_THE_EDGE: u32 = 8;
+const MIN_EDGE_TRIALS: u32 = 8;
 
 /// How often it is looked whether a server has recovered, with pauses that double.
-const MOST_RECOVERIES: u32 = 5;
+const MAX_RECOVERY_TRIALS: u32 = 5;
 
 /// Rates so near to each other that the generator's own limit needs no closer look.
-const NEAR: f64 = 1.1;
+const CLOSE_RATIO: f64 = 1.1;
 
 /// What to do next.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,7 +30,7 @@ pub enum Step {
         purpose: Purpose,
     },
     /// It has come to its end.
-    Found(Box<Knee>),
+    Done(Box<Knee>),
 }
 
 /// Finds the highest rate that meets objectives, from trials that may say now this and now that.
@@ -53,15 +53,15 @@ pub struct Search {
     /// The highest rate that was met so far.
     best: Option<f64>,
     /// What is being asked, until it is told of.
-    asked: Option<(f64, Purpose)>,
+    pending: Option<(f64, Purpose)>,
     /// How often it was looked whether the server has recovered, while it has not.
     recovering: Option<u32>,
     trials: Vec<Trial>,
     /// Trials that count towards the bound.
-    tried: u32,
-    spent: Duration,
+    trial_count: u32,
+    elapsed: Duration,
     /// Why it is over.
-    over: Option<LimitedBy>,
+    outcome: Option<LimitedBy>,
     notes: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ enum Phase {
         counted: u32,
         discarded: u32,
         /// Where in the posterior the next ones are drawn.
-        places: Vec<f64>,
+        quantiles: Vec<f64>,
         top: f64,
     },
 }
@@ -104,42 +104,42 @@ impl Search {
             random: fastrand::Rng::with_seed(options.seed),
             phase: Phase::bracket(options.start.clamp(options.min_rate, options.max_rate), None),
             best: None,
-            asked: None,
+            pending: None,
             recovering: None,
             trials: Vec::new(),
-            tried: 0,
-            spent: Duration::ZERO,
-            over: None,
+            trial_count: 0,
+            elapsed: Duration::ZERO,
+            outcome: None,
             notes: Vec::new(),
         }
     }
 
     /// What to do next. The same until it is [`told`](Search::told).
     pub fn step(&mut self) -> Step {
-        if self.over.is_some() {
-            return Step::Found(Box::new(self.end()));
+        if self.outcome.is_some() {
+            return Step::Done(Box::new(self.result()));
         }
         let KneeOptions { pause, trial, .. } = self.options;
         let (pause, duration) = match self.recovering {
             Some(looked) => (pause * 2u32.saturating_pow(looked), trial / 4),
             None => (pause, trial),
         };
-        if self.tried >= self.options.most_trials
-            || self.spent + pause + duration > self.options.most_time
+        if self.trial_count >= self.options.max_trials
+            || self.elapsed + pause + duration > self.options.max_time
         {
             self.notes.push(format!(
                 "it ended after {} trials and {:.0} s, before it was as precise as asked",
-                self.tried,
-                self.spent.as_secs_f64()
+                self.trial_count,
+                self.elapsed.as_secs_f64()
             ));
-            self.over = Some(self.so_far());
+            self.outcome = Some(self.limit_so_far());
             return self.step();
         }
-        let recovery = self.recovering.map(|looked| self.recovery(looked));
-        let (rate, purpose) = *self.asked.get_or_insert_with(|| match &mut self.phase {
+        let recovery = self.recovering.map(|looked| self.recovery_rate(looked));
+        let (rate, purpose) = *self.pending.get_or_insert_with(|| match &mut self.phase {
             _ if recovery.is_some() => (recovery.unwrap_or_default(), Purpose::Recovery),
             Phase::Bracket { next, .. } => (*next, Purpose::Bracket),
-            Phase::Edge { posterior, places, .. } => {
+            Phase::Edge { posterior, quantiles: places, .. } => {
                 if places.is_empty() {
                     let end = if self.random.bool() { 0.03 } else { 0.97 };
                     places.extend([0.3, 0.5, 0.7].map(|at| at + self.random.f64() * 0.2 - 0.1));
@@ -155,7 +155,7 @@ impl Search {
 
     /// The rate at which it is looked whether the server has recovered: one that it surely can do,
     /// and lower after some failures, since what was met may have been chance.
-    fn recovery(&self, looked: u32) -> f64 {
+    fn recovery_rate(&self, looked: u32) -> f64 {
         let met = match &self.phase {
             Phase::Bracket { low, .. } => low.or(self.best).unwrap_or(0.0),
             Phase::Edge { posterior, .. } => posterior.quantile(0.025),
@@ -165,26 +165,26 @@ impl Search {
     }
 
     /// What came of the last step, which took so long in all. Its rate and purpose are filled in.
-    pub fn told(&mut self, mut trial: Trial, took: Duration) {
-        let Some((rate, purpose)) = self.asked.take() else { return };
-        self.spent += took;
+    pub fn record(&mut self, mut trial: Trial, took: Duration) {
+        let Some((rate, purpose)) = self.pending.take() else { return };
+        self.elapsed += took;
         trial.rate = rate;
         trial.purpose = purpose;
-        let told = Told { rate, met: trial.met, late: trial.generator_late };
+        let told = Outcome { rate, met: trial.met, late: trial.generator_late };
         let replies = trial.replies;
         self.trials.push(trial);
         if let Some(looked) = self.recovering {
             self.recovering = (!told.met).then_some(looked + 1);
-            if self.recovering == Some(MOST_RECOVERIES) {
+            if self.recovering == Some(MAX_RECOVERY_TRIALS) {
                 self.notes.push(format!(
                     "the server did not recover: it does not meet them even at {rate:.1} \
-                     per second, after {MOST_RECOVERIES} pauses",
+                     per second, after {MAX_RECOVERY_TRIALS} pauses",
                 ));
-                self.over = Some(self.so_far());
+                self.outcome = Some(self.limit_so_far());
             }
             return;
         }
-        self.tried += 1;
+        self.trial_count += 1;
         if told.met {
             self.best = Some(self.best.map_or(rate, |best| best.max(rate)));
         } else if self.best.is_some() {
@@ -196,7 +196,7 @@ impl Search {
         }
     }
 
-    fn bracket(&mut self, Told { rate, met, late }: Told, replies: u64) {
+    fn bracket(&mut self, Outcome { rate, met, late }: Outcome, replies: u64) {
         let (least, most) = (self.options.min_rate, self.options.max_rate);
         let Phase::Bracket { next, low, high, again, at_most } = &mut self.phase else { return };
         if met {
@@ -205,7 +205,7 @@ impl Search {
             if rate >= most {
                 *at_most += 1;
                 if *at_most == 2 {
-                    self.over = Some(LimitedBy::MaxRate);
+                    self.outcome = Some(LimitedBy::MaxRate);
                 }
             } else if high.is_none_or(|(high, _)| high <= rate) {
                 *high = None;
@@ -224,15 +224,15 @@ impl Search {
         }
         match (*low, *high) {
             (_, None) => {}
-            (None, Some((high, _))) if high <= least => self.over = Some(LimitedBy::NeverMet),
+            (None, Some((high, _))) if high <= least => self.outcome = Some(LimitedBy::NeverMet),
             (None, Some(_)) if replies == 0 && self.best.is_none() => {
                 self.notes
                     .push("there was no reply at all; does a server listen there?".to_owned());
-                self.over = Some(LimitedBy::NeverMet);
+                self.outcome = Some(LimitedBy::NeverMet);
             }
             (None, Some((high, _))) => *next = (high / 4.0).max(least),
-            (Some(low), Some((high, true))) if high / low <= NEAR => {
-                self.over = Some(LimitedBy::Generator);
+            (Some(low), Some((high, true))) if high / low <= CLOSE_RATIO => {
+                self.outcome = Some(LimitedBy::Generator);
             }
             (Some(low), Some((high, true))) => *next = (low * high).sqrt(),
             (Some(low), Some((high, false))) => {
@@ -241,12 +241,12 @@ impl Search {
                 let bottom = (low / 2.0).max(least.min(low));
                 let posterior = Posterior::new(bottom, top, (low, high), self.options.precision);
                 self.phase =
-                    Phase::Edge { posterior, counted: 0, discarded: 0, places: Vec::new(), top };
+                    Phase::Edge { posterior, counted: 0, discarded: 0, quantiles: Vec::new(), top };
             }
         }
     }
 
-    fn edge(&mut self, Told { rate, met, late }: Told) {
+    fn edge(&mut self, Outcome { rate, met, late }: Outcome) {
         let Phase::Edge { posterior, counted, discarded, top, .. } = &mut self.phase else {
             return;
         };
@@ -254,25 +254,24 @@ impl Search {
             // It says nothing of the server.
             *discarded += 1;
             if *discarded >= 6 && discarded > counted {
-                self.over = Some(LimitedBy::Generator);
+                self.outcome = Some(LimitedBy::Generator);
             }
             return;
         }
-        posterior.told(rate, met);
+        posterior.update(rate, met);
         *counted += 1;
-        let (below, above) = posterior.ends();
+        let (below, above) = posterior.tails();
         let (low, high) = (posterior.quantile(0.025), posterior.quantile(0.975));
         let most = self.options.max_rate;
         if posterior.quantile(0.1) > most {
-            self.over = Some(LimitedBy::MaxRate);
+            self.outcome = Some(LimitedBy::MaxRate);
         } else if above > 0.5 {
             self.phase = Phase::bracket(top.min(most), Some(low));
         } else if below > 0.5 {
             let next = (low / 2.0).max(self.options.min_rate);
             self.phase = Phase::bracket(next, None);
-        } else if *counted >= FEWEST_AT_THE_EDGE && high / low <= 1.0 + 2.0 * self.options.precision
-        {
-            self.over = Some(LimitedBy::Server);
+        } else if *counted >= MIN_EDGE_TRIALS && high / low <= 1.0 + 2.0 * self.options.precision {
+            self.outcome = Some(LimitedBy::Server);
         }
     }
 
@@ -282,16 +281,16 @@ impl Search {
     }
 
     /// What limits the rate, where it ends before its time.
-    fn so_far(&self) -> LimitedBy {
+    fn limit_so_far(&self) -> LimitedBy {
         match &self.phase {
-            Phase::Edge { counted: FEWEST_AT_THE_EDGE.., .. } => LimitedBy::Server,
+            Phase::Edge { counted: MIN_EDGE_TRIALS.., .. } => LimitedBy::Server,
             _ => LimitedBy::Unfinished,
         }
     }
 
     /// The knee, as far as it is known.
-    pub fn end(&self) -> Knee {
-        let limited_by = self.over.unwrap_or_else(|| self.so_far());
+    pub fn result(&self) -> Knee {
+        let limited_by = self.outcome.unwrap_or_else(|| self.limit_so_far());
         let best = self.best.unwrap_or(0.0);
         let (rate, low, high) = match (&self.phase, limited_by) {
             (Phase::Edge { posterior, .. }, LimitedBy::Server) => {
@@ -317,7 +316,7 @@ impl Search {
             schema: SCHEMA.to_owned(),
             url: String::new(),
             model: Model::default(),
-            complete: self.over.is_some(),
+            complete: self.outcome.is_some(),
             objectives: self.options.objectives.clone(),
             rate,
             low,
@@ -325,7 +324,7 @@ impl Search {
             limited_by,
             precision: self.options.precision,
             seed: self.options.seed,
-            elapsed_s: self.spent.as_secs_f64(),
+            elapsed_s: self.elapsed.as_secs_f64(),
             trials: self.trials.clone(),
             notes: self.notes.clone(),
         }
@@ -334,7 +333,7 @@ impl Search {
 
 /// What matters of a trial.
 #[derive(Clone, Copy)]
-struct Told {
+struct Outcome {
     rate: f64,
     met: bool,
     late: bool,

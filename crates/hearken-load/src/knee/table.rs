@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Knee, LimitedBy, Purpose, Trial};
 use crate::report::Model;
-use crate::summary::{Count, Human};
+use crate::summary::{Grouped, HumanDuration};
 
 impl fmt::Display for Knee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,14 +63,14 @@ impl fmt::Display for Knee {
 /// A line of the table.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [p50, p99, late] =
-            [self.p50_ns, self.p99_ns, self.lateness_p99_ns].map(|nanos| Human(nanos).to_string());
+        let [p50, p99, late] = [self.p50_ns, self.p99_ns, self.lateness_p99_ns]
+            .map(|nanos| HumanDuration(nanos).to_string());
         let (rate, replies) = (Rate(self.rate).to_string(), Rate(self.reply_rate).to_string());
-        let failed = Count(self.errors).to_string();
+        let failed = Grouped(self.errors).to_string();
         write!(f, "  {rate:>10} {replies:>10} {p50:>10} {p99:>10} {late:>10} {failed:>9}   ")?;
         f.write_str(if self.met { "met" } else { "not met:" })?;
         for judgement in self.judgements.iter().filter(|judgement| !judgement.met) {
-            write!(f, " {}", judgement.objective.figure())?;
+            write!(f, " {}", judgement.objective.metric())?;
         }
         if self.purpose == Purpose::Recovery {
             f.write_str(" (recovery)")?;
@@ -87,7 +87,7 @@ impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             small @ ..1000.0 => write!(f, "{small:.1}"),
-            large => Count(large.round() as u64).fmt(f),
+            large => Grouped(large.round() as u64).fmt(f),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Errors;
 use crate::report::{Bytes, Quantiles, Requests, Status};
-use crate::summary::{Count, Size, named, quantile_head, row};
+use crate::summary::{Grouped, HumanBytes, write_counts, write_quantile_header, write_quantiles};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-lockstep/1";
@@ -56,7 +56,7 @@ impl fmt::Display for Report {
             self.content_bytes,
             self.batch,
         ]
-        .map(Count);
+        .map(Grouped);
         let each = match (self.close, self.pipeline) {
             (true, _) => "one request each".to_owned(),
             (false, 1) => "kept open".to_owned(),
@@ -68,10 +68,10 @@ impl fmt::Display for Report {
             self.url
         )?;
         writeln!(f, "  replies    {replies} of {intended}, {content} bytes of content each")?;
-        named(f, "status", &self.status.by_class())?;
-        named(f, "errors", &self.errors.by_name())?;
+        write_counts(f, "status", &self.status.by_class())?;
+        write_counts(f, "errors", &self.errors.by_name())?;
         writeln!(f, "  over       {opened} connections, in {:.2} s", self.duration_s)?;
-        let [received, sent] = [self.bytes.received, self.bytes.sent].map(Size);
+        let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;
         for warning in &self.warnings {
             writeln!(f, "  warning    {warning}")?;
@@ -79,7 +79,7 @@ impl fmt::Display for Report {
         if self.round_ns.count == 0 {
             return Ok(());
         }
-        quantile_head(f)?;
-        row(f, "round", &self.round_ns, "of the whole batch")
+        write_quantile_header(f)?;
+        write_quantiles(f, "round", &self.round_ns, "of the whole batch")
     }
 }

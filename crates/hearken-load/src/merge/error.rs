@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::check::Unsound;
+use crate::validate::InvalidReport;
 
 /// Why results cannot be merged. [`MergeError::at`] tells which of them is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -10,18 +10,18 @@ use crate::check::Unsound;
 pub enum MergeError {
     /// There is none.
     #[error("no result to merge")]
-    Nothing,
+    Empty,
     /// No generator can have made it.
     #[error("{source}")]
-    Unsound {
+    Invalid {
         /// Which one.
         at: usize,
         /// What is wrong with it.
-        source: Unsound,
+        source: InvalidReport,
     },
     /// Another load was asked for than in the first.
     #[error("its {what} is \"{other}\", and that of the first \"{one}\": they are not of one load")]
-    Differs {
+    FieldMismatch {
         /// Which one.
         at: usize,
         /// The field.
@@ -33,7 +33,7 @@ pub enum MergeError {
     },
     /// A distribution is missing, or not that of the quantiles.
     #[error("its {what} histogram is of {has} times, and {what}_ns tells of {told}")]
-    Distribution {
+    HistogramMismatch {
         /// Which one.
         at: usize,
         /// Of what.
@@ -45,7 +45,7 @@ pub enum MergeError {
     },
     /// Intervals of different lengths.
     #[error("its intervals are of {other} s, and others of {one} s: they cannot be aligned")]
-    IntervalLengths {
+    IntervalMismatch {
         /// Which one.
         at: usize,
         /// What the others have.
@@ -55,13 +55,13 @@ pub enum MergeError {
     },
     /// Others say which part of the load they are.
     #[error("it does not say which part of the load it is, and others do")]
-    NoRank {
+    MissingRank {
         /// Which one.
         at: usize,
     },
     /// There is no such rank.
     #[error("it is rank {rank} of {size}: ranks are from 0 to one less than their number")]
-    NoSuchRank {
+    RankOutOfRange {
         /// Which one.
         at: usize,
         /// The rank.
@@ -71,7 +71,7 @@ pub enum MergeError {
     },
     /// Parts of loads of different sizes.
     #[error("it is of a load in {other} parts, and the first of one in {one}")]
-    Sizes {
+    SizeMismatch {
         /// Which one.
         at: usize,
         /// What the first has.
@@ -81,7 +81,7 @@ pub enum MergeError {
     },
     /// The same parts again.
     #[error("{ranks} came before: each part counts once")]
-    Doubled {
+    Duplicate {
         /// Which one.
         at: usize,
         /// Such as "ranks 2, 5-7".
@@ -93,15 +93,15 @@ impl MergeError {
     /// Which of the results is at fault, from 0; none if no single one is.
     pub fn at(&self) -> Option<usize> {
         match *self {
-            MergeError::Nothing => None,
-            MergeError::Unsound { at, .. }
-            | MergeError::Differs { at, .. }
-            | MergeError::Distribution { at, .. }
-            | MergeError::IntervalLengths { at, .. }
-            | MergeError::NoRank { at }
-            | MergeError::NoSuchRank { at, .. }
-            | MergeError::Sizes { at, .. }
-            | MergeError::Doubled { at, .. } => Some(at),
+            MergeError::Empty => None,
+            MergeError::Invalid { at, .. }
+            | MergeError::FieldMismatch { at, .. }
+            | MergeError::HistogramMismatch { at, .. }
+            | MergeError::IntervalMismatch { at, .. }
+            | MergeError::MissingRank { at }
+            | MergeError::RankOutOfRange { at, .. }
+            | MergeError::SizeMismatch { at, .. }
+            | MergeError::Duplicate { at, .. } => Some(at),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::merge::MergeError;
 use crate::report::{Interval, Report};
 
 /// Lengths that differ by no more than this part are the same.
-const SAME: f64 = 0.01;
+const TOLERANCE: f64 = 0.01;
 
 /// The intervals of all parts, by their place on the grid of the part that started first. What was
 /// told in draining stays apart from what was told while requests were made.
@@ -27,8 +27,8 @@ struct Slot {
 }
 
 impl Grid {
-    pub(super) fn of(parts: &[Report]) -> Result<Grid, MergeError> {
-        let length = length(parts)?;
+    pub(super) fn from_parts(parts: &[Report]) -> Result<Grid, MergeError> {
+        let length = interval_length(parts)?;
         let started_unix_ns = parts.iter().map(|part| part.started_unix_ns).min().unwrap_or(0);
         let mut slots = BTreeMap::<(i64, bool), Slot>::new();
         for part in parts {
@@ -101,7 +101,7 @@ impl Slot {
 
 /// How long the intervals are: as the longest. A part may have intervals of a half, a third and so on,
 /// as two become one in a long run; or no more than a piece of one.
-fn length(parts: &[Report]) -> Result<f64, MergeError> {
+fn interval_length(parts: &[Report]) -> Result<f64, MergeError> {
     let longest = |part: &Report| {
         let made = part.intervals.iter().filter(|interval| !interval.draining);
         let lengths: Vec<f64> = made.map(|interval| interval.length_s).collect();
@@ -111,12 +111,12 @@ fn length(parts: &[Report]) -> Result<f64, MergeError> {
     let length = all.iter().map(|(length, _)| *length).fold(0.0, f64::max);
     let fits = |own: f64| {
         let times = length / own;
-        (times - times.round()).abs() <= SAME * times
+        (times - times.round()).abs() <= TOLERANCE * times
     };
     let odd = |&(own, count): &(f64, usize)| count > 1 && !fits(own);
     if let Some(at) = all.iter().position(odd) {
         let (one, other) = (format!("{length:.3}"), format!("{:.3}", all[at].0));
-        return Err(MergeError::IntervalLengths { at, one, other });
+        return Err(MergeError::IntervalMismatch { at, one, other });
     }
     // Of nothing but draining, each is where it is.
     Ok(if length > 0.0 { length } else { 1.0 })

@@ -7,7 +7,7 @@ use crate::merge::MergeError;
 use crate::report::{Part, Report};
 
 /// How many runs of ranks a sentence names.
-const NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The parts by rank, each with when it started; none if none says its rank.
 pub(super) struct Ranks(BTreeMap<u32, (Part, u64)>);
@@ -18,12 +18,12 @@ pub(super) fn parts_of(report: &Report) -> impl Iterator<Item = Part> {
 }
 
 /// The lowest rank in it.
-pub(super) fn lowest(report: &Report) -> Option<u32> {
+pub(super) fn lowest_rank(report: &Report) -> Option<u32> {
     parts_of(report).map(|part| part.rank).min()
 }
 
 impl Ranks {
-    pub(super) fn of(reports: &[Report]) -> Result<Ranks, MergeError> {
+    pub(super) fn from_reports(reports: &[Report]) -> Result<Ranks, MergeError> {
         let mut ranks = BTreeMap::new();
         let size = reports.iter().flat_map(parts_of).map(|part| part.size).next();
         for (at, report) in reports.iter().enumerate() {
@@ -32,10 +32,10 @@ impl Ranks {
                 any = true;
                 let Part { rank, size: other, .. } = part;
                 if rank >= other {
-                    return Err(MergeError::NoSuchRank { at, rank, size: other });
+                    return Err(MergeError::RankOutOfRange { at, rank, size: other });
                 }
                 if let Some(one) = size.filter(|&size| size != other) {
-                    return Err(MergeError::Sizes { at, one, other });
+                    return Err(MergeError::SizeMismatch { at, one, other });
                 }
                 // Of a result that was merged, only what was asked for tells when each started.
                 let started = part
@@ -47,11 +47,11 @@ impl Ranks {
                 }
             }
             if !any && size.is_some() {
-                return Err(MergeError::NoRank { at });
+                return Err(MergeError::MissingRank { at });
             }
             if !doubled.is_empty() {
                 doubled.sort_unstable();
-                return Err(MergeError::Doubled { at, ranks: named(&doubled) });
+                return Err(MergeError::Duplicate { at, ranks: format_ranks(&doubled) });
             }
         }
         Ok(Ranks(ranks))
@@ -92,7 +92,7 @@ impl Ranks {
 }
 
 /// "rank 3", "ranks 2, 5-7".
-pub(super) fn named(runs: &[(u32, u32)]) -> String {
+pub(super) fn format_ranks(runs: &[(u32, u32)]) -> String {
     let mut joined: Vec<(u32, u32)> = Vec::new();
     for &(from, to) in runs {
         match joined.last_mut() {
@@ -102,12 +102,12 @@ pub(super) fn named(runs: &[(u32, u32)]) -> String {
     }
     let one = matches!(&joined[..], &[(from, to)] if from == to);
     let mut text = if one { "rank" } else { "ranks" }.to_owned();
-    for (index, (from, to)) in joined.iter().take(NAMED).enumerate() {
+    for (index, (from, to)) in joined.iter().take(MAX_NAMED).enumerate() {
         text += if index > 0 { ", " } else { " " };
         // Writing to a String does not fail.
         let _ = if from == to { write!(text, "{from}") } else { write!(text, "{from}-{to}") };
     }
-    if joined.len() > NAMED {
+    if joined.len() > MAX_NAMED {
         text += " and others";
     }
     text

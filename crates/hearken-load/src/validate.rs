@@ -6,13 +6,13 @@ use crate::histogram::Histogram;
 use crate::report::{Interval, Report, SCHEMA};
 
 /// The largest number that every reader of JSON keeps; a count beyond it is none.
-const MOST: u64 = 1 << 53;
+const MAX_COUNT: u64 = 1 << 53;
 /// The longest time in seconds, some three hundred years.
-const LONGEST: f64 = 1e10;
+const MAX_SECONDS: f64 = 1e10;
 
 /// What a result cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unsound {
+pub enum InvalidReport {
     /// Of another version, or of something else.
     #[error("it is \"{0}\", and not {SCHEMA}; make it anew with this version")]
     Schema(String),
@@ -32,17 +32,19 @@ impl Report {
     ///
     /// # Errors
     /// The first thing that is wrong with it.
-    pub fn check(&self) -> Result<(), Unsound> {
+    pub fn check(&self) -> Result<(), InvalidReport> {
         if self.schema != SCHEMA {
             let printable = |c: &char| !c.is_control();
-            return Err(Unsound::Schema(self.schema.chars().filter(printable).take(40).collect()));
+            return Err(InvalidReport::Schema(
+                self.schema.chars().filter(printable).take(40).collect(),
+            ));
         }
-        self.numbers()?;
+        self.validate_numbers()?;
         let mut before = 0.0;
         for (index, interval) in self.intervals.iter().enumerate() {
-            interval.check(index)?;
+            interval.validate(index)?;
             if interval.at_s < before {
-                return Err(Unsound::Order(index));
+                return Err(InvalidReport::Order(index));
             }
             before = interval.at_s;
         }
@@ -53,21 +55,21 @@ impl Report {
     pub fn tidy(&mut self) {
         let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.events];
         let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.per_connection);
-        named.chain(&mut self.command).chain(&mut self.warnings).for_each(tidy);
+        named.chain(&mut self.command).chain(&mut self.warnings).for_each(sanitise);
         if let Some(server) = &mut self.server {
-            tidy(&mut server.what);
-            server.not_had.iter_mut().for_each(tidy);
+            sanitise(&mut server.what);
+            server.not_had.iter_mut().for_each(sanitise);
         }
     }
 
-    fn numbers(&self) -> Result<(), Unsound> {
+    fn validate_numbers(&self) -> Result<(), InvalidReport> {
         for (name, value) in [
             ("offered_rate", self.offered_rate),
             ("duration_s", self.duration_s),
             ("reply_rate", self.reply_rate),
             ("reply_rate_samples", self.reply_rate_samples.mean),
         ] {
-            time_or_rate(name, value, 1e12)?;
+            validate_value(name, value, 1e12)?;
         }
         let Report { requests, sessions, idle, timeouts, tls, bytes, .. } = self;
         let named: [(&str, &[u64]); 9] = [
@@ -82,17 +84,17 @@ impl Report {
             ("bytes", &[bytes.received, bytes.sent]),
         ];
         for (name, counts) in named {
-            counts.iter().try_for_each(|&value| count(name, value))?;
+            counts.iter().try_for_each(|&value| validate_count(name, value))?;
         }
-        self.errors.by_name().iter().try_for_each(|&(_, value)| count("errors", value))?;
-        self.status.by_class().iter().try_for_each(|&(_, value)| count("status", value))
+        self.errors.by_name().iter().try_for_each(|&(_, value)| validate_count("errors", value))?;
+        self.status.by_class().iter().try_for_each(|&(_, value)| validate_count("status", value))
     }
 }
 
 impl Interval {
-    fn check(&self, index: usize) -> Result<(), Unsound> {
-        time_or_rate("intervals.at_s", self.at_s, LONGEST)?;
-        time_or_rate("intervals.length_s", self.length_s, LONGEST)?;
+    fn validate(&self, index: usize) -> Result<(), InvalidReport> {
+        validate_value("intervals.at_s", self.at_s, MAX_SECONDS)?;
+        validate_value("intervals.length_s", self.length_s, MAX_SECONDS)?;
         for value in [
             self.intended,
             self.sent,
@@ -101,9 +103,9 @@ impl Interval {
             self.connections_opened,
             self.idle_held,
         ] {
-            count("intervals", value)?;
+            validate_count("intervals", value)?;
         }
-        self.histogram().map(drop).map_err(|why| Unsound::Interval(index, why))
+        self.histogram().map(drop).map_err(|reason| InvalidReport::Interval(index, reason))
     }
 
     /// Its latencies, decoded; none are an empty distribution.
@@ -118,21 +120,21 @@ impl Interval {
     }
 }
 
-fn tidy(text: &mut String) {
+fn sanitise(text: &mut String) {
     if text.contains(char::is_control) {
         *text = text.replace(char::is_control, "?");
     }
 }
 
-fn count(name: &'static str, value: u64) -> Result<(), Unsound> {
-    if value <= MOST { Ok(()) } else { Err(Unsound::Number(name, value.to_string())) }
+fn validate_count(name: &'static str, value: u64) -> Result<(), InvalidReport> {
+    if value <= MAX_COUNT { Ok(()) } else { Err(InvalidReport::Number(name, value.to_string())) }
 }
 
-fn time_or_rate(name: &'static str, value: f64, most: f64) -> Result<(), Unsound> {
+fn validate_value(name: &'static str, value: f64, most: f64) -> Result<(), InvalidReport> {
     if (0.0..=most).contains(&value) {
         Ok(())
     } else {
-        Err(Unsound::Number(name, format!("{value:e}")))
+        Err(InvalidReport::Number(name, format!("{value:e}")))
     }
 }
 
@@ -167,13 +169,13 @@ mod tests {
         for (at_s, length_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (0.0, 1e300)] {
             let mut report = sound();
             report.intervals = vec![Interval { at_s, length_s, ..Interval::default() }];
-            assert!(matches!(report.check(), Err(Unsound::Number(_, _))));
+            assert!(matches!(report.check(), Err(InvalidReport::Number(_, _))));
         }
         let mut report = sound();
         report.intervals = vec![Interval { latency: "x".into(), ..Interval::default() }];
-        assert!(matches!(report.check(), Err(Unsound::Interval(0, _))));
+        assert!(matches!(report.check(), Err(InvalidReport::Interval(0, _))));
         let two = [3.0, 1.0].map(|at_s| Interval { at_s, ..Interval::default() });
         report.intervals = two.to_vec();
-        assert_eq!(report.check(), Err(Unsound::Order(1)));
+        assert_eq!(report.check(), Err(InvalidReport::Order(1)));
     }
 }

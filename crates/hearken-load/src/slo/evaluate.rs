@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Comparison, Figure, Objective, Statistic, Times, Unit};
+use super::{Comparison, Metric, Objective, Statistic, TimeMetric, Unit};
 use crate::histogram::Histogram;
 use crate::report::Report;
-use crate::summary::Human;
+use crate::summary::HumanDuration;
 
 /// What came of one objective.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Judgement {
+pub struct ObjectiveResult {
     /// Which.
     pub objective: Objective,
     /// What was measured: nanoseconds, a share from 0 to 1, or replies per second.
@@ -29,7 +29,7 @@ pub enum Measured {
     /// Its value.
     Value(f64),
     /// It has none.
-    No(NoValue),
+    Missing(NoValue),
 }
 
 /// Why a figure has no value.
@@ -44,21 +44,21 @@ pub enum NoValue {
 
 impl Objective {
     /// Whether a load that gave `report` met it.
-    pub fn judge(&self, report: &Report) -> Judgement {
+    pub fn evaluate(&self, report: &Report) -> ObjectiveResult {
         let limit = self.limit();
         let measured = self.measure(report);
         let met = match measured {
-            Measured::Value(value) => self.comparison.holds(value, limit),
-            Measured::No(NoValue::Failed) => self.comparison.holds(f64::INFINITY, limit),
-            Measured::No(NoValue::Nothing) => false,
+            Measured::Value(value) => self.comparison.compare(value, limit),
+            Measured::Missing(NoValue::Failed) => self.comparison.compare(f64::INFINITY, limit),
+            Measured::Missing(NoValue::Nothing) => false,
         };
-        Judgement { objective: *self, measured, limit, met }
+        ObjectiveResult { objective: *self, measured, limit, met }
     }
 
     fn measure(&self, report: &Report) -> Measured {
         let requests = &report.requests;
-        match self.figure {
-            Figure::Times(of, statistic) => {
+        match self.metric {
+            Metric::Time(of, statistic) => {
                 let errors = &report.errors;
                 let unmade = errors.conn_refused
                     + errors.fd_unavail
@@ -66,32 +66,32 @@ impl Objective {
                     + report.timeouts.connect
                     + report.tls.failed;
                 let (times, failed) = match of {
-                    Times::Latency => (&report.histograms.latency, requests.failed),
-                    Times::Service => (&report.histograms.service, requests.failed),
-                    Times::Connect => (&report.histograms.connect, unmade),
+                    TimeMetric::Latency => (&report.histograms.latency, requests.failed),
+                    TimeMetric::Service => (&report.histograms.service, requests.failed),
+                    TimeMetric::Connect => (&report.histograms.connect, unmade),
                 };
                 time(times, failed, statistic)
             }
-            Figure::Errors => {
-                share(requests.failed.saturating_add(requests.unfinished), requests.intended)
+            Metric::Errors => {
+                ratio(requests.failed.saturating_add(requests.unfinished), requests.intended)
             }
-            Figure::Rate if self.unit == Unit::PerSecond => match requests.intended {
-                0 => Measured::No(NoValue::Nothing),
+            Metric::Rate if self.unit == Unit::PerSecond => match requests.intended {
+                0 => Measured::Missing(NoValue::Nothing),
                 _ => Measured::Value(report.reply_rate),
             },
             // Of those that were made: a Poisson process makes some more or fewer than its mean.
-            Figure::Rate if requests.intended > 0 && report.duration_s > 0.0 => {
+            Metric::Rate if requests.intended > 0 && report.duration_s > 0.0 => {
                 Measured::Value(report.reply_rate * report.duration_s / requests.intended as f64)
             }
-            Figure::Rate => Measured::No(NoValue::Nothing),
-            Figure::Idle => share(report.idle.held, report.idle.asked),
+            Metric::Rate => Measured::Missing(NoValue::Nothing),
+            Metric::Idle => ratio(report.idle.held, report.idle.asked),
         }
     }
 }
 
-fn share(part: u64, whole: u64) -> Measured {
+fn ratio(part: u64, whole: u64) -> Measured {
     match whole {
-        0 => Measured::No(NoValue::Nothing),
+        0 => Measured::Missing(NoValue::Nothing),
         _ => Measured::Value(part as f64 / whole as f64),
     }
 }
@@ -104,8 +104,8 @@ fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
         Statistic::Mean | Statistic::Max => known.saturating_add(failed),
     };
     match statistic {
-        _ if known == 0 && failed == 0 => Measured::No(NoValue::Nothing),
-        _ if rank > known => Measured::No(NoValue::Failed),
+        _ if known == 0 && failed == 0 => Measured::Missing(NoValue::Nothing),
+        _ if rank > known => Measured::Missing(NoValue::Failed),
         Statistic::Mean => Measured::Value(times.as_hdr().mean()),
         Statistic::Max => Measured::Value(times.as_hdr().max() as f64),
         // In the middle of the rank, where rounding does not matter.
@@ -118,7 +118,7 @@ fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
 impl Comparison {
     /// True if `value` stands so to `limit`; the two are the same where only rounding tells them
     /// apart.
-    fn holds(self, value: f64, limit: f64) -> bool {
+    fn compare(self, value: f64, limit: f64) -> bool {
         let slack = limit * 1e-12;
         match self {
             Comparison::Less => value < limit - slack,
@@ -129,20 +129,20 @@ impl Comparison {
     }
 }
 
-impl fmt::Display for Judgement {
+impl fmt::Display for ObjectiveResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Objective { figure, comparison, number, unit } = self.objective;
+        let Objective { metric: figure, comparison, number, unit } = self.objective;
         let met = if self.met { "met" } else { "not met" };
-        let space = if unit == Unit::Share { "" } else { " " };
+        let space = if unit == Unit::Ratio { "" } else { " " };
         write!(f, "{figure} {comparison} {number}{space}{unit}: {met}, ")?;
         match self.measured {
-            Measured::No(NoValue::Failed) => f.write_str("requests that failed"),
-            Measured::No(NoValue::Nothing) => f.write_str("nothing was measured"),
+            Measured::Missing(NoValue::Failed) => f.write_str("requests that failed"),
+            Measured::Missing(NoValue::Nothing) => f.write_str("nothing was measured"),
             Measured::Value(value) => match unit {
                 Unit::Percent => write!(f, "{} %", digits(value * 100.0)),
-                Unit::Share => write!(f, "{}", digits(value)),
+                Unit::Ratio => write!(f, "{}", digits(value)),
                 Unit::PerSecond => write!(f, "{value:.1} /s"),
-                _ => write!(f, "{}", Human(value as u64)),
+                _ => write!(f, "{}", HumanDuration(value as u64)),
             },
         }
     }

@@ -4,15 +4,15 @@ use crate::report::{Interval, Samples};
 
 /// An interval is a sample if it is so long, as a part of the longest: one that is much shorter, as the
 /// last may be, says little.
-const FULL: f64 = 0.5;
+const MIN_LENGTH_RATIO: f64 = 0.5;
 
 impl Samples {
     /// Of the replies per second in each interval in which requests were made.
     pub fn of_reply_rate(intervals: &[Interval]) -> Samples {
         let made = || intervals.iter().filter(|piece| !piece.draining && piece.length_s > 0.0);
         let longest = made().map(|piece| piece.length_s).fold(0.0, f64::max);
-        let full = made().filter(|piece| piece.length_s >= longest * FULL);
-        Samples::of(full.map(|piece| piece.replies as f64 / piece.length_s))
+        let full = made().filter(|piece| piece.length_s >= longest * MIN_LENGTH_RATIO);
+        Samples::from_values(full.map(|piece| piece.replies as f64 / piece.length_s))
     }
 }
 

@@ -8,22 +8,22 @@ use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::profile::Profile;
 use crate::report::{self, Interval};
-use crate::tally::Counts;
+use crate::statistics::Counts;
 
 /// Intervals that are kept apart; of a longer run, two at a time become one.
-const MOST: usize = if cfg!(test) { 64 } else { 4096 };
+const MAX_INTERVALS: usize = if cfg!(test) { 64 } else { 4096 };
 
 /// What a thread tells of itself.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum WorkerUpdate {
     /// How far it is with its idle connections, before the start.
     Preparing(report::Idle),
     /// It has the connections that were to be opened ahead, or gave up waiting for `missing` idle ones.
     Prepared { missing: u64 },
     /// All idle connections are held, for the first time.
-    Holding(report::Idle),
+    IdleHeld(report::Idle),
     /// It has nothing left to ask, and all that it asked is over.
-    Over,
+    Finished,
     /// An interval has ended.
     Slice(Box<Slice>),
 }
@@ -74,26 +74,26 @@ pub(crate) struct Recorder {
     pub(crate) latency: Box<Histogram>,
     pub(crate) intervals: Vec<Interval>,
     /// Slices that make one interval, and the one that they are being put into.
-    group: u32,
+    group_size: u32,
     grouped: u32,
     /// Those that lack a part, oldest first; how many are complete; how many each thread has told.
-    open: VecDeque<Sum>,
-    complete: usize,
-    told: Vec<usize>,
-    draining: Sum,
+    open: VecDeque<OpenInterval>,
+    completed: usize,
+    slices_received: Vec<usize>,
+    draining: OpenInterval,
     /// What each thread had counted when its last slice ended, and all of them.
     last: Vec<Counts>,
     total: Counts,
     /// The end of the last interval.
-    at: Duration,
+    end_of_last: Duration,
     profile: Profile,
     /// Where histograms go to be used again.
-    spares: Vec<Sender<Box<Histogram>>>,
+    free_histograms: Vec<Sender<Box<Histogram>>>,
 }
 
 /// An interval in the making.
 #[derive(Debug, Default)]
-struct Sum {
+struct OpenInterval {
     parts: usize,
     length: Duration,
     before: Counts,
@@ -112,30 +112,30 @@ impl Recorder {
             threads,
             latency: Box::default(),
             intervals: Vec::new(),
-            group: 1,
+            group_size: 1,
             grouped: 0,
             open: VecDeque::new(),
-            complete: 0,
-            told: vec![0; threads],
-            draining: Sum::default(),
+            completed: 0,
+            slices_received: vec![0; threads],
+            draining: OpenInterval::default(),
             last: vec![Counts::default(); threads],
             total: Counts::default(),
-            at: Duration::ZERO,
+            end_of_last: Duration::ZERO,
             profile,
-            spares,
+            free_histograms: spares,
         }
     }
 
     /// Takes a thread's slice. Something to be shown, if an interval is complete with it.
-    pub(crate) fn slice(&mut self, thread: usize, slice: Slice) -> Option<Snapshot> {
+    pub(crate) fn record_slice(&mut self, thread: usize, slice: Slice) -> Option<Snapshot> {
         let before = std::mem::replace(&mut self.last[thread], slice.counts);
         let sum = if slice.draining {
             &mut self.draining
         } else {
-            let number = self.told[thread] - self.complete;
-            self.told[thread] += 1;
+            let number = self.slices_received[thread] - self.completed;
+            self.slices_received[thread] += 1;
             while self.open.len() <= number {
-                self.open.push_back(Sum::default());
+                self.open.push_back(OpenInterval::default());
             }
             &mut self.open[number]
         };
@@ -151,87 +151,88 @@ impl Recorder {
                 Some((_, all)) => {
                     all.add(&latency);
                     latency.clear();
-                    let _ = self.spares[thread].send(latency);
+                    let _ = self.free_histograms[thread].send(latency);
                 }
             }
         }
         if self.open.front()?.parts < self.threads {
             return None;
         }
-        self.complete += 1;
+        self.completed += 1;
         let sum = self.open.pop_front()?;
-        Some(self.close(sum, false))
+        Some(self.complete_interval(sum, false))
     }
 
     /// There is nothing more to come.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn finish(&mut self) {
         while let Some(sum) = self.open.pop_front() {
-            self.close(sum, false);
+            self.complete_interval(sum, false);
         }
         let draining = std::mem::take(&mut self.draining);
         let of = |counts: &Counts| {
-            let Counts { intended, sent, replies, errors, opened, .. } = counts;
-            [*intended, *sent, *replies, errors.total(), *opened]
+            let Counts { scheduled, sent, replies, errors, connections_opened: opened, .. } =
+                counts;
+            [*scheduled, *sent, *replies, errors.total(), *opened]
         };
         if of(&draining.counts) != of(&draining.before) {
-            self.close(draining, true);
+            self.complete_interval(draining, true);
         }
     }
 
-    fn close(&mut self, sum: Sum, draining: bool) -> Snapshot {
+    fn complete_interval(&mut self, sum: OpenInterval, draining: bool) -> Snapshot {
         let (before, after) = (&sum.before, &sum.counts);
         // Nothing is made, nor looked through, for an interval without replies.
         let (latency_ns, latency) = match sum.latency {
-            None => (report::Quantiles::default(), Histogram::NONE.to_owned()),
+            None => (report::Quantiles::default(), Histogram::EMPTY_ENCODED.to_owned()),
             Some((thread, mut latency)) => {
                 let told = (latency.quantiles(), latency.encode());
                 self.latency.add(&latency);
                 latency.clear();
-                let _ = self.spares[thread].send(latency);
+                let _ = self.free_histograms[thread].send(latency);
                 told
             }
         };
         let interval = Interval {
-            at_s: self.at.as_secs_f64(),
+            at_s: self.end_of_last.as_secs_f64(),
             length_s: sum.length.as_secs_f64(),
             draining,
-            intended: after.intended - before.intended,
+            intended: after.scheduled - before.scheduled,
             sent: after.sent - before.sent,
             replies: after.replies - before.replies,
             failed: after.errors.total() - before.errors.total(),
-            connections_opened: after.opened - before.opened,
+            connections_opened: after.connections_opened - before.connections_opened,
             idle_held: sum.idle,
             latency_ns,
             latency,
         };
-        self.at += sum.length;
+        self.end_of_last += sum.length;
         self.total = *after;
         let snapshot = Snapshot {
-            elapsed: self.at,
+            elapsed: self.end_of_last,
             sent: after.sent,
             replies: after.replies,
             errors: after.errors,
             connections: sum.connections,
             idle: sum.idle,
-            offered_rate: self.profile.rate_at(self.at),
+            offered_rate: self.profile.rate_at(self.end_of_last),
             interval: interval.clone(),
         };
-        self.keep(interval);
+        self.store_interval(interval);
         snapshot
     }
 
     /// Adds an interval, or adds it to the last one if that is not yet as long as they are to be.
-    fn keep(&mut self, interval: Interval) {
+    fn store_interval(&mut self, interval: Interval) {
         let joins = self.grouped > 0 && !interval.draining;
         match self.intervals.last_mut() {
             Some(last) if joins => join(last, &interval),
             _ => self.intervals.push(interval),
         }
-        self.grouped = (self.grouped + 1) % self.group;
-        if self.intervals.len() < MOST || self.grouped > 0 {
+        self.grouped = (self.grouped + 1) % self.group_size;
+        if self.intervals.len() < MAX_INTERVALS || self.grouped > 0 {
             return;
         }
-        self.group *= 2;
+        self.group_size *= 2;
         let pairs = self.intervals.chunks(2).map(|pair| {
             let mut first = pair[0].clone();
             pair[1..].iter().for_each(|second| join(&mut first, second));
@@ -264,12 +265,12 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{MOST, Recorder, Slice};
+    use super::{MAX_INTERVALS, Recorder, Slice};
     use crate::Samples;
     use crate::histogram::Histogram;
     use crate::profile::Profile;
     use crate::report;
-    use crate::tally::Counts;
+    use crate::statistics::Counts;
 
     fn slice(counts: Counts, times: &[u64]) -> Slice {
         let mut latency = Histogram::new();
@@ -315,9 +316,9 @@ mod tests {
                 counts[thread].replies += count;
                 let times: Vec<_> = (0..count).map(|n| 1000 * (n + 1)).collect();
                 times.iter().for_each(|&time| whole.record(Duration::from_nanos(time)));
-                recorder.slice(thread, slice(counts[thread], &times));
+                recorder.record_slice(thread, slice(counts[thread], &times));
             }
-            recorder.end();
+            recorder.finish();
             prop_assert_eq!(&*recorder.latency, &whole);
             for (number, interval) in recorder.intervals.iter().enumerate() {
                 let told = (0..threads).filter(|&thread| number < at[thread]);
@@ -333,16 +334,16 @@ mod tests {
     fn a_long_run_has_bounded_intervals() {
         let mut recorder = Recorder::new(Profile::constant(1.0), vec![channel().0]);
         let mut counts = Counts::default();
-        for _ in 0..3 * MOST {
+        for _ in 0..3 * MAX_INTERVALS {
             counts.replies += 1;
-            recorder.slice(0, slice(counts, &[1000]));
+            recorder.record_slice(0, slice(counts, &[1000]));
         }
-        recorder.end();
-        assert!(recorder.intervals.len() <= MOST);
+        recorder.finish();
+        assert!(recorder.intervals.len() <= MAX_INTERVALS);
         let lengths: f64 = recorder.intervals.iter().map(|interval| interval.length_s).sum();
-        assert_eq!(lengths, 3.0 * MOST as f64);
+        assert_eq!(lengths, 3.0 * MAX_INTERVALS as f64);
         let replies: u64 = recorder.intervals.iter().map(|interval| interval.replies).sum();
-        assert_eq!(replies, 3 * MOST as u64);
+        assert_eq!(replies, 3 * MAX_INTERVALS as u64);
         assert_eq!(recorder.latency.len(), replies);
         assert_eq!(Samples::of_reply_rate(&recorder.intervals).mean, 1.0);
     }

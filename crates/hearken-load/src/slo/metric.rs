@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Figure {
+pub enum Metric {
     /// A time.
-    Times(Times, Statistic),
+    Time(TimeMetric, Statistic),
     /// The share of the requests that have no reply.
     Errors,
     /// Replies per second, or the share of the requests that they answer.
@@ -18,7 +18,7 @@ pub enum Figure {
 
 /// Which times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Times {
+pub enum TimeMetric {
     /// From when a request was intended to the end of its reply.
     Latency,
     /// From when it was sent.
@@ -46,13 +46,13 @@ pub struct Percentile {
 }
 
 /// Digits after the point that a percentile may have.
-const DIGITS: usize = 7;
-const WHOLE: u32 = 1_000_000_000;
+const MAX_DECIMALS: usize = 7;
+const SCALE: u32 = 1_000_000_000;
 
 impl Percentile {
     /// Which of `count` values, from 1 on and in order, is the least that so many do not exceed.
     pub(super) fn rank(self, count: u64) -> u64 {
-        let rank = (u128::from(self.billionths) * u128::from(count)).div_ceil(WHOLE.into());
+        let rank = (u128::from(self.billionths) * u128::from(count)).div_ceil(SCALE.into());
         // No more than the count.
         u64::try_from(rank).unwrap_or(u64::MAX)
     }
@@ -72,7 +72,7 @@ pub enum Unit {
     /// `%`
     Percent,
     /// None: of 1.
-    Share,
+    Ratio,
     /// `/s`
     PerSecond,
 }
@@ -84,14 +84,14 @@ impl Unit {
         (Unit::Millis, "ms"),
         (Unit::Seconds, "s"),
         (Unit::Percent, "%"),
-        (Unit::Share, ""),
+        (Unit::Ratio, ""),
         (Unit::PerSecond, "/s"),
     ];
 
     /// In nanoseconds, as a share, or per second.
-    pub(super) fn whole(self, number: f64) -> f64 {
+    pub(super) fn to_base(self, number: f64) -> f64 {
         match self {
-            Unit::Nanos | Unit::Share | Unit::PerSecond => number,
+            Unit::Nanos | Unit::Ratio | Unit::PerSecond => number,
             Unit::Micros => number * 1e3,
             Unit::Millis => number * 1e6,
             Unit::Seconds => number * 1e9,
@@ -101,11 +101,11 @@ impl Unit {
 }
 
 /// What is longer is recorded as this.
-const HOUR_NS: f64 = 3.6e12;
+const MAX_NANOS: f64 = 3.6e12;
 
-impl Figure {
+impl Metric {
     /// Reads a limit of it.
-    pub(super) fn limit(self, text: &str) -> Result<(f64, Unit), String> {
+    pub(super) fn parse_limit(self, text: &str) -> Result<(f64, Unit), String> {
         let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(at);
         if number.is_empty() {
@@ -123,50 +123,50 @@ impl Figure {
             return Err(format!("unknown unit {unit:?}; {}", self.units()));
         };
         let fits = match self {
-            Figure::Times(..) => {
+            Metric::Time(..) => {
                 matches!(unit, Unit::Nanos | Unit::Micros | Unit::Millis | Unit::Seconds)
             }
-            Figure::Errors | Figure::Idle => matches!(unit, Unit::Percent | Unit::Share),
-            Figure::Rate => matches!(unit, Unit::Percent | Unit::Share | Unit::PerSecond),
+            Metric::Errors | Metric::Idle => matches!(unit, Unit::Percent | Unit::Ratio),
+            Metric::Rate => matches!(unit, Unit::Percent | Unit::Ratio | Unit::PerSecond),
         };
-        let whole = unit.whole(value);
+        let whole = unit.to_base(value);
         match unit {
             _ if !fits => Err(self.units().to_owned()),
             Unit::PerSecond => Ok((value, unit)),
-            Unit::Percent | Unit::Share if whole > 1.0 => {
+            Unit::Percent | Unit::Ratio if whole > 1.0 => {
                 Err(format!("{number} is more than the whole; {}", self.units()))
             }
-            Unit::Percent | Unit::Share => Ok((value, unit)),
-            _ if whole >= HOUR_NS => Err("times are told apart up to an hour".to_owned()),
+            Unit::Percent | Unit::Ratio => Ok((value, unit)),
+            _ if whole >= MAX_NANOS => Err("times are told apart up to an hour".to_owned()),
             _ => Ok((value, unit)),
         }
     }
 
     fn units(self) -> &'static str {
         match self {
-            Figure::Times(..) => "a time has a unit: ns, us, ms or s",
-            Figure::Errors | Figure::Idle => "a share is written as 0.1% or 0.001",
-            Figure::Rate => "a rate is written as 990/s, or as a share: 99% or 0.99",
+            Metric::Time(..) => "a time has a unit: ns, us, ms or s",
+            Metric::Errors | Metric::Idle => "a share is written as 0.1% or 0.001",
+            Metric::Rate => "a rate is written as 990/s, or as a share: 99% or 0.99",
         }
     }
 }
 
-impl FromStr for Figure {
+impl FromStr for Metric {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Figure, String> {
+    fn from_str(text: &str) -> Result<Metric, String> {
         let (times, statistic) = match text.split_once('.') {
-            Some(("service", statistic)) => (Times::Service, statistic),
-            Some(("connect", statistic)) => (Times::Connect, statistic),
-            Some(("latency", statistic)) => (Times::Latency, statistic),
-            _ => (Times::Latency, text),
+            Some(("service", statistic)) => (TimeMetric::Service, statistic),
+            Some(("connect", statistic)) => (TimeMetric::Connect, statistic),
+            Some(("latency", statistic)) => (TimeMetric::Latency, statistic),
+            _ => (TimeMetric::Latency, text),
         };
         let statistic = match (statistic, text) {
             ("mean", _) => Statistic::Mean,
             ("max", _) => Statistic::Max,
-            (_, "errors") => return Ok(Figure::Errors),
-            (_, "rate") => return Ok(Figure::Rate),
-            (_, "idle") => return Ok(Figure::Idle),
+            (_, "errors") => return Ok(Metric::Errors),
+            (_, "rate") => return Ok(Metric::Rate),
+            (_, "idle") => return Ok(Metric::Idle),
             _ => match statistic.strip_prefix('p') {
                 Some(percent) if percent.starts_with(|c: char| c.is_ascii_digit()) => {
                     Statistic::Percentile(percent.parse()?)
@@ -179,7 +179,7 @@ impl FromStr for Figure {
                 }
             },
         };
-        Ok(Figure::Times(times, statistic))
+        Ok(Metric::Time(times, statistic))
     }
 }
 
@@ -193,31 +193,31 @@ impl FromStr for Percentile {
         if !all_digits(whole) || !all_digits(part) || whole.len() > 3 || text.ends_with('.') {
             return Err(format!("p{text} is no percentile; write one such as p99 or p99.9"));
         }
-        if part.len() > DIGITS {
-            return Err(format!("p{text} has more than {DIGITS} digits after the point"));
+        if part.len() > MAX_DECIMALS {
+            return Err(format!("p{text} has more than {MAX_DECIMALS} digits after the point"));
         }
         // At most ten digits, of which the first three make no more than 999.
-        let billionths: u64 = format!("{whole}{part:0<DIGITS$}").parse().unwrap_or(u64::MAX);
+        let billionths: u64 = format!("{whole}{part:0<MAX_DECIMALS$}").parse().unwrap_or(u64::MAX);
         match u32::try_from(billionths) {
-            Ok(billionths @ 1..WHOLE) => Ok(Percentile { billionths }),
+            Ok(billionths @ 1..SCALE) => Ok(Percentile { billionths }),
             Ok(0) => Err("there is no percentile 0".to_owned()),
             _ => Err(format!("p{text} is not below 100; the longest is max")),
         }
     }
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (times, statistic) = match self {
-            Figure::Errors => return f.write_str("errors"),
-            Figure::Rate => return f.write_str("rate"),
-            Figure::Idle => return f.write_str("idle"),
-            Figure::Times(times, statistic) => (times, statistic),
+            Metric::Errors => return f.write_str("errors"),
+            Metric::Rate => return f.write_str("rate"),
+            Metric::Idle => return f.write_str("idle"),
+            Metric::Time(times, statistic) => (times, statistic),
         };
         f.write_str(match times {
-            Times::Latency => "",
-            Times::Service => "service.",
-            Times::Connect => "connect.",
+            TimeMetric::Latency => "",
+            TimeMetric::Service => "service.",
+            TimeMetric::Connect => "connect.",
         })?;
         match statistic {
             Statistic::Mean => f.write_str("mean"),
@@ -229,11 +229,11 @@ impl fmt::Display for Figure {
 
 impl fmt::Display for Percentile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.billionths / (WHOLE / 100), self.billionths % (WHOLE / 100));
+        let (whole, part) = (self.billionths / (SCALE / 100), self.billionths % (SCALE / 100));
         write!(f, "p{whole}")?;
         match part {
             0 => Ok(()),
-            _ => write!(f, ".{}", format!("{part:0DIGITS$}").trim_end_matches('0')),
+            _ => write!(f, ".{}", format!("{part:0MAX_DECIMALS$}").trim_end_matches('0')),
         }
     }
 }

@@ -8,29 +8,29 @@ use hearken::Token;
 use hearken::io::{Address, Io};
 
 use crate::failure::Failure;
-use crate::share::Share;
+use crate::shard::Shard;
 
 /// How many connections an address is planned for. The kernel tries every other port first, and all
 /// of those again for each connection once they are taken: fewer than half of the ports.
-const PER_SOURCE: usize = 12_000;
+const CONNECTIONS_PER_ADDRESS: usize = 12_000;
 
 /// How many other addresses are tried before a connection is given up.
-const MOST_TRIED: usize = 4;
+const MAX_RETRIES: usize = 4;
 
 /// The addresses, of which a few are used in turn until their ports run short.
 #[derive(Clone, Debug)]
-pub(crate) struct Sources {
+pub(crate) struct SourceAddresses {
     /// `None` leaves the choice to the kernel.
     all: Vec<Option<SocketAddr>>,
     /// How many are used in turn, beginning with which.
-    used: usize,
+    used_count: usize,
     first: usize,
-    turn: usize,
+    position: usize,
 }
 
-impl Sources {
+impl SourceAddresses {
     /// For `connections` to `target` at a time, from the addresses that are `given`, if any.
-    pub(crate) fn new(target: IpAddr, given: &[IpAddr], connections: usize) -> Sources {
+    pub(crate) fn new(target: IpAddr, given: &[IpAddr], connections: usize) -> SourceAddresses {
         let (all, used) = match target {
             _ if !given.is_empty() => {
                 let all = given.iter().map(|&ip| Some(SocketAddr::new(ip, 0))).collect();
@@ -45,23 +45,23 @@ impl Sources {
             }
             _ => (vec![None], 1),
         };
-        Sources { all, used, first: 0, turn: 0 }
+        SourceAddresses { all, used_count: used, first: 0, position: 0 }
     }
 
     /// For a thread that has so many at a time: others than the next one's, as long as there are
     /// others.
-    pub(crate) fn of_thread(&self, share: Share, connections: usize) -> Sources {
-        if share.of == 1 {
+    pub(crate) fn for_thread(&self, share: Shard, connections: usize) -> SourceAddresses {
+        if share.count == 1 {
             return self.clone();
         }
         let used = needed(connections, self.all.len());
         let first = (share.index as usize).saturating_mul(used) % self.all.len();
-        Sources { all: self.all.clone(), used, first, turn: 0 }
+        SourceAddresses { all: self.all.clone(), used_count: used, first, position: 0 }
     }
 
     fn next(&mut self) -> Option<SocketAddr> {
-        self.turn = (self.turn + 1) % self.used;
-        self.all[(self.first + self.turn) % self.all.len()]
+        self.position = (self.position + 1) % self.used_count;
+        self.all[(self.first + self.position) % self.all.len()]
     }
 
     /// Begins to connect to `target`, from other addresses if no port is left.
@@ -69,12 +69,12 @@ impl Sources {
         let target = Address::Inet(target);
         let mut result = io.connect(&target, self.next());
         // Not all of them: the kernel looks long before it finds that none is left.
-        for _ in 0..MOST_TRIED.min(self.all.len() - 1) {
+        for _ in 0..MAX_RETRIES.min(self.all.len() - 1) {
             match &result {
-                Err(error) if Failure::of(error) == Failure::AddrUnavail => {}
+                Err(error) if Failure::from_error(error) == Failure::AddrUnavail => {}
                 _ => break,
             }
-            self.first = (self.first + self.used) % self.all.len();
+            self.first = (self.first + self.used_count) % self.all.len();
             result = io.connect(&target, self.next());
         }
         result
@@ -83,19 +83,19 @@ impl Sources {
 
 /// How many of `all` addresses so many connections take.
 fn needed(connections: usize, all: usize) -> usize {
-    connections.div_ceil(PER_SOURCE).clamp(1, all)
+    connections.div_ceil(CONNECTIONS_PER_ADDRESS).clamp(1, all)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
-    use super::Sources;
-    use crate::share::Share;
+    use super::SourceAddresses;
+    use crate::shard::Shard;
 
     fn distinct(target: &str, given: &[&str], connections: usize) -> usize {
         let given: Vec<IpAddr> = given.iter().map(|ip| ip.parse().unwrap()).collect();
-        let mut sources = Sources::new(target.parse().unwrap(), &given, connections);
+        let mut sources = SourceAddresses::new(target.parse().unwrap(), &given, connections);
         let mut seen: Vec<_> = (0..1000).map(|_| sources.next()).collect();
         seen.sort();
         seen.dedup();
@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn threads_have_their_own() {
-        let sources = Sources::new("127.0.0.1".parse().unwrap(), &[], 1_000_000);
+        let sources = SourceAddresses::new("127.0.0.1".parse().unwrap(), &[], 1_000_000);
         let of = |index, connections| {
-            let mut sources = sources.of_thread(Share { index, of: 50 }, connections);
+            let mut sources = sources.for_thread(Shard { index, count: 50 }, connections);
             let mut seen: Vec<_> = (0..100).map(|_| sources.next()).collect();
             seen.sort();
             seen.dedup();

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// How often the clocks are read. One reading in a few is interrupted, hardly all of them.
-const READINGS: usize = 32;
+const READING_COUNT: usize = 32;
 
 /// How far the real-time clock of a machine can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,36 +40,36 @@ impl ClockState {
 /// Which real time it is at a point on the monotonic clock, as of when it was looked at: steps of the
 /// real-time clock after that do not move what was planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mapping {
+pub(crate) struct ClockMapping {
     /// Real time less monotonic time, in nanoseconds.
     offset: i128,
     /// How long the reading took that this is from.
     window: Duration,
 }
 
-impl Mapping {
+impl ClockMapping {
     /// Looks at both clocks.
-    pub(crate) fn read() -> Mapping {
-        Mapping::of(Reading::take(), (1..READINGS).map(|_| Reading::take()))
+    pub(crate) fn read() -> ClockMapping {
+        ClockMapping::from_readings(Reading::take(), (1..READING_COUNT).map(|_| Reading::take()))
     }
 
     /// By the tightest of these readings.
-    fn of(first: Reading, others: impl Iterator<Item = Reading>) -> Mapping {
+    fn from_readings(first: Reading, others: impl Iterator<Item = Reading>) -> ClockMapping {
         let tighter = |a: Reading, b: Reading| if b.window() < a.window() { b } else { a };
         let tightest = others.fold(first, tighter);
         let window = tightest.window();
         let middle = tightest.before + window / 2;
-        Mapping { offset: i128::from(tightest.real) - i128::from(middle.as_nanos()), window }
+        ClockMapping { offset: i128::from(tightest.real) - i128::from(middle.as_nanos()), window }
     }
 
     /// The instant at which it is so many nanoseconds after 1970. What is before this machine began,
     /// or after the end of time, is there.
-    pub(crate) fn instant(&self, unix_ns: u64) -> Time {
+    pub(crate) fn to_monotonic(&self, unix_ns: u64) -> Time {
         Time::from_nanos(saturate(i128::from(unix_ns) - self.offset))
     }
 
     /// How many nanoseconds after 1970 an instant is.
-    pub(crate) fn unix_ns(&self, instant: Time) -> u64 {
+    pub(crate) fn to_unix_ns(&self, instant: Time) -> u64 {
         saturate(i128::from(instant.as_nanos()) + self.offset)
     }
 
@@ -113,19 +113,19 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::{ClockState, Mapping, Reading};
+    use super::{ClockMapping, ClockState, Reading};
 
     #[test]
     fn the_present_is_between_two_looks_at_it() {
         let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let mapping = Mapping::read();
+        let mapping = ClockMapping::read();
         let slack = mapping.uncertainty().as_nanos() as u64 + 1000;
         let (before, now, after) = (unix(), Time::now(), unix());
-        let told = mapping.unix_ns(now);
+        let told = mapping.to_unix_ns(now);
         // A clock that is slewed at 500 ppm moves by less than this since the mapping was read.
         let slack = slack + 1_000_000;
         assert!((before - slack..after + slack).contains(&told), "{before} {told} {after}");
-        let soon = mapping.instant(told + 1_000_000_000);
+        let soon = mapping.to_monotonic(told + 1_000_000_000);
         assert_eq!(soon.since(now), Duration::from_secs(1));
     }
 
@@ -133,12 +133,12 @@ mod tests {
     fn the_ends_of_time() {
         let at = |real| {
             let before = Time::from_nanos(5);
-            Mapping::of(Reading { before, real, after: before }, std::iter::empty())
+            ClockMapping::from_readings(Reading { before, real, after: before }, std::iter::empty())
         };
-        assert_eq!(at(1000).instant(0), Time::from_nanos(0));
-        assert_eq!(at(-1000).unix_ns(Time::from_nanos(0)), 0);
-        assert_eq!(at(-1000).instant(u64::MAX), Time::from_nanos(u64::MAX));
-        assert_eq!(at(i64::MAX).unix_ns(Time::from_nanos(u64::MAX)), u64::MAX);
+        assert_eq!(at(1000).to_monotonic(0), Time::from_nanos(0));
+        assert_eq!(at(-1000).to_unix_ns(Time::from_nanos(0)), 0);
+        assert_eq!(at(-1000).to_monotonic(u64::MAX), Time::from_nanos(u64::MAX));
+        assert_eq!(at(i64::MAX).to_unix_ns(Time::from_nanos(u64::MAX)), u64::MAX);
     }
 
     #[test]
@@ -162,15 +162,15 @@ mod tests {
                 real: (start + first) as i64 + offset,
                 after: Time::from_nanos(start + first + second),
             });
-            let mapping = Mapping::of(readings.next().unwrap(), readings);
+            let mapping = ClockMapping::from_readings(readings.next().unwrap(), readings);
             let tightest = starts.iter().map(|&(_, first, second)| first + second).min().unwrap();
             prop_assert_eq!(mapping.uncertainty(), Duration::from_nanos(tightest) / 2);
             let truth = i128::from(probe) + i128::from(offset);
-            let told = mapping.unix_ns(Time::from_nanos(probe));
+            let told = mapping.to_unix_ns(Time::from_nanos(probe));
             let wrong = i128::from(told).abs_diff(truth.max(0));
             prop_assert!(wrong <= u128::from(tightest / 2 + 1), "{wrong} {tightest}");
             if truth > 1_000_000 {
-                prop_assert_eq!(mapping.instant(told), Time::from_nanos(probe));
+                prop_assert_eq!(mapping.to_monotonic(told), Time::from_nanos(probe));
             }
         }
     }

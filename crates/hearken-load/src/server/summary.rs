@@ -3,12 +3,12 @@
 use std::fmt;
 
 use super::{Server, ServerUse};
-use crate::summary::{Count, Human, Size};
+use crate::summary::{Grouped, HumanBytes, HumanDuration};
 
 impl Server {
     /// The lines for people, with what each of `replies` took if there are any.
     pub fn beside(&self, replies: u64) -> impl fmt::Display + '_ {
-        Beside { server: self, replies }
+        ServerSummary { server: self, replies }
     }
 }
 
@@ -18,19 +18,19 @@ impl fmt::Display for Server {
     }
 }
 
-struct Beside<'a> {
+struct ServerSummary<'a> {
     server: &'a Server,
     replies: u64,
 }
 
-impl fmt::Display for Beside<'_> {
+impl fmt::Display for ServerSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Beside { server, replies } = *self;
+        let ServerSummary { server, replies } = *self;
         let total = &server.total;
-        let what = plain(&server.what);
-        write!(f, "  server     {what}: {}", counted(server.processes, "process", "es"))?;
+        let what = printable(&server.what);
+        write!(f, "  server     {what}: {}", plural(server.processes, "process", "es"))?;
         if let Some(threads) = total.peak_threads {
-            write!(f, ", {}", counted(threads, "thread", "s"))?;
+            write!(f, ", {}", plural(threads, "thread", "s"))?;
         }
         if let Some(cores) = total.cores {
             write!(f, "; {cores:.2} processors busy")?;
@@ -42,25 +42,25 @@ impl fmt::Display for Beside<'_> {
             write!(f, " ({:.2} user, {:.2} system)", share(user), share(system))?;
         }
         writeln!(f)?;
-        line(f, "per reply", &each_reply(total, replies))?;
-        line(f, "at most", &peaks(total))?;
+        write_line(f, "per reply", &per_reply(total, replies))?;
+        write_line(f, "at most", &peaks(total))?;
         if server.ended > 0 {
-            let ended = counted(server.ended, "watched process", "es");
+            let ended = plural(server.ended, "watched process", "es");
             let gone = server.gone_at_s.map(|at| format!("; none was left after {at:.1} s"));
             writeln!(f, "  ended      {ended}{}", gone.unwrap_or_default())?;
         }
         for sentence in &server.not_had {
-            writeln!(f, "  not had    {}", plain(sentence))?;
+            writeln!(f, "  not had    {}", printable(sentence))?;
         }
         Ok(())
     }
 }
 
-fn each_reply(total: &ServerUse, replies: u64) -> Vec<String> {
+fn per_reply(total: &ServerUse, replies: u64) -> Vec<String> {
     let instructions = total.instructions_per(replies).map(|n| amount(n, "instructions"));
     let user = || total.user_instructions_per(replies).map(|n| amount(n, "user instructions"));
     [
-        total.cpu_ns_per(replies).map(|ns| format!("{} CPU", Human(ns.round() as u64))),
+        total.cpu_ns_per(replies).map(|ns| format!("{} CPU", HumanDuration(ns.round() as u64))),
         instructions.or_else(user),
         total.cycles_per(replies).map(|n| amount(n, "cycles")),
         total.syscalls_per(replies).map(|n| amount(n, "system calls")),
@@ -73,37 +73,37 @@ fn each_reply(total: &ServerUse, replies: u64) -> Vec<String> {
 
 fn peaks(total: &ServerUse) -> Vec<String> {
     [
-        total.peak_resident_bytes.map(|bytes| format!("{} resident", Size(bytes))),
-        total.peak_memory_bytes.map(|bytes| format!("{} charged to its group", Size(bytes))),
-        total.peak_sockets.map(|n| counted(n, "socket", "s")),
-        total.peak_descriptors.map(|n| counted(n, "descriptor", "s")),
+        total.peak_resident_bytes.map(|bytes| format!("{} resident", HumanBytes(bytes))),
+        total.peak_memory_bytes.map(|bytes| format!("{} charged to its group", HumanBytes(bytes))),
+        total.peak_sockets.map(|n| plural(n, "socket", "s")),
+        total.peak_descriptors.map(|n| plural(n, "descriptor", "s")),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn line(f: &mut fmt::Formatter<'_>, title: &str, parts: &[String]) -> fmt::Result {
+fn write_line(f: &mut fmt::Formatter<'_>, title: &str, parts: &[String]) -> fmt::Result {
     if parts.is_empty() {
         return Ok(());
     }
     writeln!(f, "  {title:<10} {}", parts.join(", "))
 }
 
-fn counted(count: u64, of: &str, plural: &str) -> String {
-    format!("{} {of}{}", Count(count), if count == 1 { "" } else { plural })
+fn plural(count: u64, of: &str, plural: &str) -> String {
+    format!("{} {of}{}", Grouped(count), if count == 1 { "" } else { plural })
 }
 
 fn amount(value: f64, of: &str) -> String {
     if value >= 100.0 {
-        format!("{} {of}", Count(value.round() as u64))
+        format!("{} {of}", Grouped(value.round() as u64))
     } else {
         format!("{value:.2} {of}")
     }
 }
 
 /// A result may come from a file: what it names reaches no terminal as control characters.
-fn plain(text: &str) -> String {
+fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -12,29 +12,29 @@ use hearken::timer::Time;
 
 use crate::channel::{Channel, Handshake, Scratch};
 use crate::config::Config;
-use crate::misses::Misses;
+use crate::idle_errors::IdleErrors;
 use crate::reply::Reply;
 use crate::report::{self, Bytes, Handshakes};
-use crate::share::Share;
+use crate::shard::Shard;
 use crate::target::Target;
 use crate::tls::State;
 use crate::workload::{Distribution, Workload};
 use crate::{MOST_CONNECTING, PER_TURN};
 
 /// How long it is until a server that refuses is asked again.
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The connections that are held idle.
 #[derive(Debug)]
-pub(crate) struct Idlers {
+pub(crate) struct IdleConnections {
     pub(crate) counts: report::Idle,
     pub(crate) bytes: Bytes,
     pub(crate) handshakes: Handshakes,
-    pub(crate) misses: Misses,
+    pub(crate) errors: IdleErrors,
     target: Target,
     workload: Arc<Workload>,
     /// Whether each makes a request first.
-    asks: bool,
+    requests_first: bool,
     /// How long it is until a request of each.
     think: Option<Distribution>,
     random: fastrand::Rng,
@@ -42,11 +42,11 @@ pub(crate) struct Idlers {
     connections: Vec<Connection>,
     connecting: usize,
     /// How many are to be opened now, and when those are that failed.
-    to_open: u64,
-    retries: VecDeque<Time>,
+    unopened: u64,
+    retry_times: VecDeque<Time>,
     /// The least time from one to the next, and when the next may be begun.
-    gap: Duration,
-    next: Time,
+    connect_gap: Duration,
+    next_connect: Time,
     scratch: Scratch,
 }
 
@@ -55,7 +55,7 @@ struct Connection {
     /// `None` if the slot is not ours.
     token: Option<Token>,
     /// Since when it is held.
-    held: Option<Time>,
+    held_since: Option<Time>,
     /// What it waits for, if it asked.
     reply: Option<Box<Reply>>,
     channel: Channel,
@@ -63,12 +63,12 @@ struct Connection {
 
 /// Why a connection is lost.
 #[derive(Clone, Copy)]
-enum Why<'a> {
+enum LossReason<'a> {
     Error(&'a io::Error),
     Text(&'a str),
 }
 
-impl Idlers {
+impl IdleConnections {
     /// So many, by one of `holding` who have a share of them all.
     pub(crate) fn new(
         config: &Config,
@@ -76,51 +76,51 @@ impl Idlers {
         workload: &Arc<Workload>,
         asked: usize,
         holding: u64,
-        share: Share,
+        share: Shard,
         seed: u64,
-    ) -> Idlers {
+    ) -> IdleConnections {
         let asked = asked as u64;
         let gap = config.idle_rate.map_or(Duration::ZERO, |rate| {
             Duration::try_from_secs_f64(holding as f64 / rate).unwrap_or(Duration::MAX)
         });
-        Idlers {
+        IdleConnections {
             counts: report::Idle { asked, ..report::Idle::default() },
             bytes: Bytes::default(),
             handshakes: Handshakes::default(),
-            misses: Misses::default(),
+            errors: IdleErrors::default(),
             target,
             workload: workload.clone(),
-            asks: config.idle_request,
+            requests_first: config.idle_request,
             think: config.idle_think,
-            random: fastrand::Rng::with_seed(share.seed(seed.rotate_left(32))),
+            random: fastrand::Rng::with_seed(share.derive_seed(seed.rotate_left(32))),
             connections: Vec::new(),
             connecting: 0,
-            to_open: asked,
-            retries: VecDeque::new(),
-            gap,
-            next: Time::now(),
+            unopened: asked,
+            retry_times: VecDeque::new(),
+            connect_gap: gap,
+            next_connect: Time::now(),
             scratch: Scratch::default(),
         }
     }
 
     /// Opens some of those that are to be opened. A server's queue of connections to accept is
     /// short, so few are under way at a time. True if there is more to open at once.
-    pub(crate) fn prepare(&mut self, io: &mut impl Io) -> bool {
+    pub(crate) fn open_some(&mut self, io: &mut impl Io) -> bool {
         let now = io.now();
-        while self.retries.front().is_some_and(|&at| at <= now) {
-            self.retries.pop_front();
-            self.to_open += 1;
+        while self.retry_times.front().is_some_and(|&at| at <= now) {
+            self.retry_times.pop_front();
+            self.unopened += 1;
         }
         for _ in 0..PER_TURN {
-            if self.to_open == 0 || self.connecting >= MOST_CONNECTING || self.next > now {
+            if self.unopened == 0 || self.connecting >= MOST_CONNECTING || self.next_connect > now {
                 break;
             }
-            self.to_open -= 1;
+            self.unopened -= 1;
             // Where it fell behind, it does not catch up in a burst.
-            self.next = (self.next + self.gap).max(now);
+            self.next_connect = (self.next_connect + self.connect_gap).max(now);
             self.connect(io);
         }
-        self.to_open > 0 && self.connecting < MOST_CONNECTING && self.next <= now
+        self.unopened > 0 && self.connecting < MOST_CONNECTING && self.next_connect <= now
     }
 
     /// True once all are held.
@@ -129,54 +129,60 @@ impl Idlers {
     }
 
     /// When the next attempt is to be made.
-    pub(crate) fn until(&self) -> Option<Time> {
-        let paced = self.to_open > 0 && self.connecting < MOST_CONNECTING;
-        let next = paced.then_some(self.next);
-        [next, self.retries.front().copied()].into_iter().flatten().min()
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let paced = self.unopened > 0 && self.connecting < MOST_CONNECTING;
+        let next = paced.then_some(self.next_connect);
+        [next, self.retry_times.front().copied()].into_iter().flatten().min()
     }
 
     /// Whether the connection is one of these.
-    pub(crate) fn owns(&self, on: Token) -> bool {
-        self.connections.get(on.slot() as usize).is_some_and(|of| of.token == Some(on))
+    pub(crate) fn owns(&self, token: Token) -> bool {
+        self.connections.get(token.slot() as usize).is_some_and(|of| of.token == Some(token))
     }
 
     /// Something has happened to one of the connections.
-    pub(crate) fn complete(&mut self, io: &mut impl Io, completion: Completion) {
-        let Completion { token: on, kind } = completion;
-        let connection = &mut self.connections[on.slot() as usize];
+    pub(crate) fn on_completion(&mut self, io: &mut impl Io, completion: Completion) {
+        let Completion { token, kind } = completion;
+        let connection = &mut self.connections[token.slot() as usize];
         match kind {
-            CompletionKind::Connected(Ok(())) if self.target.is_itself(io, on) => {
-                self.lose(io, on, Why::Text("nobody listens at its port"));
+            CompletionKind::Connected(Ok(())) if self.target.is_self_connection(io, token) => {
+                self.on_connection_lost(io, token, LossReason::Text("nobody listens at its port"));
             }
             CompletionKind::Connected(Ok(())) => {
-                io.start(on);
+                io.start(token);
                 if connection.channel.is_tls() {
-                    connection.channel.flush(io, on, &mut self.scratch);
+                    connection.channel.flush(io, token, &mut self.scratch);
                 } else {
-                    self.is_made(io, on);
+                    self.on_connected(io, token);
                 }
             }
             CompletionKind::Received(bytes) => {
                 self.bytes.received += bytes.len() as u64;
                 if connection.channel.is_tls() {
-                    self.under_tls(io, on, &bytes);
+                    self.receive_tls(io, token, &bytes);
                 } else {
-                    self.hear(io, on, &bytes);
+                    self.receive_plaintext(io, token, &bytes);
                 }
             }
-            CompletionKind::Connected(Err(error)) => self.lose(io, on, Why::Error(&error)),
+            CompletionKind::Connected(Err(error)) => {
+                self.on_connection_lost(io, token, LossReason::Error(&error))
+            }
             CompletionKind::Sent(Err(error)) | CompletionKind::ReceiveFailed(error) => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
-                self.lose(io, on, Why::Error(&error));
+                self.on_connection_lost(io, token, LossReason::Error(&error));
             }
             CompletionKind::End => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
-                self.lose(io, on, Why::Text("the server closes it"));
+                self.on_connection_lost(io, token, LossReason::Text("the server closes it"));
             }
-            CompletionKind::Deadline if connection.held.is_some() && connection.reply.is_none() => {
-                self.ask(io, on);
+            CompletionKind::Deadline
+                if connection.held_since.is_some() && connection.reply.is_none() =>
+            {
+                self.send_request(io, token);
             }
-            CompletionKind::Deadline => self.lose(io, on, Why::Text("it took too long")),
+            CompletionKind::Deadline => {
+                self.on_connection_lost(io, token, LossReason::Text("it took too long"))
+            }
             _ => {}
         }
     }
@@ -186,8 +192,8 @@ impl Idlers {
             Ok(opened) => opened,
             Err(error) => {
                 // Out of descriptors or ports, which may pass.
-                self.misses.note(&error);
-                self.retries.push_back(io.now() + RETRY);
+                self.errors.record(&error);
+                self.retry_times.push_back(io.now() + RETRY_DELAY);
                 return;
             }
         };
@@ -202,51 +208,51 @@ impl Idlers {
     }
 
     /// The connection is made, with TLS to the end of the handshake.
-    fn is_made(&mut self, io: &mut impl Io, on: Token) {
-        if self.asks {
-            self.ask(io, on);
+    fn on_connected(&mut self, io: &mut impl Io, token: Token) {
+        if self.requests_first {
+            self.send_request(io, token);
         } else {
-            self.hold(io, on);
+            self.hold(io, token);
         }
     }
 
-    fn ask(&mut self, io: &mut impl Io, on: Token) {
-        let connection = &mut self.connections[on.slot() as usize];
+    fn send_request(&mut self, io: &mut impl Io, token: Token) {
+        let connection = &mut self.connections[token.slot() as usize];
         connection.reply = Some(Box::default());
         let bytes = &self.workload.message(0).bytes;
         self.counts.requests += 1;
         self.bytes.sent += bytes.len() as u64;
-        io.set_deadline(on, Some(io.now() + self.target.timeout));
-        connection.channel.send(io, on, bytes, &mut self.scratch);
+        io.set_deadline(token, Some(io.now() + self.target.timeout));
+        connection.channel.send(io, token, bytes, &mut self.scratch);
     }
 
-    fn under_tls(&mut self, io: &mut impl Io, on: Token, bytes: &[u8]) {
+    fn receive_tls(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let connection = &mut self.connections[on.slot() as usize];
+        let connection = &mut self.connections[token.slot() as usize];
         let handshaking = connection.channel.is_handshaking();
-        match connection.channel.receive(io, on, bytes, &mut scratch) {
+        match connection.channel.receive(io, token, bytes, &mut scratch) {
             Ok((handshake, state)) => {
-                if let Handshake::Over { resumed } = handshake {
-                    self.handshakes.count(resumed);
-                    self.is_made(io, on);
+                if let Handshake::Complete { resumed } = handshake {
+                    self.handshakes.record(resumed);
+                    self.on_connected(io, token);
                 }
-                if !scratch.plain.is_empty() && self.owns(on) {
-                    self.hear(io, on, &scratch.plain);
+                if !scratch.plain.is_empty() && self.owns(token) {
+                    self.receive_plaintext(io, token, &scratch.plain);
                 }
-                if state == State::Closed && self.owns(on) {
-                    self.lose(io, on, Why::Text("the server closes it"));
+                if state == State::Closed && self.owns(token) {
+                    self.on_connection_lost(io, token, LossReason::Text("the server closes it"));
                 }
             }
             Err(error) => {
                 self.handshakes.failed += u64::from(handshaking);
-                self.lose(io, on, Why::Text(&error.to_string()));
+                self.on_connection_lost(io, token, LossReason::Text(&error.to_string()));
             }
         }
         self.scratch = scratch;
     }
 
-    fn hear(&mut self, io: &mut impl Io, on: Token, bytes: &[u8]) {
-        let connection = &mut self.connections[on.slot() as usize];
+    fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
+        let connection = &mut self.connections[token.slot() as usize];
         // What comes unasked, such as a farewell, changes nothing: it is still held.
         let Some(reply) = &mut connection.reply else { return };
         match reply.feed(bytes, self.workload.message(0).method, |_| ()) {
@@ -254,25 +260,31 @@ impl Idlers {
             Ok(Some(done)) => {
                 self.counts.replies += 1;
                 if done.keep_alive {
-                    self.hold(io, on);
+                    self.hold(io, token);
                 } else {
-                    self.lose(io, on, Why::Text("the server does not keep it"));
+                    self.on_connection_lost(
+                        io,
+                        token,
+                        LossReason::Text("the server does not keep it"),
+                    );
                 }
             }
-            Err(malformed) => self.lose(io, on, Why::Text(&malformed.to_string())),
+            Err(malformed) => {
+                self.on_connection_lost(io, token, LossReason::Text(&malformed.to_string()))
+            }
         }
     }
 
-    fn hold(&mut self, io: &mut impl Io, on: Token) {
+    fn hold(&mut self, io: &mut impl Io, token: Token) {
         let random = &mut self.random;
         let next = self.think.as_ref().map(|think| io.now() + think.sample(random));
-        io.set_deadline(on, next);
-        let connection = &mut self.connections[on.slot() as usize];
+        io.set_deadline(token, next);
+        let connection = &mut self.connections[token.slot() as usize];
         connection.reply = None;
-        if connection.held.is_some() {
+        if connection.held_since.is_some() {
             return;
         }
-        connection.held = Some(io.now());
+        connection.held_since = Some(io.now());
         self.connecting -= 1;
         self.counts.held += 1;
         if self.counts.re_established < self.counts.lost {
@@ -282,27 +294,27 @@ impl Idlers {
 
     /// The connection is lost, or could not be had. It is made again: at once if it was held for
     /// some time, else after a while.
-    fn lose(&mut self, io: &mut impl Io, on: Token, why: Why<'_>) {
-        io.close(on);
+    fn on_connection_lost(&mut self, io: &mut impl Io, token: Token, reason: LossReason<'_>) {
+        io.close(token);
         let now = io.now();
-        let connection = std::mem::take(&mut self.connections[on.slot() as usize]);
-        match connection.held {
+        let connection = std::mem::take(&mut self.connections[token.slot() as usize]);
+        match connection.held_since {
             Some(since) => {
                 self.counts.held -= 1;
                 self.counts.lost += 1;
-                if now.since(since) >= RETRY {
-                    self.to_open += 1;
+                if now.since(since) >= RETRY_DELAY {
+                    self.unopened += 1;
                     return;
                 }
             }
             None => {
                 self.connecting -= 1;
-                match why {
-                    Why::Error(error) => self.misses.note(error),
-                    Why::Text(text) => self.misses.note_other(text),
+                match reason {
+                    LossReason::Error(error) => self.errors.record(error),
+                    LossReason::Text(text) => self.errors.record_text(text),
                 }
             }
         }
-        self.retries.push_back(now + RETRY);
+        self.retry_times.push_back(now + RETRY_DELAY);
     }
 }

@@ -1,0 +1,286 @@
+//! What connections tell: that they are made, what they receive, when they are late.
+
+use std::time::Duration;
+
+use hearken::Token;
+use hearken::io::{Completion, CompletionKind, Io};
+
+use super::ActiveConnections;
+use crate::channel::Handshake;
+use crate::connection::{NextAction, Stage};
+use crate::failure::{Failure, TimeoutKind};
+use crate::reply::CompleteReply;
+use crate::tls::State;
+use crate::workload::Check;
+
+/// A deadline comes up to so much after its time.
+const TIMER_RESOLUTION: Duration = Duration::from_nanos(1 << 20);
+
+impl ActiveConnections {
+    /// Something has happened to one of the connections.
+    pub(crate) fn on_completion(&mut self, io: &mut impl Io, completion: Completion) {
+        let Completion { token, kind } = completion;
+        match kind {
+            CompletionKind::Received(bytes) => {
+                self.stats.counts.bytes.received += bytes.len() as u64;
+                if self.connections[token.slot() as usize].channel.is_tls() {
+                    self.receive_tls(io, token, &bytes);
+                } else {
+                    self.receive_plaintext(io, token, &bytes);
+                }
+            }
+            CompletionKind::Connected(Ok(())) if self.target.is_self_connection(io, token) => {
+                self.on_connection_error(io, token, Failure::ConnRefused, &"");
+            }
+            CompletionKind::Connected(Ok(())) => {
+                io.start(token);
+                let connection = &mut self.connections[token.slot() as usize];
+                if connection.channel.is_tls() {
+                    connection.channel.flush(io, token, &mut self.scratch);
+                } else {
+                    self.on_connected(io, token);
+                }
+            }
+            CompletionKind::End => self.on_end_of_stream(io, token),
+            CompletionKind::Connected(Err(error)) => {
+                self.on_connection_error(io, token, Failure::from_error(&error), &error);
+            }
+            CompletionKind::ReceiveFailed(error) | CompletionKind::Sent(Err(error)) => {
+                self.count_failed_handshake(token);
+                self.on_connection_error(io, token, Failure::from_error(&error), &error);
+            }
+            CompletionKind::Deadline => self.on_deadline(io, token),
+            _ => {}
+        }
+    }
+
+    /// Takes bytes that come under TLS.
+    fn receive_tls(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let connection = &mut self.connections[token.slot() as usize];
+        let result = connection.channel.receive(io, token, bytes, &mut scratch);
+        let plain = std::mem::take(&mut scratch.plain);
+        self.scratch = scratch;
+        match result {
+            Ok((handshake, state)) => {
+                if let Handshake::Complete { resumed } = handshake {
+                    self.stats.counts.handshakes.record(resumed);
+                    self.on_connected(io, token);
+                }
+                if !plain.is_empty() && self.owns(token) {
+                    self.receive_plaintext(io, token, &plain);
+                }
+                if state == State::Closed && self.owns(token) {
+                    self.on_end_of_stream(io, token);
+                }
+            }
+            Err(error) => {
+                self.count_failed_handshake(token);
+                // What came before it is whole.
+                if !plain.is_empty() {
+                    self.receive_plaintext(io, token, &plain);
+                }
+                if self.owns(token) {
+                    self.on_connection_error(io, token, Failure::Other, &error);
+                }
+            }
+        }
+        self.scratch.plain = plain;
+    }
+
+    /// Takes what was received.
+    fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let connection = &mut self.connections[token.slot() as usize];
+            let Some(request) = connection.in_flight.first() else {
+                // What nobody asked for leaves the two sides out of step.
+                return self.on_connection_lost(io, token);
+            };
+            if std::mem::take(&mut connection.awaits_first_byte)
+                && self.first_byte_timeout.is_some()
+            {
+                io.set_deadline(token, Some(request.scheduled + self.timeout));
+            }
+            let message = self.workload.message(request.message);
+            let (status, check) = (&mut self.stats.counts.status, &mut connection.check);
+            if check.is_none() {
+                *check = message.expect.as_deref().map(Check::new);
+            }
+            let heard = connection.reply.feed_next(
+                &mut bytes,
+                message.method,
+                Some(&mut self.head_cache),
+                |interim| status.record(interim),
+                |content| {
+                    if let Some(check) = check {
+                        check.feed(content);
+                    }
+                },
+            );
+            match heard {
+                Ok(None) => return,
+                Ok(Some(done)) => self.on_reply(io, token, done, bytes.is_empty()),
+                Err(malformed) => self.fail_requests(io, token, Failure::Other, &malformed),
+            }
+            if !self.owns(token) {
+                return;
+            }
+        }
+    }
+
+    /// A reply is complete; `alone` if nothing came behind it.
+    fn on_reply(&mut self, io: &mut impl Io, token: Token, done: CompleteReply, alone: bool) {
+        let now = io.now();
+        let connection = &mut self.connections[token.slot() as usize];
+        let Some(request) = connection.in_flight.pop() else { return };
+        self.stats.counts.status.record(done.status);
+        let expect = self.workload.message(request.message).expect.as_deref();
+        let checked = expect
+            .zip(connection.check.take())
+            .map(|(expect, check)| check.end(expect, done.status));
+        match checked {
+            Some(Err(unmet)) => self.stats.record_failure_with_reason(1, Failure::Check, &unmet),
+            _ => self.stats.record_reply(request.scheduled, request.sent, now),
+        }
+        connection.reply_count = connection.reply_count.saturating_add(1);
+        if let Some(next) = connection.in_flight.first() {
+            if !done.keep_alive {
+                return self.fail_requests(io, token, Failure::ConnReset, &"");
+            }
+            connection.awaits_first_byte = true;
+            let scheduled = next.scheduled;
+            return io.set_deadline(token, Some(self.first_byte_deadline(scheduled, now)));
+        }
+        let keep = done.keep_alive && alone;
+        if connection.script.is_some() {
+            return self.continue_session(io, token, keep);
+        }
+        connection.remaining_requests = connection.remaining_requests.saturating_sub(1);
+        connection.stage = Stage::Available;
+        if keep && connection.remaining_requests > 0 && now < connection.expires_at {
+            self.make_available(io, token);
+        } else {
+            self.close_and_replace(io, token);
+        }
+    }
+
+    /// What is next of the script, here or on another connection if this one cannot be kept.
+    fn continue_session(&mut self, io: &mut impl Io, token: Token, keep: bool) {
+        let now = io.now();
+        let connection = &mut self.connections[token.slot() as usize];
+        let Some(mut script) = connection.script.take() else { return };
+        let Some(burst) = self.cursor.next_burst(&mut script) else {
+            self.stats.counts.sessions.completed += 1;
+            connection.stage = Stage::Available;
+            if keep && connection.expires_at > now && connection.expires_at < super::NEVER {
+                connection.stage = Stage::Holding;
+                return io.set_deadline(token, Some(connection.expires_at));
+            }
+            return self.close_and_replace(io, token);
+        };
+        let due = now + burst.think;
+        if due >= self.stats.last_arrival {
+            // Its time was cut, not by the server.
+            connection.stage = Stage::Available;
+            self.close_and_replace(io, token);
+        } else if due >= connection.expires_at {
+            self.stats.counts.sessions.completed += 1;
+            connection.stage = Stage::Holding;
+            io.set_deadline(token, Some(connection.expires_at));
+        } else if keep {
+            connection.script = Some(script);
+            self.send_burst(io, token, due, burst.messages, false);
+        } else {
+            let next = NextAction::Burst { due, messages: burst.messages, counted: false };
+            self.close_connection(io, token);
+            self.connect(io, Some(script), next);
+        }
+    }
+
+    /// The connection is of no more use; if its handshake was under way, that has failed.
+    fn count_failed_handshake(&mut self, token: Token) {
+        let under_way = self.connections[token.slot() as usize].stage == Stage::Connecting;
+        self.stats.counts.handshakes.failed += u64::from(under_way);
+    }
+
+    /// The peer has ended the stream.
+    fn on_end_of_stream(&mut self, io: &mut impl Io, token: Token) {
+        self.count_failed_handshake(token);
+        let connection = &mut self.connections[token.slot() as usize];
+        if let Err(error) = connection.channel.on_end_of_stream()
+            && !connection.in_flight.is_empty()
+        {
+            return self.on_connection_error(io, token, Failure::ConnReset, &error);
+        }
+        let busy = !connection.in_flight.is_empty();
+        match connection.reply.on_end_of_stream() {
+            Some(done) if busy => self.on_reply(io, token, done, true),
+            _ => self.on_connection_error(io, token, Failure::ConnReset, &""),
+        }
+    }
+
+    /// The connection is of no more use.
+    fn on_connection_error(
+        &mut self,
+        io: &mut impl Io,
+        token: Token,
+        failure: Failure,
+        reason: &dyn ToString,
+    ) {
+        let connection = &self.connections[token.slot() as usize];
+        if connection.outstanding() > 0 || connection.stage == Stage::Connecting {
+            self.fail_requests(io, token, failure, reason);
+        } else {
+            self.on_connection_lost(io, token);
+        }
+    }
+
+    /// A connection without a request under way is lost.
+    fn on_connection_lost(&mut self, io: &mut impl Io, token: Token) {
+        let connection = &mut self.connections[token.slot() as usize];
+        if connection.script.is_none() {
+            self.close_and_replace(io, token);
+        } else if connection.reply_count > 0 {
+            // As a user's agent would, it makes its next request on another one.
+            let (script, next) = (connection.script, connection.next);
+            self.close_connection(io, token);
+            self.connect(io, script, next);
+        } else {
+            self.fail_requests(io, token, Failure::ConnReset, &"");
+        }
+    }
+
+    /// A limit has run out, or it is time for the next request.
+    fn on_deadline(&mut self, io: &mut impl Io, token: Token) {
+        let now = io.now();
+        let connection = &mut self.connections[token.slot() as usize];
+        match connection.stage {
+            Stage::Connecting => self.time_out(io, token, TimeoutKind::Connect),
+            Stage::AwaitingReply => {
+                let Some(request) = connection.in_flight.first() else { return };
+                let whole = request.scheduled + self.timeout;
+                if whole <= now {
+                    return self.time_out(io, token, TimeoutKind::Reply);
+                }
+                match self.first_byte_timeout {
+                    Some(first) if connection.awaits_first_byte && request.sent + first <= now => {
+                        self.time_out(io, token, TimeoutKind::FirstByte);
+                    }
+                    // It was an earlier request's.
+                    _ => io.set_deadline(token, Some(whole)),
+                }
+            }
+            Stage::Thinking => {
+                if let NextAction::Burst { due, messages, counted } =
+                    std::mem::take(&mut connection.next)
+                {
+                    self.send_burst(io, token, now.min(due + TIMER_RESOLUTION), messages, counted);
+                }
+            }
+            Stage::Holding => self.close_and_replace(io, token),
+            // Else a past request's.
+            Stage::Available if connection.expires_at <= now => self.close_and_replace(io, token),
+            Stage::Available => {}
+        }
+    }
+}
