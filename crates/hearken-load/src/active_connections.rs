@@ -1,8 +1,9 @@
-//! Requests over connections.
+//! Connections that carry requests.
 //!
-//! A request that is due takes a free connection; or opens one, if it may; or waits its turn. A
-//! connection or session that is due opens one, and asks on it one thing after another. From there each
-//! request ends exactly once: by its reply, or by one failure.
+//! A request that becomes due takes an available connection. Otherwise it opens a new connection if
+//! the settings allow one, or waits in a queue. Where connections or sessions arrive, each arrival
+//! opens a connection and sends its requests over it in sequence. Each request ends exactly once:
+//! with a reply or with one failure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,15 +28,15 @@ use crate::{MOST_CONNECTING, PER_TURN};
 mod close;
 mod events;
 
-/// How long it is until a server that refuses is asked again, in a closed loop.
+/// Delay before the generator connects again after a connection failed, in a closed loop.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Later than all there is.
+/// A time later than all others.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 
-/// When a request was intended; where one follows the reply to another at once, when it is sent.
+/// The scheduled time of a request, or `None` to use its send time, if it follows a reply directly.
 type ScheduledTime = Option<Time>;
 
-/// The connections that carry requests.
+/// The connections of a thread that carry requests.
 #[derive(Debug)]
 pub(crate) struct ActiveConnections {
     pub(crate) stats: Statistics,
@@ -43,36 +44,38 @@ pub(crate) struct ActiveConnections {
     target: Target,
     workload: Arc<Workload>,
     cursor: Cursor,
-    /// Connections at a time, and requests on each.
+    /// Maximum number of concurrent connections.
     limit: usize,
+    /// Number of requests on each connection.
     per_connection: Option<Count>,
     connection_time: Option<Distribution>,
     timeout: Duration,
     connect_timeout: Option<Duration>,
     first_byte_timeout: Option<Duration>,
-    /// By slot of the token.
+    /// Connections, indexed by the slot of their token.
     connections: Vec<Connection>,
     open_count: usize,
     connecting_count: usize,
-    /// Connections that are still to be opened before the first request.
+    /// Number of connections still to open before the first request.
     unopened: usize,
-    /// The clock of the requests runs.
+    /// Whether the load has started.
     started: bool,
-    /// Connections that can carry a request; those that were lost meanwhile are passed over.
+    /// Connections that can carry a request. Connections lost in the meantime are skipped.
     available: VecDeque<Token>,
-    /// Requests that wait for a connection, oldest first.
+    /// Requests that wait for a connection, oldest first, with their scheduled times.
     queue: VecDeque<(Time, u32)>,
-    /// When connections of a closed loop that could not be had are tried again.
+    /// Times at which a closed loop retries connections that it could not open.
     retry_times: VecDeque<Time>,
     random: fastrand::Rng,
     head_cache: HeadCache,
     scratch: Scratch,
-    /// Where the requests of a burst are put together.
+    /// Buffer that joins the requests of a burst.
     burst_buffer: Vec<u8>,
 }
 
 impl ActiveConnections {
-    /// That share of what `config` describes.
+    /// Creates the connections of a shard of the load that `config` describes. Without
+    /// `sends_requests` the thread only holds idle connections.
     pub(crate) fn new(
         config: &Config,
         model: Model,
@@ -116,9 +119,9 @@ impl ActiveConnections {
         }
     }
 
-    /// Opens connections ahead of the requests, some in each turn. True if there is more to open at
-    /// once.
-    pub(crate) fn prepare(&mut self, io: &mut impl Io) -> bool {
+    /// Opens connections ahead of the requests, a few in each turn. Returns true if more can be
+    /// opened immediately.
+    pub(crate) fn open_some(&mut self, io: &mut impl Io) -> bool {
         let room = MOST_CONNECTING.saturating_sub(self.connecting_count);
         for _ in 0..room.min(PER_TURN).min(self.unopened) {
             self.unopened -= 1;
@@ -127,17 +130,17 @@ impl ActiveConnections {
         self.unopened > 0 && self.connecting_count < MOST_CONNECTING
     }
 
-    /// True once there is nothing left to be opened before the first request.
+    /// Returns true once all connections are open that are opened before the first request.
     pub(crate) fn is_prepared(&self) -> bool {
         self.unopened == 0 && self.connecting_count == 0
     }
 
-    /// How many connections there are.
-    pub(crate) fn open(&self) -> usize {
+    /// Returns the number of open connections.
+    pub(crate) fn open_count(&self) -> usize {
         self.open_count
     }
 
-    /// The clock of the requests has started, and goes on until `end`.
+    /// Starts the load, which ends at `end`.
     pub(crate) fn start(&mut self, io: &mut impl Io, end: Time) {
         self.started = true;
         self.stats.last_arrival = end;
@@ -148,14 +151,14 @@ impl ActiveConnections {
         }
     }
 
-    /// When there is something to do that no connection tells of.
+    /// Returns the next time at which [`expire`](ActiveConnections::expire) has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let gives_up = self.queue.front().map(|&(scheduled, _)| scheduled + self.timeout);
         let again = self.retry_times.front().copied().filter(|_| self.started);
         [gives_up, again].into_iter().flatten().min()
     }
 
-    /// Gives up requests that have waited too long, and tries again what is to be tried.
+    /// Times out requests that waited too long in the queue, and retries connections that are due.
     pub(crate) fn expire(&mut self, io: &mut impl Io, now: Time) {
         while self.queue.front().is_some_and(|&(scheduled, _)| scheduled + self.timeout <= now) {
             self.queue.pop_front();
@@ -169,7 +172,7 @@ impl ActiveConnections {
         }
     }
 
-    /// Something is due. False if there is nothing left to ask.
+    /// Handles an arrival. Returns false if the workload is exhausted.
     pub(crate) fn on_arrival(&mut self, io: &mut impl Io, scheduled: Time) -> bool {
         if self.model != Model::Requests {
             return self.start_session(io, scheduled);
@@ -187,12 +190,12 @@ impl ActiveConnections {
             self.queue.push_back((scheduled, message));
             io.now()
         };
-        // What a request then waits for is the server's doing.
+        // Any further delay of the request is caused by the server.
         self.stats.lateness.record(acted.since(scheduled));
         true
     }
 
-    /// A connection that can carry a request.
+    /// Removes and returns an available connection. Closes connections whose lifetime has expired.
     fn take_available(&mut self, io: &mut impl Io) -> Option<Token> {
         loop {
             let token = self.available.pop_front()?;
@@ -207,12 +210,12 @@ impl ActiveConnections {
         }
     }
 
-    /// Whether the connection is one of these.
+    /// Returns whether `token` identifies one of these connections.
     pub(crate) fn owns(&self, token: Token) -> bool {
         self.connections.get(token.slot() as usize).is_some_and(|of| of.token == Some(token))
     }
 
-    /// Opens a connection that asks one thing after another. False if there is nothing left to ask.
+    /// Opens a connection and starts its session. Returns false if the workload is exhausted.
     fn start_session(&mut self, io: &mut impl Io, scheduled: Time) -> bool {
         let Some(mut script) = self.cursor.begin() else { return false };
         let Some(burst) = self.cursor.next_burst(&mut script) else { return true };
@@ -228,7 +231,7 @@ impl ActiveConnections {
         true
     }
 
-    /// As [`begin`](Active::begin), on a connection that is open.
+    /// Starts another session on an open connection.
     fn restart_session(&mut self, io: &mut impl Io, token: Token) {
         let now = io.now();
         let script = if now < self.stats.last_arrival { self.cursor.begin() } else { None };
@@ -242,7 +245,7 @@ impl ActiveConnections {
         }
     }
 
-    /// Opens a connection, for something or ahead of it.
+    /// Opens a connection, for `next` or ahead of the requests.
     fn connect(&mut self, io: &mut impl Io, script: Option<Script>, next: NextAction) {
         let opened = self.target.connect(io);
         let now = io.now();
@@ -289,7 +292,7 @@ impl ActiveConnections {
         io.set_deadline(token, Some(limit));
     }
 
-    /// The connection is made, with TLS to the end of the handshake.
+    /// Handles a completed connection, including its TLS handshake.
     fn on_connected(&mut self, io: &mut impl Io, token: Token) {
         let connection = &mut self.connections[token.slot() as usize];
         connection.stage = Stage::Available;
@@ -307,13 +310,14 @@ impl ActiveConnections {
         }
     }
 
-    /// When a request is given up whose reply has not begun, and which the server may answer since then.
+    /// Returns the deadline of a request whose reply has not begun. The server has been able to
+    /// reply to it since `since`.
     fn first_byte_deadline(&self, scheduled: Time, since: Time) -> Time {
         let whole = scheduled + self.timeout;
         self.first_byte_timeout.map_or(whole, |first| whole.min(since + first))
     }
 
-    /// Sends a request, and tells when.
+    /// Sends a request and returns the time at which it was sent.
     fn send_request(
         &mut self,
         io: &mut impl Io,
@@ -321,10 +325,10 @@ impl ActiveConnections {
         scheduled: ScheduledTime,
         message: u32,
     ) -> Time {
-        // The one reading of the clock for a request: the turn may have begun some time ago.
+        // The only clock reading per request: the turn may have begun some time ago.
         let sent = Time::now();
         let scheduled = scheduled.unwrap_or(sent);
-        // Left armed after the reply: to move it to a later time costs next to nothing.
+        // The deadline stays armed after the reply, because moving it to a later time is cheap.
         io.set_deadline(token, Some(self.first_byte_deadline(scheduled, sent)));
         let connection = &mut self.connections[token.slot() as usize];
         connection.stage = Stage::AwaitingReply;
@@ -337,7 +341,7 @@ impl ActiveConnections {
         sent
     }
 
-    /// Sends so many requests of the script at once, when they are due.
+    /// Sends the next `messages` requests of the script in one write, or waits until they are due.
     fn send_burst(
         &mut self,
         io: &mut impl Io,
@@ -381,7 +385,7 @@ impl ActiveConnections {
         connection.channel.send(io, token, &self.burst_buffer, &mut self.scratch);
     }
 
-    /// The connection can carry another request.
+    /// Gives the connection its next request, or makes it available for one.
     fn make_available(&mut self, io: &mut impl Io, token: Token) {
         if self.model == Model::Closed && self.started {
             return self.restart_session(io, token);

@@ -1,7 +1,7 @@
-//! When requests are made: an arrival process that nothing else can shift.
+//! The arrival process, which is independent of the server.
 //!
-//! It is drawn on a line on which one arrival is expected in each unit, and [`Profile`] says which
-//! time belongs to which place on it. So every process can follow every rate.
+//! Arrivals are drawn on a normalised axis with one expected arrival per unit. [`Profile`] maps
+//! positions on this axis to times. Thus every process can follow every rate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use crate::profile::{ArrivalTimes, Profile};
 use crate::shard::Shard;
 
-/// How arrivals follow each other.
+/// The arrival process: the distribution of the gaps between arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// Independent of each other, as from many clients: gaps are exponentially distributed.
+    /// Exponentially distributed gaps, as produced by many independent clients.
     #[default]
     Poisson,
-    /// Evenly spaced.
+    /// Equal gaps.
     Constant,
-    /// Gaps are anything from nothing to twice the mean, all equally likely.
+    /// Gaps uniformly distributed between zero and twice the mean.
     Uniform,
-    /// At the times that a trace says.
+    /// Times given by a trace.
     Trace,
 }
 
@@ -38,12 +38,13 @@ impl fmt::Display for Arrivals {
     }
 }
 
-/// The intended times of arrivals, as distances from the start; never decreasing. It has no input but
-/// its seed, so no reply can move them.
+/// The scheduled times of arrivals, relative to the start, in non-decreasing order. The seed is its
+/// only input, so replies cannot shift arrivals.
 ///
-/// Of a load that several make, each has its share: the n-th of them all, evenly spaced or of a trace,
-/// is for the maker n modulo how many they are, and random ones are drawn by each at its part of the
-/// rate. Poisson processes add up to one again; uniform gaps do not, and come closer to it.
+/// Several generators each take a shard of the load. The n-th arrival of a constant process or a
+/// trace belongs to shard n modulo the number of shards. Random arrivals are drawn independently
+/// per shard at its share of the rate. The sum of independent Poisson processes is again a Poisson
+/// process. Uniform gaps do not add up to uniform gaps, but approach a Poisson process.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     process: Process,
@@ -54,18 +55,18 @@ pub(crate) struct Schedule {
 
 #[derive(Debug)]
 enum Process {
-    /// The number of the next.
+    /// The number of the next arrival.
     Constant(u64),
-    /// The place of the last.
+    /// The position of the last arrival.
     Poisson(f64),
     Uniform(f64),
-    /// The number of the next, of these.
+    /// The number of the next arrival, and all times.
     Trace(u64, Arc<[Duration]>),
     Never,
 }
 
 impl Schedule {
-    /// That share of arrivals at the rate of the profile.
+    /// Creates the schedule of `shard` for arrivals at the rates of `profile`.
     pub(crate) fn new(arrivals: Arrivals, profile: &Profile, share: Shard, seed: u64) -> Schedule {
         let process = match arrivals {
             _ if profile.is_zero() => Process::Never,
@@ -78,7 +79,7 @@ impl Schedule {
         Schedule { process, times: profile.arrival_times(), shard: share, random }
     }
 
-    /// That share of arrivals at these times, which do not decrease.
+    /// Creates the schedule of `shard` for arrivals at `times`, which must not decrease.
     pub(crate) fn from_trace(times: Arc<[Duration]>, share: Shard) -> Schedule {
         let process = Process::Trace(share.index, times);
         let clock = Profile::constant(0.0).arrival_times();
@@ -93,7 +94,7 @@ impl Iterator for Schedule {
     fn next(&mut self) -> Option<Duration> {
         let of = self.shard.count as f64;
         let place = match &mut self.process {
-            // Multiplied, not added up, so that no error adds up either.
+            // Multiply instead of adding up, so that rounding errors do not accumulate.
             Process::Constant(number) => {
                 let place = *number as f64;
                 *number += self.shard.count;
@@ -142,7 +143,8 @@ mod tests {
         assert_eq!(far, Duration::from_secs(1_000_000));
     }
 
-    /// Mean and variance of gaps that are 1 on average: the bounds are six standard errors wide.
+    /// Asserts mean and variance of gaps that are 1 on average. The bounds are six standard errors
+    /// wide.
     fn has_moments(arrivals: Arrivals, variance_of_gap: f64, fourth: f64) {
         const COUNT: usize = 100_000;
         for seed in 0..5 {
@@ -160,20 +162,22 @@ mod tests {
         }
     }
 
-    /// An exponential distribution has mean 1 and variance 1, and a fourth central moment of 9.
+    /// Uses that an exponential distribution has mean 1, variance 1 and a fourth central moment of
+    /// 9.
     #[test]
     fn poisson_has_its_mean_and_variance() {
         has_moments(Arrivals::Poisson, 1.0, 9.0);
     }
 
-    /// A uniform one from 0 to 2 has variance 1/3, and a fourth central moment of 1/5.
+    /// Uses that a uniform distribution from 0 to 2 has variance 1/3 and a fourth central moment of
+    /// 1/5.
     #[test]
     fn uniform_has_its_mean_and_variance() {
         has_moments(Arrivals::Uniform, 1.0 / 3.0, 0.2);
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn arrivals_depend_only_on_the_seed() {
         for arrivals in [Arrivals::Poisson, Arrivals::Uniform] {
             let times = |seed| of(arrivals, 10.0, seed).take(50).collect::<Vec<_>>();
             assert_eq!(times(1), times(1));
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_no_requests() {
+    fn a_zero_rate_has_no_arrivals() {
         for arrivals in [Arrivals::Poisson, Arrivals::Uniform, Arrivals::Constant] {
             assert_eq!(of(arrivals, 0.0, 1).next(), None);
         }
@@ -190,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_of_constant_arrivals_are_the_whole(
+        fn shards_of_constant_arrivals_cover_all_arrivals(
             rates in prop::collection::vec((1..500u32, 1..500u32), 1..4),
             count in 1..7u64,
         ) {
@@ -209,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn shares_of_a_trace_are_the_whole(
+        fn shards_of_a_trace_cover_all_arrivals(
             mut nanos in prop::collection::vec(any::<u32>(), 0..50),
             count in 1..7u64,
         ) {
@@ -222,9 +226,9 @@ mod tests {
             prop_assert_eq!(parts, times);
         }
 
-        /// Six standard deviations of a Poisson count, over all shares and along a ramp.
+        /// Allows six standard deviations of a Poisson count, over all shards and along a ramp.
         #[test]
-        fn as_many_arrive_as_are_offered(seed in any::<u64>(), count in 1..5u64, to in 100..2000u32) {
+        fn poisson_arrivals_match_the_offered_rate(seed in any::<u64>(), count in 1..5u64, to in 100..2000u32) {
             let profile: Profile = format!("10..{to}@10s,{to}@5s").parse().unwrap();
             let end = Duration::from_secs(15);
             let arrived: usize = (0..count)

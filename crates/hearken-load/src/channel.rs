@@ -1,34 +1,34 @@
-//! Bytes to a server and from it: as they are, or under TLS.
+//! The byte stream of a connection: plain or under TLS.
 
 use hearken::Token;
 use hearken::io::Io;
 
 use crate::tls::{Session, SessionError, State};
 
-/// A connection's part of it.
+/// The byte stream of a connection, with its TLS session if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Channel(Option<Box<Session>>);
 
-/// Where bytes are put on their way through TLS; one serves all connections of a loop.
+/// Buffers for data on its way through TLS, shared by all connections of an event loop.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) plain: Vec<u8>,
     cipher: Vec<u8>,
 }
 
-/// What a handshake has come to.
+/// The state of the TLS handshake after data was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handshake {
-    /// There was none, or it was over before.
+    /// No handshake, or a handshake that had completed before.
     None,
-    /// It goes on.
+    /// The handshake needs more data.
     InProgress,
-    /// It is over just now, and has taken up an earlier session or not.
+    /// The handshake has just completed, with a resumed session or a new one.
     Complete { resumed: bool },
 }
 
 impl Channel {
-    /// Under TLS, if there is a session.
+    /// Creates a stream, under TLS if there is a session.
     pub(crate) fn new(session: Option<Box<Session>>) -> Channel {
         Channel(session)
     }
@@ -37,7 +37,7 @@ impl Channel {
         self.0.is_some()
     }
 
-    /// Sends `bytes`, or keeps them until the handshake is over.
+    /// Sends `bytes`, or buffers them until the handshake is complete.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -57,20 +57,20 @@ impl Channel {
         }
     }
 
-    /// Sends what the session has to say of its own.
+    /// Sends the pending output of the TLS session.
     pub(crate) fn flush(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
         if let Some(session) = &mut self.0 {
             flush(io, token, session, scratch);
         }
     }
 
-    /// True until a handshake is over.
+    /// Returns true until the handshake is complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.0.as_ref().is_some_and(|session| session.is_handshaking())
     }
 
-    /// Takes what came under TLS: the content is then in `scratch.plain`, also of what came before an
-    /// error. Tells also whether more may come.
+    /// Decrypts `bytes` into `scratch.plain`, which also holds data decrypted before an error.
+    /// Returns the state of the handshake, and whether more data can follow.
     pub(crate) fn receive(
         &mut self,
         io: &mut impl Io,
@@ -84,7 +84,7 @@ impl Channel {
         };
         let before = session.is_handshaking();
         let result = session.receive(bytes, &mut scratch.plain);
-        // An alert is sent, too.
+        // Alerts are sent even after an error.
         flush(io, token, session, scratch);
         let state = result?;
         let handshake = match (before, session.is_handshaking()) {
@@ -95,12 +95,15 @@ impl Channel {
         Ok((handshake, state))
     }
 
-    /// The stream has ended: under TLS, was that announced?
+    /// Handles the end of the stream.
+    ///
+    /// # Errors
+    /// The peer closed a TLS connection without a `close_notify` alert.
     pub(crate) fn on_end_of_stream(&mut self) -> Result<(), SessionError> {
         self.0.as_mut().map_or(Ok(()), |session| session.end())
     }
 
-    /// Says that nothing more is sent, before a close.
+    /// Sends a `close_notify` alert before the connection is closed.
     pub(crate) fn close(&mut self, io: &mut impl Io, token: Token, scratch: &mut Scratch) {
         if let Some(mut session) = self.0.take()
             && !session.is_handshaking()

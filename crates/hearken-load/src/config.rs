@@ -1,4 +1,4 @@
-//! What is to be done, and why it could not be.
+//! Settings of a load, and errors that prevent it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,72 +18,75 @@ use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
 use crate::workload::{Asking, Count, Distribution, Source};
 
-/// For how long requests are made where [`Config::duration`] does not say.
+/// Default duration of a run, see [`Config::duration`].
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// What load is offered to which server.
+/// Settings of a load: the server, the requests and their rate.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `http://HOST[:PORT]/PATH`, or `https:`.
+    /// URL of the server: `http://HOST[:PORT]/PATH`, or `https:`.
     pub url: String,
-    /// Where it is said what to ask for.
+    /// Source of the requests.
     pub source: Source,
-    /// What all requests have in common.
+    /// Properties of all requests.
     pub asking: Asking,
-    /// What arrives; without it, sessions if the source has sessions, and else requests.
+    /// Unit of arrival. Default: sessions if the source defines sessions, otherwise requests.
     pub model: Option<Model>,
-    /// Arrivals over time; none, and idle connections only, if it is zero.
+    /// Arrival rate over time. If it is zero, the load consists of idle connections only.
     pub rate: Profile,
-    /// For how long they arrive; without it, for as long as the rate or the trace says, for
-    /// [`DEFAULT_DURATION`] if that says nothing, and until stopped if the rate is zero.
+    /// Duration of the run. Default: the length of the rate profile or the trace, otherwise
+    /// [`DEFAULT_DURATION`]. With a rate of zero the load runs until it is stopped.
     pub duration: Option<Duration>,
-    /// How they follow each other; a trace says so itself.
+    /// Arrival process. Ignored if the source is a trace, which contains the times.
     pub arrivals: Arrivals,
-    /// Keep-alive connections that carry the requests, one at a time each. They are opened before
-    /// the first request; a request that finds none free waits, and its latency with it.
+    /// Persistent connections that carry the requests, one request at a time each. They are opened
+    /// before the first request. A request that finds no available connection waits, which counts
+    /// as latency.
     pub connections: NonZeroUsize,
-    /// Instead, where requests arrive: as many connections as it takes, each of which carries this
-    /// many and is then closed. Where connections arrive, or in a closed loop: requests on each.
+    /// Number of requests per connection. Where requests arrive, the generator opens as many
+    /// connections as needed and closes each after this number of requests. Where connections
+    /// arrive, or in a closed loop, each connection carries this number of requests.
     pub per_connection: Option<Count>,
-    /// Requests that are sent at once, where a connection has several.
+    /// Number of requests sent at once, on connections with several requests.
     pub pipeline: NonZeroUsize,
-    /// From the last reply to the next request, where a connection has several.
+    /// Think time from the last reply to the next request, on connections with several requests.
     pub think: Option<Distribution>,
-    /// How long a connection lasts: no request is made on it after that, and where connections or
-    /// sessions arrive, it is held for that long.
+    /// Lifetime of a connection. No request is sent on it afterwards. Where connections or sessions
+    /// arrive, each connection stays open for this time.
     pub connection_time: Option<Distribution>,
-    /// How long after its intended time a request is given up.
+    /// Request timeout, measured from the scheduled send time.
     pub timeout: Duration,
-    /// How long a connection may take to be made.
+    /// Timeout for opening a connection.
     pub connect_timeout: Option<Duration>,
-    /// How long after it was sent a request's reply may take to begin.
+    /// Timeout for the first byte of a reply, measured from the time the request was sent.
     pub first_byte_timeout: Option<Duration>,
-    /// Connections that are held besides, and made again when they are lost.
+    /// Number of additional idle connections. Lost ones are opened again.
     pub idle: usize,
-    /// Whether each idle connection makes one request first.
+    /// Whether each idle connection sends one request first.
     pub idle_request: bool,
-    /// How long an idle connection waits until it makes a request, again and again.
+    /// Time after which an idle connection sends a request, repeatedly.
     pub idle_think: Option<Distribution>,
-    /// How many idle connections are begun in a second, at most.
+    /// Maximum rate at which idle connections are opened, per second.
     pub idle_rate: Option<f64>,
-    /// Local addresses to connect from, in turn. If empty, the kernel chooses, and on 127.x
-    /// others are taken when ports run short.
+    /// Local addresses to connect from, in turn. If empty, the kernel chooses the address, and
+    /// connections to 127.0.0.0/8 use further loopback addresses when ports run out.
     pub sources: Vec<IpAddr>,
-    /// How TLS is spoken, where it is.
+    /// TLS settings.
     pub tls: TlsOptions,
-    /// Event loops, a thread each.
+    /// Number of event loops, one thread each.
     pub threads: NonZeroUsize,
-    /// How long the pieces are into which the report divides the run.
+    /// Length of the intervals in the report.
     pub interval: Duration,
-    /// Of a load that several processes make together, on as many machines perhaps: which of them this
-    /// is. All have the same settings but for this, a seed among them, and each makes its part.
+    /// Rank of this process in a load generated by several processes. All processes have the same
+    /// settings except for the rank, including the seed. Each generates its share.
     pub rank: Rank,
-    /// When the first request is made, by the real-time clock; without it, as soon as all is ready.
+    /// Time of the first request by the real-time clock. Default: as soon as all connections are
+    /// ready.
     pub start_at: Option<SystemTime>,
-    /// Decides the arrivals, and all else that is drawn; drawn itself, and told in the report, where
-    /// it is not given.
+    /// Seed of the arrivals and of all other random choices. Default: a random seed, which the
+    /// report contains.
     pub seed: Option<u64>,
-    /// How events are had, as [`hearken::io::find`] takes it.
+    /// Name of the event mechanism, as in [`hearken::io::find`].
     pub events: String,
 }
 
@@ -121,82 +124,88 @@ impl Default for Config {
     }
 }
 
-/// Threads that make sense on any machine.
+/// Maximum number of threads.
 const MOST_THREADS: usize = 1024;
 
 impl Config {
-    /// Refuses what makes no sense.
+    /// Checks that the settings are consistent.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         let refuse = |why| Err(LoadError::Config(why));
         let closed = self.model == Some(Model::Closed);
         let trace = self.has_times();
         if self.rate.is_zero() && self.idle == 0 && !closed && !trace {
             return refuse(
-                "a rate of 0 and no idle connections is nothing to do; give one of them",
+                "the rate is 0 and there are no idle connections; set a rate or a number of idle connections",
             );
         }
         if self.arrivals == Arrivals::Trace && !trace {
-            return refuse("arrivals as in a trace need one; give a log or a trace of requests");
+            return refuse(
+                "trace arrivals require a trace; set a log or a trace of requests as the source",
+            );
         }
         let limits = [Some(self.timeout), self.connect_timeout, self.first_byte_timeout];
         if limits.into_iter().flatten().any(|limit| limit.is_zero()) {
-            return refuse("a timeout of 0 fails every request; give more");
+            return refuse("a timeout of 0 fails every request; set a longer timeout");
         }
         if self.idle_rate.is_some_and(|rate| !(rate > 0.0 && rate <= 1e9)) {
-            return refuse("idle connections must be begun at a rate above 0 and up to 1e9");
+            return refuse(
+                "the rate of idle connections must be above 0 and at most 1e9 per second",
+            );
         }
         if self.threads.get() > MOST_THREADS {
-            return refuse("more than 1,024 threads are not of use");
+            return refuse("the number of threads must be at most 1,024");
         }
         if self.rank.size() > 1 && self.seed.is_none() {
-            return refuse("all parts of a load must be drawn from the same seed; give one");
+            return refuse("all processes of a load must use the same seed; set a seed");
         }
         let model = self.model();
         if model == Model::Requests && (self.think.is_some() || self.pipeline.get() > 1) {
             return refuse(
-                "requests that arrive one by one neither pause nor come several at once; have \
-                 connections arrive, or none in a closed loop",
+                "think times and pipelining require several requests per connection; use arrivals of \
+                 connections or a closed loop",
             );
         }
-        let kept = match model {
+        let persistent = match model {
             Model::Requests => self.per_connection.is_none(),
             Model::Closed => true,
             Model::Connections | Model::Sessions => false,
         };
         let loops = self.share(0).count;
-        if kept && !self.is_silent() && (self.connections.get() as u64) < loops {
-            return refuse("there are fewer connections than threads to make requests on them");
+        if persistent && !self.is_silent() && (self.connections.get() as u64) < loops {
+            return refuse(
+                "there are fewer connections than threads; use more connections or fewer threads",
+            );
         }
         if self.interval < Duration::from_millis(10) {
-            return refuse("intervals must be of 10 ms at least");
+            return refuse("intervals must be at least 10 ms long");
         }
         Ok(())
     }
 }
 
 impl Config {
-    /// What arrives.
+    /// Returns the unit of arrival.
     pub(crate) fn model(&self) -> Model {
         let by_itself = if self.has_sessions() { Model::Sessions } else { Model::Requests };
         self.model.unwrap_or(by_itself)
     }
 
-    /// True if no request arrives.
+    /// Returns true if no requests arrive.
     pub(crate) fn is_silent(&self) -> bool {
         self.rate.is_zero() && !self.has_times()
     }
 
-    /// True if the source says when requests arrive.
+    /// Returns true if the source defines the arrival times.
     fn has_times(&self) -> bool {
         matches!(self.source, Source::AccessLog { .. } | Source::Trace(_))
     }
 
-    /// True if what the source says is sessions.
+    /// Returns true if the source defines sessions.
     pub(crate) fn has_sessions(&self) -> bool {
         matches!(self.source, Source::Wsesslog { .. } | Source::Specweb { .. })
     }
 
-    /// True if the source comes to an end.
+    /// Returns true if the source is finite.
     pub(crate) fn is_finite(&self) -> bool {
         match self.source {
             Source::Wlog { repeat, .. } => !repeat,
@@ -206,7 +215,7 @@ impl Config {
         }
     }
 
-    /// What a thread's share of all is.
+    /// Returns the shard of a thread.
     pub(crate) fn share(&self, thread: usize) -> Shard {
         let threads = self.threads.get() as u64;
         let first = u64::from(self.rank.rank()).saturating_mul(threads);
@@ -214,12 +223,12 @@ impl Config {
         Shard { index: first + thread as u64, count: of }
     }
 
-    /// How many idle connections this process holds.
+    /// Returns the number of idle connections of this process.
     pub(crate) fn idle_here(&self) -> usize {
         self.rank.share(self.idle as u64) as usize
     }
 
-    /// How many connections for requests it has, where these are kept.
+    /// Returns the number of persistent connections of this process that carry requests.
     pub(crate) fn connections_here(&self) -> usize {
         (0..self.threads.get())
             .map(|thread| self.share(thread).share_of(self.connections.get()))
@@ -227,69 +236,69 @@ impl Config {
     }
 }
 
-/// Why no load could be offered.
+/// An error that prevents a load from running.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The URL cannot be used.
-    #[error("cannot use the URL \"{url}\": {reason}")]
+    /// The URL is invalid.
+    #[error("invalid URL '{url}': {reason}")]
     Url {
-        /// What was given.
+        /// The URL as given.
         url: String,
-        /// Why not.
+        /// The problem.
         reason: UrlError,
     },
-    /// A field of the request cannot be used.
-    #[error("cannot send the header \"{field}\": {reason}")]
+    /// A header field is invalid.
+    #[error("invalid header field '{field}': {reason}")]
     Header {
-        /// What was given.
+        /// The field as given.
         field: String,
-        /// Why not.
+        /// The problem.
         reason: &'static str,
     },
-    /// A file cannot be used.
+    /// A file is invalid or cannot be read.
     #[error("cannot use {}{}: {reason}", path.display(), of_line(*line))]
     File {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
-        /// The line that is wrong, from 1 on.
+        /// Number of the invalid line, from 1.
         line: Option<u64>,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// The settings do not describe a load.
-    #[error("cannot offer this load: {0}")]
+    /// The settings are inconsistent.
+    #[error("invalid load settings: {0}")]
     Config(&'static str),
-    /// A source address is of another family than the server's.
+    /// A source address and the server address have different address families.
     #[error(
-        "cannot connect from {ip} to {addr}: one is IPv4 and the other IPv6; give other sources"
+        "cannot connect from {ip} to {addr}: one is IPv4 and the other IPv6; use other source addresses"
     )]
     Source {
         /// The local address.
         ip: IpAddr,
-        /// The server's.
+        /// The server address.
         addr: SocketAddr,
     },
-    /// The host's name has no address.
-    #[error("cannot find the address of {host}: {source}; is the name right?")]
+    /// The host name cannot be resolved.
+    #[error("cannot resolve host '{host}': {source}")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         source: io::Error,
     },
-    /// The event mechanism cannot be had.
+    /// The event mechanism is not available.
     #[error(transparent)]
     Events(#[from] SelectError),
-    /// TLS cannot be spoken as it was asked for.
+    /// The TLS settings cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The kernel refused what every run needs.
+    /// A system call that every run needs failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }

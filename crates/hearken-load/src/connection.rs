@@ -1,4 +1,4 @@
-//! What is known of a connection that carries requests.
+//! The state of a connection that carries requests.
 
 use std::collections::VecDeque;
 
@@ -12,61 +12,63 @@ use crate::workload::{Check, Script};
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// `None` if the slot is not ours.
+    /// The token, or `None` if the slot is unused.
     pub(crate) token: Option<Token>,
     pub(crate) stage: Stage,
-    /// When it was begun, and until when it may be used.
+    /// Time at which the connection attempt began.
     pub(crate) opened_at: Time,
+    /// Time after which no further request is sent.
     pub(crate) expires_at: Time,
-    /// Replies so far, and how many more it may carry.
+    /// Number of replies so far.
     pub(crate) reply_count: u32,
+    /// Number of requests that the connection may still carry.
     pub(crate) remaining_requests: u32,
-    /// What is to be asked on it, if that is one thing after another.
+    /// The session, if requests follow one another.
     pub(crate) script: Option<Script>,
-    /// What is asked next, once it can be.
+    /// The next action, once the connection is ready for it.
     pub(crate) next: NextAction,
     pub(crate) in_flight: InFlight,
-    /// The reply to the oldest request has not begun.
+    /// Whether the reply to the oldest request has not begun.
     pub(crate) awaits_first_byte: bool,
     pub(crate) reply: Reply,
     pub(crate) check: Option<Check>,
     pub(crate) channel: Channel,
 }
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Stage {
-    /// It is being made, with TLS to the end of the handshake.
+    /// The connection is being opened, including its TLS handshake.
     #[default]
     Connecting,
-    /// It waits for something to be asked.
+    /// The connection waits for a request.
     Available,
-    /// It waits for replies.
+    /// The connection waits for replies.
     AwaitingReply,
-    /// It waits until the next request is due.
+    /// The connection waits until its next request is due.
     Thinking,
-    /// It has nothing more to ask, and is held.
+    /// The session is complete and the connection stays open until its lifetime expires.
     Holding,
 }
 
-/// What is asked next.
+/// The next action of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum NextAction {
     #[default]
     Nothing,
-    /// This message, intended then.
+    /// Send this message, scheduled at this time.
     Message(Time, u32),
-    /// So many of the script's.
+    /// Send this number of requests of the script.
     Burst {
         due: Time,
         messages: u32,
-        /// They count as intended already.
+        /// Whether the requests are already counted as scheduled.
         counted: bool,
     },
 }
 
 impl NextAction {
-    /// How many requests of it count as intended.
+    /// Returns the number of requests that are counted as scheduled.
     pub(crate) fn counted(&self) -> u64 {
         match *self {
             NextAction::Message(..) => 1,
@@ -75,7 +77,7 @@ impl NextAction {
         }
     }
 
-    /// How many do not yet count as intended.
+    /// Returns the number of requests that are not yet counted as scheduled.
     pub(crate) fn uncounted(&self) -> u64 {
         match *self {
             NextAction::Burst { messages, counted: false, .. } => messages.into(),
@@ -83,7 +85,7 @@ impl NextAction {
         }
     }
 
-    /// When it was intended, if it counts.
+    /// Returns the scheduled time, if the requests are counted.
     pub(crate) fn scheduled(&self) -> Option<Time> {
         match *self {
             NextAction::Message(scheduled, _) => Some(scheduled),
@@ -93,7 +95,7 @@ impl NextAction {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) scheduled: Time,
@@ -101,7 +103,7 @@ pub(crate) struct Request {
     pub(crate) message: u32,
 }
 
-/// The requests under way, oldest first. Most often there is one.
+/// The requests in flight, oldest first. Usually there is one.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     first: Option<Request>,
@@ -139,7 +141,7 @@ impl InFlight {
 }
 
 impl Connection {
-    /// One that is nobody's yet.
+    /// Creates the connection of an unused slot.
     pub(crate) fn unused() -> Connection {
         Connection {
             token: None,
@@ -158,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Requests that count as intended, and have no reply.
+    /// Returns the number of requests that are counted as scheduled and have no reply.
     pub(crate) fn outstanding(&self) -> u64 {
         self.in_flight.len() + self.next.counted()
     }

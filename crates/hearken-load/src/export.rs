@@ -1,4 +1,4 @@
-//! A result for other programs: its intervals as CSV, and as an HdrHistogram interval log.
+//! Export of a result: intervals as CSV and as an HdrHistogram interval log.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -8,10 +8,11 @@ use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 
 use crate::report::{Interval, Report};
 
-/// What the standard tools take for the unit of the values, as they show them in milliseconds.
+/// Nanoseconds per millisecond. The standard tools display values in milliseconds.
 const NANOS_PER_MILLI: f64 = 1e6;
-/// The first line and the one above the columns, as HdrHistogram's own writer has them.
+/// The version line, as HdrHistogram's own writer formats it.
 const VERSION: &str = "[Histogram log format version 1.3]";
+/// The line above the columns, as HdrHistogram's own writer formats it.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
@@ -20,8 +21,8 @@ const COLUMNS: &str = "at_s,length_s,draining,intended,sent,replies,failed,conne
     idle_held,reply_rate,latency_count,latency_mean_ns,latency_stddev_ns,latency_min_ns,\
     latency_p50_ns,latency_p90_ns,latency_p95_ns,latency_p99_ns,latency_p999_ns,latency_max_ns";
 
-/// The intervals, one a line, under a line of headings (RFC 4180). Latencies of an interval without a
-/// reply are empty, not zero.
+/// Formats the intervals as CSV (RFC 4180), one per line after a header line. Latencies of an
+/// interval without replies are empty, not zero.
 pub fn csv(report: &Report) -> String {
     let mut text = format!("{COLUMNS}\r\n");
     for interval in &report.intervals {
@@ -47,21 +48,22 @@ fn line(text: &mut String, interval: &Interval) -> std::fmt::Result {
     write!(text, ",{},{},{},{},{}\r\n", of.p90, of.p95, of.p99, of.p999, of.max)
 }
 
-/// The latencies of the intervals as an HdrHistogram interval log, format 1.3, as its standard tools
-/// read it: values in nanoseconds, the greatest of each in milliseconds, times from the start of the
-/// run.
+/// Formats the latencies of the intervals as an HdrHistogram interval log, format 1.3. Values are
+/// in nanoseconds, the maximum of each interval in milliseconds. Times are in seconds from the
+/// start.
 ///
 /// # Errors
-/// A sentence that says which interval's latencies cannot be read.
+/// Returns a description that names the interval whose latencies are invalid.
 pub fn hlog(report: &Report) -> Result<Vec<u8>, String> {
-    let unwritten = |error: &dyn std::fmt::Display| format!("the interval log: {error}");
+    let unwritten =
+        |error: &dyn std::fmt::Display| format!("cannot write the interval log: {error}");
     let mut text = Vec::new();
     let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(report.started_unix_ns);
     let mut serializer = V2DeflateSerializer::new();
-    // Both, so that no reader has to guess whether times are from the start or from 1970.
+    // Write both, so that readers know that times are relative to the start.
     IntervalLogWriterBuilder::new()
         .add_comment(VERSION)
-        .add_comment(&format!("Latency of the replies in nanoseconds: {}", report.url))
+        .add_comment(&format!("Latency of replies in nanoseconds: {}", report.url))
         .with_start_time(started)
         .with_base_time(started)
         .begin_log_with(&mut text, &mut serializer)

@@ -1,11 +1,11 @@
-//! What became of requests that have no reply, in httperf's words.
+//! Failures of requests, named after httperf.
 
 use std::io;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Why a request has no reply.
+/// The reason why a request has no valid reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     ClientTimo,
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Other,
 }
 
-/// Which of the client's own limits ran out.
+/// The client timeout that expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeoutKind {
     Connect,
@@ -27,32 +27,32 @@ pub(crate) enum TimeoutKind {
 }
 
 impl Failure {
-    /// What an error of the kernel is called.
+    /// Classifies an error of the kernel.
     pub(crate) fn from_error(error: &io::Error) -> Failure {
         match Errno::from_io_error(error) {
             Some(Errno::TIMEDOUT) => Failure::SocketTimo,
             Some(Errno::CONNREFUSED) => Failure::ConnRefused,
             Some(Errno::CONNRESET | Errno::PIPE | Errno::CONNABORTED) => Failure::ConnReset,
             Some(Errno::MFILE | Errno::NFILE) => Failure::FdUnavail,
-            // The latter is what bind(2) says where no port is left.
+            // EADDRINUSE is what bind(2) returns if no port is available.
             Some(Errno::ADDRNOTAVAIL | Errno::ADDRINUSE) => Failure::AddrUnavail,
             _ => Failure::Other,
         }
     }
 
-    /// True if its name does not say what happened.
+    /// Returns true if the name alone does not describe the failure.
     pub(crate) fn needs_description(self) -> bool {
         matches!(self, Failure::Check | Failure::Other)
     }
 }
 
-/// Requests that have no reply, by the reason.
+/// Numbers of failed requests by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Errors {
-    /// The reply was not complete when the client's timeout had passed.
+    /// A client timeout expired.
     pub client_timo: u64,
-    /// The kernel gave up on the peer (`ETIMEDOUT`).
+    /// The kernel timed out (`ETIMEDOUT`).
     pub socket_timo: u64,
     /// The connection was refused.
     #[serde(rename = "connrefused")]
@@ -60,14 +60,14 @@ pub struct Errors {
     /// The connection was reset, or closed before the reply was complete.
     #[serde(rename = "connreset")]
     pub conn_reset: u64,
-    /// There was no descriptor for a connection.
+    /// No descriptor was available for a connection.
     pub fd_unavail: u64,
-    /// There was no port for a connection.
+    /// No port was available for a connection.
     #[serde(rename = "addrunavail")]
     pub addr_unavail: u64,
-    /// The reply was complete, and did not pass a check.
+    /// The reply was complete but failed a check.
     pub check: u64,
-    /// Anything else, such as a reply that is not HTTP.
+    /// Any other failure, such as an invalid HTTP response.
     pub other: u64,
 }
 
@@ -96,7 +96,7 @@ impl Errors {
         self.other += more.other;
     }
 
-    /// Each kind by its name, and how many there were.
+    /// Returns each kind with its name.
     pub fn by_name(&self) -> [(&'static str, u64); 8] {
         [
             ("client-timo", self.client_timo),
@@ -110,7 +110,7 @@ impl Errors {
         ]
     }
 
-    /// How many there were of all kinds.
+    /// Returns the total number of failed requests.
     pub fn total(&self) -> u64 {
         self.by_name().iter().map(|(_, count)| count).sum()
     }

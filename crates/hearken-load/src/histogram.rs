@@ -1,4 +1,4 @@
-//! A distribution of times that can be added to another, kept, and sent: an HDR histogram.
+//! HDR histograms of times, which can be added and serialised without loss.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,61 +11,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Quantiles;
 
-/// The longest time that is told from longer ones.
+/// Maximum time that is recorded exactly: one hour, in nanoseconds.
 const MAX_NANOS: u64 = 3_600_000_000_000;
 
-/// Times in nanoseconds, to three digits, up to an hour; what is longer counts as an hour.
+/// A histogram of times in nanoseconds with three significant digits, up to one hour. Longer times
+/// are recorded as one hour.
 ///
-/// Serialises as what HdrHistogram's own tools read and write: its V2 form, compressed, in base64.
-/// Adding two is exact: each value keeps the three digits that it was recorded with.
+/// It serialises in the format of HdrHistogram's own tools: V2 encoding, compressed, in base64.
+/// Adding two histograms is exact.
+///
+/// ```
+/// use std::time::Duration;
+/// use hearken_load::Histogram;
+///
+/// let mut histogram = Histogram::new();
+/// histogram.record(Duration::from_millis(5));
+/// let copy = Histogram::decode(&histogram.encode())?;
+/// assert_eq!(copy.quantiles().count, 1);
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, PartialEq)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Histogram {
-    /// An empty one, encoded.
+    /// An empty histogram, encoded.
     pub(crate) const EMPTY_ENCODED: &str =
         "HISTFAAAACF4nJNpmSzMwMDAyAABzFAayGd2M9ixgMH+A1QEAFKmBEw=";
 
-    /// An empty one.
+    /// Creates an empty histogram.
     pub fn new() -> Histogram {
-        // Only bounds that make no sense are refused.
+        // Fails only for invalid bounds.
         let bounds = hdrhistogram::Histogram::new_with_bounds(1, MAX_NANOS, 3);
         Histogram(bounds.expect("one and an hour are bounds"))
     }
 
-    /// One more.
+    /// Records a time.
     #[inline]
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// All of those of the other. O(buckets of the other).
+    /// Adds all times of `other`. O(buckets of `other`).
     pub fn add(&mut self, other: &Histogram) {
-        // Refused only where values lie beyond the bounds, which are the same.
+        // Fails only for values out of bounds, which are the same in both.
         let _ = self.0.add(&other.0);
     }
 
-    /// Empties it, and keeps its memory.
+    /// Removes all times and retains the memory.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// How many there are.
+    /// Returns the number of times.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// True if there are none.
+    /// Returns true if there are no times.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The least time that this part of all, from 0 to 1, does not exceed; in nanoseconds.
+    /// Returns the smallest recorded time, in nanoseconds, that the fraction `quantile` (0 to 1) of
+    /// all times does not exceed.
     pub fn at(&self, quantile: f64) -> u64 {
         self.0.value_at_quantile(quantile)
     }
 
-    /// What is told of it in numbers.
+    /// Returns the summary statistics.
     pub fn quantiles(&self) -> Quantiles {
         Quantiles {
             count: self.0.len(),
@@ -81,12 +94,12 @@ impl Histogram {
         }
     }
 
-    /// As HdrHistogram's own tools have it.
+    /// Returns the underlying histogram.
     pub fn as_hdr(&self) -> &hdrhistogram::Histogram<u64> {
         &self.0
     }
 
-    /// In base64, compressed.
+    /// Encodes the histogram: V2, compressed, in base64.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.
@@ -94,19 +107,19 @@ impl Histogram {
         STANDARD.encode(bytes)
     }
 
-    /// Out of what [`encode`](Histogram::encode) gives.
+    /// Decodes the output of [`encode`](Histogram::encode).
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
+    /// Returns a description of the problem.
     pub fn decode(text: &str) -> Result<Histogram, String> {
-        let bytes = STANDARD.decode(text).map_err(|error| format!("not base64: {error}"))?;
+        let bytes = STANDARD.decode(text).map_err(|error| format!("invalid base64: {error}"))?;
         let read = Deserializer::new()
             .deserialize::<u64, _>(&mut &*bytes)
-            .map_err(|error| format!("not an HDR histogram: {error}"))?;
+            .map_err(|error| format!("invalid HDR histogram: {error}"))?;
         let mut histogram = Histogram::new();
         match histogram.0.add(&read) {
             Ok(()) => Ok(histogram),
-            Err(_) => Err("it has times of more than an hour".to_owned()),
+            Err(_) => Err("it contains times longer than one hour".to_owned()),
         }
     }
 }
@@ -150,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn none_is_none() {
+    fn the_empty_encoding_decodes_to_an_empty_histogram() {
         assert_eq!(Histogram::decode(Histogram::EMPTY_ENCODED).unwrap(), Histogram::new());
     }
 
     proptest! {
         #[test]
-        fn adding_is_recording_all(
+        fn adding_equals_recording_all_values(
             a in prop::collection::vec(0..4_000_000_000_000u64, 0..50),
             b in prop::collection::vec(0..4_000_000_000_000u64, 0..50),
         ) {
@@ -167,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_never_panics(text in ".*", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             use base64::Engine;
             let _ = Histogram::decode(&text);
             let _ = Histogram::decode(&base64::engine::general_purpose::STANDARD.encode(bytes));

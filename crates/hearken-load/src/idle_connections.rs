@@ -1,5 +1,5 @@
-//! Connections that are held and do nothing, as most of a server's do; or that ask for something now
-//! and then, so that which of them are active changes.
+//! Idle connections, like most connections of a server. Optionally each sends a request from time
+//! to time, so that the set of active connections changes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,10 +21,10 @@ use crate::tls::State;
 use crate::workload::{Distribution, Workload};
 use crate::{MOST_CONNECTING, PER_TURN};
 
-/// How long it is until a server that refuses is asked again.
+/// Delay before the generator connects again after a connection failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// The connections that are held idle.
+/// The idle connections of a thread.
 #[derive(Debug)]
 pub(crate) struct IdleConnections {
     pub(crate) counts: report::Idle,
@@ -33,35 +33,37 @@ pub(crate) struct IdleConnections {
     pub(crate) errors: IdleErrors,
     target: Target,
     workload: Arc<Workload>,
-    /// Whether each makes a request first.
+    /// Whether each connection sends a request first.
     requests_first: bool,
-    /// How long it is until a request of each.
+    /// Time until a connection sends its next request.
     think: Option<Distribution>,
     random: fastrand::Rng,
-    /// By slot of the token.
+    /// Connections, indexed by the slot of their token.
     connections: Vec<Connection>,
     connecting: usize,
-    /// How many are to be opened now, and when those are that failed.
+    /// Number of connections to open now.
     unopened: u64,
+    /// Times at which failed connections are retried.
     retry_times: VecDeque<Time>,
-    /// The least time from one to the next, and when the next may be begun.
+    /// Minimum time between two connection attempts.
     connect_gap: Duration,
+    /// Earliest time of the next connection attempt.
     next_connect: Time,
     scratch: Scratch,
 }
 
 #[derive(Debug, Default)]
 struct Connection {
-    /// `None` if the slot is not ours.
+    /// The token, or `None` if the slot is unused.
     token: Option<Token>,
-    /// Since when it is held.
+    /// Time since which the connection is established and idle.
     held_since: Option<Time>,
-    /// What it waits for, if it asked.
+    /// The reply that the connection waits for.
     reply: Option<Box<Reply>>,
     channel: Channel,
 }
 
-/// Why a connection is lost.
+/// The reason why a connection was lost.
 #[derive(Clone, Copy)]
 enum LossReason<'a> {
     Error(&'a io::Error),
@@ -69,22 +71,23 @@ enum LossReason<'a> {
 }
 
 impl IdleConnections {
-    /// So many, by one of `holding` who have a share of them all.
+    /// Creates the set of `target_count` connections of a thread. `holding` is the number of
+    /// threads that share the rate of connection attempts.
     pub(crate) fn new(
         config: &Config,
         target: Target,
         workload: &Arc<Workload>,
-        asked: usize,
+        target_count: usize,
         holding: u64,
         share: Shard,
         seed: u64,
     ) -> IdleConnections {
-        let asked = asked as u64;
+        let target_count = target_count as u64;
         let gap = config.idle_rate.map_or(Duration::ZERO, |rate| {
             Duration::try_from_secs_f64(holding as f64 / rate).unwrap_or(Duration::MAX)
         });
         IdleConnections {
-            counts: report::Idle { asked, ..report::Idle::default() },
+            counts: report::Idle { asked: target_count, ..report::Idle::default() },
             bytes: Bytes::default(),
             handshakes: Handshakes::default(),
             errors: IdleErrors::default(),
@@ -95,7 +98,7 @@ impl IdleConnections {
             random: fastrand::Rng::with_seed(share.derive_seed(seed.rotate_left(32))),
             connections: Vec::new(),
             connecting: 0,
-            unopened: asked,
+            unopened: target_count,
             retry_times: VecDeque::new(),
             connect_gap: gap,
             next_connect: Time::now(),
@@ -103,8 +106,8 @@ impl IdleConnections {
         }
     }
 
-    /// Opens some of those that are to be opened. A server's queue of connections to accept is
-    /// short, so few are under way at a time. True if there is more to open at once.
+    /// Opens some of the remaining connections. The number of concurrent attempts is small, because
+    /// the listen backlog of a server is. Returns true if more can be opened immediately.
     pub(crate) fn open_some(&mut self, io: &mut impl Io) -> bool {
         let now = io.now();
         while self.retry_times.front().is_some_and(|&at| at <= now) {
@@ -116,37 +119,41 @@ impl IdleConnections {
                 break;
             }
             self.unopened -= 1;
-            // Where it fell behind, it does not catch up in a burst.
+            // After a delay, do not catch up in a burst.
             self.next_connect = (self.next_connect + self.connect_gap).max(now);
             self.connect(io);
         }
         self.unopened > 0 && self.connecting < MOST_CONNECTING && self.next_connect <= now
     }
 
-    /// True once all are held.
+    /// Returns true once all connections are established.
     pub(crate) fn is_prepared(&self) -> bool {
         self.counts.held == self.counts.asked
     }
 
-    /// When the next attempt is to be made.
+    /// Returns the time of the next connection attempt.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let paced = self.unopened > 0 && self.connecting < MOST_CONNECTING;
         let next = paced.then_some(self.next_connect);
         [next, self.retry_times.front().copied()].into_iter().flatten().min()
     }
 
-    /// Whether the connection is one of these.
+    /// Returns whether `token` identifies one of these connections.
     pub(crate) fn owns(&self, token: Token) -> bool {
         self.connections.get(token.slot() as usize).is_some_and(|of| of.token == Some(token))
     }
 
-    /// Something has happened to one of the connections.
+    /// Handles a completion on one of the connections.
     pub(crate) fn on_completion(&mut self, io: &mut impl Io, completion: Completion) {
         let Completion { token, kind } = completion;
         let connection = &mut self.connections[token.slot() as usize];
         match kind {
             CompletionKind::Connected(Ok(())) if self.target.is_self_connection(io, token) => {
-                self.on_connection_lost(io, token, LossReason::Text("nobody listens at its port"));
+                self.on_connection_lost(
+                    io,
+                    token,
+                    LossReason::Text("no server listens on the port"),
+                );
             }
             CompletionKind::Connected(Ok(())) => {
                 io.start(token);
@@ -173,7 +180,11 @@ impl IdleConnections {
             }
             CompletionKind::End => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
-                self.on_connection_lost(io, token, LossReason::Text("the server closes it"));
+                self.on_connection_lost(
+                    io,
+                    token,
+                    LossReason::Text("the server closed the connection"),
+                );
             }
             CompletionKind::Deadline
                 if connection.held_since.is_some() && connection.reply.is_none() =>
@@ -181,7 +192,7 @@ impl IdleConnections {
                 self.send_request(io, token);
             }
             CompletionKind::Deadline => {
-                self.on_connection_lost(io, token, LossReason::Text("it took too long"))
+                self.on_connection_lost(io, token, LossReason::Text("timed out"))
             }
             _ => {}
         }
@@ -191,7 +202,7 @@ impl IdleConnections {
         let (token, channel) = match self.target.connect(io) {
             Ok(opened) => opened,
             Err(error) => {
-                // Out of descriptors or ports, which may pass.
+                // A lack of descriptors or ports may be temporary.
                 self.errors.record(&error);
                 self.retry_times.push_back(io.now() + RETRY_DELAY);
                 return;
@@ -207,7 +218,7 @@ impl IdleConnections {
         io.set_deadline(token, Some(io.now() + self.target.timeout));
     }
 
-    /// The connection is made, with TLS to the end of the handshake.
+    /// Handles a completed connection, including its TLS handshake.
     fn on_connected(&mut self, io: &mut impl Io, token: Token) {
         if self.requests_first {
             self.send_request(io, token);
@@ -240,7 +251,11 @@ impl IdleConnections {
                     self.receive_plaintext(io, token, &scratch.plain);
                 }
                 if state == State::Closed && self.owns(token) {
-                    self.on_connection_lost(io, token, LossReason::Text("the server closes it"));
+                    self.on_connection_lost(
+                        io,
+                        token,
+                        LossReason::Text("the server closed the connection"),
+                    );
                 }
             }
             Err(error) => {
@@ -253,7 +268,7 @@ impl IdleConnections {
 
     fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
         let connection = &mut self.connections[token.slot() as usize];
-        // What comes unasked, such as a farewell, changes nothing: it is still held.
+        // Unsolicited data, such as a final message, changes nothing: the connection is still open.
         let Some(reply) = &mut connection.reply else { return };
         match reply.feed(bytes, self.workload.message(0).method, |_| ()) {
             Ok(None) => {}
@@ -265,7 +280,7 @@ impl IdleConnections {
                     self.on_connection_lost(
                         io,
                         token,
-                        LossReason::Text("the server does not keep it"),
+                        LossReason::Text("the server does not keep the connection open"),
                     );
                 }
             }
@@ -292,8 +307,8 @@ impl IdleConnections {
         }
     }
 
-    /// The connection is lost, or could not be had. It is made again: at once if it was held for
-    /// some time, else after a while.
+    /// Handles a lost or failed connection and schedules its replacement: immediately if it was
+    /// established for some time, otherwise after a delay.
     fn on_connection_lost(&mut self, io: &mut impl Io, token: Token, reason: LossReason<'_>) {
         io.close(token);
         let now = io.now();

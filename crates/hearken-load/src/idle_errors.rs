@@ -1,10 +1,10 @@
-//! Why idle connections could not be had.
+//! Errors that prevented idle connections.
 
 use std::io;
 
 use crate::summary::Grouped;
 
-/// How often which error kept a connection from being held. There are few kinds of errors.
+/// The errors that prevented idle connections, with their counts. There are few kinds.
 #[derive(Debug, Default)]
 pub(crate) struct IdleErrors(Vec<IdleError>);
 
@@ -15,16 +15,16 @@ struct IdleError {
     count: u64,
 }
 
-/// How many kinds are kept apart.
+/// Maximum number of distinct errors.
 const MAX_KINDS: usize = 32;
 
 impl IdleErrors {
-    /// One more, for this error of the kernel.
+    /// Records an error of the kernel.
     pub(crate) fn record(&mut self, error: &io::Error) {
         self.add(error.to_string(), hearken::limit::met(error), 1);
     }
 
-    /// One more, without an error.
+    /// Records a failure without a kernel error.
     pub(crate) fn record_text(&mut self, reason: &str) {
         self.add(reason.to_owned(), None, 1);
     }
@@ -37,19 +37,19 @@ impl IdleErrors {
         }
     }
 
-    /// Takes over those of another thread.
+    /// Adds the errors of another thread.
     pub(crate) fn merge(&mut self, others: IdleErrors) {
         for IdleError { error, limit, count: times } in others.0 {
             self.add(error, limit, times);
         }
     }
 
-    /// A sentence for each kind.
+    /// Returns a warning for each kind of error.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|IdleError { error, limit, count: times }| {
             let (times, plural) = (Grouped(*times), if *times == 1 { "" } else { "s" });
             let limit = limit.map(|limit| format!("; {limit}")).unwrap_or_default();
-            format!("an idle connection could not be had, {times} time{plural}: {error}{limit}")
+            format!("cannot open an idle connection ({times} time{plural}): {error}{limit}")
         })
     }
 }

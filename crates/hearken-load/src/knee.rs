@@ -1,4 +1,4 @@
-//! The knee: the highest rate at which a server still meets its objectives.
+//! The search for the knee: the maximum rate at which a server meets its objectives.
 
 use std::time::{Duration, Instant};
 
@@ -19,37 +19,38 @@ pub use search::{Search, Step};
 /// The value of [`Knee::schema`].
 pub const SCHEMA: &str = "hearken-knee/1";
 
-/// What a server is held to where nothing else is said.
+/// Default objectives of a search.
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
 
-/// The generator's lateness is a good part of the latency from one in so many.
+/// The generator's lateness matters if it is at least the latency divided by this.
 const LATE_LATENCY_RATIO: u64 = 4;
 
-/// A generator that uses so much of its processors has none left.
+/// CPU usage of the generator from which on it limits the result.
 const MAX_CPU_USAGE: f64 = 0.95;
 
-/// How a knee is searched for.
+/// Options of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KneeOptions {
-    /// What each trial is to meet.
+    /// Objectives of each trial.
     pub objectives: Objectives,
-    /// How long a trial is.
+    /// Duration of a trial.
     pub trial: Duration,
-    /// The rest before each.
+    /// Pause before each trial.
     pub pause: Duration,
-    /// The first rate that is tried, in arrivals per second.
+    /// Rate of the first trial, in arrivals per second.
     pub start: f64,
-    /// The lowest.
+    /// Minimum rate of a trial.
     pub min_rate: f64,
-    /// The highest.
+    /// Maximum rate of a trial.
     pub max_rate: f64,
-    /// It ends when the 95 % interval is no wider than this part of the rate to each side.
+    /// Target precision: the search ends when each side of the 95 % interval is within this
+    /// fraction of the rate.
     pub precision: f64,
-    /// It ends after so many trials in any case, recoveries besides.
+    /// Maximum number of trials, not counting recovery trials.
     pub max_trials: u32,
-    /// It ends before it takes longer than this.
+    /// Maximum duration of the search.
     pub max_time: Duration,
-    /// Decides the order of the rates.
+    /// Seed of the order of rates.
     pub seed: u64,
 }
 
@@ -71,10 +72,10 @@ impl Default for KneeOptions {
 }
 
 impl KneeOptions {
-    /// Refuses what makes no sense.
+    /// Checks that the options are consistent.
     ///
     /// # Errors
-    /// Says what is wrong.
+    /// Returns a description of the problem.
     pub fn check(&self) -> Result<(), LoadError> {
         let wrong = |reason| Err(LoadError::Config(reason));
         if !(0.001..=0.5).contains(&self.precision) {
@@ -84,7 +85,10 @@ impl KneeOptions {
             return wrong("the highest rate of a search must be from 1 to 1e9 requests per second");
         }
         if !(self.min_rate > 0.0 && self.min_rate <= self.max_rate && self.start > 0.0) {
-            return wrong("a search must start above 0, and its lowest rate be below its highest");
+            return wrong(
+                "the start rate and the lowest rate of a search must be above 0, and the lowest rate at most \
+                 the highest",
+            );
         }
         if self.trial < Duration::from_millis(100) {
             return wrong("a trial must be at least 100 ms long");
@@ -93,105 +97,106 @@ impl KneeOptions {
     }
 }
 
-/// What was found. Serialises to the JSON result; displays as a table for people.
+/// The result of a search. It serialises to the JSON result and displays as a table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Knee {
-    /// [`SCHEMA`].
+    /// Name and version of the format: [`SCHEMA`].
     pub schema: String,
-    /// The server that was asked, and for what.
+    /// URL of the server.
     pub url: String,
-    /// What arrives at its rate.
+    /// Unit of arrival.
     pub model: Model,
-    /// False if it was stopped before its time.
+    /// Whether the search ended by itself. False if it was stopped.
     pub complete: bool,
-    /// What each trial was to meet.
+    /// Objectives of each trial.
     pub objectives: Objectives,
-    /// The highest rate that meets them, in arrivals per second: half of the trials at it would.
+    /// Maximum rate that meets the objectives, in arrivals per second. Half of the trials at this
+    /// rate would meet them.
     pub rate: f64,
-    /// It is no lower than this with a probability of 97.5 %.
+    /// Lower bound of the rate with 97.5 % probability.
     pub low: f64,
-    /// It is no higher than this with a probability of 97.5 %; nothing where it lies above what was
+    /// Upper bound of the rate with 97.5 % probability, or `None` if it exceeds the rates that were
     /// tried.
     pub high: Option<f64>,
-    /// What keeps it from being higher.
+    /// The limiting factor.
     pub limited_by: LimitedBy,
-    /// How narrow the interval was to be, as a part of the rate to each side.
+    /// Target precision, as a fraction of the rate to each side.
     pub precision: f64,
-    /// What decided the order of the rates.
+    /// Seed of the order of rates.
     pub seed: u64,
-    /// How long it took, in seconds.
+    /// Duration of the search in seconds.
     pub elapsed_s: f64,
-    /// What was tried, in the order of time.
+    /// The trials in chronological order.
     pub trials: Vec<Trial>,
-    /// What else there is to say.
+    /// Additional remarks.
     pub notes: Vec<String>,
 }
 
-/// What keeps a rate from being higher.
+/// The factor that limits the rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {
     /// The server: this is its knee.
     Server,
-    /// The generator, which cannot keep to a higher rate: the server's knee lies above.
+    /// The generator, which cannot sustain a higher rate. The server's knee is higher.
     Generator,
-    /// The highest rate that was to be tried: the server's knee lies above.
+    /// The maximum rate of the search. The server's knee is higher.
     MaxRate,
-    /// Nothing: the objectives are not met at any rate.
+    /// None: no rate meets the objectives.
     NeverMet,
-    /// The search was ended before it was found out.
+    /// Unknown: the search ended early.
     Unfinished,
 }
 
-/// What a trial is to find out.
+/// The purpose of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// Which order of magnitude it is.
+    /// Find the order of magnitude of the knee.
     #[default]
     Bracket,
-    /// Where the knee is.
+    /// Locate the knee.
     Edge,
-    /// Whether the server has recovered from the trial before.
+    /// Check whether the server has recovered from the previous trial.
     Recovery,
 }
 
-/// A rate, offered for some time.
+/// A trial: a rate offered for some time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// Arrivals per second.
+    /// Offered rate in arrivals per second.
     pub rate: f64,
-    /// What for.
+    /// Purpose of the trial.
     pub purpose: Purpose,
     /// Whether all objectives were met.
     pub met: bool,
-    /// Each of them.
+    /// Results of the objectives.
     pub judgements: Vec<ObjectiveResult>,
     /// Replies per second.
     pub reply_rate: f64,
-    /// Half of the latencies are no longer, in nanoseconds.
+    /// Median latency in nanoseconds.
     pub p50_ns: u64,
-    /// 99 % are not.
+    /// 99th percentile of the latency in nanoseconds.
     pub p99_ns: u64,
-    /// 99 % of the requests were made no later than this after their time, in nanoseconds.
+    /// 99th percentile of the generator's lateness in nanoseconds.
     pub lateness_p99_ns: u64,
-    /// Requests whose time came.
+    /// Number of requests scheduled.
     pub intended: u64,
-    /// Requests that found no free connection at their time.
+    /// Number of requests that found no available connection at their scheduled time.
     pub waited: u64,
-    /// Replies.
+    /// Number of replies.
     pub replies: u64,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub errors: u64,
-    /// What part of its processors the generator used: of one for each of its threads.
+    /// CPU usage of the generator, as a fraction of one processor per thread.
     pub generator_busy: f64,
-    /// Whether the generator is to blame for what it measured: it was later than it warns of, and
-    /// that is a good part of the latency; or it had no processor, descriptor or port left.
+    /// Whether the generator limited the result. Either its lateness exceeded the warning threshold
+    /// and was a large part of the latency, or it ran out of CPU time, descriptors or ports.
     pub generator_late: bool,
 }
 
 impl Trial {
-    /// What `report` says of it, and of a generator that used so much of its processors.
+    /// Creates a trial from the report of its run and the generator's CPU usage.
     pub fn from_report(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
         let judgements = objectives.judge(report);
         let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
@@ -217,28 +222,27 @@ impl Trial {
     }
 }
 
-/// Who offers the load of a search.
+/// Runs the trials of a search.
 pub trait Trials {
-    /// Offers `rate` arrivals per second for `duration`. A report that is not complete ends the
-    /// search.
+    /// Offers `rate` arrivals per second for `duration`. An incomplete report ends the search.
     ///
     /// # Errors
     /// Ends the search with the same error.
     fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError>;
 
-    /// Waits so long without load; false ends the search.
+    /// Waits for `time` without load. Returning false ends the search.
     fn pause(&mut self, time: Duration) -> bool;
 
-    /// Is told what came of each.
+    /// Handles the result of a trial.
     fn told(&mut self, trial: &Trial) {
         let _ = trial;
     }
 }
 
-/// Searches for the highest rate that meets the objectives, as [`Search`] describes.
+/// Searches for the maximum rate that meets the objectives, see [`Search`].
 ///
 /// # Errors
-/// Options that make no sense, and what a trial fails with.
+/// Invalid options, and errors of the trials.
 pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee, LoadError> {
     options.check()?;
     let mut search = Search::new(options);
@@ -257,8 +261,9 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
         if !report.complete {
             break search.result();
         }
-        let had = offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
-        let busy = cpu_time().saturating_sub(used).as_secs_f64() / had;
+        let available =
+            offered.elapsed().max(duration).as_secs_f64() * report.threads.max(1) as f64;
+        let busy = cpu_time().saturating_sub(used).as_secs_f64() / available;
         search.record(Trial::from_report(&report, &options.objectives, busy), began.elapsed());
         (url, model) = (report.url, report.model);
         if let Some(trial) = search.last() {
@@ -271,15 +276,15 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
     let waited = |trial: &&Trial| near(trial) && trial.waited * 10 > trial.intended;
     if failed > 0 && knee.trials.iter().filter(waited).count() * 2 > failed {
         knee.notes.push(
-            "where it was not met, requests found no free connection and waited for one; where the \
-             server could do more at a time, use more connections"
+            "where the objectives were not met, most requests waited for an available connection; use \
+             more connections if the server can handle more concurrent requests"
                 .to_owned(),
         );
     }
     Ok(knee)
 }
 
-/// What this process has used so far.
+/// Returns the CPU time of this process so far.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

@@ -1,15 +1,18 @@
-//! An open-loop HTTP load generator that tells the truth under overload.
+//! Open-loop HTTP load generator.
 //!
-//! Requests are made when an arrival process says so, however the server fares: a server that falls
-//! behind meets as many new requests as before, and each that had to wait counts from the time when
-//! it was intended. A generator that waits for replies before it goes on instead asks the less the
-//! slower the server is, and reports the latency of the few requests that it made ("coordinated
+//! An arrival process schedules the requests independently of the server. A server that falls
+//! behind receives requests at the same rate as before, and latency is measured from the scheduled
+//! time of each request. A generator that waits for replies before it sends further requests would
+//! instead slow down with the server, and would omit the requests delayed most ("coordinated
 //! omission").
 //!
-//! It also watches itself: how late it acted on its own schedule is in the report, with a warning
-//! where that is enough to matter. It runs on as many threads as are asked for, over any mechanism of
-//! [`hearken`], each with a table of descriptors of its own; idle connections beyond what these hold
-//! have more such threads.
+//! The generator also measures its own lateness, and adds a warning to the report if that affects
+//! the results. It runs one or more threads over any mechanism of [`hearken`], each with its own
+//! descriptor table. Idle connections beyond the capacity of these tables get further threads.
+//!
+//! The main items are [`Config`], [`run`] and [`Report`]. [`knee`] searches for the maximum rate
+//! that meets [`Objectives`], [`merge`](mod@merge) combines the reports of several generators, and
+//! [`lockstep`] measures the cost per request of a server.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -103,7 +106,8 @@ pub use validate::InvalidReport;
 pub use wall_clock::ClockState;
 pub use workload::{Asking, Count, Distribution, Expect, Source, fileset as specweb};
 
-/// How many connections of a kind may be under way, and how many are begun in a turn: few, so that
-/// a server accepts as fast as we connect, and no request waits long behind them.
+/// Maximum number of concurrent connection attempts of each kind, and of new attempts per turn.
+/// They are low, so that a server can accept as fast as the generator connects, and no request
+/// waits long behind them.
 const MOST_CONNECTING: usize = 256;
 const PER_TURN: usize = 32;

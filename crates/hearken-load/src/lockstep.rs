@@ -1,10 +1,10 @@
-//! A load in lockstep: rounds of so many requests, each begun when the last reply of the one before is
-//! there. It offers no rate and tells no latency; it is what a server's cost is measured under.
+//! A load in lockstep, to measure the cost of a server. Each round of requests begins when the last
+//! reply of the previous round has arrived. There is no offered rate and no latency.
 //!
-//! The driver sends a request on each of its connections, and only then reads the replies. Where it
-//! shares one processor with the server, the server thus finds the same number of connections ready
-//! each time it runs, whatever else the machine does: its batches, and with them its instructions
-//! and system calls, repeat. Time is stretched by other work, counts are not.
+//! The driver sends a request on each of its connections and only then reads the replies. If the
+//! driver shares one processor with the server, the server always finds the same number of ready
+//! connections, independent of other activity. Thus its batches, and with them its instructions and
+//! system calls, are reproducible. Other work on the machine affects times, but not counts.
 //!
 //! ```
 //! # use std::io::{Read, Write};
@@ -25,7 +25,7 @@
 //! let config = Config { url, ..Config::default() };
 //! let mut driver = Driver::new(&config, Settings::default())?;
 //! let stop = AtomicBool::new(false);
-//! driver.run(100, &stop); // warms the server up
+//! driver.run(100, &stop); // warms up the server
 //! let pass = driver.run(1000, &stop);
 //! assert!(pass.complete && pass.requests.replies == 1000);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,21 +53,21 @@ pub use report::{Report, SCHEMA};
 
 use peer::{PassError, Peer};
 
-/// Replies larger than this do not fit a socket's buffer for certain: they are read from all
-/// connections in turn, lest a server that waits for one of them keep the others waiting.
+/// Replies larger than this may not fit a socket buffer. The driver then reads from all connections
+/// in turn, because the server may block on each connection.
 const LARGE_REPLY_BYTES: u64 = 32 * 1024;
-/// What is read at a time.
+/// Maximum number of bytes per read.
 const READ_BYTES: usize = 128 * 1024;
 
-/// The form of a round.
+/// Settings of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connections, each asked once in a round.
+    /// Number of connections, each of which carries one request per round.
     pub batch: NonZeroUsize,
-    /// Requests that each of them is sent at once.
+    /// Number of requests sent at once on each connection.
     pub pipeline: NonZeroUsize,
-    /// A new connection for each request, which the server is asked to close, instead of the same
-    /// ones in every round.
+    /// Whether each request uses a new connection with `Connection: close`, instead of persistent
+    /// connections.
     pub close: bool,
 }
 
@@ -78,34 +78,38 @@ impl Default for Settings {
     }
 }
 
-/// Makes rounds, pass after pass, over the same connections.
+/// Runs passes of rounds over the same connections.
 #[derive(Debug)]
 pub struct Driver {
     settings: Settings,
     url: String,
     target: Target,
     method: Method<'static>,
-    /// What a connection is sent in a round.
+    /// Bytes sent on a connection in a round.
     message: Vec<u8>,
     peers: Vec<Peer>,
-    /// How much content the first reply had; every other must have as much.
+    /// Content length of the first reply. All other replies must have the same.
     content_bytes: Option<u64>,
     buffer: Box<[u8]>,
 }
 
 impl Driver {
-    /// Prepares for the server that `config` names; the rest of it that counts here is the method,
-    /// the fields and the timeout. No connection is made yet.
+    /// Prepares passes against the server that `config` names, with its method, header fields and
+    /// timeout. Other settings are ignored. No connection is opened yet.
     ///
     /// # Errors
-    /// A URL or a field that cannot be used, a host without an address.
+    /// An invalid URL or header field, or a host name that cannot be resolved.
     pub fn new(config: &Config, settings: Settings) -> Result<Driver, LoadError> {
         let mut config = config.clone();
         if settings.close && settings.pipeline.get() > 1 {
-            return Err(LoadError::Config("a connection for each request cannot be pipelined"));
+            return Err(LoadError::Config(
+                "pipelining requires persistent connections; use either pipelining or one connection per request",
+            ));
         }
         if config.timeout.is_zero() {
-            return Err(LoadError::Config("a timeout of 0 fails every request; give more"));
+            return Err(LoadError::Config(
+                "a timeout of 0 fails every request; set a longer timeout",
+            ));
         }
         if settings.close {
             config.asking.headers.push("Connection: close".to_owned());
@@ -113,7 +117,9 @@ impl Driver {
         let url = Url::parse(&config.url)
             .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
         if url.tls {
-            return Err(LoadError::Config("rounds are not made over TLS; give an http:// URL"));
+            return Err(LoadError::Config(
+                "lockstep mode does not support TLS; use an http:// URL",
+            ));
         }
         let target = Target::new(&config, &url)?;
         let workload = Workload::of_url(&url, &config.asking)?;
@@ -131,9 +137,9 @@ impl Driver {
         })
     }
 
-    /// Makes at least `requests` requests, in whole rounds, and tells what came of them. The first
-    /// that fails ends the pass, since a round that lacks a connection costs something else; so does
-    /// raising `stop`, at the end of a round.
+    /// Sends at least `requests` requests in full rounds and returns a report. The first failure
+    /// ends the pass, because a round with fewer connections has a different cost. Setting `stop`
+    /// ends the pass after the current round.
     pub fn run(&mut self, requests: u64, stop: &AtomicBool) -> Report {
         let mut pass = Pass {
             requests: Requests::default(),
@@ -145,20 +151,20 @@ impl Driver {
             deadline: Instant::now(),
         };
         let began = Instant::now();
-        let mut wrong = None;
+        let mut failure = None;
         while pass.requests.replies < requests && !stop.load(Ordering::Relaxed) {
             let began = Instant::now();
             pass.deadline = began + self.target.timeout;
             if let Err(reason) = self.round(&mut pass) {
-                wrong = Some(reason);
-                // What is still under way on them belongs to no round.
+                failure = Some(reason);
+                // Replies in flight belong to no round.
                 self.peers.clear();
                 break;
             }
             pass.rounds.record(began.elapsed());
         }
-        if let Some(wrong) = &wrong {
-            pass.errors.record(wrong.failure, 1);
+        if let Some(error) = &failure {
+            pass.errors.record(error.failure, 1);
             pass.requests.failed = 1;
         }
         let Requests { intended, replies, failed, .. } = pass.requests;
@@ -178,7 +184,7 @@ impl Driver {
             errors: pass.errors,
             connections_opened: pass.opened,
             bytes: pass.bytes,
-            warnings: wrong.map(|wrong| wrong.message).into_iter().collect(),
+            warnings: failure.map(|error| error.message).into_iter().collect(),
         }
     }
 
@@ -186,7 +192,7 @@ impl Driver {
         let pipeline = self.settings.pipeline.get();
         let batch = self.settings.batch.get();
         if !self.settings.close {
-            // So that a round begins with all of its connections made.
+            // All connections are open when a round begins.
             while self.peers.len() < batch {
                 self.connect(pass)?;
             }
@@ -214,7 +220,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads from every connection what there is, until all replies are there.
+    /// Reads from all connections in turn until all replies are complete.
     fn read_in_turn(&mut self, pass: &mut Pass) -> Result<(), PassError> {
         loop {
             let mut moved = false;
@@ -234,13 +240,13 @@ impl Driver {
         }
     }
 
-    /// Reads once from a connection and takes in what came. False if nothing did.
+    /// Reads once from a connection and parses the data. Returns false if there was none.
     fn read(&mut self, index: usize, pass: &mut Pass, blocking: bool) -> Result<bool, PassError> {
         let peer = &mut self.peers[index];
         let Some(count) = peer.receive(&mut self.buffer, blocking)? else { return Ok(false) };
         pass.bytes.received += count as u64;
         if Instant::now() > pass.deadline {
-            let text = "a round was not over within the timeout".to_owned();
+            let text = "a round did not complete within the timeout".to_owned();
             return Err(PassError { failure: Failure::ClientTimo, message: text });
         }
         let (content, close) = (&mut self.content_bytes, self.settings.close);
@@ -248,11 +254,15 @@ impl Driver {
             let expected = *content.get_or_insert(done.content_bytes);
             pass.status.record(done.status);
             if !(200..300).contains(&done.status) {
-                return Err(PassError::reply(format!("a reply has status {}", done.status)));
+                return Err(PassError::reply(format!(
+                    "a reply has status {}, expected 2xx",
+                    done.status
+                )));
             }
             if done.content_bytes != expected {
                 let got = done.content_bytes;
-                let text = format!("a reply has {got} bytes where the first had {expected}");
+                let text =
+                    format!("a reply has {got} bytes of content, the first reply had {expected}");
                 return Err(PassError::reply(text));
             }
             pass.requests.replies += 1;
@@ -268,7 +278,7 @@ impl Driver {
     }
 }
 
-/// What is counted in a pass.
+/// The counts of a pass.
 #[derive(Debug)]
 struct Pass {
     requests: Requests,
@@ -277,7 +287,7 @@ struct Pass {
     bytes: Bytes,
     opened: u64,
     rounds: Histogram,
-    /// When the round must be over.
+    /// Deadline of the current round.
     deadline: Instant,
 }
 

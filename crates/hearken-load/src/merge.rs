@@ -1,5 +1,5 @@
-//! The results of several generators of one load, made one: counts are added, and distributions
-//! bucket by bucket, never their quantiles.
+//! Merging of the results of several generators of one load. Counts and histograms are added;
+//! quantiles are calculated from the merged histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,11 +21,12 @@ pub use error::MergeError;
 use grid::Grid;
 use ranks::Ranks;
 
-/// How far apart the parts may start, and by how much a clock may be wrong, without a warning.
+/// Default limit for the time between the starts of the parts, and for clock errors, above which a
+/// warning is added.
 pub const DEFAULT_START_TOLERANCE: Duration = Duration::from_millis(50);
 
-/// One result of several, in any order. Intervals are put together by the time at which they were, to
-/// the nearest of the part that started first.
+/// Merges the results of the parts of a load, in any order. Intervals are aligned by time with the
+/// intervals of the part that started first.
 ///
 /// ```
 /// use hearken_load::{Report, SCHEMA, merge};
@@ -37,29 +38,29 @@ pub const DEFAULT_START_TOLERANCE: Duration = Duration::from_millis(50);
 /// ```
 ///
 /// # Errors
-/// No results, results of different loads, the same part twice, and what no generator can have made.
+/// No results, results of different loads, duplicate parts and invalid results.
 pub fn merge(parts: &[Report]) -> Result<Report, MergeError> {
     merge_within(parts, DEFAULT_START_TOLERANCE)
 }
 
-/// As [`merge`], with another bound.
+/// Merges results like [`merge`], with the tolerance `bound` for differences between start times.
 ///
 /// # Errors
-/// As there.
+/// The same as for [`merge`].
 pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeError> {
-    let Some(asked) = parts.first() else { return Err(MergeError::Empty) };
-    for (at, part) in parts.iter().enumerate() {
-        part.check().map_err(|source| MergeError::Invalid { at, source })?;
-        check_same_load(at, asked, part)?;
-        if ranks::parts_of(part).next().is_some() && part.rate != asked.rate {
-            let (one, other) = (asked.rate.clone(), part.rate.clone());
-            return Err(MergeError::FieldMismatch { at, what: "rate", one, other });
+    let Some(first) = parts.first() else { return Err(MergeError::Empty) };
+    for (index, part) in parts.iter().enumerate() {
+        part.check().map_err(|source| MergeError::Invalid { index, source })?;
+        check_same_load(index, first, part)?;
+        if ranks::parts_of(part).next().is_some() && part.rate != first.rate {
+            let (expected, found) = (first.rate.clone(), part.rate.clone());
+            return Err(MergeError::FieldMismatch { index, field: "rate", expected, found });
         }
-        check_histograms(at, part)?;
+        check_histograms(index, part)?;
     }
     let ranks = Ranks::from_reports(parts)?;
     let grid = Grid::from_parts(parts)?;
-    // So that what is kept of one part only does not depend on the order in which they are given.
+    // Sort, so that fields copied from one part do not depend on the order of arguments.
     let mut parts: Vec<&Report> = parts.iter().collect();
     parts.sort_by_key(|part| (ranks::lowest_rank(part), part.started_unix_ns));
     let mut whole = sum(&parts, grid.started_unix_ns);
@@ -71,56 +72,56 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
     Ok(whole)
 }
 
-/// An error if another load was asked of one part than of the first.
-fn check_same_load(at: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
+/// Returns an error if `part` belongs to another load than the first part.
+fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), MergeError> {
     let closed = |report: &Report| report.rate.is_empty().then_some("closed loop");
-    for (what, one, other) in [
+    for (field, expected, found) in [
         ("url", first.url.clone(), part.url.clone()),
         ("workload", first.workload.clone(), part.workload.clone()),
         ("model", format!("{:?}", first.model), format!("{:?}", part.model)),
         ("arrivals", first.arrivals.to_string(), part.arrivals.to_string()),
-        ("per_connection", told(&first.per_connection), told(&part.per_connection)),
+        ("per_connection", or_none(&first.per_connection), or_none(&part.per_connection)),
         (
             "rate",
             closed(first).unwrap_or("open loop").into(),
             closed(part).unwrap_or("open loop").into(),
         ),
     ] {
-        if one != other {
-            return Err(MergeError::FieldMismatch { at, what, one, other });
+        if expected != found {
+            return Err(MergeError::FieldMismatch { index, field, expected, found });
         }
     }
     Ok(())
 }
 
-fn told(text: &Option<String>) -> String {
+fn or_none(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "none".to_owned())
 }
 
-/// An error if a distribution is not that of which the quantiles tell: one cannot add those.
-fn check_histograms(at: usize, part: &Report) -> Result<(), MergeError> {
+/// Returns an error if a histogram does not match its quantiles, because quantiles cannot be added.
+fn check_histograms(index: usize, part: &Report) -> Result<(), MergeError> {
     let Histograms { latency, service, connect, lateness } = &part.histograms;
-    for (what, has, told) in [
+    for (field, found, expected) in [
         ("latency", latency.len(), part.latency_ns.count),
         ("service", service.len(), part.service_ns.count),
         ("connect", connect.len(), part.connect_ns.count),
         ("lateness", lateness.len(), part.lateness_ns.count),
     ] {
-        if has != told {
-            return Err(MergeError::HistogramMismatch { at, what, has, told });
+        if found != expected {
+            return Err(MergeError::HistogramMismatch { index, field, found, expected });
         }
     }
     Ok(())
 }
 
-/// A structure whose fields are the sums of the parts'.
 macro_rules! total {
     ($parts:expr, $field:ident, $of:ident { $($name:ident),* }) => {
         $of { $($name: add($parts, |part| part.$field.$name)),* }
     };
 }
 
-/// All but what depends on when the parts started. Every field is named: a new one is not forgotten.
+/// Adds everything that does not depend on the start times. All fields are listed, so that none is
+/// forgotten.
 fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
     let first = parts[0];
     let rates = |rate: fn(&Report) -> f64| parts.iter().map(|part| rate(part)).sum();
@@ -208,14 +209,14 @@ fn histograms(parts: &[&Report]) -> Histograms {
     sum
 }
 
-/// The texts that there are, each once.
+/// Joins the distinct texts.
 fn join_distinct<'a>(parts: &[&'a Report], by: &str, text: fn(&'a Report) -> &'a String) -> String {
     let all: BTreeSet<&str> = parts.iter().flat_map(|part| text(part).split(by)).collect();
     all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(by)
 }
 
-/// What all parts offered. Those that know their rank tell what was asked for of all of them; else
-/// numbers are added, and other profiles told with how many had them.
+/// Returns the total offered rate. Parts with a rank contain the rate of the full load. Otherwise
+/// numbers are added, and other profiles are listed with their counts.
 fn rate(parts: &[&Report]) -> String {
     if ranks::lowest_rank(parts[0]).is_some() {
         return parts[0].rate.clone();
@@ -245,7 +246,7 @@ fn rate(parts: &[&Report]) -> String {
         .join(" + ")
 }
 
-/// The objectives of the parts, each once, judged by the whole.
+/// Evaluates the distinct objectives of the parts against the merged result.
 fn objectives(parts: &[&Report], whole: &Report) -> Vec<ObjectiveResult> {
     let (mut seen, mut judged) = (BTreeSet::new(), Vec::new());
     for ObjectiveResult { objective, .. } in parts.iter().flat_map(|part| &part.objectives) {
@@ -256,7 +257,8 @@ fn objectives(parts: &[&Report], whole: &Report) -> Vec<ObjectiveResult> {
     judged
 }
 
-/// The server as the first that watched it saw it; several would count it several times.
+/// Returns the server usage as recorded by the first part that monitored it. Several records would
+/// count the server several times.
 fn server(parts: &[&Report], started_unix_ns: u64) -> Option<crate::server::Server> {
     let (part, mut server) = parts.iter().find_map(|p| Some((p, p.server.clone()?)))?;
     let later = part.started_unix_ns.saturating_sub(started_unix_ns) as f64 / 1e9;

@@ -1,4 +1,4 @@
-//! How much is offered over time: a rate that is held, climbs, or goes in steps.
+//! Rate profiles: constant rates, ramps and steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The highest rate that can be asked for, per second.
+/// Maximum rate per second.
 const MAX_RATE: f64 = 1e9;
-/// The longest piece but the last, in seconds: ten years.
+/// Maximum length of all pieces except the last, in seconds: ten years.
 const MAX_PIECE_SECONDS: f64 = 315_360_000.0;
-/// Pieces of a profile.
+/// Maximum number of pieces.
 const MAX_PIECES: usize = 10_000;
 
-/// A rate over time, in pieces, each of which is held or goes linearly from one rate to another. The
-/// last goes on for as long as the run does, at its last rate.
+/// An arrival rate over time. It consists of pieces with a constant or linearly changing rate. The
+/// last rate continues until the run ends.
 ///
 /// ```
 /// use hearken_load::Profile;
@@ -34,53 +34,53 @@ pub struct Profile {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Piece {
-    /// Arrivals per second at its beginning and at its end.
+    /// Arrivals per second at the start and at the end of the piece.
     from: f64,
     to: f64,
-    /// In seconds; infinite, if it is held until the run ends.
+    /// Length in seconds; infinite if the piece lasts until the run ends.
     length: f64,
-    /// When it begins, and how many arrivals are expected by then.
+    /// Start of the piece in seconds, and number of expected arrivals before it.
     start: f64,
     arrivals_before: f64,
 }
 
-/// Why a text is no profile.
+/// An error in the text of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// A rate is not a number in its range.
-    #[error("\"{0}\" is not a rate: write a number from 0 to 1e9 per second, such as 1000 or 2.5k")]
+    /// A rate is not a number within the range.
+    #[error("invalid rate '{0}': expected a number from 0 to 1e9 per second, such as 1000 or 2.5k")]
     Rate(String),
-    /// A length is not a time.
-    #[error("\"{0}\" is not how long it lasts: write a time such as 500ms, 60s or 5m")]
+    /// A length is not a duration.
+    #[error("invalid duration '{0}': expected a time such as 500ms, 60s or 5m")]
     Length(String),
-    /// A piece but the last has no length.
+    /// A piece other than the last has no length.
     #[error(
-        "\"{0}\" does not say how long it lasts, which only the last may leave out; write RATE@TIME"
+        "missing duration in '{0}': expected RATE@TIME; only the last rate may omit its duration"
     )]
     MissingLength(String),
     /// A ramp has no length.
-    #[error("\"{0}\" climbs, but does not say within which time; write FROM..TO@TIME")]
+    #[error("missing duration of the ramp '{0}': expected FROM..TO@TIME")]
     Ramp(String),
-    /// There are too many pieces.
-    #[error("it has more than 10,000 pieces")]
+    /// The profile has too many pieces.
+    #[error("the profile has more than 10,000 pieces")]
     TooManyPieces,
-    /// Steps are not steps.
-    #[error("\"{0}\" are not steps: write RATE,RATE,...@TIME, or FROM..TO/BY@TIME")]
+    /// The text does not describe steps.
+    #[error("invalid steps '{0}': expected RATE,RATE,...@TIME or FROM..TO/BY@TIME")]
     Steps(String),
 }
 
 impl Profile {
-    /// The same rate throughout; what is no rate is none.
+    /// Creates a profile with a constant rate. An invalid rate becomes zero.
     pub fn constant(rate: f64) -> Profile {
         let rate = if (0.0..=MAX_RATE).contains(&rate) { rate } else { 0.0 };
         Profile::from_pieces([(rate, rate, f64::INFINITY)])
     }
 
-    /// Out of `RATE,RATE,...@TIME` or `FROM..TO/BY@TIME`: each rate is held for that time.
+    /// Parses `RATE,RATE,...@TIME` or `FROM..TO/BY@TIME`: each rate lasts for that time.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Returns the problem in the text.
     pub fn steps(text: &str) -> Result<Profile, ProfileError> {
         let wrong = || ProfileError::Steps(text.to_owned());
         let (rates, length) = text.split_once('@').ok_or_else(wrong)?;
@@ -106,28 +106,28 @@ impl Profile {
 
     fn from_pieces(pieces: impl IntoIterator<Item = (f64, f64, f64)>) -> Profile {
         let (mut start, mut before) = (0.0, 0.0);
-        let place = |(from, to, length): (f64, f64, f64)| {
+        let to_piece = |(from, to, length): (f64, f64, f64)| {
             let piece = Piece { from, to, length, start, arrivals_before: before };
             start += length;
             before = piece.expected_arrivals(length);
             piece
         };
-        Profile { pieces: pieces.into_iter().map(place).collect() }
+        Profile { pieces: pieces.into_iter().map(to_piece).collect() }
     }
 
-    /// How long it is; nothing, if its last rate is held for as long as the run lasts.
+    /// Returns the length of the profile, or `None` if its last rate lasts as long as the run.
     pub fn length(&self) -> Option<Duration> {
         let last = self.pieces.last()?;
         Duration::try_from_secs_f64(last.start + last.length).ok()
     }
 
-    /// True if nothing ever arrives.
+    /// Returns true if all rates are zero.
     pub fn is_zero(&self) -> bool {
         self.pieces.iter().all(|piece| piece.from == 0.0 && piece.to == 0.0)
     }
 
-    /// How many arrivals are expected in the first part of this length. After its end, its last rate
-    /// is held.
+    /// Returns the expected number of arrivals before `time`. After the end of the profile its last
+    /// rate continues.
     pub fn arrivals_within(&self, time: Duration) -> f64 {
         let time = time.as_secs_f64();
         let within = self.pieces.iter().rev().find(|piece| piece.start <= time);
@@ -142,14 +142,14 @@ impl Profile {
         })
     }
 
-    /// The rate at this time.
+    /// Returns the rate at a time.
     pub fn rate_at(&self, time: Duration) -> f64 {
         let time = time.as_secs_f64();
         let within = self.pieces.iter().rev().find(|piece| piece.start <= time);
         within.map_or(0.0, |piece| piece.rate_after(time - piece.start))
     }
 
-    /// Begins to look up times.
+    /// Creates the inverse function, which returns arrival times.
     pub(crate) fn arrival_times(&self) -> ArrivalTimes {
         ArrivalTimes { profile: self.clone(), piece: 0 }
     }
@@ -163,17 +163,19 @@ impl Piece {
         self.from + (self.to - self.from) * (seconds / self.length).min(1.0)
     }
 
-    /// Arrivals from the beginning of all until so many seconds into this piece.
+    /// Returns the expected number of arrivals from the start of the profile until `seconds` into
+    /// this piece.
     fn expected_arrivals(&self, seconds: f64) -> f64 {
         if self.from == self.to {
-            // Not infinity times nothing.
-            let some = if self.from == 0.0 { 0.0 } else { seconds * self.from };
-            return self.arrivals_before + some;
+            // Avoid infinity times zero.
+            let added = if self.from == 0.0 { 0.0 } else { seconds * self.from };
+            return self.arrivals_before + added;
         }
         self.arrivals_before + seconds * (self.from + self.rate_after(seconds)) / 2.0
     }
 
-    /// After how many seconds of this piece `more` arrivals are expected in it; nothing, if never.
+    /// Returns the time within this piece, in seconds, by which `more` arrivals are expected in it,
+    /// if there is one.
     fn seconds_until(&self, more: f64) -> Option<f64> {
         let slope = if self.from == self.to { 0.0 } else { (self.to - self.from) / self.length };
         // The smaller root, in the form that loses no digits where the slope is small.
@@ -184,7 +186,7 @@ impl Piece {
     }
 }
 
-/// Tells when so many arrivals are expected, for numbers that never decrease.
+/// The inverse of the expected number of arrivals, for non-decreasing arguments.
 #[derive(Debug)]
 pub(crate) struct ArrivalTimes {
     profile: Profile,
@@ -192,7 +194,8 @@ pub(crate) struct ArrivalTimes {
 }
 
 impl ArrivalTimes {
-    /// In seconds from the beginning; nothing, if so many never come.
+    /// Returns the time in seconds by which `arrivals` arrivals are expected, or `None` if there
+    /// are never as many.
     pub(crate) fn time_of(&mut self, arrivals: f64) -> Option<f64> {
         loop {
             let piece = self.profile.pieces.get(self.piece)?;
@@ -202,7 +205,7 @@ impl ArrivalTimes {
             match self.profile.pieces.get(self.piece + 1) {
                 Some(_) => self.piece += 1,
                 None => {
-                    // The last rate is held.
+                    // The last rate continues.
                     let left = arrivals - piece.expected_arrivals(piece.length);
                     let after = left.max(0.0) / piece.to;
                     return (piece.length.is_finite() && after.is_finite())
@@ -263,7 +266,7 @@ impl FromStr for Profile {
     }
 }
 
-/// A number, perhaps of thousands or millions.
+/// Parses a rate, optionally in thousands or millions.
 fn rate(text: &str) -> Result<f64, ProfileError> {
     let wrong = || ProfileError::Rate(text.to_owned());
     let (digits, factor) = match text.trim() {
@@ -275,7 +278,7 @@ fn rate(text: &str) -> Result<f64, ProfileError> {
     if (0.0..=MAX_RATE).contains(&rate) { Ok(rate.abs()) } else { Err(wrong()) }
 }
 
-/// A length of time, in seconds.
+/// Parses a duration in seconds.
 fn time(text: &str) -> Result<f64, ProfileError> {
     let wrong = || ProfileError::Length(text.to_owned());
     let (digits, factor) = ["ms", "us", "s", "m", "h"]
@@ -293,7 +296,7 @@ fn time(text: &str) -> Result<f64, ProfileError> {
         })
         .ok_or_else(wrong)?;
     let seconds = digits.parse::<f64>().map_err(|_| wrong())? * factor;
-    // Not the same as `> LONGEST`: what is no number is refused, too.
+    // Unlike `> MAX_PIECE_SECONDS`, this also rejects NaN.
     if seconds > 0.0 && seconds <= MAX_PIECE_SECONDS { Ok(seconds) } else { Err(wrong()) }
 }
 
@@ -306,7 +309,7 @@ mod tests {
     use super::{Profile, ProfileError};
 
     #[test]
-    fn says_what_is_wrong() {
+    fn rejects_invalid_profiles() {
         let wrong = |text: &str| text.parse::<Profile>().unwrap_err();
         for text in ["", "x", "-1", "nan", "inf", "2e9", "1000..", "..5@1s", "1,,2"] {
             let error = wrong(text);
@@ -327,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_pieces() {
+    fn parses_steps() {
         let steps = Profile::steps("100..300/100@2s").unwrap();
         assert_eq!(steps, "100@2s,200@2s,300@2s".parse().unwrap());
         assert_eq!(Profile::steps("1k,500@1m").unwrap(), "1000@60s,500@60s".parse().unwrap());
@@ -347,7 +350,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_read_as_it_is_written(profile in profile()) {
+        fn display_and_parse_round_trip(profile in profile()) {
             let again: Profile = profile.to_string().parse().unwrap();
             prop_assert_eq!(again, profile);
         }
@@ -358,10 +361,10 @@ mod tests {
             let _ = (Profile::steps(&text), Profile::steps(&close));
         }
 
-        /// The time at which so many are expected, and how many are expected at a time, are each
-        /// other's inverse.
+        /// Checks that the time of a number of arrivals and the number of arrivals at a time are
+        /// inverse functions.
         #[test]
-        fn times_and_numbers_agree(profile in profile(), many in 1..200usize) {
+        fn arrival_times_invert_expected_arrivals(profile in profile(), many in 1..200usize) {
             let length = profile.length().unwrap();
             let total = profile.arrivals_within(length);
             let mut clock = profile.arrival_times();

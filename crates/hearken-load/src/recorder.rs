@@ -1,4 +1,4 @@
-//! What the threads tell while they run, put together: the intervals of the report, and how it goes.
+//! Combines the reports of the threads into the intervals of the report and progress snapshots.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
@@ -10,102 +10,104 @@ use crate::profile::Profile;
 use crate::report::{self, Interval};
 use crate::statistics::Counts;
 
-/// Intervals that are kept apart; of a longer run, two at a time become one.
+/// Maximum number of intervals. Longer runs combine pairs of intervals.
 const MAX_INTERVALS: usize = if cfg!(test) { 64 } else { 4096 };
 
-/// What a thread tells of itself.
+/// An update that a thread sends.
 #[derive(Debug)]
 pub(crate) enum WorkerUpdate {
-    /// How far it is with its idle connections, before the start.
+    /// State of the idle connections before the start.
     Preparing(report::Idle),
-    /// It has the connections that were to be opened ahead, or gave up waiting for `missing` idle ones.
+    /// The connections to open before the start are open. Waiting for `missing` idle ones has timed
+    /// out.
     Prepared { missing: u64 },
-    /// All idle connections are held, for the first time.
+    /// All idle connections are established for the first time.
     IdleHeld(report::Idle),
-    /// It has nothing left to ask, and all that it asked is over.
+    /// The thread has sent all its requests and received all replies.
     Finished,
     /// An interval has ended.
     Slice(Box<Slice>),
 }
 
-/// One thread's part of an interval.
+/// A thread's part of an interval.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(crate) length: Duration,
-    /// It is the time after the last request was intended.
+    /// Whether the slice follows the last scheduled request.
     pub(crate) draining: bool,
-    /// Since the start.
+    /// Counts since the start.
     pub(crate) counts: Counts,
-    /// Of the replies that came in it, if any did.
+    /// Latencies of the replies received in the interval, if there are any.
     pub(crate) latency: Option<Box<Histogram>>,
     pub(crate) idle: report::Idle,
-    /// Connections that carry requests.
+    /// Number of connections that carry requests.
     pub(crate) connections: u64,
 }
 
-/// How far the load has come.
+/// The progress of a load.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Since the first request could have been made; nothing while connections are still being
-    /// prepared.
+    /// Time since the start, or zero while connections are still being opened.
     pub elapsed: Duration,
-    /// Requests that were sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Replies to them.
+    /// Number of replies received.
     pub replies: u64,
-    /// Requests that failed, by the reason.
+    /// Numbers of failed requests by reason.
     pub errors: Errors,
-    /// Connections that carry requests.
+    /// Number of connections that carry requests.
     pub connections: u64,
-    /// Idle connections that are held.
+    /// Number of established idle connections.
     pub idle: u64,
-    /// What is offered now, in arrivals per second.
+    /// Current offered rate in arrivals per second.
     pub offered_rate: f64,
     /// The interval that has just ended.
     pub interval: Interval,
 }
 
-/// Puts slices together.
+/// Combines slices into intervals.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     threads: usize,
-    /// Latencies of the whole run.
+    /// Latencies of the full run.
     pub(crate) latency: Box<Histogram>,
     pub(crate) intervals: Vec<Interval>,
-    /// Slices that make one interval, and the one that they are being put into.
+    /// Number of slices per stored interval, and number in the current one.
     group_size: u32,
     grouped: u32,
-    /// Those that lack a part, oldest first; how many are complete; how many each thread has told.
+    /// Incomplete intervals, oldest first.
     open: VecDeque<OpenInterval>,
+    /// Number of complete intervals.
     completed: usize,
+    /// Number of slices received from each thread.
     slices_received: Vec<usize>,
     draining: OpenInterval,
-    /// What each thread had counted when its last slice ended, and all of them.
+    /// Counts of each thread at the end of its last slice, and the total.
     last: Vec<Counts>,
     total: Counts,
-    /// The end of the last interval.
+    /// End of the last interval.
     end_of_last: Duration,
     profile: Profile,
-    /// Where histograms go to be used again.
+    /// Channels that return histograms to the threads for reuse.
     free_histograms: Vec<Sender<Box<Histogram>>>,
 }
 
-/// An interval in the making.
+/// An interval that is not yet complete.
 #[derive(Debug, Default)]
 struct OpenInterval {
     parts: usize,
     length: Duration,
     before: Counts,
     counts: Counts,
-    /// With the thread whose histogram it is.
+    /// Latency histogram with the thread that owns it.
     latency: Option<(usize, Box<Histogram>)>,
     idle: u64,
     connections: u64,
 }
 
 impl Recorder {
-    /// For what these threads tell, each of which takes histograms back.
+    /// Creates a recorder for the threads that receive `free_histograms`.
     pub(crate) fn new(profile: Profile, spares: Vec<Sender<Box<Histogram>>>) -> Recorder {
         let threads = spares.len();
         Recorder {
@@ -126,7 +128,7 @@ impl Recorder {
         }
     }
 
-    /// Takes a thread's slice. Something to be shown, if an interval is complete with it.
+    /// Records a slice of a thread. Returns a snapshot if it completes an interval.
     pub(crate) fn record_slice(&mut self, thread: usize, slice: Slice) -> Option<Snapshot> {
         let before = std::mem::replace(&mut self.last[thread], slice.counts);
         let sum = if slice.draining {
@@ -163,7 +165,7 @@ impl Recorder {
         Some(self.complete_interval(sum, false))
     }
 
-    /// There is nothing more to come.
+    /// Completes the remaining intervals.
     pub(crate) fn finish(&mut self) {
         while let Some(sum) = self.open.pop_front() {
             self.complete_interval(sum, false);
@@ -181,15 +183,15 @@ impl Recorder {
 
     fn complete_interval(&mut self, sum: OpenInterval, draining: bool) -> Snapshot {
         let (before, after) = (&sum.before, &sum.counts);
-        // Nothing is made, nor looked through, for an interval without replies.
+        // Intervals without replies need no histogram.
         let (latency_ns, latency) = match sum.latency {
             None => (report::Quantiles::default(), Histogram::EMPTY_ENCODED.to_owned()),
             Some((thread, mut latency)) => {
-                let told = (latency.quantiles(), latency.encode());
+                let encoded = (latency.quantiles(), latency.encode());
                 self.latency.add(&latency);
                 latency.clear();
                 let _ = self.free_histograms[thread].send(latency);
-                told
+                encoded
             }
         };
         let interval = Interval {
@@ -221,7 +223,7 @@ impl Recorder {
         snapshot
     }
 
-    /// Adds an interval, or adds it to the last one if that is not yet as long as they are to be.
+    /// Stores an interval, or adds it to the last one if that is incomplete.
     fn store_interval(&mut self, interval: Interval) {
         let joins = self.grouped > 0 && !interval.draining;
         match self.intervals.last_mut() {
@@ -242,7 +244,7 @@ impl Recorder {
     }
 }
 
-/// Makes one of two that follow each other.
+/// Appends `second` to `first`.
 fn join(first: &mut Interval, second: &Interval) {
     first.length_s = second.at_s + second.length_s - first.at_s;
     first.intended += second.intended;
@@ -251,7 +253,7 @@ fn join(first: &mut Interval, second: &Interval) {
     first.failed += second.failed;
     first.connections_opened += second.connections_opened;
     first.idle_held = second.idle_held;
-    // They are ours, and whole.
+    // Own histograms are valid.
     let mut latency = Histogram::decode(&first.latency).unwrap_or_default();
     latency.add(&Histogram::decode(&second.latency).unwrap_or_default());
     first.latency_ns = latency.quantiles();
@@ -286,20 +288,19 @@ mod tests {
     }
 
     proptest! {
-        /// However the threads' slices interleave, each interval has what they told of it, and all
-        /// intervals together have everything.
+        /// Checks that intervals contain all slices in any interleaving of threads.
         #[test]
-        fn nothing_is_lost(
+        fn intervals_contain_all_slices_in_any_order(
             replies in prop::collection::vec(prop::collection::vec(0..5u64, 2..20), 1..4),
             order in prop::collection::vec(any::<prop::sample::Index>(), 80),
         ) {
             let threads = replies.len();
             let mut spares = Vec::new();
-            let mut kept = Vec::new();
+            let mut receivers = Vec::new();
             for _ in 0..threads {
                 let (send, receive) = channel();
                 spares.push(send);
-                kept.push(receive);
+                receivers.push(receive);
             }
             let mut recorder = Recorder::new(Profile::constant(1.0), spares);
             let mut at = vec![0; threads];
@@ -321,8 +322,8 @@ mod tests {
             recorder.finish();
             prop_assert_eq!(&*recorder.latency, &whole);
             for (number, interval) in recorder.intervals.iter().enumerate() {
-                let told = (0..threads).filter(|&thread| number < at[thread]);
-                let sum: u64 = told.map(|thread| replies[thread][number]).sum();
+                let senders = (0..threads).filter(|&thread| number < at[thread]);
+                let sum: u64 = senders.map(|thread| replies[thread][number]).sum();
                 prop_assert_eq!(interval.replies, sum);
                 prop_assert_eq!(interval.latency_ns.count, sum);
                 prop_assert_eq!(interval.at_s, number as f64);
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_has_bounded_intervals() {
+    fn the_number_of_intervals_is_bounded() {
         let mut recorder = Recorder::new(Profile::constant(1.0), vec![channel().0]);
         let mut counts = Counts::default();
         for _ in 0..3 * MAX_INTERVALS {

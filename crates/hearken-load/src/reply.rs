@@ -1,16 +1,15 @@
-//! Bytes of a connection in, "the reply is complete" out.
+//! Parses replies from received bytes.
 
 use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, ResponseParser};
 
-/// What is accepted of servers is generous: they are to be measured, not judged.
+/// Limits of the parser. They are generous, because servers are measured and not validated.
 const LIMITS: Limits = Limits { head_bytes: 64 * 1024, fields: 1000, target_bytes: 0 };
 
-/// A reply on its way.
+/// A reply that is being received.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     parser: ResponseParser,
-    /// What came of a head that is not complete yet; empty otherwise, and for all heads that come
-    /// in one piece.
+    /// The first part of an incomplete head. Empty if the head arrives in one piece.
     head: Vec<u8>,
     body: Option<BodyReader>,
     done: CompleteReply,
@@ -22,12 +21,12 @@ pub(crate) struct CompleteReply {
     pub(crate) status: u16,
     /// Whether the connection can carry another request.
     pub(crate) keep_alive: bool,
-    /// How many bytes of content it had.
+    /// Content length in bytes.
     pub(crate) content_bytes: u64,
 }
 
-/// The last head that came in one piece, and what it said. A server sends the same one again and
-/// again, but for the date: it need not be parsed each time.
+/// The last head that arrived in one piece, with its parsed form. Servers send the same head again
+/// and again except for the date, so most heads need no parsing.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     head: Vec<u8>,
@@ -35,7 +34,8 @@ pub(crate) struct HeadCache {
 }
 
 impl HeadCache {
-    /// What `bytes` say that begin with the same head, in answer to a request of the same method.
+    /// Returns the parsed form if `bytes` begin with the same head and reply to a request with the
+    /// same method.
     #[inline]
     fn lookup(
         &self,
@@ -60,15 +60,15 @@ impl HeadCache {
 }
 
 impl Reply {
-    /// Forgets what came so far. Not needed after a complete reply.
+    /// Discards a partial reply. Not needed after a complete reply.
     pub(crate) fn reset(&mut self) {
         self.parser.reset();
         self.head.clear();
         self.body = None;
     }
 
-    /// Takes the next bytes, up to the end of the reply to a request of `method`. `interim` is
-    /// told the status of each reply that merely comes before it (1xx).
+    /// Parses received bytes up to the end of the reply to a request with `method`. Calls `interim`
+    /// with the status of each interim response (1xx).
     pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -77,15 +77,15 @@ impl Reply {
     ) -> Result<Option<CompleteReply>, Malformed> {
         let mut done = self.feed_next(&mut bytes, method, None, interim, |_| ())?;
         if let Some(done) = &mut done {
-            // What nobody asked for leaves the two sides out of step.
+            // Unsolicited data desynchronises requests and replies.
             done.keep_alive &= bytes.is_empty();
         }
         Ok(done)
     }
 
-    /// As [`feed`](Reply::feed), where several requests are under way: `bytes` keeps what comes
-    /// after the reply. What it says is taken from `seen` if it begins as the last one there.
-    /// `content` is told what the reply contains, piece by piece.
+    /// Parses received bytes like [`feed`](Reply::feed), for connections with several requests in
+    /// flight. Afterwards `bytes` holds the data that follows the reply. `seen` avoids parsing a
+    /// repeated head. Calls `content` with each piece of the content.
     pub(crate) fn feed_next(
         &mut self,
         bytes: &mut &[u8],
@@ -116,7 +116,7 @@ impl Reply {
                 return Ok(None);
             };
             let (status, taken) = (response.status, response.head_len - carried);
-            // A switch of protocols, which nobody asked for, is the last that is understood.
+            // A switch of protocols, which was not requested, ends the use of the connection.
             if (100..200).contains(&status) && status != 101 {
                 interim(status);
             } else {
@@ -148,7 +148,7 @@ impl Reply {
         Ok(Some(self.done))
     }
 
-    /// The peer has ended the stream: is the reply complete by that?
+    /// Handles the end of the stream. Returns the reply if it is complete by that.
     pub(crate) fn on_end_of_stream(&mut self) -> Option<CompleteReply> {
         let body = self.body.take()?;
         body.may_close().then_some(CompleteReply { keep_alive: false, ..self.done })
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn until_close() {
+    fn the_end_of_the_stream_completes_a_reply_without_length() {
         let mut reply = Reply::default();
         let text = b"HTTP/1.1 200 OK\r\n\r\nany";
         assert_eq!(reply.feed(text, Method::Get, |_| ()).unwrap(), None);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_short() {
+    fn the_end_of_the_stream_does_not_complete_a_partial_reply() {
         for text in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh"] {
             let mut reply = Reply::default();
             assert_eq!(reply.feed(text.as_bytes(), Method::Get, |_| ()).unwrap(), None);
@@ -216,16 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn out_of_step() {
+    fn data_after_the_reply_ends_the_use_of_the_connection() {
         let mut reply = Reply::default();
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore";
         let done = reply.feed(text, Method::Get, |_| ()).unwrap().unwrap();
         assert!(!done.keep_alive);
     }
 
-    /// A head that is the beginning of another is not taken for it, nor one for another method's.
+    /// Checks that a head that is a prefix of another, or that belongs to another method, is not
+    /// used.
     #[test]
-    fn what_was_seen_is_not_taken_for_something_else() {
+    fn the_head_cache_distinguishes_heads_and_methods() {
         let mut last = HeadCache::default();
         let mut of = |text: &str, method| {
             let mut bytes = text.as_bytes();
@@ -244,8 +245,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn comes_in_any_pieces(cuts in prop::collection::vec(1..40usize, 1..60)) {
-            // One parser for all cases: it is ready for the next reply after each.
+        fn parses_replies_in_any_pieces(cuts in prop::collection::vec(1..40usize, 1..60)) {
+            // One parser for all cases, because it must be ready for the next reply after each.
             let (mut reply, mut last) = (Reply::default(), HeadCache::default());
             for &(text, method, expected) in CASES.iter().chain(CASES).chain(CASES) {
                 let (mut rest, mut seen, mut done) = (text.as_bytes(), 0, None);

@@ -1,17 +1,17 @@
-//! The reply rate as httperf samples it, interval by interval.
+//! Samples of the reply rate by interval, as in httperf.
 
 use crate::report::{Interval, Samples};
 
-/// An interval is a sample if it is so long, as a part of the longest: one that is much shorter, as the
-/// last may be, says little.
+/// Minimum length of a sampled interval, as a fraction of the longest. Shorter ones, such as the
+/// last, are not representative.
 const MIN_LENGTH_RATIO: f64 = 0.5;
 
 impl Samples {
-    /// Of the replies per second in each interval in which requests were made.
+    /// Summarises the replies per second in the intervals in which requests were scheduled.
     pub fn of_reply_rate(intervals: &[Interval]) -> Samples {
-        let made = || intervals.iter().filter(|piece| !piece.draining && piece.length_s > 0.0);
-        let longest = made().map(|piece| piece.length_s).fold(0.0, f64::max);
-        let full = made().filter(|piece| piece.length_s >= longest * MIN_LENGTH_RATIO);
+        let sending = || intervals.iter().filter(|piece| !piece.draining && piece.length_s > 0.0);
+        let longest = sending().map(|piece| piece.length_s).fold(0.0, f64::max);
+        let full = sending().filter(|piece| piece.length_s >= longest * MIN_LENGTH_RATIO);
         Samples::from_values(full.map(|piece| piece.replies as f64 / piece.length_s))
     }
 }
@@ -21,7 +21,7 @@ mod tests {
     use crate::report::{Interval, Samples};
 
     #[test]
-    fn what_is_no_full_interval_is_no_sample() {
+    fn short_and_draining_intervals_are_not_sampled() {
         let piece = |length_s, replies, draining| Interval {
             length_s,
             replies,

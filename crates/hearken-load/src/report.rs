@@ -1,4 +1,4 @@
-//! What came of it: the JSON, field by field.
+//! The report of a load, with its JSON fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,182 +11,184 @@ use crate::slo::ObjectiveResult;
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-load/2";
 
-/// What came of a load. Serialises to the JSON result; displays as a summary for people.
+/// The report of a load. It serialises to the JSON result and displays as a text summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Name and version of the format: [`SCHEMA`].
     pub schema: String,
-    /// False if it was stopped before its time.
+    /// Whether the run ended by itself. False if it was stopped.
     pub complete: bool,
-    /// When the clock of the requests started, in nanoseconds since 1970.
+    /// Start of the load, in nanoseconds since 1970.
     pub started_unix_ns: u64,
-    /// The server that was asked, and for what.
+    /// URL of the server.
     pub url: String,
-    /// What else it was asked for, in words.
+    /// Description of the requests.
     pub workload: String,
-    /// What arrives.
+    /// Unit of arrival.
     pub model: Model,
-    /// How much was offered over time, as it was asked for; empty in a closed loop.
+    /// Offered rate over time, as configured. Empty in a closed loop.
     pub rate: String,
-    /// Arrivals per second, on average over the run; 0 in a closed loop.
+    /// Mean arrivals per second. 0 in a closed loop.
     pub offered_rate: f64,
-    /// How long requests were made, in seconds.
+    /// Time during which requests were sent, in seconds.
     pub duration_s: f64,
-    /// How they arrived.
+    /// Arrival process.
     pub arrivals: Arrivals,
-    /// Connections for the requests, where they are kept.
+    /// Number of persistent connections for requests.
     pub connections: u64,
-    /// Requests on each connection, if these were opened for the requests.
+    /// Number of requests on each connection, if connections were opened for requests.
     pub per_connection: Option<String>,
-    /// Event loops that made the requests.
+    /// Number of event loops that sent requests.
     pub threads: u64,
-    /// What decided the arrivals.
+    /// Seed of the arrivals.
     pub seed: u64,
-    /// The event mechanism.
+    /// Event mechanism.
     pub events: String,
-    /// What became of the requests.
+    /// Numbers of requests by outcome.
     pub requests: Requests,
-    /// What became of the sessions, if there were any.
+    /// Numbers of sessions by outcome.
     pub sessions: Sessions,
-    /// Replies by the class of their status; 1xx are those that came before a reply.
+    /// Replies by status class. 1xx are interim responses.
     pub status: Status,
-    /// Replies per second, of those that came while requests were still being made.
+    /// Replies per second, without replies received after the last scheduled request.
     pub reply_rate: f64,
     /// Replies per second in each of the intervals.
     pub reply_rate_samples: Samples,
-    /// From the time when a request was intended to the end of its reply.
+    /// Latency from the scheduled time of a request to the end of its reply.
     pub latency_ns: Quantiles,
-    /// From the time when it was sent.
+    /// Service time from sending a request to the end of its reply.
     pub service_ns: Quantiles,
-    /// How long it took to connect, with TLS to the end of its handshake.
+    /// Time to open a connection, including its TLS handshake.
     pub connect_ns: Quantiles,
-    /// From the time when a request was intended to when the generator sent it, opened a connection
-    /// for it, or put it in line for one: how late the generator itself was.
+    /// Lateness of the generator: from the scheduled time of a request until the generator sent it,
+    /// opened a connection for it or queued it.
     pub lateness_ns: Quantiles,
-    /// Requests without a reply, or with one that did not pass its checks.
+    /// Requests without a reply or with one that failed a check.
     pub errors: Errors,
-    /// Of `errors.client-timo`: which limit it was.
+    /// The timeouts counted in `errors.client-timo`.
     pub timeouts: Timeouts,
-    /// Connections that were made for requests.
+    /// Number of connections opened for requests.
     pub connections_opened: u64,
     /// Idle connections.
     pub idle: Idle,
-    /// Handshakes, where TLS was spoken.
+    /// TLS handshakes.
     pub tls: Handshakes,
     /// Bytes on all connections.
     pub bytes: Bytes,
-    /// The run in pieces, in the order of time.
+    /// The intervals of the run, in chronological order.
     pub intervals: Vec<Interval>,
-    /// The distributions, whole.
+    /// Full histograms.
     pub histograms: Histograms,
-    /// What the server used meanwhile, if it was watched.
+    /// Resource usage of the server, if it was monitored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,
-    /// The command that made it, word by word; what runs the generator fills it in.
+    /// Command line of the run. Set by the program that runs the generator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The generator's machine, in words; what runs the generator fills it in.
+    /// Description of the generator's machine. Set by the program that runs the generator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// Of a load that several generators made: which part of it this is.
+    /// Rank of this generator, if several generators shared the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// Of a result that was merged: the parts, by rank.
+    /// Parts of a merged result, by rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// What came of the objectives, if there were any.
+    /// Results of the objectives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<ObjectiveResult>,
-    /// What casts doubt on the numbers, in sentences.
+    /// Reasons to doubt the values.
     pub warnings: Vec<String>,
 }
 
-/// One generator of several that make a load together.
+/// One of several generators of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
-    /// Which one, from 0.
+    /// Rank, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// Number of generators.
     pub size: u32,
-    /// When it was to start, in nanoseconds since 1970; none if it was to start at once.
+    /// Scheduled start in nanoseconds since 1970, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_asked_unix_ns: Option<u64>,
-    /// How much later than that it started, in nanoseconds.
+    /// Delay of the start, in nanoseconds.
     pub start_late_ns: u64,
-    /// Whether the kernel says that its clock is synchronised; none if it does not say.
+    /// Whether the clock is synchronised according to the kernel, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_synchronised: Option<bool>,
-    /// By how much its clock is wrong at most, as the kernel says, in microseconds.
+    /// Maximum clock error according to the kernel in microseconds, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_max_error_us: Option<u64>,
 }
 
-/// What arrives at the offered rate.
+/// The unit of arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Model {
-    /// Requests, over connections that are kept or opened for them.
+    /// Requests, over persistent connections or ones opened for them.
     #[default]
     Requests,
-    /// Connections, each with a number of requests one after another.
+    /// Connections, each with a number of requests in sequence.
     Connections,
-    /// Sessions: bursts of requests with pauses between them, on a connection each.
+    /// Sessions: bursts of requests with pauses, each on one connection.
     Sessions,
-    /// Nothing: each of a number of connections asks again when it has its reply.
+    /// A closed loop: each of a number of connections sends a request when it has received its
+    /// reply.
     Closed,
 }
 
-/// The distributions, as HDR histograms (V2, compressed, in base64) of nanoseconds.
+/// Full histograms of times in nanoseconds (HDR, V2, compressed, in base64).
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Histograms {
-    /// Of [`Report::latency_ns`].
+    /// Histogram of [`Report::latency_ns`].
     pub latency: Histogram,
-    /// Of [`Report::service_ns`].
+    /// Histogram of [`Report::service_ns`].
     pub service: Histogram,
-    /// Of [`Report::connect_ns`].
+    /// Histogram of [`Report::connect_ns`].
     pub connect: Histogram,
-    /// Of [`Report::lateness_ns`].
+    /// Histogram of [`Report::lateness_ns`].
     pub lateness: Histogram,
 }
 
-/// A piece of the run.
+/// An interval of the run.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
-    /// When it begins, in seconds from [`Report::started_unix_ns`].
+    /// Start of the interval in seconds from [`Report::started_unix_ns`].
     pub at_s: f64,
-    /// How long it is, in seconds.
+    /// Length in seconds.
     pub length_s: f64,
-    /// True of the time after the last request was intended, in which replies are still awaited.
+    /// Whether the interval follows the last scheduled request, when the generator waits for
+    /// outstanding replies.
     #[serde(default)]
     pub draining: bool,
-    /// Requests whose time came.
+    /// Number of requests scheduled.
     pub intended: u64,
-    /// Requests that were sent.
+    /// Number of requests sent.
     pub sent: u64,
-    /// Replies that came.
+    /// Number of replies received.
     pub replies: u64,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub failed: u64,
-    /// Connections that were made.
+    /// Number of connections opened.
     pub connections_opened: u64,
-    /// Idle connections held at its end.
+    /// Number of established idle connections at the end.
     pub idle_held: u64,
-    /// Of the replies that came in it.
+    /// Latency of the replies received.
     pub latency_ns: Quantiles,
-    /// The whole distribution, as in [`Histograms`]; encoded, as there may be thousands.
+    /// Full latency histogram, encoded as in [`Histograms`].
     pub latency: String,
 }
 
-/// What became of the sessions.
+/// Numbers of sessions by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sessions {
-    /// Those that began.
+    /// Number of sessions started.
     pub begun: u64,
-    /// Those that came to their end.
+    /// Number of sessions completed.
     pub completed: u64,
-    /// Those that ended with a request that failed.
+    /// Number of sessions that ended with a failed request.
     pub failed: u64,
 }
 
@@ -198,27 +200,27 @@ impl Sessions {
     }
 }
 
-/// A number that was looked at several times.
+/// Summary statistics of a sampled value.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Samples {
-    /// How often.
+    /// Number of samples.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
-    /// The standard deviation.
+    /// Sample standard deviation (n - 1).
     pub stddev: f64,
 }
 
 impl Samples {
-    /// Of these. O(n).
+    /// Summarises values. O(n).
     pub fn from_values(values: impl Iterator<Item = f64>) -> Samples {
         let (mut count, mut min, mut max) = (0u64, f64::INFINITY, f64::NEG_INFINITY);
-        // Welford's: no digits are lost where the values are large and alike.
+        // Welford's algorithm loses no digits if values are large and similar.
         let (mut mean, mut squares) = (0.0, 0.0);
         for value in values {
             count += 1;
@@ -236,15 +238,15 @@ impl Samples {
     }
 }
 
-/// Which limit ran out.
+/// Numbers of timeouts by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Timeouts {
-    /// Before the connection was made.
+    /// Timeouts before the connection was established.
     pub connect: u64,
-    /// Before the first byte of the reply.
+    /// Timeouts before the first byte of the reply.
     pub first_byte: u64,
-    /// Before the end of the reply.
+    /// Timeouts before the end of the reply.
     pub reply: u64,
 }
 
@@ -256,20 +258,20 @@ impl Timeouts {
     }
 }
 
-/// TLS handshakes.
+/// Numbers of TLS handshakes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Handshakes {
-    /// With a certificate.
+    /// Full handshakes.
     pub full: u64,
-    /// That took up an earlier session.
+    /// Handshakes that resumed a session.
     pub resumed: u64,
-    /// That failed.
+    /// Failed handshakes.
     pub failed: u64,
 }
 
 impl Handshakes {
-    /// One more that came to its end.
+    /// Records a completed handshake.
     pub(crate) fn record(&mut self, resumed: bool) {
         *(if resumed { &mut self.resumed } else { &mut self.full }) += 1;
     }
@@ -281,41 +283,41 @@ impl Handshakes {
     }
 }
 
-/// What became of the requests: `intended = replies + failed + unfinished`.
+/// Numbers of requests by outcome: `intended = replies + failed + unfinished`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// Those whose time came.
+    /// Requests scheduled.
     pub intended: u64,
-    /// Those that were sent.
+    /// Requests sent.
     pub sent: u64,
-    /// Those that have their whole reply.
+    /// Complete replies.
     pub replies: u64,
-    /// Those that failed: the sum of the errors.
+    /// Failed requests: the sum of the errors.
     pub failed: u64,
-    /// Those that were cut off when the load was stopped before its time.
+    /// Requests without an outcome when the load was stopped early.
     pub unfinished: u64,
-    /// Those that found no free connection at their time.
+    /// Requests that found no available connection at their scheduled time.
     pub waited: u64,
 }
 
-/// Replies by the class of their status.
+/// Numbers of replies by status class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// Interim replies.
+    /// Interim responses.
     #[serde(rename = "1xx")]
     pub interim: u64,
-    /// Successes.
+    /// Successful responses.
     #[serde(rename = "2xx")]
     pub success: u64,
     /// Redirections.
     #[serde(rename = "3xx")]
     pub redirection: u64,
-    /// The client's errors.
+    /// Client errors.
     #[serde(rename = "4xx")]
     pub client_error: u64,
-    /// The server's errors, and what no class is defined for.
+    /// Server errors, and status codes of undefined classes.
     #[serde(rename = "5xx")]
     pub server_error: u64,
 }
@@ -339,7 +341,7 @@ impl Status {
         } += 1;
     }
 
-    /// Each class by its name, and how many there were.
+    /// Returns each class with its name.
     pub fn by_class(&self) -> [(&'static str, u64); 5] {
         [
             ("1xx", self.interim),
@@ -351,50 +353,50 @@ impl Status {
     }
 }
 
-/// A distribution of times, in nanoseconds, to three digits.
+/// Summary statistics of times in nanoseconds, with three significant digits.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantiles {
-    /// How many there are.
+    /// Number of times.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// Their standard deviation.
+    /// Standard deviation.
     pub stddev: f64,
-    /// The shortest.
+    /// Minimum.
     pub min: u64,
-    /// Half of them are no longer than this.
+    /// Median.
     pub p50: u64,
-    /// 90 % are not.
+    /// 90th percentile.
     pub p90: u64,
-    /// 95 % are not.
+    /// 95th percentile.
     pub p95: u64,
-    /// 99 % are not.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % are not.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
-/// Idle connections.
+/// Numbers of idle connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Idle {
-    /// How many were to be held.
+    /// Number of connections to establish.
     pub asked: u64,
-    /// How many were held at the end.
+    /// Number of connections established at the end.
     pub held: u64,
-    /// How many were lost.
+    /// Number of connections lost.
     pub lost: u64,
-    /// How many of those that were lost were made again.
+    /// Number of lost connections that were established again.
     pub re_established: u64,
-    /// How many requests were made on them.
+    /// Number of requests sent on idle connections.
     pub requests: u64,
-    /// How many of those have their reply.
+    /// Number of replies to these requests.
     pub replies: u64,
-    /// How many tables of descriptors hold them besides that of the requests: none, if they are in
-    /// that one.
+    /// Number of separate descriptor tables for idle connections. 0 if they share the table of the
+    /// connections that carry requests.
     pub tables: u64,
 }
 
@@ -410,13 +412,13 @@ impl Idle {
     }
 }
 
-/// Bytes, of HTTP and not of TCP.
+/// Numbers of bytes of HTTP messages or TLS records, without TCP headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bytes {
-    /// From the server.
+    /// Bytes received from the server.
     pub received: u64,
-    /// To the server.
+    /// Bytes sent to the server.
     pub sent: u64,
 }
 

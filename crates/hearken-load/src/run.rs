@@ -1,4 +1,4 @@
-//! A load from its beginning to its report: threads are started, what they tell is put together.
+//! Runs a load: starts the threads and combines their updates into a report.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ use crate::warning;
 use crate::worker::{SharedState, WorkerResult};
 use crate::workload::{Count, Workload};
 
-/// From when all is ready to the first request, so that all threads are told before.
+/// Time between the end of preparation and the first request, in which all threads are notified.
 const START_LEAD: Duration = Duration::from_millis(1);
 
-/// How much later than it was to start a load may without a warning.
+/// Start delay above which a warning is added.
 const MAX_START_DELAY: Duration = Duration::from_millis(2);
 
-/// Is told how the load goes. `()` does not listen.
+/// Receives the progress of a load. `()` ignores it.
 pub trait Progress {
-    /// The connections that were to be opened ahead are open: the clock of the requests starts.
+    /// Called when the connections to open before the start are open and the load starts.
     fn prepared(&mut self) {}
 
-    /// All idle connections are held, for the first time.
+    /// Called when all idle connections are established for the first time.
     fn holding(&mut self, connections: u64) {
         let _ = connections;
     }
 
-    /// The last reply is in or given up, before connections are closed.
+    /// Called after the last reply or timeout, before connections are closed.
     fn over(&mut self) {}
 
-    /// At the end of each interval.
+    /// Called at the end of each interval.
     fn tick(&mut self, so_far: &Snapshot) {
         let _ = so_far;
     }
@@ -53,15 +53,15 @@ pub trait Progress {
 
 impl Progress for () {}
 
-/// Offers the load that `config` describes and tells what came of it. `progress` is told how it goes,
-/// on this thread. Raising `stop` ends it early, at once.
+/// Runs the load that `config` describes and returns the report. `progress` is called on this
+/// thread. Raising `stop` ends the load immediately.
 ///
-/// Raises this process' limit of open files as far as it may. A server that cannot be reached is
-/// a result, not an error.
+/// Raises the limit of open files of this process as far as possible. An unreachable server is a
+/// result, not an error.
 ///
 /// # Errors
-/// Settings that make no sense, files that cannot be read, a host without an address, an event
-/// mechanism that cannot be had.
+/// Invalid settings, unreadable files, a host name that cannot be resolved, or an event mechanism
+/// that is not available.
 pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<Report, LoadError> {
     config.check()?;
     let url = url(config)?;
@@ -71,7 +71,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     let plan = Plan::new(config, descriptors)?;
     let model = config.model();
-    // Of a size that can be typed, and that every reader of JSON keeps.
+    // Short enough to type, and exact in every JSON reader.
     let seed = config.seed.unwrap_or_else(|| fastrand::u32(..).into());
     let common = Arc::new(SharedState {
         start_nanos: AtomicU64::new(0),
@@ -91,13 +91,13 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
         seed,
         shared: common.clone(),
     });
-    let (tell, told) = channel();
+    let (update_sender, updates) = channel();
     let (mut running, mut spares) = (Vec::new(), Vec::new());
     let mut failed = None;
     for index in 0..plan.threads() {
         let (spare, take) = channel();
         spares.push(spare);
-        match threads::start(&plan, &load, index, tell.clone(), take) {
+        match threads::start(&plan, &load, index, update_sender.clone(), take) {
             Ok(thread) => running.push(thread),
             Err(error) => {
                 failed = Some(error);
@@ -106,9 +106,10 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
             }
         }
     }
-    drop(tell);
-    let mut heard = Coordinator::new(config, Recorder::new(config.rate.clone(), spares), &plan);
-    heard.receive_updates(config, &told, &common, progress);
+    drop(update_sender);
+    let mut coordinator =
+        Coordinator::new(config, Recorder::new(config.rate.clone(), spares), &plan);
+    coordinator.receive_updates(config, &updates, &common, progress);
     let mut ended = Vec::new();
     for thread in running {
         let panicked = || std::io::Error::other("a thread panicked");
@@ -122,15 +123,15 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
     if let Some(error) = failed {
         return Err(error);
     }
-    heard.recorder.finish();
-    Ok(build_report(&load, &plan, heard, ended, descriptors))
+    coordinator.recorder.finish();
+    Ok(build_report(&load, &plan, coordinator, ended, descriptors))
 }
 
-/// Tells whether [`run`] could begin, as far as that can be told without looking for the server: reads
-/// what the settings and their files say, and sends nothing.
+/// Checks whether [`run`] could start, without network traffic: validates the settings and reads
+/// the files they name.
 ///
 /// # Errors
-/// Settings that make no sense, files that cannot be read.
+/// Invalid settings or unreadable files.
 pub fn check(config: &Config) -> Result<(), LoadError> {
     config.check()?;
     let url = url(config)?;
@@ -143,8 +144,8 @@ fn url(config: &Config) -> Result<Url, LoadError> {
         .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
     if !url.tls && config.tls != TlsOptions::default() {
         return Err(LoadError::Config(
-            "there is nothing to believe or to show without TLS; write https://, or leave out its \
-             options",
+            "TLS settings require an https:// URL; use https:// or omit the TLS \
+             settings",
         ));
     }
     Ok(url)
@@ -156,26 +157,26 @@ fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
         url,
         &config.source,
         &config.asking,
-        // Where nothing arrives, a connection goes on for as long as it can.
+        // In a closed loop a connection is used as long as possible.
         config.per_connection.or((closed && !config.has_sessions()).then_some(Count::MOST)),
         config.think,
         config.pipeline,
     )
 }
 
-/// For how long requests are made, if that is known.
+/// Returns the duration of the run, if it is known.
 fn run_duration(config: &Config, model: Model) -> Option<Duration> {
-    let by_itself = match model {
+    let default = match model {
         Model::Closed if config.is_finite() => None,
         Model::Closed => Some(DEFAULT_DURATION),
         _ if config.is_finite() => None,
         _ if config.is_silent() => None,
         _ => Some(config.rate.length().unwrap_or(DEFAULT_DURATION)),
     };
-    config.duration.or(by_itself)
+    config.duration.or(default)
 }
 
-/// What the threads have told.
+/// Receives the updates of all threads.
 struct Coordinator {
     recorder: Recorder,
     threads: usize,
@@ -183,12 +184,12 @@ struct Coordinator {
     drained: usize,
     idle_ready: usize,
     finished: usize,
-    /// Threads that hold idle connections.
+    /// Number of threads that hold idle connections.
     idle_threads: usize,
     idle: Vec<Idle>,
     missing_idle: u64,
     started_unix_ns: u64,
-    /// How long after the time that was asked for it started.
+    /// Delay of the start after the scheduled time.
     start_delay: Duration,
 }
 
@@ -211,29 +212,29 @@ impl Coordinator {
         }
     }
 
-    /// When the clock of the requests starts, all being ready now.
+    /// Returns the start time of the load, called when all threads are ready.
     fn choose_start(&mut self, config: &Config) -> Time {
         let mapping = ClockMapping::read();
         let soonest = Time::now() + START_LEAD;
-        let asked = config.start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
-        let start = asked.map_or(soonest, |asked| asked.max(soonest));
-        let late = asked.map_or(Duration::ZERO, |asked| start.since(asked));
-        // Less than the clocks can tell is nothing.
+        let scheduled = config.start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
+        let start = scheduled.map_or(soonest, |scheduled| scheduled.max(soonest));
+        let late = scheduled.map_or(Duration::ZERO, |scheduled| start.since(scheduled));
+        // Ignore a delay below the resolution of the clocks.
         self.start_delay = late.saturating_sub(mapping.uncertainty());
         self.started_unix_ns = mapping.to_unix_ns(start);
         start
     }
 
-    /// Listens until all threads have ended.
+    /// Receives updates until all threads have ended.
     fn receive_updates(
         &mut self,
         config: &Config,
-        told: &Receiver<(usize, WorkerUpdate)>,
+        updates: &Receiver<(usize, WorkerUpdate)>,
         common: &SharedState,
         progress: &mut dyn Progress,
     ) {
-        while let Ok((thread, told)) = told.recv() {
-            match told {
+        while let Ok((thread, update)) = updates.recv() {
+            match update {
                 WorkerUpdate::Preparing(idle) => {
                     self.idle[thread] = idle;
                     let held = self.idle.iter().map(|idle| idle.held).sum();
@@ -264,7 +265,7 @@ impl Coordinator {
                     }
                 }
                 WorkerUpdate::Slice(slice) => {
-                    // The last that a thread tells.
+                    // This is the last update of a thread.
                     self.drained += usize::from(slice.draining);
                     if slice.draining && self.drained == self.threads {
                         progress.over();
@@ -278,26 +279,26 @@ impl Coordinator {
     }
 }
 
-/// Nanoseconds since 1970; none before.
+/// Converts a time to nanoseconds since 1970. Earlier times become 0.
 fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The report.
+/// Builds the report.
 fn build_report(
     load: &Load,
     plan: &Plan,
-    heard: Coordinator,
+    coordinator: Coordinator,
     ended: Vec<WorkerResult>,
     descriptors: u64,
 ) -> Report {
     let Load { config, workload, model, seed, .. } = load;
     let Coordinator { recorder, missing_idle: missing, started_unix_ns, start_delay: late, .. } =
-        heard;
+        coordinator;
     let (mut counts, mut idle, mut bytes) = (Counts::default(), Idle::default(), Bytes::default());
     let mut histograms = Histograms::default();
-    let (mut misses, mut other) = (IdleErrors::default(), None);
+    let (mut idle_errors, mut other) = (IdleErrors::default(), None);
     let (mut complete, mut elapsed, mut events) = (true, Duration::ZERO, "");
     for thread in ended {
         counts.add(&thread.stats.counts);
@@ -307,14 +308,14 @@ fn build_report(
         histograms.service.add(&thread.stats.service);
         histograms.connect.add(&thread.stats.connect);
         histograms.lateness.add(&thread.stats.lateness);
-        misses.merge(thread.idle.errors);
+        idle_errors.merge(thread.idle.errors);
         other = other.or(thread.stats.first_other_error);
         complete &= thread.complete;
         elapsed = elapsed.max(thread.elapsed);
         events = thread.mechanism;
     }
     histograms.latency = Histogram::clone(&recorder.latency);
-    idle.tables = plan.holders as u64;
+    idle.tables = plan.idle_threads as u64;
     let duration_s = elapsed.as_secs_f64();
     let closed = *model == Model::Closed;
     let mut report = Report {
@@ -330,7 +331,7 @@ fn build_report(
         arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
         connections: config.connections_here() as u64,
         per_connection: config.per_connection.as_ref().map(ToString::to_string),
-        threads: plan.loops as u64,
+        threads: plan.active_threads as u64,
         seed: *seed,
         events: events.to_owned(),
         requests: Requests {
@@ -361,25 +362,25 @@ fn build_report(
         ..Report::default()
     };
     report.warnings = warning::all(&report, missing, descriptors, other.as_deref());
-    report.warnings.extend(misses.warnings());
+    report.warnings.extend(idle_errors.warnings());
     if late > MAX_START_DELAY {
         let late = late.as_secs_f64() * 1e3;
         report.warnings.push(format!(
-            "it started {late:.1} ms after its time, as its connections were not ready before"
+            "the load started {late:.1} ms late, because its connections were not ready in time"
         ));
     }
     if let Some(refused) = &plan.refused {
         let one = NonZeroUsize::MIN == config.threads;
         if !one || config.idle as u64 > descriptors {
-            report.warnings.push(format!(
-                "all connections had to be held in one table of descriptors: {refused}"
-            ));
+            report
+                .warnings
+                .push(format!("all connections use a single descriptor table: {refused}"));
         }
     }
     report
 }
 
-/// Which part this is of a load that several make, and how far its clock can be trusted.
+/// Returns the rank and the clock state, if several processes share the load.
 fn part(config: &Config, late: Duration) -> Option<Part> {
     let (rank, size) = (config.rank.rank(), config.rank.size());
     let clock = || ClockState::read().ok();
@@ -393,7 +394,7 @@ fn part(config: &Config, late: Duration) -> Option<Part> {
     })
 }
 
-/// Arrivals per second, on average.
+/// Returns the mean arrivals per second.
 fn offered_rate(config: &Config, workload: &Workload, model: Model, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if model == Model::Closed || seconds == 0.0 {

@@ -1,120 +1,119 @@
-//! What the server paid for the load, seen from its side: the data. Whoever can look at the server's
-//! processes fills it in.
+//! Resource usage of the server during the load. The data is set by a monitor that can observe the
+//! server's processes.
 
 use serde::{Deserialize, Serialize};
 
 mod summary;
 
-/// What a watched server used while the load ran.
+/// The resource usage of a monitored server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// What was watched, as it was asked for.
+    /// Monitored target, as specified.
     pub what: String,
-    /// The most processes that it was at a time.
+    /// Maximum number of processes.
     pub processes: u64,
-    /// Watched processes that ended during the run.
+    /// Number of monitored processes that exited during the run.
     pub ended: u64,
-    /// When the last of them had ended, in seconds since the start; none if there were some to the
-    /// end.
+    /// Time at which the last process had exited, in seconds from the start, or `None` if a process
+    /// was running at the end.
     pub gone_at_s: Option<f64>,
-    /// One for each interval, the first at the start and the last at the end.
+    /// One sample per interval, the first at the start and the last at the end.
     pub samples: Vec<ServerSample>,
-    /// What it was altogether.
+    /// Usage over the full run.
     pub total: ServerUse,
-    /// CPU time that the watching itself took, in nanoseconds: not the server's.
+    /// CPU time of the monitor itself, in nanoseconds. It is not part of the server's.
     pub watching_ns: u64,
-    /// What could not be had, in sentences: the source, what the kernel answered, what would allow it.
+    /// Unavailable values, each with the source, the error of the kernel and the remedy.
     pub not_had: Vec<String>,
 }
 
-/// The server at one moment. Times and counts are since the start, so that those of an interval are
-/// the difference of its two ends.
+/// A sample of the server's usage. Times and counts are cumulative from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerSample {
-    /// Seconds since the start.
+    /// Seconds from the start.
     pub at_s: f64,
-    /// Processes at this moment.
+    /// Number of processes.
     pub processes: u64,
-    /// Threads at this moment.
+    /// Number of threads.
     pub threads: Option<u64>,
-    /// CPU time, in nanoseconds.
+    /// CPU time in nanoseconds.
     pub cpu_ns: Option<u64>,
-    /// CPU time in user mode, in nanoseconds; of processes it is in steps of 10 ms.
+    /// User CPU time in nanoseconds. The resolution for processes is 10 ms.
     pub user_ns: Option<u64>,
-    /// CPU time in the kernel, in nanoseconds; of processes it is in steps of 10 ms.
+    /// System CPU time in nanoseconds. The resolution for processes is 10 ms.
     pub system_ns: Option<u64>,
-    /// Time that threads were ready to run and waited for a processor, in nanoseconds.
+    /// Time for which runnable threads waited for a processor, in nanoseconds.
     pub wait_ns: Option<u64>,
-    /// Instructions, in user mode and in the kernel.
+    /// Instructions in user and kernel mode.
     pub instructions: Option<u64>,
-    /// Instructions in user mode alone.
+    /// Instructions in user mode.
     pub user_instructions: Option<u64>,
-    /// Cycles, in user mode and in the kernel.
+    /// Cycles in user and kernel mode.
     pub cycles: Option<u64>,
-    /// Resident memory in bytes at this moment; what several processes share counts for each.
-    /// Sockets' buffers are kernel memory and not in it.
+    /// Resident memory in bytes. Memory shared by several processes counts for each. Socket buffers
+    /// are kernel memory and not included.
     pub resident_bytes: Option<u64>,
-    /// What a control group is charged for in bytes at this moment: with its page cache, and with its
-    /// sockets' buffers.
+    /// Memory charged to the control group in bytes, including page cache and socket buffers.
     pub memory_bytes: Option<u64>,
-    /// Times that a thread waited for something.
+    /// Voluntary context switches: a thread waited for something.
     pub voluntary_context_switches: Option<u64>,
-    /// Times that a thread lost the processor to another.
+    /// Involuntary context switches: a thread was preempted.
     pub involuntary_context_switches: Option<u64>,
-    /// Sockets at this moment: one that several descriptors refer to is one. Where very many
-    /// descriptors are open, they are taken for sockets but for as many as were none at first.
+    /// Number of sockets. A socket with several descriptors counts once. With very many open
+    /// descriptors the number is an estimate: all descriptors except the number of non-sockets at
+    /// the start.
     pub sockets: Option<u64>,
-    /// Descriptors at this moment, in all tables.
+    /// Number of descriptors in all tables.
     pub descriptors: Option<u64>,
     /// System calls.
     pub syscalls: Option<u64>,
 }
 
-/// What the server used over the whole run. Times and counts are differences, from the first sample
-/// to the last.
+/// The server's usage over the full run. Times and counts are differences between the first and the
+/// last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerUse {
-    /// How long it was watched, in seconds.
+    /// Monitored time in seconds.
     pub elapsed_s: f64,
-    /// Processors that were busy with it, in the mean: CPU time over elapsed time.
+    /// Mean number of busy processors: CPU time divided by elapsed time.
     pub cores: Option<f64>,
-    /// CPU time, in nanoseconds.
+    /// CPU time in nanoseconds.
     pub cpu_ns: Option<u64>,
-    /// CPU time in user mode, in nanoseconds.
+    /// User CPU time in nanoseconds.
     pub user_ns: Option<u64>,
-    /// CPU time in the kernel, in nanoseconds.
+    /// System CPU time in nanoseconds.
     pub system_ns: Option<u64>,
-    /// Time that threads were ready to run and waited for a processor, in nanoseconds.
+    /// Time for which runnable threads waited for a processor, in nanoseconds.
     pub wait_ns: Option<u64>,
-    /// Instructions, in user mode and in the kernel.
+    /// Instructions in user and kernel mode.
     pub instructions: Option<u64>,
-    /// Instructions in user mode alone.
+    /// Instructions in user mode.
     pub user_instructions: Option<u64>,
-    /// Cycles, in user mode and in the kernel.
+    /// Cycles in user and kernel mode.
     pub cycles: Option<u64>,
-    /// Times that a thread waited for something.
+    /// Voluntary context switches: a thread waited for something.
     pub voluntary_context_switches: Option<u64>,
-    /// Times that a thread lost the processor to another.
+    /// Involuntary context switches: a thread was preempted.
     pub involuntary_context_switches: Option<u64>,
     /// System calls.
     pub syscalls: Option<u64>,
-    /// The most resident memory of all samples, in bytes.
+    /// Maximum resident memory of all samples, in bytes.
     pub peak_resident_bytes: Option<u64>,
-    /// The most that a control group was charged for in all samples, in bytes.
+    /// Maximum memory charged to the control group of all samples, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// The most sockets of all samples.
+    /// Maximum number of sockets of all samples.
     pub peak_sockets: Option<u64>,
-    /// The most descriptors of all samples.
+    /// Maximum number of descriptors of all samples.
     pub peak_descriptors: Option<u64>,
-    /// The most threads of all samples.
+    /// Maximum number of threads of all samples.
     pub peak_threads: Option<u64>,
 }
 
 impl ServerSample {
-    /// Processors that were busy between `earlier` and this.
+    /// Returns the mean number of busy processors since `earlier`.
     pub fn cores_since(&self, earlier: &ServerSample) -> Option<f64> {
         let used = self.cpu_ns?.saturating_sub(earlier.cpu_ns?);
         let seconds = self.at_s - earlier.at_s;
@@ -123,7 +122,7 @@ impl ServerSample {
 }
 
 impl ServerUse {
-    /// Sums up `samples`.
+    /// Summarises `samples`.
     pub fn of(samples: &[ServerSample]) -> ServerUse {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
             return ServerUse::default();
@@ -153,37 +152,37 @@ impl ServerUse {
         }
     }
 
-    /// Voluntary and involuntary context switches.
+    /// Returns the number of voluntary and involuntary context switches.
     pub fn context_switches(&self) -> Option<u64> {
         Some(self.voluntary_context_switches? + self.involuntary_context_switches?)
     }
 
-    /// CPU time for each of `requests`, in nanoseconds; none for no requests.
+    /// Returns the CPU time per request in nanoseconds, or `None` without requests.
     pub fn cpu_ns_per(&self, requests: u64) -> Option<f64> {
         per(self.cpu_ns, requests)
     }
 
-    /// Instructions in both modes for each of `requests`.
+    /// Returns the instructions per request in both modes.
     pub fn instructions_per(&self, requests: u64) -> Option<f64> {
         per(self.instructions, requests)
     }
 
-    /// Instructions in user mode for each of `requests`.
+    /// Returns the user-mode instructions per request.
     pub fn user_instructions_per(&self, requests: u64) -> Option<f64> {
         per(self.user_instructions, requests)
     }
 
-    /// Cycles for each of `requests`.
+    /// Returns the cycles per request.
     pub fn cycles_per(&self, requests: u64) -> Option<f64> {
         per(self.cycles, requests)
     }
 
-    /// System calls for each of `requests`.
+    /// Returns the system calls per request.
     pub fn syscalls_per(&self, requests: u64) -> Option<f64> {
         per(self.syscalls, requests)
     }
 
-    /// Context switches of both kinds for each of `requests`.
+    /// Returns the context switches of both kinds per request.
     pub fn context_switches_per(&self, requests: u64) -> Option<f64> {
         per(self.context_switches(), requests)
     }
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_the_difference_and_the_peaks() {
+    fn totals_are_differences_and_peaks() {
         let server = watched();
         let total = &server.total;
         assert_eq!((total.elapsed_s, total.cpu_ns), (2.0, Some(1_000_000_000)));
@@ -234,11 +233,11 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_from_json() {
+    fn json_round_trips_and_tolerates_other_versions() {
         let server = watched();
         let text = serde_json::to_string(&server).unwrap();
         assert_eq!(serde_json::from_str::<Server>(&text).unwrap(), server);
-        // One of a later version has more, one of an earlier less.
+        // A later version may have additional fields, an earlier one may lack some.
         let other: Server = serde_json::from_str(r#"{"what":"x","new":1}"#).unwrap();
         assert_eq!(other.what, "x");
     }

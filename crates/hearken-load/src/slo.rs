@@ -1,4 +1,4 @@
-//! Objectives: what a server is held to, read from text, and whether a load met it.
+//! Objectives of a load: their text form and their evaluation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,35 +15,45 @@ mod metric;
 pub use evaluate::{Measured, NoValue, ObjectiveResult};
 pub use metric::{Metric, Percentile, Statistic, TimeMetric, Unit};
 
-/// No line of objectives needs more.
+/// Maximum number of objectives.
 const MAX_OBJECTIVES: usize = 64;
 
-/// What a load is to meet, such as `p99<5ms,errors<0.1%,rate>=99%`. Displays as it is read.
+/// The objectives of a load, such as `p99<5ms,errors<0.1%,rate>=99%`. The displayed form is the
+/// parsed form.
 ///
-/// | figure | of what | limits |
+/// | metric | meaning | limits |
 /// |---|---|---|
-/// | `p50`, `p99`, `p99.9`, any `pN`; `mean`, `max` | latency, from the intended time | `ns`, `us`, `ms`, `s` |
-/// | `service.p99` and so on | from the time when it was sent | the same |
-/// | `connect.p99` and so on | how long it took to connect | the same |
-/// | `errors` | requests that failed or are unfinished, of those intended | `0.1%` or `0.001` |
-/// | `rate` | replies per second, or their share of the requests that were intended | `990/s`; `99%` or `0.99` |
-/// | `idle` | idle connections that were held at the end, of those asked for | `99%` or `0.99` |
+/// | `p50`, `p99`, `p99.9`, any `pN`; `mean`, `max` | latency, from the scheduled time | `ns`, `us`, `ms`, `s` |
+/// | `service.p99` and so on | service time, from the time of sending | the same |
+/// | `connect.p99` and so on | time to open a connection | the same |
+/// | `errors` | failed or unfinished requests, as a ratio of scheduled ones | `0.1%` or `0.001` |
+/// | `rate` | replies per second, or as a ratio of scheduled requests | `990/s`; `99%` or `0.99` |
+/// | `idle` | idle connections at the end, as a ratio of those requested | `99%` or `0.99` |
 ///
-/// Compared with `<`, `<=`, `>` or `>=`.
+/// Comparisons are `<`, `<=`, `>` and `>=`.
 ///
-/// **A request that failed counts as longer than every limit.** A server that drops half of its
-/// requests answers the rest fast, and a percentile of the replies alone would be met by it. So
-/// `p99` is that of replies and failures together, and with a single failure `mean` and `max` have
-/// no value that could meet a limit. For `connect`, failures are connections that were refused, timed
-/// out, failed in their TLS handshake, or had no descriptor or port.
+/// **A failed request counts as longer than every limit.** A server that drops half of its requests
+/// answers the rest quickly. A percentile of the replies alone would hide the failures. Therefore
+/// `p99` covers replies and failures, and after a single failure `mean` and `max` meet no upper
+/// limit. For `connect`, failures are connections that were refused, timed out, failed in the TLS
+/// handshake, or lacked a descriptor or port.
 ///
-/// `rate` as a share counts replies that came while requests were still being made: over a run of 3 s,
-/// a latency of 30 ms is 1 % that came later.
+/// As a ratio, `rate` counts only replies received before the end of the arrivals. In a run of 3 s,
+/// a latency of 30 ms delays 1 % of the replies beyond that.
+///
+/// ```
+/// use hearken_load::{Objectives, Report};
+///
+/// let objectives: Objectives = "p99<5ms,errors<0.1%".parse()?;
+/// let results = objectives.judge(&Report::default());
+/// assert!(results.iter().all(|result| !result.met));
+/// # Ok::<(), hearken_load::ObjectiveError>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Objectives(Vec<Objective>);
 
-/// One of them.
+/// A single objective.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Objective {
@@ -53,7 +63,7 @@ pub struct Objective {
     unit: Unit,
 }
 
-/// How a figure is compared with its limit.
+/// The comparison of a metric with its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
     /// `<`
@@ -66,24 +76,25 @@ pub enum Comparison {
     AtLeast,
 }
 
-/// Why an objective cannot be read.
+/// An error in the text of an objective.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("cannot use the objective {text:?}: {reason}")]
+#[error("invalid objective '{text}': {reason}")]
 pub struct ObjectiveError {
     text: String,
     reason: String,
 }
 
 impl Objectives {
-    /// Each objective of a load that gave `report`, in order.
+    /// Evaluates the objectives against `report`, in order.
     pub fn judge(&self, report: &Report) -> Vec<ObjectiveResult> {
         self.0.iter().map(|objective| objective.evaluate(report)).collect()
     }
 
-    /// Refuses those that a load cannot be judged by, as it has no requests or no idle connections.
+    /// Checks that a load with `config` provides the metrics.
     ///
     /// # Errors
-    /// Says which, and why.
+    /// Names an objective whose metric the load cannot provide, because it sends no requests or
+    /// holds no idle connections.
     pub fn measurable(&self, config: &Config) -> Result<(), ObjectiveError> {
         let silent = config.is_silent() && config.model != Some(Model::Closed);
         let missing = |of: &&Objective| match of.metric {
@@ -95,31 +106,31 @@ impl Objectives {
             Some(of) => Err(ObjectiveError {
                 text: of.to_string(),
                 reason: match of.metric {
-                    Metric::Idle => "there are no idle connections to be held".to_owned(),
-                    _ => "no requests are made".to_owned(),
+                    Metric::Idle => "the load has no idle connections".to_owned(),
+                    _ => "the load sends no requests".to_owned(),
                 },
             }),
         }
     }
 
-    /// Each of them.
+    /// Returns an iterator over the objectives.
     pub fn iter(&self) -> impl Iterator<Item = &Objective> {
         self.0.iter()
     }
 }
 
 impl Objective {
-    /// What it is about.
+    /// Returns the metric.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// How that is compared with the limit.
+    /// Returns the comparison.
     pub fn comparison(&self) -> Comparison {
         self.comparison
     }
 
-    /// The limit, in nanoseconds, as a share from 0 to 1, or in replies per second.
+    /// Returns the limit in nanoseconds, as a ratio from 0 to 1, or in replies per second.
     pub fn limit(&self) -> f64 {
         self.unit.to_base(self.number)
     }
@@ -131,10 +142,10 @@ impl FromStr for Objectives {
     fn from_str(text: &str) -> Result<Objectives, ObjectiveError> {
         let wrong = |reason: String| ObjectiveError { text: truncated(text), reason };
         if text.trim().is_empty() {
-            return Err(wrong("it is empty; write one such as p99<5ms".to_owned()));
+            return Err(wrong("empty text; expected an objective such as p99<5ms".to_owned()));
         }
         if text.split(',').count() > MAX_OBJECTIVES {
-            return Err(wrong(format!("these are more than {MAX_OBJECTIVES}")));
+            return Err(wrong(format!("more than {MAX_OBJECTIVES} objectives")));
         }
         text.split(',').map(str::parse).collect::<Result<_, _>>().map(Objectives)
     }
@@ -148,17 +159,17 @@ impl FromStr for Objective {
     }
 }
 
-/// What an error repeats of it.
+/// Truncates a text for an error message.
 fn truncated(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
 fn read(text: &str) -> Result<Objective, String> {
     if text.trim().is_empty() {
-        return Err("there is nothing between two commas, or after the last".to_owned());
+        return Err("empty objective between two commas or after the last".to_owned());
     }
     let Some(at) = text.find(['<', '>']) else {
-        return Err("it has no comparison; write one of <, <=, >, >=, as in p99<5ms".to_owned());
+        return Err("missing comparison; expected <, <=, > or >=, as in p99<5ms".to_owned());
     };
     let (figure, rest) = text.split_at(at);
     let (comparison, limit) = if let Some(limit) = rest.strip_prefix("<=") {
@@ -173,7 +184,7 @@ fn read(text: &str) -> Result<Objective, String> {
     let figure: Metric = figure.trim().parse()?;
     let (number, unit) = figure.parse_limit(limit.trim())?;
     if number == 0.0 && comparison == Comparison::Less {
-        return Err("nothing is less than 0; write <=0 to allow none".to_owned());
+        return Err("no value is less than 0; use <=0".to_owned());
     }
     Ok(Objective { metric: figure, comparison, number, unit })
 }

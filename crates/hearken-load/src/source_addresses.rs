@@ -1,5 +1,5 @@
-//! Local addresses to connect from. One has ports for some 28,000 connections to a server; all of
-//! 127.0.0.0/8 is this host, so that on loopback more can be had for nothing.
+//! Local addresses to connect from. One address has ports for about 28,000 connections to a server.
+//! On loopback, all addresses of 127.0.0.0/8 are local and can be used in addition.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,26 +10,27 @@ use hearken::io::{Address, Io};
 use crate::failure::Failure;
 use crate::shard::Shard;
 
-/// How many connections an address is planned for. The kernel tries every other port first, and all
-/// of those again for each connection once they are taken: fewer than half of the ports.
+/// Planned number of connections per address: less than half of the ports. The kernel first tries
+/// every other port. Once these are taken, it tries all ports for each further connection.
 const CONNECTIONS_PER_ADDRESS: usize = 12_000;
 
-/// How many other addresses are tried before a connection is given up.
+/// Maximum number of other addresses to try before a connection fails.
 const MAX_RETRIES: usize = 4;
 
-/// The addresses, of which a few are used in turn until their ports run short.
+/// Local addresses, some of which are used in turn until their ports run out.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceAddresses {
-    /// `None` leaves the choice to the kernel.
+    /// All addresses. `None` leaves the choice to the kernel.
     all: Vec<Option<SocketAddr>>,
-    /// How many are used in turn, beginning with which.
+    /// Number of addresses used in turn, and index of the first.
     used_count: usize,
     first: usize,
     position: usize,
 }
 
 impl SourceAddresses {
-    /// For `connections` to `target` at a time, from the addresses that are `given`, if any.
+    /// Creates the addresses for `connections` concurrent connections to `target`, from the
+    /// addresses `given` if there are any.
     pub(crate) fn new(target: IpAddr, given: &[IpAddr], connections: usize) -> SourceAddresses {
         let (all, used) = match target {
             _ if !given.is_empty() => {
@@ -48,8 +49,8 @@ impl SourceAddresses {
         SourceAddresses { all, used_count: used, first: 0, position: 0 }
     }
 
-    /// For a thread that has so many at a time: others than the next one's, as long as there are
-    /// others.
+    /// Returns the addresses of a thread with `connections` concurrent connections. Threads use
+    /// different addresses as far as possible.
     pub(crate) fn for_thread(&self, share: Shard, connections: usize) -> SourceAddresses {
         if share.count == 1 {
             return self.clone();
@@ -64,11 +65,11 @@ impl SourceAddresses {
         self.all[(self.first + self.position) % self.all.len()]
     }
 
-    /// Begins to connect to `target`, from other addresses if no port is left.
+    /// Starts to connect to `target`. Tries other source addresses if no port is available.
     pub(crate) fn connect(&mut self, io: &mut impl Io, target: SocketAddr) -> io::Result<Token> {
         let target = Address::Inet(target);
         let mut result = io.connect(&target, self.next());
-        // Not all of them: the kernel looks long before it finds that none is left.
+        // Limit the attempts: the kernel takes long to find that no port is available.
         for _ in 0..MAX_RETRIES.min(self.all.len() - 1) {
             match &result {
                 Err(error) if Failure::from_error(error) == Failure::AddrUnavail => {}
@@ -81,7 +82,7 @@ impl SourceAddresses {
     }
 }
 
-/// How many of `all` addresses so many connections take.
+/// Returns the number of addresses, out of `all`, that `connections` connections need.
 fn needed(connections: usize, all: usize) -> usize {
     connections.div_ceil(CONNECTIONS_PER_ADDRESS).clamp(1, all)
 }
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_have_their_own() {
+    fn threads_use_different_addresses() {
         let sources = SourceAddresses::new("127.0.0.1".parse().unwrap(), &[], 1_000_000);
         let of = |index, connections| {
             let mut sources = sources.for_thread(Shard { index, count: 50 }, connections);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_are_needed() {
+    fn uses_as_few_addresses_as_possible() {
         assert_eq!(distinct("127.0.0.1", &[], 0), 1);
         assert_eq!(distinct("127.0.0.1", &[], 12_000), 1);
         assert_eq!(distinct("127.0.0.1", &[], 12_001), 2);

@@ -1,4 +1,4 @@
-//! What is counted while the load runs.
+//! Counts and histograms of a thread.
 
 use hearken::timer::Time;
 
@@ -6,15 +6,15 @@ use crate::failure::{Errors, Failure, TimeoutKind};
 use crate::histogram::Histogram;
 use crate::report::{Bytes, Handshakes, Sessions, Status, Timeouts};
 
-/// What is added up.
+/// Counts that are added over all threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) scheduled: u64,
     pub(crate) sent: u64,
     pub(crate) replies: u64,
-    /// Of these, those that came while requests were still being made.
+    /// Number of replies received before the end of the arrivals.
     pub(crate) replies_in_time: u64,
-    /// Requests for which there was no free connection at their time.
+    /// Number of requests that found no available connection at their scheduled time.
     pub(crate) queued: u64,
     pub(crate) sessions: Sessions,
     pub(crate) status: Status,
@@ -26,7 +26,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Adds those of another thread.
+    /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &Counts) {
         self.scheduled += other.scheduled;
         self.sent += other.sent;
@@ -43,18 +43,18 @@ impl Counts {
     }
 }
 
-/// Counts and distributions of one thread's requests.
+/// Counts and histograms of the requests of a thread.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     pub(crate) counts: Counts,
-    /// Of the replies since it was last taken.
+    /// Latencies since the histogram was last taken.
     pub(crate) latency: Box<Histogram>,
     pub(crate) service: Histogram,
     pub(crate) connect: Histogram,
     pub(crate) lateness: Histogram,
-    /// When the last request is intended.
+    /// End of the arrivals.
     pub(crate) last_arrival: Time,
-    /// The first thing that had no name of its own among the errors.
+    /// Description of the first error without a name of its own.
     pub(crate) first_other_error: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Statistics {
         }
     }
 
-    /// A request has its reply.
+    /// Records a reply.
     #[inline]
     pub(crate) fn record_reply(&mut self, scheduled: Time, sent: Time, now: Time) {
         self.counts.replies += 1;
@@ -80,12 +80,12 @@ impl Statistics {
         self.service.record(now.since(sent));
     }
 
-    /// So many requests have none and never will.
+    /// Records failed requests.
     pub(crate) fn record_failure(&mut self, requests: u64, failure: Failure) {
         self.counts.errors.record(failure, requests);
     }
 
-    /// As [`fail`](Tally::fail), for a reason that may have no name.
+    /// Records failed requests with a reason, for failures without a name.
     pub(crate) fn record_failure_with_reason(
         &mut self,
         requests: u64,
@@ -98,7 +98,7 @@ impl Statistics {
         }
     }
 
-    /// As [`fail`](Tally::fail), as this limit has run out.
+    /// Records requests that timed out.
     pub(crate) fn record_timeout(&mut self, requests: u64, limit: TimeoutKind) {
         self.record_failure(requests, Failure::ClientTimo);
         let timeouts = &mut self.counts.timeouts;
@@ -109,13 +109,13 @@ impl Statistics {
         } += requests;
     }
 
-    /// Requests that have neither a reply nor failed yet.
+    /// Returns the number of requests that have neither a reply nor failed.
     pub(crate) fn outstanding(&self) -> u64 {
         let Counts { scheduled, replies, errors, .. } = &self.counts;
         scheduled - replies - errors.total()
     }
 
-    /// True once all that was begun is over.
+    /// Returns true if all requests and sessions have an outcome.
     pub(crate) fn is_complete(&self) -> bool {
         let Sessions { begun, completed, failed } = self.counts.sessions;
         self.outstanding() == 0 && begun == completed + failed

@@ -1,11 +1,21 @@
-//! Ending a load before its time, from any thread.
+//! A signal that ends a load early, from any thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hearken::Waker;
 
-/// Ends a load that is under way, with a complete report of what it came to. Clones are the same.
+/// A signal that ends a running load early. The load returns a report of what it has done. Clones
+/// share the signal.
+///
+/// ```
+/// use hearken_load::Stop;
+///
+/// let stop = Stop::new();
+/// let clone = stop.clone();
+/// clone.raise();
+/// assert!(stop.is_raised());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Inner>);
 
@@ -16,33 +26,34 @@ struct Inner {
 }
 
 impl Stop {
-    /// One that is not raised.
+    /// Creates a signal that is not raised.
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// Ends it, at once. Not to be called in the handler of a signal, but by a thread that waits for it.
+    /// Ends the load immediately. Not async-signal-safe: call it from a thread that waits for
+    /// signals.
     pub fn raise(&self) {
         self.0.raised.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether it was raised.
+    /// Returns whether the signal was raised.
     pub fn is_raised(&self) -> bool {
         self.0.raised.load(Ordering::Acquire)
     }
 
-    /// Ends the waits of all threads, so that they look.
+    /// Wakes all threads of the load.
     pub(crate) fn wake(&self) {
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Waker::wake);
     }
 
-    /// Wakes this one, too.
+    /// Registers the waker of a thread.
     pub(crate) fn add(&self, waker: Waker) {
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
     }
 
-    /// There is nobody left to wake.
+    /// Removes all wakers.
     pub(crate) fn clear(&self) {
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,4 +1,4 @@
-//! The report for people.
+//! Text summary of a report.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// What was offered, as the first line says it.
+    /// Writes the line about the offered load.
     fn write_load(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rate, seconds, seed) = (self.offered_rate, self.duration_s, self.seed);
         let what = match self.model {
@@ -50,17 +50,17 @@ impl Report {
         };
         write!(f, "{rate:.1} {what}/s offered for {seconds:.1} s, {}", self.arrivals)?;
         write!(f, " (seed {seed})")?;
-        // A profile, and no number that the average has said already.
+        // The average already shows a constant rate.
         if !self.rate.is_empty() && self.rate.parse::<f64>().is_err() {
             write!(f, "\n  profile    {}", self.rate)?;
         }
         self.write_workload(f)
     }
 
-    /// What else it was asked for, and the end of the line.
+    /// Writes the description of the requests, and ends the line.
     fn write_workload(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.workload.as_str() {
-            // Which one is said already.
+            // The first line contains the URL.
             "" | "one URL" => writeln!(f),
             workload => writeln!(f, "\n  workload   {workload}"),
         }
@@ -73,7 +73,7 @@ impl Report {
         let over = match self.per_connection.as_deref() {
             Some("1") => "connections, one for each request".to_owned(),
             Some(each) => format!("connections, one for {each} requests each"),
-            None => format!("connections to keep {} open", Grouped(self.connections)),
+            None => format!("connections for {} persistent ones", Grouped(self.connections)),
         };
         write!(f, "  over       {opened} {over}; ")?;
         if self.threads > 1 {
@@ -89,7 +89,7 @@ impl Report {
         write_counts(f, "status", &self.status.by_class())?;
         write_counts(f, "errors", &self.errors.by_name())?;
         let Timeouts { connect, first_byte, reply } = self.timeouts;
-        let kinds = [("connect", connect), ("first byte", first_byte), ("whole reply", reply)];
+        let kinds = [("connect", connect), ("first byte", first_byte), ("reply", reply)];
         write_counts(f, "timeouts", &kinds)?;
         if requests.unfinished > 0 {
             writeln!(f, "  unfinished {}", Grouped(requests.unfinished))?;
@@ -102,9 +102,9 @@ impl Report {
         let Handshakes { full, resumed, failed } = self.tls;
         write_counts(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
         write_quantile_header(f)?;
-        write_quantiles(f, "latency", &self.latency_ns, "from the intended time")?;
-        write_quantiles(f, "service", &self.service_ns, "from the time it was sent")?;
-        write_quantiles(f, "connect", &self.connect_ns, "to make a connection")?;
+        write_quantiles(f, "latency", &self.latency_ns, "from the scheduled time")?;
+        write_quantiles(f, "service", &self.service_ns, "from the time of sending")?;
+        write_quantiles(f, "connect", &self.connect_ns, "to open a connection")?;
         write_quantiles(f, "lateness", &self.lateness_ns, "of the generator")?;
         writeln!(f)
     }
@@ -113,11 +113,11 @@ impl Report {
         let Idle { asked, held, lost, re_established, requests, replies, tables } = self.idle;
         if asked > 0 {
             let [asked, held, lost, again] = [asked, held, lost, re_established].map(Grouped);
-            write!(f, "  idle       {held} of {asked} connections held at the end, ")?;
+            write!(f, "  idle       {held} of {asked} connections open at the end, ")?;
             write!(f, "{lost} lost, {again} re-established")?;
             match tables {
                 0 => writeln!(f)?,
-                tables => writeln!(f, ", in {} tables of descriptors", Grouped(tables))?,
+                tables => writeln!(f, ", in {} descriptor tables", Grouped(tables))?,
             }
         }
         if requests > 0 {
@@ -128,13 +128,13 @@ impl Report {
     }
 }
 
-/// A blank line, and what stands above the rows.
+/// Writes an empty line and the header of the table.
 pub(crate) fn write_quantile_header(f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "\n             {:>10} {:>10} {:>10}", "p50", "p90", "p95")?;
     writeln!(f, " {:>10} {:>10} {:>10}", "p99", "p99.9", "max")
 }
 
-/// A line of those that are not zero, or no line.
+/// Writes a line with the counts that are not zero, if there are any.
 pub(crate) fn write_counts(
     f: &mut fmt::Formatter<'_>,
     title: &str,
@@ -164,7 +164,7 @@ pub(crate) fn write_quantiles(
     writeln!(f, "   {what}")
 }
 
-/// Nanoseconds, with three digits and a unit.
+/// A time in nanoseconds, displayed with three digits and a unit.
 pub(crate) struct HumanDuration(pub(crate) u64);
 
 impl fmt::Display for HumanDuration {
@@ -184,7 +184,11 @@ impl fmt::Display for HumanDuration {
     }
 }
 
-/// Displays as a number with its thousands set apart.
+/// A number, displayed with thousands separators.
+///
+/// ```
+/// assert_eq!(hearken_load::Grouped(1234567).to_string(), "1,234,567");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped(pub u64);
 
@@ -201,7 +205,7 @@ impl fmt::Display for Grouped {
     }
 }
 
-/// Bytes, with a unit.
+/// A number of bytes, displayed with a unit.
 pub(crate) struct HumanBytes(pub(crate) u64);
 
 impl fmt::Display for HumanBytes {
@@ -220,7 +224,7 @@ mod tests {
     use super::{Grouped, HumanBytes, HumanDuration};
 
     #[test]
-    fn numbers_for_people() {
+    fn formats_times_counts_and_bytes() {
         for (nanos, text) in [
             (0, "0 ns"),
             (999, "999 ns"),

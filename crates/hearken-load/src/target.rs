@@ -1,4 +1,4 @@
-//! The server that is asked.
+//! The server under load.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -14,14 +14,15 @@ use crate::source_addresses::SourceAddresses;
 use crate::tls::Tls;
 use crate::url::Url;
 
-/// What requests and idle connections have in common.
+/// The properties of the server that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     addr: SocketAddr,
     source_addresses: SourceAddresses,
     tls: Option<Tls>,
-    /// Its port is one that connections are given to connect from.
-    may_be_itself: bool,
+    /// Whether the server port is in the range of ephemeral ports on this host, so that a
+    /// connection could connect to itself.
+    may_self_connect: bool,
     pub(crate) timeout: Duration,
 }
 
@@ -37,12 +38,13 @@ impl Target {
             addr,
             source_addresses: SourceAddresses::new(addr.ip(), &config.sources, connections),
             tls,
-            may_be_itself: addr.ip().is_loopback() && is_ephemeral(addr.port()),
+            may_self_connect: addr.ip().is_loopback() && is_ephemeral(addr.port()),
             timeout: config.timeout,
         })
     }
 
-    /// For the thread with that share, which has so many connections at a time.
+    /// Returns the target for the thread with shard `share` and `connections` concurrent
+    /// connections.
     pub(crate) fn for_thread(&self, share: Shard, connections: usize) -> Target {
         Target {
             source_addresses: self.source_addresses.for_thread(share, connections),
@@ -50,31 +52,32 @@ impl Target {
         }
     }
 
-    /// The server's address.
+    /// Returns the server address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Begins to connect; and what the connection's bytes go through.
+    /// Starts to connect. Returns the token and the byte stream of the connection.
     pub(crate) fn connect(&mut self, io: &mut impl Io) -> io::Result<(Token, Channel)> {
         let session = self.tls.as_ref().map(Tls::connect).transpose().map_err(io::Error::other)?;
         Ok((self.source_addresses.connect(io, self.addr)?, Channel::new(session)))
     }
 
-    /// Whether a connection has met itself: one to a port of this host at which nobody listens may be
-    /// given that very port to connect from, and TCP lets the two ends be one.
+    /// Returns whether a connection has connected to itself. If no server listens on an ephemeral
+    /// port of this host, the kernel may choose this very port as the source port. TCP then
+    /// connects the socket to itself (simultaneous open).
     pub(crate) fn is_self_connection(&self, io: &impl Io, token: Token) -> bool {
-        self.may_be_itself && io.local_addr(token).is_ok_and(|local| local == self.addr)
+        self.may_self_connect && io.local_addr(token).is_ok_and(|local| local == self.addr)
     }
 }
 
-/// Whether the kernel gives this port to those who ask for none.
+/// Returns whether the port is in the kernel's range of ephemeral ports.
 fn is_ephemeral(port: u16) -> bool {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().map(str::parse);
     match (ends.next(), ends.next()) {
         (Some(Ok(first)), Some(Ok(last))) => (first..=last).contains(&port),
-        // It may be.
+        // Unknown: assume that it is.
         _ => true,
     }
 }
@@ -82,9 +85,9 @@ fn is_ephemeral(port: u16) -> bool {
 fn resolve(url: &Url) -> Result<SocketAddr, LoadError> {
     let failed = |source| LoadError::Resolve { host: url.host.clone(), source };
     let found: Vec<_> = (url.host.as_str(), url.port).to_socket_addrs().map_err(failed)?.collect();
-    // "localhost" is both, and more servers listen on 127.0.0.1 than on ::1.
+    // "localhost" has both kinds of addresses, and more servers listen on 127.0.0.1 than on ::1.
     let first = found.iter().find(|addr| addr.is_ipv4()).or_else(|| found.first());
-    first.copied().ok_or_else(|| failed(io::Error::other("it has no address")))
+    first.copied().ok_or_else(|| failed(io::Error::other("the name has no address")))
 }
 
 #[cfg(test)]
@@ -101,7 +104,7 @@ mod tests {
     use crate::url::Url;
 
     #[test]
-    fn a_connection_to_itself_is_seen() {
+    fn detects_a_connection_to_itself() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let config = Config { url: format!("http://{addr}/"), ..Config::default() };

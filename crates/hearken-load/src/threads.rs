@@ -1,5 +1,5 @@
-//! The threads of a load, each with an event loop and a table of descriptors of its own; and how the
-//! connections are divided among them.
+//! The threads of a load, each with an event loop and optionally its own descriptor table, and the
+//! distribution of connections among them.
 
 use std::io;
 use std::sync::Arc;
@@ -26,57 +26,67 @@ use crate::target::Target;
 use crate::worker::{SharedState, Worker, WorkerResult};
 use crate::workload::Workload;
 
-/// Descriptors of a table besides those of connections: standard streams, the mechanism, the waker.
+/// Number of descriptors in a table reserved for other purposes: standard streams, the mechanism,
+/// the waker.
 pub(crate) const RESERVED_DESCRIPTORS: u64 = 16;
 
-/// Turns are kept short: what arrives within one is late by the rest of it.
+/// Returns the policy of the event loop. Turns are short, because an arrival within a turn waits
+/// for its end.
 fn policy() -> Policy {
     let mut policy = Policy::default();
     (policy.batch, policy.turn_bytes) = (32, 64 * 1024);
     policy
 }
 
-/// How a load is divided among threads.
+/// The distribution of a load among threads.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Threads that make requests, and hold idle connections if no others do.
-    pub(crate) loops: usize,
-    /// Threads that only hold idle connections: as many tables of descriptors as they take.
-    pub(crate) holders: usize,
+    /// Number of threads that send requests. They also hold the idle connections if there are no
+    /// idle threads.
+    pub(crate) active_threads: usize,
+    /// Number of threads that only hold idle connections, each with a descriptor table of its own.
+    pub(crate) idle_threads: usize,
     descriptor_table: Table,
-    /// Why they have no tables of their own, where they should.
+    /// The reason why threads cannot have tables of their own, if they should.
     pub(crate) refused: Option<Unavailable>,
 }
 
 impl Plan {
-    /// For tables of so many descriptors.
+    /// Creates a plan for tables with `descriptors` descriptors each.
     pub(crate) fn new(config: &Config, descriptors: u64) -> Result<Plan, LoadError> {
         let spec = events::find(&config.events)?;
-        let loops = config.threads.get();
+        let active_threads = config.threads.get();
         let room = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS))
             .unwrap_or(usize::MAX)
             .max(1);
-        // Programs in the kernel tell descriptors by their number for the whole process.
+        // eBPF programs identify descriptors by number for the full process.
         let wanted = if spec.needs_privileges() { Table::Shared } else { Table::Own };
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
         let idle = config.idle_here();
-        let beside =
-            room.saturating_sub(config.connections_here().div_ceil(loops)).saturating_mul(loops);
-        let holders = if table == Table::Own && idle > beside { idle.div_ceil(room) } else { 0 };
-        Ok(Plan { loops, holders, descriptor_table: table, refused })
+        let beside = room
+            .saturating_sub(config.connections_here().div_ceil(active_threads))
+            .saturating_mul(active_threads);
+        let idle_threads =
+            if table == Table::Own && idle > beside { idle.div_ceil(room) } else { 0 };
+        Ok(Plan { active_threads, idle_threads, descriptor_table: table, refused })
     }
 
+    /// Returns the total number of threads.
     pub(crate) fn threads(&self) -> usize {
-        self.loops + self.holders
+        self.active_threads + self.idle_threads
     }
 
-    /// Which threads hold idle connections: the first of them, and how many there are.
+    /// Returns the index of the first thread that holds idle connections, and their number.
     fn idle_thread_range(&self) -> (usize, usize) {
-        if self.holders > 0 { (self.loops, self.holders) } else { (0, self.loops) }
+        if self.idle_threads > 0 {
+            (self.active_threads, self.idle_threads)
+        } else {
+            (0, self.active_threads)
+        }
     }
 
-    /// How many idle connections a thread of these holds.
+    /// Returns the number of idle connections of a thread.
     pub(crate) fn idle(&self, config: &Config, index: usize) -> usize {
         let (first, of) = self.idle_thread_range();
         match index.checked_sub(first) {
@@ -88,23 +98,24 @@ impl Plan {
     }
 }
 
-/// What all threads are started with.
+/// The parameters of all threads.
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) config: Config,
     pub(crate) target: Target,
     pub(crate) workload: Arc<Workload>,
-    /// What idle connections ask for.
+    /// Workload of the idle connections.
     pub(crate) idle: Arc<Workload>,
     pub(crate) model: Model,
     pub(crate) seed: u64,
     pub(crate) shared: Arc<SharedState>,
 }
 
-/// A thread of a load.
+/// A handle of a thread.
 pub(crate) type Thread = JoinHandle<io::Result<Result<WorkerResult, LoadError>>>;
 
-/// Starts the thread at `index`, which tells how it goes and takes empty histograms.
+/// Starts the thread with the given index. It sends updates to `tell` and receives empty histograms
+/// from `spares`.
 pub(crate) fn start(
     plan: &Plan,
     load: &Arc<Load>,
@@ -112,14 +123,14 @@ pub(crate) fn start(
     tell: Sender<(usize, WorkerUpdate)>,
     spares: Receiver<Box<Histogram>>,
 ) -> Result<Thread, LoadError> {
-    let makes_requests = index < plan.loops;
+    let makes_requests = index < plan.active_threads;
     let idle = plan.idle(&load.config, index);
     let holding =
         (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
     let start =
         ThreadStart { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
     let name = if makes_requests { format!("load-{index}") } else { format!("holder-{index}") };
-    let failed = |source| LoadError::System { action: "start a thread", source };
+    let failed = |source| LoadError::System { action: "start a load thread", source };
     let (thread, waker) = plan
         .descriptor_table
         .spawn(Builder::new().name(name), start, thread_main)
@@ -128,13 +139,14 @@ pub(crate) fn start(
     Ok(thread)
 }
 
-/// What a thread starts with: no descriptor, as its table is another.
+/// The parameters of a thread. They contain no descriptor, because the thread may have another
+/// descriptor table.
 struct ThreadStart {
     load: Arc<Load>,
     index: usize,
     makes_requests: bool,
     idle: usize,
-    /// How many threads hold idle connections, in all parts of the load.
+    /// Number of threads that hold idle connections, in all processes of the load.
     holding: u64,
     tell: Sender<(usize, WorkerUpdate)>,
     spares: Receiver<Box<Histogram>>,
@@ -144,7 +156,8 @@ fn thread_main(
     start: ThreadStart,
     wakeups: Wakeups,
 ) -> io::Result<Result<WorkerResult, LoadError>> {
-    // Or the kernel delays each wait by up to 50 us to save wake-ups. Refused, lateness shows it.
+    // Otherwise the kernel delays each wait by up to 50 us to combine wake-ups. A failure shows as
+    // lateness.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let load = start.load.clone();
     let events = load.config.events.clone();

@@ -1,46 +1,48 @@
-//! `http://HOST[:PORT][/PATH]`, or `https://`, taken apart.
+//! Parser for `http://HOST[:PORT][/PATH]` and `https:` URLs.
 
 use std::net::Ipv6Addr;
 
 use thiserror::Error;
 
-/// Where requests go, and what they ask for.
+/// The parts of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Whether it is https.
+    /// Whether the scheme is https.
     pub(crate) tls: bool,
-    /// A name or an address, without brackets.
+    /// Name or address, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// What the `Host` field says.
+    /// Value of the `Host` field.
     pub(crate) authority: String,
     /// Path and query, at least "/".
     pub(crate) target: String,
 }
 
-/// Why a URL cannot be used, and what to write instead.
+/// An error in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UrlError {
-    /// It is neither http nor https.
-    #[error("it does not begin with http:// or https://; write http://HOST:PORT/PATH")]
+    /// The scheme is neither http nor https.
+    #[error("it does not begin with http:// or https://; expected http://HOST:PORT/PATH")]
     Scheme,
-    /// There is no host.
-    #[error("it names no host; write http://HOST:PORT/PATH")]
+    /// The host is missing.
+    #[error("missing host; expected http://HOST:PORT/PATH")]
     NoHost,
-    /// The host has a character that no name has.
-    #[error("the host has a character that no host name has; an IPv6 address stands in [brackets]")]
+    /// The host contains an invalid character.
+    #[error("the host contains an invalid character; enclose an IPv6 address in [brackets]")]
     Host,
-    /// What is in brackets is not an IPv6 address.
-    #[error("what stands in brackets is not an IPv6 address; write http://[::1]:8080/ or such")]
+    /// The text in brackets is not an IPv6 address.
+    #[error("invalid IPv6 address in brackets; expected a URL such as http://[::1]:8080/")]
     Ipv6,
-    /// The port is no port.
+    /// The port is invalid.
     #[error("the port is not a number from 1 to 65535")]
     Port,
-    /// It has a user in it.
-    #[error("it has a user in it; give an Authorization header instead")]
+    /// The URL contains user information.
+    #[error("user information is not supported; use an Authorization header field")]
     User,
-    /// The path has a character that must be encoded.
-    #[error("the path has a space, a control or a non-ASCII character; write it as %20 or such")]
+    /// The path contains a character that must be encoded.
+    #[error(
+        "the path contains a space, a control or a non-ASCII character; percent-encode it, such as %20"
+    )]
     Path,
 }
 
@@ -71,9 +73,10 @@ impl Url {
                 if host.is_empty() && !port.contains(':') {
                     return Err(UrlError::NoHost);
                 }
-                let of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-                // A second colon is an IPv6 address that lacks its brackets.
-                if !host.bytes().all(of_a_name) || port.contains(':') {
+                let is_name_byte =
+                    |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+                // A second colon indicates an IPv6 address without brackets.
+                if !host.bytes().all(is_name_byte) || port.contains(':') {
                     return Err(UrlError::Host);
                 }
                 (host, port)
@@ -108,7 +111,7 @@ mod tests {
     use super::{Url, UrlError};
 
     #[test]
-    fn takes_apart() {
+    fn parses_urls() {
         for (text, host, port, authority, target) in [
             ("http://h", "h", 80, "h", "/"),
             ("http://h/", "h", 80, "h", "/"),
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn rejects_invalid_urls() {
         for (text, error) in [
             ("", UrlError::Scheme),
             ("localhost:80/", UrlError::Scheme),
@@ -167,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn never_breaks_a_request_line(rest in "[ -~\\r\\n\\tä]*") {
+        fn a_parsed_url_fits_in_a_request_line(rest in "[ -~\\r\\n\\tä]*") {
             if let Ok(url) = Url::parse(&format!("http://{rest}")) {
                 prop_assert!(url.target.starts_with('/'));
                 prop_assert!(url.target.bytes().all(|byte| byte.is_ascii_graphic()));

@@ -1,37 +1,39 @@
-//! Whether a result that was read from a file can be one: what goes on with it need not ask again.
+//! Validation of results that were read from files.
 
 use thiserror::Error;
 
 use crate::histogram::Histogram;
 use crate::report::{Interval, Report, SCHEMA};
 
-/// The largest number that every reader of JSON keeps; a count beyond it is none.
+/// Maximum count: integers up to 2^53 are exact in every JSON reader.
 const MAX_COUNT: u64 = 1 << 53;
-/// The longest time in seconds, some three hundred years.
+/// Maximum time in seconds, about 300 years.
 const MAX_SECONDS: f64 = 1e10;
 
-/// What a result cannot be.
+/// A reason why a result is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InvalidReport {
-    /// Of another version, or of something else.
-    #[error("it is \"{0}\", and not {SCHEMA}; make it anew with this version")]
+    /// The result has another version, or is not a result of a load.
+    #[error(
+        "schema '{0}' is not supported (expected '{SCHEMA}'); repeat the run with this version"
+    )]
     Schema(String),
-    /// A number that cannot be.
-    #[error("its {0} cannot be: {1}")]
+    /// A number is out of range.
+    #[error("field '{0}' has the invalid value {1}")]
     Number(&'static str, String),
-    /// An interval's distribution cannot be read.
-    #[error("the latency of its interval {0} is {1}")]
+    /// The latency histogram of an interval is invalid.
+    #[error("cannot decode the latency histogram of interval {0}: {1}")]
     Interval(usize, String),
-    /// Intervals that are not in the order of time.
-    #[error("its interval {0} begins before the one in front of it")]
+    /// The intervals are not in chronological order.
+    #[error("interval {0} begins before its predecessor")]
     Order(usize),
 }
 
 impl Report {
-    /// An error if no generator can have made this: it was read from a file, and may be anything.
+    /// Checks that the report is consistent: one read from a file may contain anything.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// Returns the first problem found.
     pub fn check(&self) -> Result<(), InvalidReport> {
         if self.schema != SCHEMA {
             let printable = |c: &char| !c.is_control();
@@ -51,7 +53,7 @@ impl Report {
         Ok(())
     }
 
-    /// Takes all control characters out of its texts, which a terminal would act on.
+    /// Replaces all control characters in texts, because a terminal would interpret them.
     pub fn tidy(&mut self) {
         let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.events];
         let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.per_connection);
@@ -108,10 +110,10 @@ impl Interval {
         self.histogram().map(drop).map_err(|reason| InvalidReport::Interval(index, reason))
     }
 
-    /// Its latencies, decoded; none are an empty distribution.
+    /// Decodes the latency histogram of the interval. Returns an empty histogram if there is none.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with them.
+    /// Returns a description of the problem.
     pub fn histogram(&self) -> Result<Histogram, String> {
         if self.latency.is_empty() {
             return Ok(Histogram::new());
@@ -130,8 +132,8 @@ fn validate_count(name: &'static str, value: u64) -> Result<(), InvalidReport> {
     if value <= MAX_COUNT { Ok(()) } else { Err(InvalidReport::Number(name, value.to_string())) }
 }
 
-fn validate_value(name: &'static str, value: f64, most: f64) -> Result<(), InvalidReport> {
-    if (0.0..=most).contains(&value) {
+fn validate_value(name: &'static str, value: f64, max: f64) -> Result<(), InvalidReport> {
+    if (0.0..=max).contains(&value) {
         Ok(())
     } else {
         Err(InvalidReport::Number(name, format!("{value:e}")))
@@ -142,13 +144,13 @@ fn validate_value(name: &'static str, value: f64, most: f64) -> Result<(), Inval
 mod tests {
     use super::*;
 
-    fn sound() -> Report {
+    fn valid() -> Report {
         Report { schema: SCHEMA.into(), ..Report::default() }
     }
 
     #[test]
-    fn no_text_reaches_a_terminal_as_a_command() {
-        let mut report = sound();
+    fn replaces_control_characters() {
+        let mut report = valid();
         report.url = "http://a/\x1b[2J".into();
         report.warnings = vec!["a\nb".into()];
         report.per_connection = Some("\u{9b}".into());
@@ -158,20 +160,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
-        assert_eq!(sound().check(), Ok(()));
-        let mut report = sound();
+    fn reports_the_first_invalid_field() {
+        assert_eq!(valid().check(), Ok(()));
+        let mut report = valid();
         report.schema = "hearken-load/1".into();
         assert!(report.check().unwrap_err().to_string().contains("hearken-load/1"));
-        let mut report = sound();
+        let mut report = valid();
         report.errors.other = u64::MAX;
         assert!(report.check().unwrap_err().to_string().contains("errors"));
         for (at_s, length_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (0.0, 1e300)] {
-            let mut report = sound();
+            let mut report = valid();
             report.intervals = vec![Interval { at_s, length_s, ..Interval::default() }];
             assert!(matches!(report.check(), Err(InvalidReport::Number(_, _))));
         }
-        let mut report = sound();
+        let mut report = valid();
         report.intervals = vec![Interval { latency: "x".into(), ..Interval::default() }];
         assert!(matches!(report.check(), Err(InvalidReport::Interval(0, _))));
         let two = [3.0, 1.0].map(|at_s| Interval { at_s, ..Interval::default() });

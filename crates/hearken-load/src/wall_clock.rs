@@ -1,4 +1,5 @@
-//! Real time and the monotonic clock: when to begin, so that machines begin together.
+//! Mapping between the real-time clock and the monotonic clock, to start loads on several machines
+//! at the same time.
 
 use std::io;
 use std::time::Duration;
@@ -8,25 +9,25 @@ use hearken::timer::Time;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// How often the clocks are read. One reading in a few is interrupted, hardly all of them.
+/// Number of clock readings. Some are interrupted, but hardly all.
 const READING_COUNT: usize = 32;
 
-/// How far the real-time clock of a machine can be trusted.
+/// The state of the real-time clock according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockState {
-    /// Whether somebody keeps it right, as chrony or ntpd does.
+    /// Whether the clock is synchronised, for instance by chrony or ntpd.
     pub synchronised: bool,
-    /// By how much it is wrong at most, in microseconds.
+    /// Maximum error in microseconds.
     pub max_error_us: u64,
-    /// By how much it is probably wrong, in microseconds.
+    /// Estimated error in microseconds.
     pub estimated_error_us: u64,
 }
 
 impl ClockState {
-    /// That of this machine, as the kernel tells it (adjtimex(2)).
+    /// Reads the clock state of this machine (adjtimex(2)).
     ///
     /// # Errors
-    /// The system call is refused, as filters of containers do.
+    /// The system call fails, for instance because of a seccomp filter of a container.
     pub fn read() -> io::Result<ClockState> {
         let state = discipline()?;
         Ok(ClockState {
@@ -37,23 +38,23 @@ impl ClockState {
     }
 }
 
-/// Which real time it is at a point on the monotonic clock, as of when it was looked at: steps of the
-/// real-time clock after that do not move what was planned.
+/// The offset between real time and monotonic time at the time of reading. Later steps of the
+/// real-time clock do not affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockMapping {
-    /// Real time less monotonic time, in nanoseconds.
+    /// Real time minus monotonic time, in nanoseconds.
     offset: i128,
-    /// How long the reading took that this is from.
+    /// Duration of the reading that this mapping is derived from.
     window: Duration,
 }
 
 impl ClockMapping {
-    /// Looks at both clocks.
+    /// Reads both clocks.
     pub(crate) fn read() -> ClockMapping {
         ClockMapping::from_readings(Reading::take(), (1..READING_COUNT).map(|_| Reading::take()))
     }
 
-    /// By the tightest of these readings.
+    /// Creates the mapping from the shortest reading.
     fn from_readings(first: Reading, others: impl Iterator<Item = Reading>) -> ClockMapping {
         let tighter = |a: Reading, b: Reading| if b.window() < a.window() { b } else { a };
         let tightest = others.fold(first, tighter);
@@ -62,28 +63,28 @@ impl ClockMapping {
         ClockMapping { offset: i128::from(tightest.real) - i128::from(middle.as_nanos()), window }
     }
 
-    /// The instant at which it is so many nanoseconds after 1970. What is before this machine began,
-    /// or after the end of time, is there.
+    /// Returns the monotonic time of a time in nanoseconds since 1970. Times outside the range of
+    /// the monotonic clock are clamped.
     pub(crate) fn to_monotonic(&self, unix_ns: u64) -> Time {
         Time::from_nanos(saturate(i128::from(unix_ns) - self.offset))
     }
 
-    /// How many nanoseconds after 1970 an instant is.
+    /// Returns a monotonic time in nanoseconds since 1970.
     pub(crate) fn to_unix_ns(&self, instant: Time) -> u64 {
         saturate(i128::from(instant.as_nanos()) + self.offset)
     }
 
-    /// By how much this may be wrong, besides what the real-time clock is wrong by.
+    /// Returns the maximum error of the mapping, in addition to the error of the real-time clock.
     pub(crate) fn uncertainty(&self) -> Duration {
         self.window / 2
     }
 }
 
-/// The real time, with the monotonic one just before and after.
+/// A reading of the real-time clock, with the monotonic time directly before and after.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     before: Time,
-    /// In nanoseconds after 1970; negative before.
+    /// Real time in nanoseconds since 1970. Negative before 1970.
     real: i64,
     after: Time,
 }
@@ -116,21 +117,21 @@ mod tests {
     use super::{ClockMapping, ClockState, Reading};
 
     #[test]
-    fn the_present_is_between_two_looks_at_it() {
+    fn the_mapping_matches_the_real_time_clock() {
         let unix = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let mapping = ClockMapping::read();
         let slack = mapping.uncertainty().as_nanos() as u64 + 1000;
         let (before, now, after) = (unix(), Time::now(), unix());
-        let told = mapping.to_unix_ns(now);
-        // A clock that is slewed at 500 ppm moves by less than this since the mapping was read.
+        let mapped = mapping.to_unix_ns(now);
+        // A clock slewed at 500 ppm drifts by less than this since the mapping was read.
         let slack = slack + 1_000_000;
-        assert!((before - slack..after + slack).contains(&told), "{before} {told} {after}");
-        let soon = mapping.to_monotonic(told + 1_000_000_000);
+        assert!((before - slack..after + slack).contains(&mapped), "{before} {mapped} {after}");
+        let soon = mapping.to_monotonic(mapped + 1_000_000_000);
         assert_eq!(soon.since(now), Duration::from_secs(1));
     }
 
     #[test]
-    fn the_ends_of_time() {
+    fn out_of_range_times_are_clamped() {
         let at = |real| {
             let before = Time::from_nanos(5);
             ClockMapping::from_readings(Reading { before, real, after: before }, std::iter::empty())
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_json() {
+    fn clock_state_round_trips_through_json() {
         let state = ClockState { synchronised: true, max_error_us: 5000, estimated_error_us: 12 };
         let json = r#"{"synchronised":true,"max_error_us":5000,"estimated_error_us":12}"#;
         assert_eq!(serde_json::to_string(&state).unwrap(), json);
@@ -150,9 +151,10 @@ mod tests {
     }
 
     proptest! {
-        /// However readings are interrupted, the truth is within the uncertainty that is told.
+        /// Checks that the error is within the reported uncertainty for all interruptions of the
+        /// readings.
         #[test]
-        fn the_truth_is_within_the_uncertainty(
+        fn the_error_is_within_the_uncertainty(
             offset in -1_000_000_000_000i64..4_000_000_000_000_000_000,
             starts in vec((1_000_000_000_000u64..2_000_000_000_000, 0..100_000u64, 0..100_000u64), 1..20),
             probe in 0..4_000_000_000_000u64,
@@ -166,11 +168,11 @@ mod tests {
             let tightest = starts.iter().map(|&(_, first, second)| first + second).min().unwrap();
             prop_assert_eq!(mapping.uncertainty(), Duration::from_nanos(tightest) / 2);
             let truth = i128::from(probe) + i128::from(offset);
-            let told = mapping.to_unix_ns(Time::from_nanos(probe));
-            let wrong = i128::from(told).abs_diff(truth.max(0));
-            prop_assert!(wrong <= u128::from(tightest / 2 + 1), "{wrong} {tightest}");
+            let mapped = mapping.to_unix_ns(Time::from_nanos(probe));
+            let error = i128::from(mapped).abs_diff(truth.max(0));
+            prop_assert!(error <= u128::from(tightest / 2 + 1), "{error} {tightest}");
             if truth > 1_000_000 {
-                prop_assert_eq!(mapping.to_monotonic(told), Time::from_nanos(probe));
+                prop_assert_eq!(mapping.to_monotonic(mapped), Time::from_nanos(probe));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What casts doubt on the numbers, and what to do about it.
+//! Warnings about the validity of results.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::report::Report;
 use crate::summary::{Grouped, HumanDuration};
 use crate::threads::RESERVED_DESCRIPTORS;
 
-/// Lateness of the generator, at the 99th percentile, that is too much to be passed over.
+/// 99th percentile of the generator's lateness above which a warning is added.
 pub(crate) const MAX_LATENESS: Duration = Duration::from_millis(1);
 
-/// All warnings that `report` deserves. `missing` idle connections there were at the start, `descriptors` is how many files may be open, `other` the
-/// first error that has no name.
+/// Returns all warnings for `report`. `missing` is the number of idle connections that were missing
+/// at the start. `descriptors` is the limit of open files, `other` the first error without a name.
 pub(crate) fn all(
     report: &Report,
     missing: u64,
@@ -21,22 +21,24 @@ pub(crate) fn all(
     let mut warnings = Vec::new();
     if Duration::from_nanos(lateness_ns.p99) > MAX_LATENESS {
         warnings.push(format!(
-            "the generator itself was late: 1 % of the requests were made {} or more after their \
-             time, which counts as latency; offer less, or give the generator a processor of its own",
+            "the generator was late: 1 % of the requests were sent {} or more after their scheduled \
+             time, which counts as latency; reduce the rate or use a dedicated processor",
             HumanDuration(lateness_ns.p99),
         ));
     }
     if requests.waited * 10 > requests.intended {
         warnings.push(format!(
-            "{} of {} requests found no free connection and waited for one; where the server could \
-             do more at a time, use more connections",
+            "{} of {} requests waited for an available connection; use more connections if the server \
+             can handle more concurrent requests",
             Grouped(requests.waited),
             Grouped(requests.intended),
         ));
     }
     if requests.intended > 0 && requests.replies + errors.check == 0 {
-        warnings
-            .push(format!("there was no reply at all; does a server listen at {}?", report.url));
+        warnings.push(format!(
+            "no replies were received; check that a server listens at {}",
+            report.url
+        ));
     }
     let idle_here = if idle.tables > 0 { 0 } else { idle.asked };
     let wanted = idle_here
@@ -44,47 +46,45 @@ pub(crate) fn all(
         + report.per_connection.as_ref().map_or(report.connections, |_| 0);
     if wanted > descriptors || errors.fd_unavail > 0 {
         warnings.push(format!(
-            "this process may have {} files open, and the load asks for more; raise the limit \
-             (ulimit -n), or use fewer connections",
+            "the load needs more descriptors than the limit of {} open files; raise the limit \
+             (ulimit -n) or use fewer connections",
             Grouped(descriptors),
         ));
     }
     if errors.addr_unavail > 0 {
         warnings.push(
-            "ports ran short; use connections for more requests each, more source addresses, or a \
-             wider net.ipv4.ip_local_port_range"
+            "local ports ran out; use persistent connections, more source addresses or a wider \
+             net.ipv4.ip_local_port_range"
                 .to_owned(),
         );
     }
     if let Some(other) = other {
         let counts = (Grouped(errors.check), Grouped(errors.other));
         warnings.push(match counts {
-            (Grouped(0), all) => format!("{all} other errors; the first: {other}"),
-            (all, Grouped(0)) => format!("{all} replies failed a check; the first: {other}"),
+            (Grouped(0), all) => format!("{all} other errors; first: {other}"),
+            (all, Grouped(0)) => format!("{all} replies failed a check; first: {other}"),
             (checks, all) => {
-                format!(
-                    "{checks} replies failed a check, and {all} other errors; the first: {other}"
-                )
+                format!("{checks} replies failed a check, {all} other errors; first: {other}")
             }
         });
     }
     if missing > 0 {
         warnings.push(format!(
-            "{} of {} idle connections were missing when the first request was due; how many does \
-             the server take?",
+            "{} of {} idle connections were missing at the start of the load; check the connection \
+             limit of the server",
             Grouped(missing),
             Grouped(idle.asked),
         ));
     }
     if idle.lost > 0 {
         warnings.push(format!(
-            "{} idle connections were lost and had to be made again, which is load, too; does the \
-             server close idle connections?",
+            "{} idle connections were lost and opened again, which adds load; check the idle \
+             timeout of the server",
             Grouped(idle.lost),
         ));
     }
     if !report.complete {
-        warnings.push("it was stopped before its time".to_owned());
+        warnings.push("the load was stopped early".to_owned());
     }
     warnings
 }

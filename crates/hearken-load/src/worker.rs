@@ -1,4 +1,4 @@
-//! The loop of one thread: what is due is done, what has happened is counted.
+//! The event loop of a thread: sends what is due and records what has happened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,61 +17,61 @@ use crate::recorder::{Slice, WorkerUpdate};
 use crate::statistics::Statistics;
 use crate::stop::Stop;
 
-/// What the threads of a load have in common.
+/// State shared by the threads of a load.
 #[derive(Debug)]
 pub(crate) struct SharedState {
-    /// When the clock of the requests starts, in nanoseconds; 0 until that is known.
+    /// Start of the load in nanoseconds, or 0 until it is known.
     pub(crate) start_nanos: AtomicU64,
     pub(crate) stop: Stop,
-    /// What is asked for comes to an end; it has, for all threads.
+    /// Whether the workload is finite, and whether all threads have finished it.
     pub(crate) finite: bool,
     pub(crate) finished: AtomicBool,
-    /// For how long requests are made; without it, until there is nothing left to ask.
+    /// Duration of the arrivals, or `None` to send until the workload is exhausted.
     pub(crate) duration: Option<Duration>,
     pub(crate) report_interval: Duration,
-    /// How long it may take to connect ahead of the requests.
+    /// Maximum time without progress when opening connections before the start.
     pub(crate) prepare_timeout: Duration,
 }
 
-/// A load under way.
+/// The event loop of a thread.
 #[derive(Debug)]
 pub(crate) struct Worker<I> {
     pub(crate) io: I,
-    /// Which thread's this is.
+    /// Index of the thread.
     pub(crate) index: usize,
     pub(crate) active: ActiveConnections,
     pub(crate) idle: IdleConnections,
     pub(crate) schedule: Schedule,
     pub(crate) shared: Arc<SharedState>,
     pub(crate) updates: Sender<(usize, WorkerUpdate)>,
-    /// Empty histograms, to take the place of those that are told.
+    /// Empty histograms that replace reported ones.
     pub(crate) free_histograms: Receiver<Box<Histogram>>,
-    /// When the clock of the requests was started.
+    /// Start of the load, once it has started.
     pub(crate) start: Option<Time>,
-    /// What is next on it, and whether there is nothing left.
+    /// Next arrival, and whether there are no more.
     pub(crate) next_arrival: Option<Time>,
     pub(crate) exhausted: bool,
-    /// When the interval ends.
+    /// End of the current interval.
     pub(crate) interval_end: Time,
     pub(crate) reported_intervals: u32,
-    /// It was told that all idle connections are held.
+    /// Whether the thread has reported that all idle connections are established.
     pub(crate) reported_idle_held: bool,
 }
 
-/// How a thread's part of a load ended.
+/// The result of a thread.
 #[derive(Debug)]
 pub(crate) struct WorkerResult {
     pub(crate) mechanism: &'static str,
     pub(crate) stats: Statistics,
     pub(crate) idle: IdleConnections,
-    /// It was not stopped before its time.
+    /// Whether the run ended by itself.
     pub(crate) complete: bool,
-    /// For how long requests were made.
+    /// Time during which requests were scheduled.
     pub(crate) elapsed: Duration,
 }
 
 impl<I: Io> Worker<I> {
-    /// Prepares the connections, makes requests, and waits for the last replies.
+    /// Opens the connections, sends requests, and waits for the last replies.
     pub(crate) fn run(mut self, mechanism: &'static str) -> Result<WorkerResult, LoadError> {
         let (complete, elapsed) = match self.prepare()? {
             Some(start) => self.run_load(start)?,
@@ -81,7 +81,7 @@ impl<I: Io> Worker<I> {
         Ok(WorkerResult { mechanism, stats: self.active.stats, idle: self.idle, complete, elapsed })
     }
 
-    /// Makes requests from `start` on. Whether that came to its end, and how long it took.
+    /// Sends requests from `start` on. Returns whether the run ended by itself, and its duration.
     fn run_load(&mut self, start: Time) -> Result<(bool, Duration), LoadError> {
         let end = self.shared.duration.map_or(Time::from_nanos(u64::MAX), |length| start + length);
         self.start = Some(start);
@@ -89,11 +89,11 @@ impl<I: Io> Worker<I> {
         self.active.start(&mut self.io, end);
         self.schedule_next_arrival();
         let mut reported = false;
-        // At least once: whoever comes late still makes all that was due.
+        // At least one turn: a late thread still sends everything that was due.
         let (mut running, now) = loop {
             if !reported && self.is_finished() {
                 reported = true;
-                // The idle connections are held until the others are over, too.
+                // Idle connections stay open until the other threads have finished.
                 self.report(WorkerUpdate::Finished);
             }
             let running = self.turn(Some(end))?;
@@ -109,7 +109,7 @@ impl<I: Io> Worker<I> {
             self.report_slice(rest, false);
         }
         (self.next_arrival, self.interval_end) = (None, Time::from_nanos(u64::MAX));
-        // Each has its deadline, so this ends.
+        // The loop ends, because each request has a deadline.
         while running && self.active.stats.outstanding() > 0 {
             running = self.turn(None)?;
         }
@@ -118,13 +118,13 @@ impl<I: Io> Worker<I> {
         Ok((running || endless, elapsed))
     }
 
-    /// True once nothing is left to ask, and all that was asked is over.
+    /// Returns true once the workload is exhausted and all requests have an outcome.
     fn is_finished(&self) -> bool {
         self.exhausted && self.active.next_deadline().is_none() && self.active.stats.is_complete()
     }
 
-    /// Opens connections ahead of the requests, for as long as that gets on, and waits for the start;
-    /// nothing if it was stopped.
+    /// Opens connections before the start, as long as there is progress, and waits for the start.
+    /// Returns the start time, or `None` if the load was stopped.
     fn prepare(&mut self) -> Result<Option<Time>, LoadError> {
         let timeout = self.shared.prepare_timeout;
         let (mut best, mut since) = (0, Time::now());
@@ -155,17 +155,18 @@ impl<I: Io> Worker<I> {
         }
     }
 
-    /// Notes when the next arrival is intended, unless that is past the end.
+    /// Calculates the next arrival. There is none after the end of the run.
     fn schedule_next_arrival(&mut self) {
         let at = self.start.zip(self.schedule.next()).map(|(start, after)| start + after);
         self.next_arrival = at.filter(|&at| at < self.active.stats.last_arrival);
         self.exhausted |= at.is_none() && self.shared.finite;
     }
 
-    /// Waits until something is due or has happened, `until` at most. False if it was stopped.
+    /// Waits for events or the next deadline, at most until `until`, and handles them. Returns
+    /// false if the load was stopped.
     fn turn(&mut self, until: Option<Time>) -> Result<bool, LoadError> {
-        // Not `||`: both get their share.
-        let more = self.active.prepare(&mut self.io) | self.idle.open_some(&mut self.io);
+        // Not `||`: both must make progress.
+        let more = self.active.open_some(&mut self.io) | self.idle.open_some(&mut self.io);
         let at_once = more.then(|| self.io.now());
         let due = [
             until,
@@ -182,8 +183,9 @@ impl<I: Io> Worker<I> {
         while now >= self.interval_end && self.interval_end <= self.active.stats.last_arrival {
             self.report_interval_end();
         }
-        // First, so that they are late by no more than the wait. Those of later, in the next turn,
-        // or replies would not get theirs under overload.
+        // Arrivals come first, so that they are late by no more than the wait. Those that become
+        // due meanwhile are handled in the next turn. Otherwise replies would starve under
+        // overload.
         while let Some(scheduled) = self.next_arrival.filter(|&next| next <= now) {
             if self.active.on_arrival(&mut self.io, scheduled) {
                 self.schedule_next_arrival();
@@ -217,26 +219,26 @@ impl<I: Io> Worker<I> {
         self.interval_end = self.interval_end + interval;
     }
 
-    /// Tells what came in the interval that ends, which was of this length.
+    /// Reports the interval that ends, of the given length.
     fn report_slice(&mut self, length: Duration, draining: bool) {
-        let tally = &mut self.active.stats;
-        let latency = (!tally.latency.is_empty()).then(|| {
+        let stats = &mut self.active.stats;
+        let latency = (!stats.latency.is_empty()).then(|| {
             let spare = self.free_histograms.try_recv().unwrap_or_default();
-            std::mem::replace(&mut tally.latency, spare)
+            std::mem::replace(&mut stats.latency, spare)
         });
         let slice = Slice {
             length,
             draining,
-            counts: tally.counts,
+            counts: stats.counts,
             latency,
             idle: self.idle.counts,
-            connections: self.active.open() as u64,
+            connections: self.active.open_count() as u64,
         };
         self.report(WorkerUpdate::Slice(Box::new(slice)));
     }
 
-    fn report(&self, told: WorkerUpdate) {
-        // Nobody listens only where the load has failed.
-        let _ = self.updates.send((self.index, told));
+    fn report(&self, update: WorkerUpdate) {
+        // The receiver is closed only if the load has failed.
+        let _ = self.updates.send((self.index, update));
     }
 }

@@ -133,10 +133,10 @@ fn what_is_not_of_one_load_is_refused() {
     assert!(merge(&other).unwrap_err().to_string().contains("hearken-load/1"));
     let mut other = parts(2);
     other[0].histograms.latency = hearken_load::Histogram::new();
-    assert!(matches!(merge(&other), Err(MergeError::HistogramMismatch { at: 0, .. })));
+    assert!(matches!(merge(&other), Err(MergeError::HistogramMismatch { index: 0, .. })));
     let mut other = parts(2);
     other[1].intervals.iter_mut().for_each(|interval| interval.length_s = 0.7);
-    assert!(matches!(merge(&other), Err(MergeError::IntervalMismatch { at: 1, .. })));
+    assert!(matches!(merge(&other), Err(MergeError::IntervalMismatch { index: 1, .. })));
 }
 
 #[test]
@@ -150,13 +150,19 @@ fn each_rank_counts_once() {
     assert!(error.to_string().contains("ranks 2-3"), "{error}");
     let mut sizes = parts(2);
     sizes[1].part.as_mut().unwrap().size = 3;
-    assert!(matches!(merge(&sizes), Err(MergeError::SizeMismatch { at: 1, one: 2, other: 3 })));
+    assert!(matches!(
+        merge(&sizes),
+        Err(MergeError::SizeMismatch { index: 1, expected: 2, found: 3 })
+    ));
     let mut none = parts(2);
     none[0].part = None;
-    assert_eq!(merge(&none), Err(MergeError::MissingRank { at: 0 }));
+    assert_eq!(merge(&none), Err(MergeError::MissingRank { index: 0 }));
     let mut beyond = parts(2);
     beyond[1].part.as_mut().unwrap().rank = 2;
-    assert!(matches!(merge(&beyond), Err(MergeError::RankOutOfRange { at: 1, rank: 2, size: 2 })));
+    assert!(matches!(
+        merge(&beyond),
+        Err(MergeError::RankOutOfRange { index: 1, rank: 2, size: 2 })
+    ));
     // Without ranks, as they are.
     none.iter_mut().for_each(|report| report.part = None);
     assert_eq!(merge(&none).unwrap().parts, []);

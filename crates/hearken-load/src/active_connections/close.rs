@@ -1,4 +1,4 @@
-//! How connections end, and what takes their place.
+//! Closes connections and opens their replacements.
 
 use hearken::Token;
 use hearken::io::Io;
@@ -9,7 +9,7 @@ use crate::failure::{Failure, TimeoutKind};
 use crate::report::Model;
 
 impl ActiveConnections {
-    /// What is under way on the connection has failed.
+    /// Fails the requests in flight on the connection and closes it.
     pub(super) fn fail_requests(
         &mut self,
         io: &mut impl Io,
@@ -22,17 +22,18 @@ impl ActiveConnections {
         self.close_and_replace(io, token);
     }
 
-    /// As [`fail`](Active::fail), as a limit has run out.
+    /// Times out the requests in flight on the connection and closes it.
     pub(super) fn time_out(&mut self, io: &mut impl Io, token: Token, limit: TimeoutKind) {
         let requests = self.take_outstanding(token);
         self.stats.record_timeout(requests, limit);
         self.close_and_replace(io, token);
     }
 
-    /// Takes off what was under way, and tells how many requests that were.
+    /// Removes all outstanding requests from the connection and returns their number.
     fn take_outstanding(&mut self, token: Token) -> u64 {
         let connection = &mut self.connections[token.slot() as usize];
-        // What could not even be begun counts, too, or its session would fail for no reason.
+        // Count requests that were never due, too. Otherwise the session would fail without a
+        // failed request.
         let uncounted = connection.next.uncounted();
         self.stats.counts.scheduled += uncounted;
         let requests = connection.outstanding() + uncounted;
@@ -43,7 +44,7 @@ impl ActiveConnections {
         requests
     }
 
-    /// Closes it, and that is all.
+    /// Closes the connection without a replacement.
     pub(super) fn close_connection(&mut self, io: &mut impl Io, token: Token) {
         let connection = &mut self.connections[token.slot() as usize];
         connection.channel.close(io, token, &mut self.scratch);
@@ -55,7 +56,7 @@ impl ActiveConnections {
         self.connecting_count -= usize::from(connection.stage == Stage::Connecting);
     }
 
-    /// Closes it, and opens others for those who wait for one.
+    /// Closes the connection and opens connections for queued requests.
     pub(super) fn close_and_replace(&mut self, io: &mut impl Io, token: Token) {
         self.close_connection(io, token);
         let served = self.connections[token.slot() as usize].reply_count > 0;
@@ -65,7 +66,7 @@ impl ActiveConnections {
             Model::Closed if served => {
                 self.start_session(io, now);
             }
-            // One that was of no use would be replaced again and again, at once.
+            // Delay the replacement: a server that never replies would cause a busy loop.
             Model::Closed => self.retry_times.push_back(now + RETRY_DELAY),
             Model::Requests => {
                 while self.open_count < self.limit
@@ -73,7 +74,8 @@ impl ActiveConnections {
                 {
                     self.connect(io, None, NextAction::Message(scheduled, message));
                 }
-                // Ahead of the next request; where it was of no use, that is left to the requests.
+                // Open one ahead of the next request, unless the closed connection carried no
+                // reply.
                 let more = now < self.stats.last_arrival && self.limit < usize::MAX;
                 if served && more && self.open_count < self.limit {
                     self.connect(io, None, NextAction::Nothing);

@@ -1,4 +1,4 @@
-//! What connections tell: that they are made, what they receive, when they are late.
+//! Events of connections: connected, received, failed, deadline passed.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::reply::CompleteReply;
 use crate::tls::State;
 use crate::workload::Check;
 
-/// A deadline comes up to so much after its time.
+/// Maximum delay of a deadline.
 const TIMER_RESOLUTION: Duration = Duration::from_nanos(1 << 20);
 
 impl ActiveConnections {
-    /// Something has happened to one of the connections.
+    /// Handles a completion on one of the connections.
     pub(crate) fn on_completion(&mut self, io: &mut impl Io, completion: Completion) {
         let Completion { token, kind } = completion;
         match kind {
@@ -54,7 +54,7 @@ impl ActiveConnections {
         }
     }
 
-    /// Takes bytes that come under TLS.
+    /// Decrypts received bytes and handles the plain text.
     fn receive_tls(&mut self, io: &mut impl Io, token: Token, bytes: &[u8]) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let connection = &mut self.connections[token.slot() as usize];
@@ -76,7 +76,7 @@ impl ActiveConnections {
             }
             Err(error) => {
                 self.count_failed_handshake(token);
-                // What came before it is whole.
+                // Data received before the error is intact.
                 if !plain.is_empty() {
                     self.receive_plaintext(io, token, &plain);
                 }
@@ -88,12 +88,12 @@ impl ActiveConnections {
         self.scratch.plain = plain;
     }
 
-    /// Takes what was received.
+    /// Parses received bytes and handles each complete reply.
     fn receive_plaintext(&mut self, io: &mut impl Io, token: Token, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let connection = &mut self.connections[token.slot() as usize];
             let Some(request) = connection.in_flight.first() else {
-                // What nobody asked for leaves the two sides out of step.
+                // Unsolicited data desynchronises requests and replies.
                 return self.on_connection_lost(io, token);
             };
             if std::mem::take(&mut connection.awaits_first_byte)
@@ -106,7 +106,7 @@ impl ActiveConnections {
             if check.is_none() {
                 *check = message.expect.as_deref().map(Check::new);
             }
-            let heard = connection.reply.feed_next(
+            let parsed = connection.reply.feed_next(
                 &mut bytes,
                 message.method,
                 Some(&mut self.head_cache),
@@ -117,7 +117,7 @@ impl ActiveConnections {
                     }
                 },
             );
-            match heard {
+            match parsed {
                 Ok(None) => return,
                 Ok(Some(done)) => self.on_reply(io, token, done, bytes.is_empty()),
                 Err(malformed) => self.fail_requests(io, token, Failure::Other, &malformed),
@@ -128,7 +128,7 @@ impl ActiveConnections {
         }
     }
 
-    /// A reply is complete; `alone` if nothing came behind it.
+    /// Handles a complete reply. `alone` is true if no further bytes follow it.
     fn on_reply(&mut self, io: &mut impl Io, token: Token, done: CompleteReply, alone: bool) {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
@@ -164,7 +164,7 @@ impl ActiveConnections {
         }
     }
 
-    /// What is next of the script, here or on another connection if this one cannot be kept.
+    /// Continues the session on this connection, or on a new one if this one cannot be reused.
     fn continue_session(&mut self, io: &mut impl Io, token: Token, keep: bool) {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
@@ -180,7 +180,7 @@ impl ActiveConnections {
         };
         let due = now + burst.think;
         if due >= self.stats.last_arrival {
-            // Its time was cut, not by the server.
+            // The end of the run cut the session short, not the server.
             connection.stage = Stage::Available;
             self.close_and_replace(io, token);
         } else if due >= connection.expires_at {
@@ -197,13 +197,13 @@ impl ActiveConnections {
         }
     }
 
-    /// The connection is of no more use; if its handshake was under way, that has failed.
+    /// Counts a failed TLS handshake if the connection was still connecting.
     fn count_failed_handshake(&mut self, token: Token) {
         let under_way = self.connections[token.slot() as usize].stage == Stage::Connecting;
         self.stats.counts.handshakes.failed += u64::from(under_way);
     }
 
-    /// The peer has ended the stream.
+    /// Handles the end of the stream.
     fn on_end_of_stream(&mut self, io: &mut impl Io, token: Token) {
         self.count_failed_handshake(token);
         let connection = &mut self.connections[token.slot() as usize];
@@ -219,7 +219,7 @@ impl ActiveConnections {
         }
     }
 
-    /// The connection is of no more use.
+    /// Handles an error of the connection.
     fn on_connection_error(
         &mut self,
         io: &mut impl Io,
@@ -235,13 +235,13 @@ impl ActiveConnections {
         }
     }
 
-    /// A connection without a request under way is lost.
+    /// Handles the loss of a connection that has no request in flight.
     fn on_connection_lost(&mut self, io: &mut impl Io, token: Token) {
         let connection = &mut self.connections[token.slot() as usize];
         if connection.script.is_none() {
             self.close_and_replace(io, token);
         } else if connection.reply_count > 0 {
-            // As a user's agent would, it makes its next request on another one.
+            // Like a user agent, the session sends its next request on a new connection.
             let (script, next) = (connection.script, connection.next);
             self.close_connection(io, token);
             self.connect(io, script, next);
@@ -250,7 +250,7 @@ impl ActiveConnections {
         }
     }
 
-    /// A limit has run out, or it is time for the next request.
+    /// Handles a deadline: a timeout expired, or the next request is due.
     fn on_deadline(&mut self, io: &mut impl Io, token: Token) {
         let now = io.now();
         let connection = &mut self.connections[token.slot() as usize];
@@ -266,7 +266,7 @@ impl ActiveConnections {
                     Some(first) if connection.awaits_first_byte && request.sent + first <= now => {
                         self.time_out(io, token, TimeoutKind::FirstByte);
                     }
-                    // It was an earlier request's.
+                    // The deadline belonged to an earlier request.
                     _ => io.set_deadline(token, Some(whole)),
                 }
             }
@@ -278,7 +278,7 @@ impl ActiveConnections {
                 }
             }
             Stage::Holding => self.close_and_replace(io, token),
-            // Else a past request's.
+            // Otherwise the deadline belonged to an earlier request.
             Stage::Available if connection.expires_at <= now => self.close_and_replace(io, token),
             Stage::Available => {}
         }

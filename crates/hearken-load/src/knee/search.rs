@@ -1,4 +1,4 @@
-//! Which rate to try next: the search for a knee, without a server and without a clock.
+//! The search algorithm, which selects the rate of the next trial. It uses no server and no clock.
 
 use std::time::Duration;
 
@@ -6,85 +6,101 @@ use super::posterior::Posterior;
 use super::{Knee, KneeOptions, LimitedBy, Purpose, SCHEMA, Trial};
 use crate::report::Model;
 
-/// Trials near the knee, at least: fewer say too little of how steep it is.
+/// Minimum number of trials near the knee. Fewer tell too little about the steepness of the curve.
 const MIN_EDGE_TRIALS: u32 = 8;
 
-/// How often it is looked whether a server has recovered, with pauses that double.
+/// Maximum number of consecutive recovery trials. The pause doubles before each.
 const MAX_RECOVERY_TRIALS: u32 = 5;
 
-/// Rates so near to each other that the generator's own limit needs no closer look.
+/// Ratio of two rates that are close enough to locate the generator's own limit.
 const CLOSE_RATIO: f64 = 1.1;
 
-/// What to do next.
+/// The next step of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
-    /// Pause, and then offer a rate for some time.
+    /// Pause, then run a trial.
     Try {
-        /// Before it, without load.
+        /// Pause without load before the trial.
         pause: Duration,
         /// Arrivals per second.
         rate: f64,
-        /// For how long.
+        /// Duration of the trial.
         duration: Duration,
-        /// What it is to find out.
+        /// Purpose of the trial.
         purpose: Purpose,
     },
-    /// It has come to its end.
+    /// The search is complete.
     Done(Box<Knee>),
 }
 
-/// Finds the highest rate that meets objectives, from trials that may say now this and now that.
+/// A search for the maximum rate that meets objectives, from trials with noisy results.
 ///
-/// The rate doubles until the objectives are not met, twice in a row. From there each trial is a draw
-/// of where the knee may be: the place of the knee has a probability, after Bayes, under a model in
-/// which the probability to meet the objectives falls with the rate along a logistic curve of unknown
-/// steepness, and some trials go astray. The next rate is drawn from what is likely, so that rates
-/// go up and down and do not confound with time, and it ends when the 95 % interval is as narrow
-/// as was asked for. What was learnt on the way up does not count: the server may have been cold.
+/// The rate doubles until the objectives are not met twice in a row. From then on the search
+/// maintains a posterior distribution of the knee (Bayes). The model is a probability of meeting
+/// the objectives that falls with the rate along a logistic curve of unknown steepness, with some
+/// outliers. Each rate is drawn from the likely range. Thus rates go up and down, and the effect of
+/// the rate is not confounded with changes over time. The search ends when the 95 % interval is
+/// narrow enough. Results of the first phase do not count, because the server may not have been
+/// warmed up.
 ///
-/// A trial that was not met is followed by a pause and a short one at somewhat less than was met before,
-/// until that is met again: a backlog, or a server that takes time to recover, is not held against
-/// the next trial.
+/// After a failed trial the search pauses, then runs short recovery trials at a lower rate until
+/// one passes. Thus a backlog or a slow recovery does not affect the next trial.
+///
+/// ```
+/// use hearken_load::knee::{KneeOptions, Search, Step, Trial};
+///
+/// let mut search = Search::new(&KneeOptions::default());
+/// let knee = loop {
+///     match search.step() {
+///         Step::Try { pause, rate, duration, .. } => {
+///             let trial = Trial { met: rate < 5000.0, replies: 1, ..Trial::default() };
+///             search.record(trial, pause + duration);
+///         }
+///         Step::Done(knee) => break knee,
+///     }
+/// };
+/// assert!((4900.0..5100.0).contains(&knee.rate));
+/// ```
 #[derive(Debug)]
 pub struct Search {
     options: KneeOptions,
     random: fastrand::Rng,
     phase: Phase,
-    /// The highest rate that was met so far.
+    /// Maximum rate that met the objectives so far.
     best: Option<f64>,
-    /// What is being asked, until it is told of.
+    /// Rate and purpose of the trial whose result is awaited.
     pending: Option<(f64, Purpose)>,
-    /// How often it was looked whether the server has recovered, while it has not.
+    /// Number of failed recovery trials, while the server recovers.
     recovering: Option<u32>,
     trials: Vec<Trial>,
-    /// Trials that count towards the bound.
+    /// Number of trials that count towards the maximum.
     trial_count: u32,
     elapsed: Duration,
-    /// Why it is over.
+    /// The limiting factor, once the search is over.
     outcome: Option<LimitedBy>,
     notes: Vec<String>,
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Up until it fails.
+    /// Increases the rate until the objectives are not met.
     Bracket {
         next: f64,
         low: Option<f64>,
-        /// What was not met, and whether that was the generator.
+        /// Rate that failed, and whether the generator was the limit.
         high: Option<(f64, bool)>,
-        /// At this rate, it was not met before.
+        /// Whether the last trial at this rate failed.
         again: bool,
-        /// How often the highest rate that is allowed was met.
+        /// Number of successful trials at the maximum rate.
         at_most: u32,
     },
-    /// Around the knee.
+    /// Samples rates around the knee.
     Edge {
         posterior: Posterior,
-        /// Trials that the posterior has been told of, and that it has not.
+        /// Numbers of trials that the posterior includes, and that were discarded.
         counted: u32,
         discarded: u32,
-        /// Where in the posterior the next ones are drawn.
+        /// Quantiles of the posterior at which the next trials are run.
         quantiles: Vec<f64>,
         top: f64,
     },
@@ -97,7 +113,7 @@ impl Phase {
 }
 
 impl Search {
-    /// A new one.
+    /// Creates a search.
     pub fn new(options: &KneeOptions) -> Search {
         Search {
             options: options.clone(),
@@ -114,7 +130,7 @@ impl Search {
         }
     }
 
-    /// What to do next. The same until it is [`told`](Search::told).
+    /// Returns the next step. It stays the same until [`record`](Search::record) is called.
     pub fn step(&mut self) -> Step {
         if self.outcome.is_some() {
             return Step::Done(Box::new(self.result()));
@@ -128,7 +144,7 @@ impl Search {
             || self.elapsed + pause + duration > self.options.max_time
         {
             self.notes.push(format!(
-                "it ended after {} trials and {:.0} s, before it was as precise as asked",
+                "the search ended after {} trials and {:.0} s, before it reached the target precision",
                 self.trial_count,
                 self.elapsed.as_secs_f64()
             ));
@@ -153,8 +169,8 @@ impl Search {
         Step::Try { pause, rate, duration, purpose }
     }
 
-    /// The rate at which it is looked whether the server has recovered: one that it surely can do,
-    /// and lower after some failures, since what was met may have been chance.
+    /// Returns the rate of a recovery trial: one that the server can certainly handle. It is lower
+    /// after some failures, because earlier successes may have been chance.
     fn recovery_rate(&self, looked: u32) -> f64 {
         let met = match &self.phase {
             Phase::Bracket { low, .. } => low.or(self.best).unwrap_or(0.0),
@@ -164,55 +180,56 @@ impl Search {
         (met * part).max(self.options.min_rate)
     }
 
-    /// What came of the last step, which took so long in all. Its rate and purpose are filled in.
+    /// Records the result of the last step, which took `took` including its pause. The rate and the
+    /// purpose of `trial` are filled in.
     pub fn record(&mut self, mut trial: Trial, took: Duration) {
         let Some((rate, purpose)) = self.pending.take() else { return };
         self.elapsed += took;
         trial.rate = rate;
         trial.purpose = purpose;
-        let told = Outcome { rate, met: trial.met, late: trial.generator_late };
+        let outcome = Outcome { rate, met: trial.met, late: trial.generator_late };
         let replies = trial.replies;
         self.trials.push(trial);
         if let Some(looked) = self.recovering {
-            self.recovering = (!told.met).then_some(looked + 1);
+            self.recovering = (!outcome.met).then_some(looked + 1);
             if self.recovering == Some(MAX_RECOVERY_TRIALS) {
                 self.notes.push(format!(
-                    "the server did not recover: it does not meet them even at {rate:.1} \
-                     per second, after {MAX_RECOVERY_TRIALS} pauses",
+                    "the server did not recover: it does not meet the objectives at {rate:.1} \
+                     per second after {MAX_RECOVERY_TRIALS} pauses",
                 ));
                 self.outcome = Some(self.limit_so_far());
             }
             return;
         }
         self.trial_count += 1;
-        if told.met {
+        if outcome.met {
             self.best = Some(self.best.map_or(rate, |best| best.max(rate)));
         } else if self.best.is_some() {
             self.recovering = Some(0);
         }
         match self.phase {
-            Phase::Bracket { .. } => self.bracket(told, replies),
-            Phase::Edge { .. } => self.edge(told),
+            Phase::Bracket { .. } => self.bracket(outcome, replies),
+            Phase::Edge { .. } => self.edge(outcome),
         }
     }
 
     fn bracket(&mut self, Outcome { rate, met, late }: Outcome, replies: u64) {
-        let (least, most) = (self.options.min_rate, self.options.max_rate);
+        let (min, max) = (self.options.min_rate, self.options.max_rate);
         let Phase::Bracket { next, low, high, again, at_most } = &mut self.phase else { return };
         if met {
             *low = Some(rate);
             *again = false;
-            if rate >= most {
+            if rate >= max {
                 *at_most += 1;
                 if *at_most == 2 {
                     self.outcome = Some(LimitedBy::MaxRate);
                 }
             } else if high.is_none_or(|(high, _)| high <= rate) {
                 *high = None;
-                *next = (rate * 2.0).min(most);
+                *next = (rate * 2.0).min(max);
             }
         } else if !*again {
-            // Once may be chance, or a server that is cold.
+            // A single failure may be chance, or a server that is not warmed up.
             *again = true;
             return;
         } else {
@@ -224,21 +241,22 @@ impl Search {
         }
         match (*low, *high) {
             (_, None) => {}
-            (None, Some((high, _))) if high <= least => self.outcome = Some(LimitedBy::NeverMet),
+            (None, Some((high, _))) if high <= min => self.outcome = Some(LimitedBy::NeverMet),
             (None, Some(_)) if replies == 0 && self.best.is_none() => {
-                self.notes
-                    .push("there was no reply at all; does a server listen there?".to_owned());
+                self.notes.push(
+                    "no replies were received; check that a server listens at the URL".to_owned(),
+                );
                 self.outcome = Some(LimitedBy::NeverMet);
             }
-            (None, Some((high, _))) => *next = (high / 4.0).max(least),
+            (None, Some((high, _))) => *next = (high / 4.0).max(min),
             (Some(low), Some((high, true))) if high / low <= CLOSE_RATIO => {
                 self.outcome = Some(LimitedBy::Generator);
             }
             (Some(low), Some((high, true))) => *next = (low * high).sqrt(),
             (Some(low), Some((high, false))) => {
-                // A little above what may be tried, or the knee could not lie just below that.
-                let top = (high * 2.0).min(most * 1.25);
-                let bottom = (low / 2.0).max(least.min(low));
+                // Slightly above the maximum rate: the knee may lie just below that.
+                let top = (high * 2.0).min(max * 1.25);
+                let bottom = (low / 2.0).max(min.min(low));
                 let posterior = Posterior::new(bottom, top, (low, high), self.options.precision);
                 self.phase =
                     Phase::Edge { posterior, counted: 0, discarded: 0, quantiles: Vec::new(), top };
@@ -251,7 +269,7 @@ impl Search {
             return;
         };
         if late && !met {
-            // It says nothing of the server.
+            // The trial says nothing about the server.
             *discarded += 1;
             if *discarded >= 6 && discarded > counted {
                 self.outcome = Some(LimitedBy::Generator);
@@ -262,11 +280,11 @@ impl Search {
         *counted += 1;
         let (below, above) = posterior.tails();
         let (low, high) = (posterior.quantile(0.025), posterior.quantile(0.975));
-        let most = self.options.max_rate;
-        if posterior.quantile(0.1) > most {
+        let max = self.options.max_rate;
+        if posterior.quantile(0.1) > max {
             self.outcome = Some(LimitedBy::MaxRate);
         } else if above > 0.5 {
-            self.phase = Phase::bracket(top.min(most), Some(low));
+            self.phase = Phase::bracket(top.min(max), Some(low));
         } else if below > 0.5 {
             let next = (low / 2.0).max(self.options.min_rate);
             self.phase = Phase::bracket(next, None);
@@ -275,12 +293,12 @@ impl Search {
         }
     }
 
-    /// The last trial that it was told of.
+    /// Returns the last recorded trial.
     pub fn last(&self) -> Option<&Trial> {
         self.trials.last()
     }
 
-    /// What limits the rate, where it ends before its time.
+    /// Returns the limiting factor if the search ended now.
     fn limit_so_far(&self) -> LimitedBy {
         match &self.phase {
             Phase::Edge { counted: MIN_EDGE_TRIALS.., .. } => LimitedBy::Server,
@@ -288,15 +306,15 @@ impl Search {
         }
     }
 
-    /// The knee, as far as it is known.
+    /// Returns the knee as far as it is known.
     pub fn result(&self) -> Knee {
         let limited_by = self.outcome.unwrap_or_else(|| self.limit_so_far());
         let best = self.best.unwrap_or(0.0);
         let (rate, low, high) = match (&self.phase, limited_by) {
             (Phase::Edge { posterior, .. }, LimitedBy::Server) => {
                 let [low, rate, high] = [0.025, 0.5, 0.975].map(|at| posterior.quantile(at));
-                let most = self.options.max_rate;
-                (rate.min(most), low.min(most), (high <= most).then_some(high))
+                let max = self.options.max_rate;
+                (rate.min(max), low.min(max), (high <= max).then_some(high))
             }
             (Phase::Edge { posterior, .. }, LimitedBy::Unfinished) => {
                 let [low, high] = [0.025, 0.975].map(|at| posterior.quantile(at));
@@ -331,7 +349,7 @@ impl Search {
     }
 }
 
-/// What matters of a trial.
+/// The relevant results of a trial.
 #[derive(Clone, Copy)]
 struct Outcome {
     rate: f64,

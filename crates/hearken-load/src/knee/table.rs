@@ -1,4 +1,4 @@
-//! A knee, and each of its trials, for people.
+//! Text output of a knee and its trials.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ impl fmt::Display for Knee {
         let recoveries = self.trials.iter().filter(|of| of.purpose == Purpose::Recovery).count();
         writeln!(f, "{}\n  meets      {objectives}", self.url)?;
         write!(f, "  trials     {} in {:.0} s", self.trials.len() - recoveries, self.elapsed_s)?;
-        writeln!(f, ", and {recoveries} to see the server recover (seed {})\n", self.seed)?;
+        writeln!(f, ", and {recoveries} recovery trials (seed {})\n", self.seed)?;
         write!(f, "  {:>10} {:>10} {:>10}", "rate", "replies/s", "p50")?;
         writeln!(f, " {:>10} {:>10} {:>9}", "p99", "lateness", "failed")?;
         let mut trials: Vec<_> =
@@ -36,31 +36,30 @@ impl fmt::Display for Knee {
                 writeln!(f, "{rate} {each}; 95 % interval {low} to {high}")
             }
             (LimitedBy::Server, None) => {
-                writeln!(f, "{rate} {each}; 95 % interval from {low} to above what was allowed")
+                writeln!(f, "{rate} {each}; 95 % interval from {low} to above the maximum rate")
             }
             (LimitedBy::Generator, _) => writeln!(
                 f,
-                "above {rate} {each}: the generator was the limit, and the server's knee lies \
-                 above; give it a processor of its own, more threads, or use several machines"
+                "above {rate} {each}: the generator was the limit; give it dedicated processors or more \
+                 threads, or use several machines"
             ),
             (LimitedBy::MaxRate, _) => {
-                writeln!(f, "above {rate} {each}, the highest that was allowed")
+                writeln!(f, "above {rate} {each}, the maximum rate of the search")
             }
             (LimitedBy::NeverMet, Some(high)) => {
-                writeln!(f, "none: not met even at {high} {each}")
+                writeln!(f, "none: objectives not met at {high} {each}")
             }
-            (LimitedBy::NeverMet, None) => writeln!(f, "none: never met"),
+            (LimitedBy::NeverMet, None) => writeln!(f, "none: objectives not met at any rate"),
             (LimitedBy::Unfinished, Some(high)) => {
-                writeln!(f, "not found before the end; between {low} and {high} {each}")
+                writeln!(f, "not found before the search ended; between {low} and {high} {each}")
             }
             (LimitedBy::Unfinished, None) => {
-                writeln!(f, "not found before the end; above {low} {each}")
+                writeln!(f, "not found before the search ended; above {low} {each}")
             }
         }
     }
 }
 
-/// A line of the table.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p50, p99, late] = [self.p50_ns, self.p99_ns, self.lateness_p99_ns]
@@ -79,7 +78,7 @@ impl fmt::Display for Trial {
     }
 }
 
-/// Requests per second, with as many digits as matter.
+/// A rate, displayed with its significant digits.
 #[derive(Clone, Copy)]
 struct Rate(f64);
 

@@ -1,4 +1,4 @@
-//! One connection of the driver: a blocking socket, and the replies that it is owed.
+//! A connection of the driver: a blocking socket and its outstanding replies.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 use crate::failure::Failure;
 use crate::reply::{CompleteReply, Reply};
 
-/// Why a pass ends early.
+/// An error that ends a pass.
 #[derive(Debug)]
 pub(super) struct PassError {
     pub(super) failure: Failure,
@@ -21,31 +21,31 @@ pub(super) struct PassError {
 
 impl PassError {
     fn from_io(action: &str, error: &io::Error) -> PassError {
-        // What a socket with a timeout says when it has passed.
+        // Errors of a socket whose timeout has expired.
         let timed_out = matches!(
             error.kind(),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::WriteZero
         );
         if timed_out {
-            let text = format!("{action}: the server did not answer within the timeout");
+            let text = format!("{action}: no reply within the timeout");
             return PassError { failure: Failure::ClientTimo, message: text };
         }
         PassError { failure: Failure::from_error(error), message: format!("{action}: {error}") }
     }
 }
 
-/// A connection and what it still owes.
+/// A connection and its outstanding replies.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: TcpStream,
     reply: Reply,
-    /// Replies that are still to come.
+    /// Number of outstanding replies.
     outstanding: usize,
-    /// The last of them was the last that this connection carries.
+    /// Whether the last reply ended the connection's reuse.
     connection_close: bool,
-    /// The server has closed it.
+    /// Whether the server has closed the connection.
     closed_by_server: bool,
-    /// It is to be closed by the server before the round is over.
+    /// Whether the round lasts until the server closes the connection.
     awaits_close: bool,
 }
 
@@ -67,23 +67,23 @@ impl Peer {
         })
     }
 
-    /// Sends `message`, which asks for so many replies.
+    /// Sends `message`, which contains `replies` requests.
     pub(super) fn send(&mut self, message: &[u8], replies: usize) -> Result<(), PassError> {
         self.outstanding = replies;
         self.stream.write_all(message).map_err(|error| PassError::from_io("sending", &error))
     }
 
-    /// Whether all is there that the round waits for.
+    /// Returns whether the round needs nothing more from this connection.
     pub(super) fn is_done(&self) -> bool {
         self.outstanding == 0 && (self.closed_by_server || !self.awaits_close)
     }
 
-    /// Whether it can be asked again.
+    /// Returns whether the connection can carry another request.
     pub(super) fn can_carry_more(&self) -> bool {
         !self.connection_close && !self.closed_by_server
     }
 
-    /// Reads once; nothing if it would block. The end of the stream is a read of 0 bytes.
+    /// Reads once. Returns `None` if the read would block, and 0 at the end of the stream.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -95,15 +95,15 @@ impl Peer {
                 Ok((count, _)) => return Ok(Some(count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if !blocking => return Ok(None),
-                // After its reply, a server that closes may do so by a reset.
+                // After its reply, a server that closes may reset the connection.
                 Err(Errno::CONNRESET) if self.outstanding == 0 => return Ok(Some(0)),
                 Err(error) => return Err(PassError::from_io("reading a reply", &error.into())),
             }
         }
     }
 
-    /// Takes in what was read; `replied` is told each reply that is complete. With `close`, the
-    /// round waits for the end of the stream, too.
+    /// Parses received bytes and calls `replied` for each complete reply. With `close`, the round
+    /// also waits for the end of the stream.
     pub(super) fn on_received(
         &mut self,
         mut bytes: &[u8],
@@ -128,7 +128,9 @@ impl Peer {
         }
         while !bytes.is_empty() {
             if self.outstanding == 0 {
-                return Err(PassError::reply("more came than was asked for".to_owned()));
+                return Err(PassError::reply(
+                    "the server sent data after its last reply".to_owned(),
+                ));
             }
             let fed = self.reply.feed_next(&mut bytes, method, None, |_| (), |_| ());
             let fed =
@@ -142,7 +144,7 @@ impl Peer {
     }
 }
 
-/// Waits until one of those that owe something has something to read.
+/// Waits until a connection with outstanding replies is readable.
 pub(super) fn wait(peers: &[Peer], timeout: Duration) -> Result<(), PassError> {
     let waiting = peers.iter().filter(|peer| !peer.is_done());
     let mut fds: Vec<_> = waiting.map(|peer| PollFd::new(&peer.stream, PollFlags::IN)).collect();

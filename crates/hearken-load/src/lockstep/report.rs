@@ -1,4 +1,4 @@
-//! What came of a pass: the JSON, field by field.
+//! The report of a pass, with its JSON fields.
 
 use std::fmt;
 
@@ -11,39 +11,39 @@ use crate::summary::{Grouped, HumanBytes, write_counts, write_quantile_header, w
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "hearken-lockstep/1";
 
-/// What came of the rounds of a pass.
+/// The report of a pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Name and version of the format: [`SCHEMA`].
     pub schema: String,
-    /// Every request that was asked for has its reply.
+    /// Whether all requests have replies.
     pub complete: bool,
-    /// What was asked for.
+    /// URL of the requests.
     pub url: String,
-    /// Connections in a round.
+    /// Number of connections in a round.
     pub batch: u64,
-    /// Requests that each of them is sent at once.
+    /// Number of requests sent at once on each connection.
     pub pipeline: u64,
-    /// A connection for each request.
+    /// Whether each request used a new connection.
     pub close: bool,
-    /// How long the pass took, in seconds.
+    /// Duration of the pass in seconds.
     pub duration_s: f64,
-    /// What became of the requests: `intended = replies + failed + unfinished`.
+    /// Numbers of requests: `intended = replies + failed + unfinished`.
     pub requests: Requests,
-    /// Replies by the class of their status.
+    /// Replies by status class.
     pub status: Status,
-    /// The content that each reply had, in bytes.
+    /// Content length of each reply in bytes.
     pub content_bytes: u64,
-    /// From the first send of a round to the end of its last reply: of a whole batch, and no
-    /// request's latency.
+    /// Duration of a round, from the first send to the end of the last reply. This is the time of a
+    /// full batch, not the latency of a request.
     pub round_ns: Quantiles,
-    /// The request that ended the pass, if one did.
+    /// The failure that ended the pass, if any.
     pub errors: Errors,
-    /// Connections that were made.
+    /// Number of connections opened.
     pub connections_opened: u64,
     /// Bytes on all connections.
     pub bytes: Bytes,
-    /// What went wrong, in sentences.
+    /// Descriptions of problems.
     pub warnings: Vec<String>,
 }
 
@@ -59,8 +59,8 @@ impl fmt::Display for Report {
         .map(Grouped);
         let each = match (self.close, self.pipeline) {
             (true, _) => "one request each".to_owned(),
-            (false, 1) => "kept open".to_owned(),
-            (false, depth) => format!("kept open, {depth} requests at once on each"),
+            (false, 1) => "persistent".to_owned(),
+            (false, depth) => format!("persistent, {depth} pipelined requests each"),
         };
         writeln!(
             f,
@@ -80,6 +80,6 @@ impl fmt::Display for Report {
             return Ok(());
         }
         write_quantile_header(f)?;
-        write_quantiles(f, "round", &self.round_ns, "of the whole batch")
+        write_quantiles(f, "round", &self.round_ns, "duration of a full batch")
     }
 }

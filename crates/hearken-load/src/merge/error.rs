@@ -1,107 +1,113 @@
-//! Why results cannot be made one.
+//! Errors of merging results.
 
 use thiserror::Error;
 
 use crate::validate::InvalidReport;
 
-/// Why results cannot be merged. [`MergeError::at`] tells which of them is at fault.
+/// An error of merging results. [`MergeError::at`] returns the index of the result at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MergeError {
-    /// There is none.
-    #[error("no result to merge")]
+    /// No results.
+    #[error("no results to merge")]
     Empty,
-    /// No generator can have made it.
+    /// A result is invalid.
     #[error("{source}")]
     Invalid {
-        /// Which one.
-        at: usize,
-        /// What is wrong with it.
+        /// Index of the result.
+        index: usize,
+        /// The problem.
         source: InvalidReport,
     },
-    /// Another load was asked for than in the first.
-    #[error("its {what} is \"{other}\", and that of the first \"{one}\": they are not of one load")]
+    /// A setting differs from the first result.
+    #[error(
+        "field '{field}' is '{found}', but '{expected}' in the first result; merge only results of the same load"
+    )]
     FieldMismatch {
-        /// Which one.
-        at: usize,
+        /// Index of the result.
+        index: usize,
         /// The field.
-        what: &'static str,
-        /// What the first has.
-        one: String,
-        /// What it has.
-        other: String,
+        field: &'static str,
+        /// Value in the first result.
+        expected: String,
+        /// Value in this result.
+        found: String,
     },
-    /// A distribution is missing, or not that of the quantiles.
-    #[error("its {what} histogram is of {has} times, and {what}_ns tells of {told}")]
+    /// A histogram is missing or does not match its quantiles.
+    #[error(
+        "the {field} histogram contains {found} times, but {field}_ns has a count of {expected}"
+    )]
     HistogramMismatch {
-        /// Which one.
-        at: usize,
-        /// Of what.
-        what: &'static str,
-        /// How many the histogram has.
-        has: u64,
-        /// How many the quantiles are of.
-        told: u64,
+        /// Index of the result.
+        index: usize,
+        /// Name of the histogram.
+        field: &'static str,
+        /// Number of times in the histogram.
+        found: u64,
+        /// Number of times according to the quantiles.
+        expected: u64,
     },
-    /// Intervals of different lengths.
-    #[error("its intervals are of {other} s, and others of {one} s: they cannot be aligned")]
+    /// The intervals have different lengths.
+    #[error(
+        "its intervals are {found} s long, but {expected} s in other results: cannot align them"
+    )]
     IntervalMismatch {
-        /// Which one.
-        at: usize,
-        /// What the others have.
-        one: String,
-        /// What it has.
-        other: String,
+        /// Index of the result.
+        index: usize,
+        /// Length in the other results, in seconds.
+        expected: String,
+        /// Length in this result, in seconds.
+        found: String,
     },
-    /// Others say which part of the load they are.
-    #[error("it does not say which part of the load it is, and others do")]
+    /// The result has no rank, but others have.
+    #[error("it has no rank, but other results have one")]
     MissingRank {
-        /// Which one.
-        at: usize,
+        /// Index of the result.
+        index: usize,
     },
-    /// There is no such rank.
-    #[error("it is rank {rank} of {size}: ranks are from 0 to one less than their number")]
+    /// The rank is out of range.
+    #[error("rank {rank} of {size} is out of range: ranks start at 0")]
     RankOutOfRange {
-        /// Which one.
-        at: usize,
+        /// Index of the result.
+        index: usize,
         /// The rank.
         rank: u32,
-        /// Of how many.
+        /// The number of parts.
         size: u32,
     },
-    /// Parts of loads of different sizes.
-    #[error("it is of a load in {other} parts, and the first of one in {one}")]
+    /// The results are parts of loads with different numbers of parts.
+    #[error("its load has {found} parts, but {expected} in the first result")]
     SizeMismatch {
-        /// Which one.
-        at: usize,
-        /// What the first has.
-        one: u32,
-        /// What it has.
-        other: u32,
+        /// Index of the result.
+        index: usize,
+        /// Number of parts in the first result.
+        expected: u32,
+        /// Number of parts in this result.
+        found: u32,
     },
-    /// The same parts again.
-    #[error("{ranks} came before: each part counts once")]
+    /// A part occurs twice.
+    #[error("{ranks} occurred before: each part may occur once")]
     Duplicate {
-        /// Which one.
-        at: usize,
-        /// Such as "ranks 2, 5-7".
+        /// Index of the result.
+        index: usize,
+        /// The ranks, such as "ranks 2, 5-7".
         ranks: String,
     },
 }
 
 impl MergeError {
-    /// Which of the results is at fault, from 0; none if no single one is.
+    /// Returns the index of the result at fault, or `None` if no single result is.
     pub fn at(&self) -> Option<usize> {
         match *self {
             MergeError::Empty => None,
-            MergeError::Invalid { at, .. }
-            | MergeError::FieldMismatch { at, .. }
-            | MergeError::HistogramMismatch { at, .. }
-            | MergeError::IntervalMismatch { at, .. }
-            | MergeError::MissingRank { at }
-            | MergeError::RankOutOfRange { at, .. }
-            | MergeError::SizeMismatch { at, .. }
-            | MergeError::Duplicate { at, .. } => Some(at),
+            MergeError::Invalid { index, .. }
+            | MergeError::FieldMismatch { index, .. }
+            | MergeError::HistogramMismatch { index, .. }
+            | MergeError::IntervalMismatch { index, .. }
+            | MergeError::MissingRank { index }
+            | MergeError::RankOutOfRange { index, .. }
+            | MergeError::SizeMismatch { index, .. }
+            | MergeError::Duplicate { index, .. } => Some(index),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Intervals of several runs, put together by the time at which they were.
+//! Alignment of the intervals of several runs by time.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use crate::histogram::Histogram;
 use crate::merge::MergeError;
 use crate::report::{Interval, Report};
 
-/// Lengths that differ by no more than this part are the same.
+/// Maximum relative difference of interval lengths that are considered equal.
 const TOLERANCE: f64 = 0.01;
 
-/// The intervals of all parts, by their place on the grid of the part that started first. What was
-/// told in draining stays apart from what was told while requests were made.
+/// The intervals of all parts, by their position on the grid of the part that started first.
+/// Intervals of the draining phase are separate.
 pub(super) struct Grid {
     pub(super) started_unix_ns: u64,
     slots: BTreeMap<(i64, bool), Slot>,
@@ -20,9 +20,9 @@ pub(super) struct Grid {
 struct Slot {
     sum: Interval,
     latency: Histogram,
-    /// When it begins in the part that started first.
+    /// Start of the interval in the part that started first.
     at_s: Option<f64>,
-    /// Idle connections at the end of the last interval, of the part whose turn it is.
+    /// Idle connections at the end of the last interval of the current part.
     last_idle: u64,
 }
 
@@ -35,8 +35,9 @@ impl Grid {
             let later = (part.started_unix_ns - started_unix_ns) as f64 / 1e9;
             let mut own = BTreeMap::<(i64, bool), f64>::new();
             for interval in &part.intervals {
-                // By the middle, as a part of a long run may have several to one of another. What
-                // drained is as long as it took, and begins where the others end.
+                // Select the slot by the middle of the interval, because parts of a long run may
+                // have several intervals per slot. The draining phase has any length and follows
+                // the other intervals.
                 let key = match interval.draining {
                     true => (((interval.at_s + later) / length).round() as i64, true),
                     false => {
@@ -58,8 +59,8 @@ impl Grid {
                 }
             }
         }
-        for ((place, draining), slot) in &mut slots {
-            slot.sum.at_s = slot.at_s.unwrap_or(*place as f64 * length);
+        for ((position, draining), slot) in &mut slots {
+            slot.sum.at_s = slot.at_s.unwrap_or(*position as f64 * length);
             slot.sum.draining = *draining;
             slot.sum.idle_held = slot.sum.idle_held.saturating_add(slot.last_idle);
         }
@@ -67,12 +68,12 @@ impl Grid {
     }
 
     pub(super) fn intervals(self) -> Vec<Interval> {
-        let whole = |slot: Slot| Interval {
+        let to_interval = |slot: Slot| Interval {
             latency_ns: slot.latency.quantiles(),
             latency: slot.latency.encode(),
             ..slot.sum
         };
-        let mut intervals: Vec<_> = self.slots.into_values().map(whole).collect();
+        let mut intervals: Vec<_> = self.slots.into_values().map(to_interval).collect();
         intervals.sort_by(|a, b| a.at_s.total_cmp(&b.at_s).then(a.draining.cmp(&b.draining)));
         intervals
     }
@@ -92,19 +93,20 @@ impl Slot {
         }
         sum.length_s = sum.length_s.max(seconds);
         self.last_idle = more.idle_held;
-        // What cannot be read was refused before.
+        // Invalid histograms were rejected before.
         if let Ok(latency) = more.histogram() {
             self.latency.add(&latency);
         }
     }
 }
 
-/// How long the intervals are: as the longest. A part may have intervals of a half, a third and so on,
-/// as two become one in a long run; or no more than a piece of one.
+/// Returns the length of the merged intervals: the longest of all parts. The intervals of other
+/// parts may be a half, a third and so on of this length, because long runs combine intervals. A
+/// part may also have a single shorter interval.
 fn interval_length(parts: &[Report]) -> Result<f64, MergeError> {
     let longest = |part: &Report| {
-        let made = part.intervals.iter().filter(|interval| !interval.draining);
-        let lengths: Vec<f64> = made.map(|interval| interval.length_s).collect();
+        let sending = part.intervals.iter().filter(|interval| !interval.draining);
+        let lengths: Vec<f64> = sending.map(|interval| interval.length_s).collect();
         (lengths.iter().copied().fold(0.0, f64::max), lengths.len())
     };
     let all: Vec<_> = parts.iter().map(longest).collect();
@@ -114,10 +116,10 @@ fn interval_length(parts: &[Report]) -> Result<f64, MergeError> {
         (times - times.round()).abs() <= TOLERANCE * times
     };
     let odd = |&(own, count): &(f64, usize)| count > 1 && !fits(own);
-    if let Some(at) = all.iter().position(odd) {
-        let (one, other) = (format!("{length:.3}"), format!("{:.3}", all[at].0));
-        return Err(MergeError::IntervalMismatch { at, one, other });
+    if let Some(index) = all.iter().position(odd) {
+        let (expected, found) = (format!("{length:.3}"), format!("{:.3}", all[index].0));
+        return Err(MergeError::IntervalMismatch { index, expected, found });
     }
-    // Of nothing but draining, each is where it is.
+    // With draining intervals only, each keeps its position.
     Ok(if length > 0.0 { length } else { 1.0 })
 }

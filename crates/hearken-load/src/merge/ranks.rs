@@ -1,4 +1,4 @@
-//! Which parts of a load there are.
+//! The ranks of the parts of a load.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,18 +6,18 @@ use std::fmt::Write;
 use crate::merge::MergeError;
 use crate::report::{Part, Report};
 
-/// How many runs of ranks a sentence names.
+/// Maximum number of rank ranges that a message lists.
 const MAX_NAMED: usize = 10;
 
-/// The parts by rank, each with when it started; none if none says its rank.
+/// The parts by rank with their start times. Empty if the results have no ranks.
 pub(super) struct Ranks(BTreeMap<u32, (Part, u64)>);
 
-/// Those that a result is of.
+/// Returns the parts that a result consists of.
 pub(super) fn parts_of(report: &Report) -> impl Iterator<Item = Part> {
     report.part.into_iter().chain(report.parts.iter().copied())
 }
 
-/// The lowest rank in it.
+/// Returns the lowest rank in a result.
 pub(super) fn lowest_rank(report: &Report) -> Option<u32> {
     parts_of(report).map(|part| part.rank).min()
 }
@@ -26,38 +26,39 @@ impl Ranks {
     pub(super) fn from_reports(reports: &[Report]) -> Result<Ranks, MergeError> {
         let mut ranks = BTreeMap::new();
         let size = reports.iter().flat_map(parts_of).map(|part| part.size).next();
-        for (at, report) in reports.iter().enumerate() {
+        for (index, report) in reports.iter().enumerate() {
             let (mut any, mut doubled) = (false, Vec::new());
             for part in parts_of(report) {
                 any = true;
                 let Part { rank, size: other, .. } = part;
                 if rank >= other {
-                    return Err(MergeError::RankOutOfRange { at, rank, size: other });
+                    return Err(MergeError::RankOutOfRange { index, rank, size: other });
                 }
-                if let Some(one) = size.filter(|&size| size != other) {
-                    return Err(MergeError::SizeMismatch { at, one, other });
+                if let Some(expected) = size.filter(|&size| size != other) {
+                    return Err(MergeError::SizeMismatch { index, expected, found: other });
                 }
-                // Of a result that was merged, only what was asked for tells when each started.
+                // A merged result contains the start times of its parts only as their scheduled
+                // start and delay.
                 let started = part
                     .start_asked_unix_ns
-                    .map(|asked| asked.saturating_add(part.start_late_ns))
+                    .map(|start| start.saturating_add(part.start_late_ns))
                     .unwrap_or(report.started_unix_ns);
                 if ranks.insert(rank, (part, started)).is_some() {
                     doubled.push((rank, rank));
                 }
             }
             if !any && size.is_some() {
-                return Err(MergeError::MissingRank { at });
+                return Err(MergeError::MissingRank { index });
             }
             if !doubled.is_empty() {
                 doubled.sort_unstable();
-                return Err(MergeError::Duplicate { at, ranks: format_ranks(&doubled) });
+                return Err(MergeError::Duplicate { index, ranks: format_ranks(&doubled) });
             }
         }
         Ok(Ranks(ranks))
     }
 
-    /// How many there are to be.
+    /// Returns the number of parts of the load.
     pub(super) fn size(&self) -> u32 {
         self.0.values().next().map_or(0, |(part, _)| part.size)
     }
@@ -66,12 +67,13 @@ impl Ranks {
         self.0.len()
     }
 
-    /// Rank by rank, with when each started.
+    /// Returns the parts by rank, with their start times.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Part, u64)> {
         self.0.values().copied()
     }
 
-    /// The runs of ranks that are missing; as few as there are parts, however large the size.
+    /// Returns the ranges of missing ranks. Their number is at most the number of parts plus one,
+    /// even for a huge size.
     pub(super) fn missing(&self) -> Vec<(u32, u32)> {
         let (mut gaps, mut next) = (Vec::new(), 0);
         for &rank in self.0.keys() {
@@ -91,7 +93,7 @@ impl Ranks {
     }
 }
 
-/// "rank 3", "ranks 2, 5-7".
+/// Formats ranges of ranks: "rank 3", "ranks 2, 5-7".
 pub(super) fn format_ranks(runs: &[(u32, u32)]) -> String {
     let mut joined: Vec<(u32, u32)> = Vec::new();
     for &(from, to) in runs {

@@ -1,4 +1,4 @@
-//! What the server used, for people.
+//! Text summary of the server's usage.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::{Server, ServerUse};
 use crate::summary::{Grouped, HumanBytes, HumanDuration};
 
 impl Server {
-    /// The lines for people, with what each of `replies` took if there are any.
+    /// Returns the text summary, with the usage per reply if `replies` is not 0.
     pub fn beside(&self, replies: u64) -> impl fmt::Display + '_ {
         ServerSummary { server: self, replies }
     }
@@ -45,12 +45,12 @@ impl fmt::Display for ServerSummary<'_> {
         write_line(f, "per reply", &per_reply(total, replies))?;
         write_line(f, "at most", &peaks(total))?;
         if server.ended > 0 {
-            let ended = plural(server.ended, "watched process", "es");
-            let gone = server.gone_at_s.map(|at| format!("; none was left after {at:.1} s"));
-            writeln!(f, "  ended      {ended}{}", gone.unwrap_or_default())?;
+            let ended = plural(server.ended, "monitored process", "es");
+            let gone = server.gone_at_s.map(|at| format!("; none was running after {at:.1} s"));
+            writeln!(f, "  exited     {ended}{}", gone.unwrap_or_default())?;
         }
         for sentence in &server.not_had {
-            writeln!(f, "  not had    {}", printable(sentence))?;
+            writeln!(f, "  n/a        {}", printable(sentence))?;
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ fn per_reply(total: &ServerUse, replies: u64) -> Vec<String> {
 fn peaks(total: &ServerUse) -> Vec<String> {
     [
         total.peak_resident_bytes.map(|bytes| format!("{} resident", HumanBytes(bytes))),
-        total.peak_memory_bytes.map(|bytes| format!("{} charged to its group", HumanBytes(bytes))),
+        total.peak_memory_bytes.map(|bytes| format!("{} charged to its cgroup", HumanBytes(bytes))),
         total.peak_sockets.map(|n| plural(n, "socket", "s")),
         total.peak_descriptors.map(|n| plural(n, "descriptor", "s")),
     ]
@@ -102,7 +102,7 @@ fn amount(value: f64, of: &str) -> String {
     }
 }
 
-/// A result may come from a file: what it names reaches no terminal as control characters.
+/// Replaces control characters, because a result may come from an untrusted file.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_had_is_shown_and_nothing_else() {
+    fn prints_available_values_only() {
         let mut server = watched();
         let text = server.beside(1_000).to_string();
         let lines: Vec<_> = text.lines().collect();
@@ -126,8 +126,8 @@ mod tests {
         server.not_had.push("instructions:\x1b[2J none".to_owned());
         let text = server.to_string();
         assert!(!text.contains("per reply") && !text.contains('\x1b'), "{text}");
-        assert!(text.contains("  ended      1 watched process\n"), "{text}");
-        assert!(text.ends_with("  not had    instructions:?[2J none\n"), "{text}");
+        assert!(text.contains("  exited     1 monitored process\n"), "{text}");
+        assert!(text.ends_with("  n/a        instructions:?[2J none\n"), "{text}");
         assert!(Server::default().to_string().starts_with("  server     : 0 processes"));
     }
 }

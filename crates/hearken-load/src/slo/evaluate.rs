@@ -1,4 +1,4 @@
-//! Whether a load met an objective.
+//! Evaluation of objectives.
 
 use std::fmt;
 
@@ -9,41 +9,41 @@ use crate::histogram::Histogram;
 use crate::report::Report;
 use crate::summary::HumanDuration;
 
-/// What came of one objective.
+/// The result of an objective.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ObjectiveResult {
-    /// Which.
+    /// The objective.
     pub objective: Objective,
-    /// What was measured: nanoseconds, a share from 0 to 1, or replies per second.
+    /// Measured value: nanoseconds, a ratio from 0 to 1, or replies per second.
     pub measured: Measured,
-    /// Its limit, in the same unit.
+    /// Limit in the same unit.
     pub limit: f64,
-    /// Whether it was met. What could not be measured was not.
+    /// Whether the objective was met. An objective without a measured value was not.
     pub met: bool,
 }
 
-/// A figure of a load.
+/// A measured value.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Measured {
-    /// Its value.
+    /// The value.
     Value(f64),
-    /// It has none.
+    /// No value.
     Missing(NoValue),
 }
 
-/// Why a figure has no value.
+/// The reason why there is no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoValue {
-    /// It lies among requests that failed: longer than every limit.
+    /// The statistic lies among failed requests, which count as longer than every limit.
     Failed,
-    /// There was nothing to measure.
+    /// No data.
     Nothing,
 }
 
 impl Objective {
-    /// Whether a load that gave `report` met it.
+    /// Evaluates the objective against `report`.
     pub fn evaluate(&self, report: &Report) -> ObjectiveResult {
         let limit = self.limit();
         let measured = self.measure(report);
@@ -60,7 +60,7 @@ impl Objective {
         match self.metric {
             Metric::Time(of, statistic) => {
                 let errors = &report.errors;
-                let unmade = errors.conn_refused
+                let failed_connects = errors.conn_refused
                     + errors.fd_unavail
                     + errors.addr_unavail
                     + report.timeouts.connect
@@ -68,7 +68,7 @@ impl Objective {
                 let (times, failed) = match of {
                     TimeMetric::Latency => (&report.histograms.latency, requests.failed),
                     TimeMetric::Service => (&report.histograms.service, requests.failed),
-                    TimeMetric::Connect => (&report.histograms.connect, unmade),
+                    TimeMetric::Connect => (&report.histograms.connect, failed_connects),
                 };
                 time(times, failed, statistic)
             }
@@ -79,7 +79,7 @@ impl Objective {
                 0 => Measured::Missing(NoValue::Nothing),
                 _ => Measured::Value(report.reply_rate),
             },
-            // Of those that were made: a Poisson process makes some more or fewer than its mean.
+            // Use the actual number of requests, which differs from the mean of a Poisson process.
             Metric::Rate if requests.intended > 0 && report.duration_s > 0.0 => {
                 Measured::Value(report.reply_rate * report.duration_s / requests.intended as f64)
             }
@@ -89,14 +89,15 @@ impl Objective {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> Measured {
-    match whole {
+fn ratio(part: u64, total: u64) -> Measured {
+    match total {
         0 => Measured::Missing(NoValue::Nothing),
-        _ => Measured::Value(part as f64 / whole as f64),
+        _ => Measured::Value(part as f64 / total as f64),
     }
 }
 
-/// Of `times`, and of others that are longer than all.
+/// Returns a statistic of `times` together with `failed` values that are longer than all recorded
+/// ones.
 fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
     let known = times.len();
     let rank = match statistic {
@@ -108,7 +109,7 @@ fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
         _ if rank > known => Measured::Missing(NoValue::Failed),
         Statistic::Mean => Measured::Value(times.as_hdr().mean()),
         Statistic::Max => Measured::Value(times.as_hdr().max() as f64),
-        // In the middle of the rank, where rounding does not matter.
+        // Use the middle of the rank, where rounding does not matter.
         Statistic::Percentile(_) => {
             Measured::Value(times.at((rank as f64 - 0.5) / known as f64) as f64)
         }
@@ -116,8 +117,8 @@ fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
 }
 
 impl Comparison {
-    /// True if `value` stands so to `limit`; the two are the same where only rounding tells them
-    /// apart.
+    /// Returns whether `value` fulfils the comparison with `limit`. Values that differ only by
+    /// rounding are equal.
     fn compare(self, value: f64, limit: f64) -> bool {
         let slack = limit * 1e-12;
         match self {
@@ -136,8 +137,8 @@ impl fmt::Display for ObjectiveResult {
         let space = if unit == Unit::Ratio { "" } else { " " };
         write!(f, "{figure} {comparison} {number}{space}{unit}: {met}, ")?;
         match self.measured {
-            Measured::Missing(NoValue::Failed) => f.write_str("requests that failed"),
-            Measured::Missing(NoValue::Nothing) => f.write_str("nothing was measured"),
+            Measured::Missing(NoValue::Failed) => f.write_str("a failed request"),
+            Measured::Missing(NoValue::Nothing) => f.write_str("no data"),
             Measured::Value(value) => match unit {
                 Unit::Percent => write!(f, "{} %", digits(value * 100.0)),
                 Unit::Ratio => write!(f, "{}", digits(value)),
@@ -148,7 +149,7 @@ impl fmt::Display for ObjectiveResult {
     }
 }
 
-/// With what matters of it, and no zeros at its end.
+/// Rounds to four decimals.
 fn digits(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

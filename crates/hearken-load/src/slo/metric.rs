@@ -1,64 +1,64 @@
-//! What an objective can be about, and the limits that it can have.
+//! The metrics of objectives, and their limits.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What is measured.
+/// A metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
     /// A time.
     Time(TimeMetric, Statistic),
-    /// The share of the requests that have no reply.
+    /// The ratio of requests without a reply.
     Errors,
-    /// Replies per second, or the share of the requests that they answer.
+    /// Replies per second, or the ratio of requests with a reply.
     Rate,
-    /// The share of the idle connections that were held.
+    /// The ratio of idle connections that are established.
     Idle,
 }
 
-/// Which times.
+/// A measured time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimeMetric {
-    /// From when a request was intended to the end of its reply.
+    /// Time from the scheduled time of a request to the end of its reply.
     Latency,
-    /// From when it was sent.
+    /// Time from sending a request to the end of its reply.
     Service,
-    /// To connect.
+    /// Time to open a connection.
     Connect,
 }
 
-/// What of their distribution.
+/// A statistic of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Statistic {
-    /// The time that a share of them does not exceed.
+    /// A percentile.
     Percentile(Percentile),
-    /// Their mean.
+    /// The mean.
     Mean,
-    /// The longest.
+    /// The maximum.
     Max,
 }
 
-/// More than 0 and less than 100 %, exactly as it was written.
+/// A percentile above 0 and below 100, stored exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Percentile {
-    /// In billionths of the whole.
+    /// Billionths of the total.
     billionths: u32,
 }
 
-/// Digits after the point that a percentile may have.
+/// Maximum number of decimals of a percentile.
 const MAX_DECIMALS: usize = 7;
 const SCALE: u32 = 1_000_000_000;
 
 impl Percentile {
-    /// Which of `count` values, from 1 on and in order, is the least that so many do not exceed.
+    /// Returns the rank of the percentile among `count` ordered values, from 1.
     pub(super) fn rank(self, count: u64) -> u64 {
         let rank = (u128::from(self.billionths) * u128::from(count)).div_ceil(SCALE.into());
-        // No more than the count.
+        // The result is at most `count`.
         u64::try_from(rank).unwrap_or(u64::MAX)
     }
 }
 
-/// What a limit is given in.
+/// The unit of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// `ns`
@@ -71,7 +71,7 @@ pub enum Unit {
     Seconds,
     /// `%`
     Percent,
-    /// None: of 1.
+    /// No unit: a ratio of 1.
     Ratio,
     /// `/s`
     PerSecond,
@@ -88,7 +88,7 @@ impl Unit {
         (Unit::PerSecond, "/s"),
     ];
 
-    /// In nanoseconds, as a share, or per second.
+    /// Converts to nanoseconds, a ratio, or a rate per second.
     pub(super) fn to_base(self, number: f64) -> f64 {
         match self {
             Unit::Nanos | Unit::Ratio | Unit::PerSecond => number,
@@ -100,27 +100,27 @@ impl Unit {
     }
 }
 
-/// What is longer is recorded as this.
+/// Maximum time that histograms record exactly, in nanoseconds.
 const MAX_NANOS: f64 = 3.6e12;
 
 impl Metric {
-    /// Reads a limit of it.
+    /// Parses a limit of the metric.
     pub(super) fn parse_limit(self, text: &str) -> Result<(f64, Unit), String> {
         let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(at);
         if number.is_empty() {
             return Err(match text {
-                "" => "it has no limit after the comparison".to_owned(),
-                _ => format!("{text:?} is no limit: it does not begin with a number"),
+                "" => "missing limit after the comparison".to_owned(),
+                _ => format!("invalid limit '{text}': expected a number first"),
             });
         }
         let value: f64 = match number.parse() {
             Ok(value) if number.len() <= 20 => value,
-            _ => return Err(format!("{number:?} is no number that could be a limit")),
+            _ => return Err(format!("invalid number '{number}'")),
         };
         let unit = unit.trim();
         let Some(&(unit, _)) = Unit::ALL.iter().find(|(_, name)| *name == unit) else {
-            return Err(format!("unknown unit {unit:?}; {}", self.units()));
+            return Err(format!("unknown unit '{unit}'; {}", self.units()));
         };
         let fits = match self {
             Metric::Time(..) => {
@@ -134,19 +134,19 @@ impl Metric {
             _ if !fits => Err(self.units().to_owned()),
             Unit::PerSecond => Ok((value, unit)),
             Unit::Percent | Unit::Ratio if whole > 1.0 => {
-                Err(format!("{number} is more than the whole; {}", self.units()))
+                Err(format!("{number} is more than 100 %; {}", self.units()))
             }
             Unit::Percent | Unit::Ratio => Ok((value, unit)),
-            _ if whole >= MAX_NANOS => Err("times are told apart up to an hour".to_owned()),
+            _ if whole >= MAX_NANOS => Err("times must be below one hour".to_owned()),
             _ => Ok((value, unit)),
         }
     }
 
     fn units(self) -> &'static str {
         match self {
-            Metric::Time(..) => "a time has a unit: ns, us, ms or s",
-            Metric::Errors | Metric::Idle => "a share is written as 0.1% or 0.001",
-            Metric::Rate => "a rate is written as 990/s, or as a share: 99% or 0.99",
+            Metric::Time(..) => "expected a time with a unit: ns, us, ms or s",
+            Metric::Errors | Metric::Idle => "expected a ratio such as 0.1% or 0.001",
+            Metric::Rate => "expected a rate such as 990/s, or a ratio such as 99% or 0.99",
         }
     }
 }
@@ -173,7 +173,7 @@ impl FromStr for Metric {
                 }
                 _ => {
                     return Err(format!(
-                        "unknown figure {text:?}; there are p50, p99, p99.9 and so on, mean, max, \
+                        "unknown metric '{text}'; available are p50, p99, p99.9 and so on, mean, max, \
                          service.p99, connect.p99 and so on, errors, rate, idle"
                     ));
                 }
@@ -191,17 +191,17 @@ impl FromStr for Percentile {
         let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let part = part.trim_end_matches('0');
         if !all_digits(whole) || !all_digits(part) || whole.len() > 3 || text.ends_with('.') {
-            return Err(format!("p{text} is no percentile; write one such as p99 or p99.9"));
+            return Err(format!("invalid percentile 'p{text}'; expected one such as p99 or p99.9"));
         }
         if part.len() > MAX_DECIMALS {
-            return Err(format!("p{text} has more than {MAX_DECIMALS} digits after the point"));
+            return Err(format!("percentile 'p{text}' has more than {MAX_DECIMALS} decimals"));
         }
-        // At most ten digits, of which the first three make no more than 999.
+        // At most ten digits, because there are at most three before the point.
         let billionths: u64 = format!("{whole}{part:0<MAX_DECIMALS$}").parse().unwrap_or(u64::MAX);
         match u32::try_from(billionths) {
             Ok(billionths @ 1..SCALE) => Ok(Percentile { billionths }),
-            Ok(0) => Err("there is no percentile 0".to_owned()),
-            _ => Err(format!("p{text} is not below 100; the longest is max")),
+            Ok(0) => Err("percentile 0 is not defined; use a value above 0".to_owned()),
+            _ => Err(format!("percentile 'p{text}' is not below 100; use max for the maximum")),
         }
     }
 }
