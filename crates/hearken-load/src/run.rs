@@ -366,7 +366,7 @@ fn build_report(
     if late > MAX_START_DELAY {
         let late = late.as_secs_f64() * 1e3;
         report.warnings.push(format!(
-            "the load started {late:.1} ms late, because its connections were not ready in time"
+            "the load started {late:.1} ms after its scheduled start; use a later start time, so that its connections are ready"
         ));
     }
     if let Some(refused) = &plan.refused {

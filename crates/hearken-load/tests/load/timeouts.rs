@@ -1,13 +1,11 @@
-//! The client's limits: each is counted by its name, and none changes what is offered.
-
-mod server;
+//! Timeouts of the client: each is counted by its kind, and none affects the arrivals.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use crate::server::assertions::assert_conserved;
+use crate::server::{Behaviour, Server, black_hole};
 use hearken_load::{Arrivals, Config, Count, Errors, Model, Profile, Report, Stop, Timeouts, run};
-use server::conserved::assert_conserved;
-use server::{Act, Server, black_hole};
 
 const LIMIT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(20);
@@ -25,7 +23,7 @@ fn config(url: String) -> Config {
     }
 }
 
-/// All requests ran out of time, as many as were asked for.
+/// Runs a load in which all requests time out.
 fn load(config: &Config) -> Report {
     let report = run(config, &mut (), &Stop::new()).unwrap();
     assert_conserved(&report);
@@ -39,7 +37,7 @@ fn one() -> Option<Count> {
 }
 
 #[test]
-fn connecting() {
+fn connect_timeout() {
     let (url, _held) = black_hole();
     let connect_timeout = Some(LIMIT);
     for (model, per_connection) in [(Model::Requests, one()), (Model::Connections, None)] {
@@ -49,23 +47,23 @@ fn connecting() {
         assert_eq!(report.timeouts, Timeouts { connect: ALL, ..Timeouts::default() });
         assert_eq!((report.requests.sent, report.connections_opened), (0, 0));
     }
-    // Those that are to be kept are waited for, and in vain.
+    // Connections opened ahead of the requests time out, too.
     let report = load(&Config { connect_timeout, timeout: 2 * LIMIT, ..config(url) });
     assert_eq!((report.requests.sent, report.connections_opened), (0, 0));
     assert!(report.timeouts.connect > 0, "{:?}", report.timeouts);
 }
 
-/// Without a limit of its own, connecting has that of the reply.
+/// Checks that the request timeout limits connecting if there is no connect timeout.
 #[test]
-fn connecting_within_the_whole() {
+fn the_request_timeout_includes_connecting() {
     let (url, _held) = black_hole();
     let report = load(&Config { per_connection: one(), timeout: LIMIT, ..config(url) });
     assert_eq!(report.timeouts, Timeouts { connect: ALL, ..Timeouts::default() });
 }
 
 #[test]
-fn the_first_byte() {
-    let server = Server::start(|_| Act::Never);
+fn first_byte_timeout() {
+    let server = Server::start(|_| Behaviour::Never);
     let first_byte_timeout = Some(LIMIT);
     for (per_connection, model) in
         [(one(), Model::Requests), (None, Model::Requests), (one(), Model::Connections)]
@@ -78,10 +76,10 @@ fn the_first_byte() {
     }
 }
 
-/// A reply that has begun is not held to the limit of its first byte, and one that is complete to none.
+/// Checks that the first-byte timeout does not apply to a reply that has begun.
 #[test]
-fn the_whole_reply() {
-    let server = Server::start(|_| Act::TooLong);
+fn request_timeout() {
+    let server = Server::start(|_| Behaviour::TooLong);
     let first_byte_timeout = Some(LONG / 2);
     let per_connection = one();
     let timeout = 2 * LIMIT;
@@ -93,10 +91,12 @@ fn the_whole_reply() {
     }
 }
 
-/// The second of two that were sent at once may take as long again.
+/// Checks that the first-byte timeout of a pipelined request begins with the end of the previous
+/// reply.
 #[test]
-fn the_first_byte_of_each_of_several() {
-    let server = Server::start(|number| if number % 4 == 3 { Act::Never } else { Act::Reply });
+fn the_first_byte_timeout_applies_to_each_pipelined_request() {
+    let server =
+        Server::start(|number| if number % 4 == 3 { Behaviour::Never } else { Behaviour::Reply });
     let report = run(
         &Config {
             model: Some(Model::Connections),
@@ -117,10 +117,10 @@ fn the_first_byte_of_each_of_several() {
     assert_eq!((report.sessions.begun, report.sessions.failed), (1, 1));
 }
 
-/// However much is given up, all of it is offered, in its time.
+/// Checks that timeouts do not reduce the offered load.
 #[test]
-fn what_is_offered_stays_as_asked() {
-    let server = Server::start(|_| Act::Never);
+fn timeouts_do_not_reduce_the_offered_load() {
+    let server = Server::start(|_| Behaviour::Never);
     let report = run(
         &Config {
             rate: Profile::constant(5000.0),

@@ -1,16 +1,14 @@
-//! More idle connections than one table of descriptors holds. In processes of their own, with a low
-//! limit of open files: this test binary once more.
-
-mod server;
+//! Idle connections beyond the capacity of one descriptor table. The loads run in child processes
+//! with a low limit of open files, which are this test executable with another argument.
 
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::server::{Behaviour, Server};
 use hearken::mechanism::TABLE;
 use hearken_load::{Config, Profile, Progress, Report, Stop, run};
 use rustix::process::{Resource, Rlimit, setrlimit};
-use server::{Act, Server};
 
 const LIMIT: u64 = 64;
 const IDLE: usize = 150;
@@ -19,14 +17,14 @@ const EVENTS: &str = "HEARKEN_TEST_EVENTS";
 const RATE: &str = "HEARKEN_TEST_RATE";
 const IDLE_RATE: &str = "HEARKEN_TEST_IDLE_RATE";
 
-/// What a load tells that ran with a low limit, as it displays it.
-fn told(server: &Server, events: &str, rate: f64) -> String {
-    told_at(server, events, rate, "")
+/// Runs a load in a child process with a low limit, and returns its output.
+fn run_child(server: &Server, events: &str, rate: f64) -> String {
+    run_child_at(server, events, rate, "")
 }
 
-fn told_at(server: &Server, events: &str, rate: f64, idle_rate: &str) -> String {
+fn run_child_at(server: &Server, events: &str, rate: f64, idle_rate: &str) -> String {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .args(["--exact", "descriptor_tables::child_process", "--nocapture", "--test-threads=1"])
         .env(URL, server.url())
         .env(EVENTS, events)
         .env(RATE, rate.to_string())
@@ -39,7 +37,7 @@ fn told_at(server: &Server, events: &str, rate: f64, idle_rate: &str) -> String 
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Ends the load once all are held.
+/// Ends the load once all idle connections are established.
 struct Until<'a>(&'a Stop);
 
 impl Progress for Until<'_> {
@@ -49,9 +47,9 @@ impl Progress for Until<'_> {
     }
 }
 
-/// Not a test by itself: what [`told`] runs.
+/// Runs the load of a child process. It does nothing as a test.
 #[test]
-fn child() {
+fn child_process() {
     let Ok(url) = std::env::var(URL) else { return };
     let limit = Rlimit { current: Some(LIMIT), maximum: Some(LIMIT) };
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -85,17 +83,17 @@ fn print(report: &Report) {
 }
 
 #[test]
-fn holders_have_tables_of_their_own() {
+fn idle_threads_have_descriptor_tables_of_their_own() {
     thread::scope(|scope| {
         for entry in TABLE.iter().filter(|entry| entry.spec().probe().is_ok()) {
             if entry.spec().needs_privileges() {
-                continue; // One table for all.
+                continue; // The mechanism requires a single table.
             }
             scope.spawn(|| {
-                let server = Server::start(|_| Act::Reply);
-                let told = told(&server, entry.name, 0.0);
-                assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
-                assert!(told.contains("bytes for idle ones: true"), "{told}");
+                let server = Server::start(|_| Behaviour::Reply);
+                let output = run_child(&server, entry.name, 0.0);
+                assert!(output.contains("idle 150 of 150, 0 lost, 4 tables"), "{output}");
+                assert!(output.contains("bytes for idle ones: true"), "{output}");
                 assert_eq!(server.requests(), IDLE as u64);
             });
         }
@@ -103,17 +101,17 @@ fn holders_have_tables_of_their_own() {
 }
 
 #[test]
-fn beside_requests() {
-    let server = Server::start(|_| Act::Reply);
-    let told = told(&server, "auto", 200.0);
-    assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
-    assert!(told.contains("replies missing: 0"), "{told}");
+fn idle_threads_run_concurrently_with_requests() {
+    let server = Server::start(|_| Behaviour::Reply);
+    let output = run_child(&server, "auto", 200.0);
+    assert!(output.contains("idle 150 of 150, 0 lost, 4 tables"), "{output}");
+    assert!(output.contains("replies missing: 0"), "{output}");
 }
 
 #[test]
-fn who_cannot_be_had_is_told() {
-    // A server that closes each.
-    let server = Server::start(|_| Act::Close);
+fn warns_about_idle_connections_that_cannot_be_opened() {
+    // This server closes all connections.
+    let server = Server::start(|_| Behaviour::Close);
     let config = Config {
         url: server.url(),
         rate: Profile::constant(0.0),
@@ -124,18 +122,19 @@ fn who_cannot_be_had_is_told() {
         ..Config::default()
     };
     let report = run(&config, &mut (), &Stop::new()).unwrap();
-    let told = report.warnings.iter().find(|text| text.contains("could not be had"));
-    assert!(told.is_some_and(|text| text.contains("closes it")), "{report}");
+    let warning =
+        report.warnings.iter().find(|text| text.contains("cannot open an idle connection"));
+    assert!(warning.is_some_and(|text| text.contains("closed the connection")), "{report}");
 }
 
-/// However many threads hold them, they are begun at the rate of all.
+/// Checks that the connection rate applies to all threads together.
 #[test]
-fn holders_share_the_rate() {
-    let server = Server::start(|_| Act::Reply);
+fn idle_threads_share_the_connection_rate() {
+    let server = Server::start(|_| Behaviour::Reply);
     let began = Instant::now();
-    let told = told_at(&server, "auto", 0.0, "300");
-    assert!(told.contains("idle 150 of 150, 0 lost, 4 tables"), "{told}");
-    // Four of them begin with one at once.
-    let least = 146.0 / 300.0;
-    assert!(began.elapsed().as_secs_f64() >= least, "{:?}", began.elapsed());
+    let output = run_child_at(&server, "auto", 0.0, "300");
+    assert!(output.contains("idle 150 of 150, 0 lost, 4 tables"), "{output}");
+    // Each of the four threads opens its first connection immediately.
+    let min_seconds = 146.0 / 300.0;
+    assert!(began.elapsed().as_secs_f64() >= min_seconds, "{:?}", began.elapsed());
 }

@@ -1,18 +1,16 @@
-//! TLS from end to end, against a server that speaks it by the same library.
-
-mod server;
+//! Loads over TLS, against a server that uses the same TLS library.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use crate::server::assertions::assert_conserved;
+use crate::server::tls::{Authority, Closing};
+use crate::server::{Behaviour, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
     Arrivals, Asking, Config, Count, Errors, Handshakes, Model, Profile, Report, Stop, TlsOptions,
     run,
 };
-use server::conserved::assert_conserved;
-use server::tls::{Authority, Farewell};
-use server::{Act, refusing};
 
 const ALL: u64 = 30;
 
@@ -40,20 +38,20 @@ fn each(requests: u32) -> Option<Count> {
     NonZeroU32::new(requests).map(Count::exactly)
 }
 
-/// Over every mechanism, as plain HTTP is.
+/// Checks all mechanisms.
 #[test]
-fn connections_are_kept() {
+fn persistent_connections() {
     let authority = Authority::new();
     for events in names().filter(|name| find(name).unwrap().probe().is_ok()) {
-        for act in [Act::Reply, Act::Chunked, Act::ByteByByte] {
-            let server = authority.server(Farewell::Announced, move |_| act);
+        for behaviour in [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte] {
+            let server = authority.start_server(Closing::Announced, move |_| behaviour);
             let events = events.to_owned();
             let report = load(&Config { events, ..config(server.url(), authority.options()) });
             assert_eq!(report.errors, Errors::default(), "{report}");
             assert_eq!((report.requests.replies, server.replies()), (ALL, ALL));
             assert_eq!((report.connections_opened, server.accepted()), (4, 4));
             assert_eq!((report.tls.full + report.tls.resumed, report.tls.failed), (4, 0));
-            // More than the content, less than much more.
+            // More than the content, but not much more.
             let received = report.bytes.received;
             assert!((ALL * 40..ALL * 5000).contains(&received), "{received}");
         }
@@ -61,10 +59,10 @@ fn connections_are_kept() {
 }
 
 #[test]
-fn new_connections_take_up_earlier_sessions() {
+fn new_connections_resume_sessions() {
     let authority = Authority::new();
     for resumption in [true, false] {
-        let server = authority.server(Farewell::Announced, |_| Act::Reply);
+        let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
         let tls = TlsOptions { resumption, ..authority.options() };
         let report = load(&Config { per_connection: each(1), ..config(server.url(), tls) });
         assert_eq!(report.requests.replies, ALL, "{report}");
@@ -76,9 +74,9 @@ fn new_connections_take_up_earlier_sessions() {
 }
 
 #[test]
-fn whoever_is_not_vouched_for_is_not_asked() {
+fn sends_no_requests_to_untrusted_servers() {
     let (authority, other) = (Authority::new(), Authority::new());
-    let server = authority.server(Farewell::Announced, |_| Act::Reply);
+    let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
     for (model, per_connection) in
         [(Model::Requests, None), (Model::Requests, each(1)), (Model::Connections, each(1))]
     {
@@ -88,8 +86,8 @@ fn whoever_is_not_vouched_for_is_not_asked() {
         assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
         assert!(report.tls.failed >= ALL, "{report}");
         assert_eq!((report.tls.full, report.connections_opened), (0, 0), "{report}");
-        let told = report.warnings.iter().find(|text| text.contains("--cacert FILE"));
-        assert!(told.is_some(), "{report}");
+        let warning = report.warnings.iter().find(|text| text.contains("--cacert FILE"));
+        assert!(warning.is_some(), "{report}");
         let insecure = TlsOptions { insecure: true, ..other.options() };
         let report = load(&Config { model, per_connection, tls: insecure, ..base });
         assert_eq!(report.requests.replies, ALL, "{report}");
@@ -98,21 +96,21 @@ fn whoever_is_not_vouched_for_is_not_asked() {
 }
 
 #[test]
-fn what_is_no_tls_is_named() {
+fn reports_servers_without_tls() {
     let authority = Authority::new();
-    // It takes the first bytes for a request that is not complete, so it has to be one that ends.
-    let addr = server::hasty(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5);
+    // The client hello looks like an incomplete request, so the server must not wait for its end.
+    let addr = crate::server::hasty(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5);
     let url = format!("https://{addr}/");
     let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
     assert!(report.warnings.iter().any(|text| text.contains("TLS")), "{report}");
-    // One that leaves before it has said anything.
-    let url = format!("https://{}/", server::hanging_up());
+    // A server that closes the connection immediately.
+    let url = format!("https://{}/", crate::server::hanging_up());
     let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { conn_reset: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
-    // Nobody.
+    // A port on which no server listens.
     let (url, _held) = refusing();
     let url = url.replace("http:", "https:");
     let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
@@ -120,41 +118,47 @@ fn what_is_no_tls_is_named() {
     assert_eq!(report.tls, Handshakes::default());
 }
 
-/// Without a farewell, what ends by its length is whole, and what ends with the connection is not.
+/// Checks that without `close_notify`, replies with a length are complete, and replies delimited by
+/// the end of the connection are not.
 #[test]
-fn how_the_server_leaves() {
+fn distinguishes_announced_and_truncated_closes() {
     let authority = Authority::new();
-    for farewell in [Farewell::Announced, Farewell::Lingering, Farewell::None, Farewell::Garbage] {
-        let announced = matches!(farewell, Farewell::Announced | Farewell::Lingering);
-        for (act, whole) in [
-            (Act::AnnouncedClose, true),
-            (Act::UntilClose, announced),
-            (Act::Partial, false),
-            (Act::Close, false),
-            (Act::Reset, false),
-            (Act::ResetInBody, false),
+    for closing in [Closing::Announced, Closing::Lingering, Closing::None, Closing::Garbage] {
+        let announced = matches!(closing, Closing::Announced | Closing::Lingering);
+        for (behaviour, complete) in [
+            (Behaviour::AnnouncedClose, true),
+            (Behaviour::UntilClose, announced),
+            (Behaviour::Partial, false),
+            (Behaviour::Close, false),
+            (Behaviour::Reset, false),
+            (Behaviour::ResetInBody, false),
         ] {
-            let server = authority.server(farewell, move |_| act);
+            let server = authority.start_server(closing, move |_| behaviour);
             let per_connection = each(1);
             let base = config(server.url(), authority.options());
             let report = load(&Config { per_connection, ..base });
-            let failed = if whole { 0 } else { ALL };
-            assert_eq!(report.requests.failed, failed, "{act:?} {farewell:?} {report}");
+            let failed = if complete { 0 } else { ALL };
+            assert_eq!(report.requests.failed, failed, "{behaviour:?} {closing:?} {report}");
             let Errors { conn_reset, other, .. } = report.errors;
-            assert_eq!(conn_reset + other, failed, "{act:?} {farewell:?} {report}");
-            assert!(farewell == Farewell::Garbage || other == 0, "{act:?} {farewell:?} {report}");
-            assert_eq!(report.tls.failed, 0, "{act:?} {farewell:?} {report}");
+            assert_eq!(conn_reset + other, failed, "{behaviour:?} {closing:?} {report}");
+            assert!(
+                closing == Closing::Garbage || other == 0,
+                "{behaviour:?} {closing:?} {report}"
+            );
+            assert_eq!(report.tls.failed, 0, "{behaviour:?} {closing:?} {report}");
         }
     }
 }
 
 #[test]
-fn several_at_once() {
+fn pipelines_requests() {
     let authority = Authority::new();
-    for (model, act) in
-        [(Model::Connections, Act::Reply), (Model::Closed, Act::Reply), (Model::Closed, Act::Flood)]
-    {
-        let server = authority.server(Farewell::None, move |_| act);
+    for (model, behaviour) in [
+        (Model::Connections, Behaviour::Reply),
+        (Model::Closed, Behaviour::Reply),
+        (Model::Closed, Behaviour::Flood),
+    ] {
+        let server = authority.start_server(Closing::None, move |_| behaviour);
         let report = run(
             &Config {
                 model: Some(model),
@@ -176,9 +180,9 @@ fn several_at_once() {
 }
 
 #[test]
-fn content_is_checked() {
+fn checks_content() {
     let authority = Authority::new();
-    let server = authority.server(Farewell::Announced, |_| Act::Chunked);
+    let server = authority.start_server(Closing::Announced, |_| Behaviour::Chunked);
     let sum = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     for (expect, check) in [(format!("sha256={sum}"), 0), ("length=4".to_owned(), ALL)] {
         let asking = Asking { expect: Some(expect.parse().unwrap()), ..Asking::default() };
@@ -189,15 +193,15 @@ fn content_is_checked() {
 }
 
 #[test]
-fn idle_connections() {
+fn holds_idle_connections() {
     let authority = Authority::new();
-    let server = authority.server(Farewell::Announced, |_| Act::Reply);
+    let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
     for idle_request in [false, true] {
         let base = config(server.url(), authority.options());
         let report = load(&Config { idle: 20, idle_request, ..base });
-        let asked = if idle_request { 20 } else { 0 };
+        let requests = if idle_request { 20 } else { 0 };
         assert_eq!((report.idle.held, report.idle.lost), (20, 0), "{report}");
-        assert_eq!((report.idle.requests, report.idle.replies), (asked, asked), "{report}");
+        assert_eq!((report.idle.requests, report.idle.replies), (requests, requests), "{report}");
         assert_eq!(report.tls.full + report.tls.resumed, 24, "{report}");
         assert_eq!(report.connections_opened, 4);
     }

@@ -1,7 +1,6 @@
-//! Objectives are read as they are written, and judged by every request.
+//! Parsing and evaluation of objectives.
 
-mod report;
-
+use crate::fixtures;
 use hearken_load::{
     Config, Measured, Model, NoValue, Objective, ObjectiveResult, Objectives, Profile, Report,
 };
@@ -12,7 +11,7 @@ fn judge(objective: &str, report: &Report) -> ObjectiveResult {
 }
 
 #[test]
-fn what_is_read_is_displayed() {
+fn display_matches_the_parsed_text() {
     for text in [
         "p99<5ms",
         "p99<5ms,errors<0.1%,rate>=0.99",
@@ -29,53 +28,53 @@ fn what_is_read_is_displayed() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_precisely() {
-    for (text, why) in [
-        ("", "it is empty"),
+fn rejects_invalid_objectives_with_a_reason() {
+    for (text, reason) in [
+        ("", "empty text"),
         ("p99<5ms,", "between two commas"),
-        ("p99", "no comparison"),
-        ("p99=5ms", "no comparison"),
-        ("p99<", "no limit after"),
-        ("p99<ms", "does not begin with a number"),
-        ("p99<-5ms", "does not begin with a number"),
-        ("p99<5", "a time has a unit: ns, us, ms or s"),
-        ("p99<5%", "a time has a unit"),
-        ("p99<5min", "unknown unit \"min\""),
-        ("p99<5..1ms", "no number"),
-        ("p99<2000000s", "up to an hour"),
-        ("p100<5ms", "the longest is max"),
-        ("p999<5ms", "the longest is max"),
-        ("p0<5ms", "no percentile 0"),
-        ("p99.<5ms", "no percentile"),
-        ("p9999<5ms", "no percentile"),
-        ("p99.00000001<5ms", "7 digits"),
-        ("q99<5ms", "unknown figure \"q99\""),
-        ("service<5ms", "unknown figure"),
-        ("service.errors<5%", "unknown figure"),
-        ("errors<5", "more than the whole"),
+        ("p99", "missing comparison"),
+        ("p99=5ms", "missing comparison"),
+        ("p99<", "missing limit after"),
+        ("p99<ms", "expected a number first"),
+        ("p99<-5ms", "expected a number first"),
+        ("p99<5", "expected a time with a unit: ns, us, ms or s"),
+        ("p99<5%", "expected a time with a unit"),
+        ("p99<5min", "unknown unit 'min'"),
+        ("p99<5..1ms", "invalid number"),
+        ("p99<2000000s", "below one hour"),
+        ("p100<5ms", "use max"),
+        ("p999<5ms", "use max"),
+        ("p0<5ms", "percentile 0"),
+        ("p99.<5ms", "invalid percentile"),
+        ("p9999<5ms", "invalid percentile"),
+        ("p99.00000001<5ms", "7 decimals"),
+        ("q99<5ms", "unknown metric 'q99'"),
+        ("service<5ms", "unknown metric"),
+        ("service.errors<5%", "unknown metric"),
+        ("errors<5", "more than 100 %"),
         ("errors<5ms", "0.1% or 0.001"),
-        ("errors<0%", "write <=0"),
+        ("errors<0%", "use <=0"),
         ("rate>=990", "990/s"),
         ("rate>=990ms", "990/s"),
-        ("idle>=101%", "more than the whole"),
+        ("idle>=101%", "more than 100 %"),
     ] {
         let error = text.parse::<Objectives>().unwrap_err().to_string();
-        assert!(error.contains(why), "{text}: {error}");
+        assert!(error.contains(reason), "{text}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
     let many = vec!["p99<5ms"; 65].join(",");
     assert!(many.parse::<Objectives>().unwrap_err().to_string().contains("more than 64"));
 }
 
-/// One that drops what it cannot do at once has fast replies.
+/// Checks that a server cannot improve its percentiles by dropping requests.
 #[test]
-fn requests_without_a_reply_are_longer_than_every_limit() {
+fn failed_requests_exceed_every_limit() {
     let fast = vec![1; 980];
-    assert!(judge("p99<5ms", &report::of(&fast, 0)).met);
-    let dropping = report::of(&fast, 20);
+    assert!(judge("p99<5ms", &fixtures::report(&fast, 0)).met);
+    let dropping = fixtures::report(&fast, 20);
     let judged = judge("p99<5ms", &dropping);
     assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Failed), false));
-    assert!(judged.to_string().contains("requests that failed"), "{judged}");
+    assert!(judged.to_string().contains("a failed request"), "{judged}");
     assert!(judge("p98<5ms", &dropping).met);
     assert!(!judge("p98.1<5ms", &dropping).met);
     assert!(!judge("mean<5ms", &dropping).met && !judge("max<5ms", &dropping).met);
@@ -85,7 +84,7 @@ fn requests_without_a_reply_are_longer_than_every_limit() {
 }
 
 #[test]
-fn what_was_not_measured_is_not_met() {
+fn an_objective_without_data_is_not_met() {
     for objective in [
         "p99<1s",
         "p99>0ns",
@@ -96,13 +95,13 @@ fn what_was_not_measured_is_not_met() {
         "rate>=0/s",
         "idle>=0",
     ] {
-        let judged = judge(objective, &report::of(&[], 0));
+        let judged = judge(objective, &fixtures::report(&[], 0));
         assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Nothing), false));
     }
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn rejects_objectives_that_the_load_cannot_measure() {
     let measurable = |text: &str, rate, idle, model| {
         let read: Objectives = text.parse().unwrap();
         let config = Config { rate: Profile::constant(rate), idle, model, ..Config::default() };
@@ -110,13 +109,13 @@ fn what_cannot_be_measured_is_refused() {
     };
     assert_eq!(measurable("p99<1s,errors<1%,idle>=99%", 5.0, 1, None), Ok(()));
     assert!(measurable("p99<1s,idle>=99%", 5.0, 0, None).unwrap_err().contains("no idle"));
-    assert!(measurable("idle>=1,rate>=1", 0.0, 1, None).unwrap_err().contains("\"rate>=1\""));
+    assert!(measurable("idle>=1,rate>=1", 0.0, 1, None).unwrap_err().contains("'rate>=1'"));
     assert_eq!(measurable("rate>=1", 0.0, 0, Some(Model::Closed)), Ok(()));
 }
 
 #[test]
-fn judgements_are_told_and_kept() {
-    let mut report = report::of(&[2, 3, 4], 0);
+fn results_are_displayed_and_serialised() {
+    let mut report = fixtures::report(&[2, 3, 4], 0);
     let objectives: Objectives = "p50<5ms,max<=5ms,errors<0.1%,rate>=0.99".parse().unwrap();
     report.objectives = objectives.judge(&report);
     let text = report.to_string();
@@ -144,7 +143,7 @@ fn objective() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn reading_and_displaying_undo_each_other(parts in prop::collection::vec(objective(), 1..9)) {
+    fn parse_and_display_round_trip(parts in prop::collection::vec(objective(), 1..9)) {
         let text = parts.join(",");
         let read: Objectives = text.parse().unwrap();
         prop_assert_eq!(read.to_string(), text);
@@ -153,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_reading_panic(text in ".*", near in "[p0-9.<>=,a-z%/ ]{0,40}") {
+    fn parsing_never_panics(text in ".*", near in "[p0-9.<>=,a-z%/ ]{0,40}") {
         for text in [text, near] {
             if let Ok(read) = text.parse::<Objectives>() {
                 let again: Objectives = read.to_string().parse().unwrap();
@@ -162,15 +161,15 @@ proptest! {
         }
     }
 
-    /// A looser limit is met by whatever met a stricter one.
+    /// Checks that a result that meets a limit meets all looser limits.
     #[test]
-    fn judging_is_monotone_in_the_limit(
+    fn evaluation_is_monotonic_in_the_limit(
         latencies in prop::collection::vec(1..200u64, 0..200),
         failed in 0..20u64,
         figure in "(p[1-9][0-9]?|p99\\.9|mean|max)",
         limits in (1..200u64, 1..200u64),
     ) {
-        let report = report::of(&latencies, failed);
+        let report = fixtures::report(&latencies, failed);
         let (strict, loose) = (limits.0.min(limits.1), limits.0.max(limits.1));
         for (comparison, first, second) in
             [("<", strict, loose), ("<=", strict, loose), (">", loose, strict), (">=", loose, strict)]
@@ -180,14 +179,14 @@ proptest! {
         }
     }
 
-    /// As a sorted list has it, with three digits.
+    /// Compares with a sorted list, to three digits.
     #[test]
-    fn percentiles_are_those_of_all_requests(
+    fn percentiles_include_failed_requests(
         mut latencies in prop::collection::vec(1..200u64, 1..200),
         failed in 0..20usize,
         percent in 1..100usize,
     ) {
-        let judged = judge(&format!("p{percent}<1s"), &report::of(&latencies, failed as u64));
+        let judged = judge(&format!("p{percent}<1s"), &fixtures::report(&latencies, failed as u64));
         latencies.sort_unstable();
         let rank = (percent * (latencies.len() + failed)).div_ceil(100);
         match (latencies.get(rank - 1), judged.measured) {

@@ -1,6 +1,6 @@
-//! A server that misbehaves as it is told, and counts.
+//! A configurable test server that counts connections, requests and replies.
 
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "test helpers")]
 
 use std::io::{self, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket, sockopt};
 
-mod act;
-pub mod conserved;
+pub mod assertions;
+mod behaviour;
 pub mod tls;
 
-pub use act::{Act, Wire};
+pub use behaviour::{Behaviour, Wire};
 
 #[derive(Default)]
 pub struct Counts {
@@ -23,8 +23,8 @@ pub struct Counts {
     pub requests: AtomicU64,
     pub replies: AtomicU64,
     pub peers: Mutex<Vec<TcpStream>>,
-    /// What was asked for, with the number of the connection.
-    pub asked: Mutex<Vec<(u64, String)>>,
+    /// Request targets, each with the number of the connection.
+    pub targets: Mutex<Vec<(u64, String)>>,
     stop: AtomicBool,
 }
 
@@ -35,23 +35,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that does `act` for the request of a number.
-    pub fn start(act: impl Fn(u64) -> Act + Send + Sync + 'static) -> Server {
-        Server::speaking("http", |peer| Box::new(peer), act)
+    /// Starts a server. `behaviour` selects the response to the n-th request.
+    pub fn start(behaviour: impl Fn(u64) -> Behaviour + Send + Sync + 'static) -> Server {
+        Server::speaking("http", |peer| Box::new(peer), behaviour)
     }
 
-    /// As [`start`](Server::start), with something between it and the socket.
+    /// Starts a server like [`start`](Server::start), with a protocol layer above the socket.
     pub fn speaking(
         scheme: &'static str,
         wire: impl Fn(TcpStream) -> Box<dyn Wire> + Send + Sync + 'static,
-        act: impl Fn(u64) -> Act + Send + Sync + 'static,
+        behaviour: impl Fn(u64) -> Behaviour + Send + Sync + 'static,
     ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // The library's 128 are soon full, and then the kernel drops who connects.
+        // The standard library's backlog of 128 soon overflows, and the kernel then drops
+        // connections.
         listen(&listener, 4096).unwrap();
         let addr = listener.local_addr().unwrap();
         let counts = Arc::new(Counts::default());
-        let both = Arc::new((wire, act));
+        let both = Arc::new((wire, behaviour));
         thread::spawn({
             let counts = counts.clone();
             move || {
@@ -63,12 +64,12 @@ impl Server {
                     let number = counts.accepted.fetch_add(1, SeqCst);
                     let (counts, both) = (counts.clone(), both.clone());
                     thread::spawn(move || {
-                        let (wire, act) = &*both;
+                        let (wire, behaviour) = &*both;
                         let mut wire = wire(peer.try_clone().unwrap());
-                        if serve(&mut *wire, number, &counts, act).is_ok() {
+                        if serve(&mut *wire, number, &counts, behaviour).is_ok() {
                             wire.finish();
                         }
-                        // Whoever holds a clone does not keep it open.
+                        // Clones of the descriptor must not keep the connection open.
                         let lingers = sockopt::socket_linger(&peer).ok().flatten().is_none();
                         if lingers {
                             let _ = peer.shutdown(Shutdown::Both);
@@ -99,10 +100,10 @@ impl Server {
         self.counts.accepted.load(SeqCst)
     }
 
-    /// What was asked for on each connection, in order.
-    pub fn asked(&self) -> Vec<Vec<String>> {
+    /// Returns the request targets of each connection, in order.
+    pub fn targets(&self) -> Vec<Vec<String>> {
         let mut all = Vec::new();
-        for (number, target) in &*self.counts.asked.lock().unwrap() {
+        for (number, target) in &*self.counts.targets.lock().unwrap() {
             let number = *number as usize;
             if all.len() <= number {
                 all.resize(number + 1, Vec::new());
@@ -112,16 +113,16 @@ impl Server {
         all
     }
 
-    /// Waits until it has come so far; panics if that takes an absurd time.
+    /// Waits until `done` returns true. Panics after a minute.
     pub fn until(&self, done: impl Fn(&Server) -> bool) {
         let start = Instant::now();
         while !done(self) {
-            assert!(start.elapsed() < Duration::from_secs(60), "the server has come to a halt");
+            assert!(start.elapsed() < Duration::from_secs(60), "the server makes no progress");
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Ends every connection that there is.
+    /// Closes all connections.
     pub fn drop_all(&self) {
         for peer in self.counts.peers.lock().unwrap().drain(..) {
             let _ = peer.shutdown(Shutdown::Both);
@@ -141,20 +142,20 @@ fn serve(
     wire: &mut dyn Wire,
     number: u64,
     counts: &Counts,
-    act: &dyn Fn(u64) -> Act,
+    behaviour: &dyn Fn(u64) -> Behaviour,
 ) -> io::Result<()> {
     wire.socket().set_nodelay(true)?;
     let (mut came, mut bytes) = (Vec::new(), [0; 4096]);
     loop {
         while let Some((target, length)) = request(&came) {
             came.drain(..length);
-            counts.asked.lock().unwrap().push((number, target));
-            let act = act(counts.requests.fetch_add(1, SeqCst));
-            if act.replies() {
-                // Before, or the client could be first to know.
+            counts.targets.lock().unwrap().push((number, target));
+            let behaviour = behaviour(counts.requests.fetch_add(1, SeqCst));
+            if behaviour.replies() {
+                // Count before replying, because the client may check the count after the reply.
                 counts.replies.fetch_add(1, SeqCst);
             }
-            if !act.perform(wire)? {
+            if !behaviour.perform(wire)? {
                 return Ok(());
             }
         }
@@ -165,7 +166,7 @@ fn serve(
     }
 }
 
-/// The target of the first request, and its length, if it is complete.
+/// Returns the target and the length of the first request, if it is complete.
 fn request(bytes: &[u8]) -> Option<(String, usize)> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..head]);
@@ -175,7 +176,7 @@ fn request(bytes: &[u8]) -> Option<(String, usize)> {
     (bytes.len() >= length).then_some((target, length))
 }
 
-/// An address that refuses connections, for as long as what comes with it is kept.
+/// Returns a URL that refuses connections, as long as the second value is not dropped.
 pub fn refusing() -> (String, impl Sized) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -183,8 +184,8 @@ pub fn refusing() -> (String, impl Sized) {
     (format!("http://{addr}/"), socket)
 }
 
-/// An address at which connecting comes to nothing, for as long as what comes with it is kept: its
-/// queue is full, and nobody accepts.
+/// Returns a URL whose connection attempts time out, as long as the second value is not dropped:
+/// its accept queue is full.
 pub fn black_hole() -> (String, impl Sized) {
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -193,12 +194,12 @@ pub fn black_hole() -> (String, impl Sized) {
     let mut queued = Vec::new();
     while let Ok(peer) = TcpStream::connect_timeout(&addr, Duration::from_millis(200)) {
         queued.push(peer);
-        assert!(queued.len() < 100, "its queue does not fill");
+        assert!(queued.len() < 100, "the accept queue does not fill");
     }
     (format!("http://{addr}/"), (listener, queued))
 }
 
-/// Takes leave of whoever connects.
+/// Starts a server that closes all connections immediately.
 pub fn hanging_up() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -206,7 +207,7 @@ pub fn hanging_up() -> SocketAddr {
     addr
 }
 
-/// Replies to whoever connects, once the given bytes were read, and goes on reading.
+/// Starts a server that replies after `after` bytes and continues to read.
 pub fn hasty(reply: &'static [u8], after: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

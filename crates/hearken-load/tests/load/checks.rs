@@ -1,15 +1,13 @@
-//! Replies that are not what they should be.
-
-mod server;
+//! Checks of replies: status, length and hash.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use crate::server::assertions::assert_conserved;
+use crate::server::{Behaviour, Server};
 use hearken_load::{Arrivals, Asking, Config, Count, Errors, Model, Profile, Report, Stop, run};
-use server::conserved::assert_conserved;
-use server::{Act, Server};
 
-/// Of "hello".
+/// SHA-256 hash of "hello".
 const SHA256: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
 fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report {
@@ -38,9 +36,11 @@ fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report 
 }
 
 #[test]
-fn what_is_met_is_a_reply_and_what_is_not_is_an_error_of_its_own() {
-    for act in [Act::Reply, Act::Chunked, Act::ByteByByte, Act::Interim] {
-        let server = Server::start(move |_| act);
+fn failed_checks_are_errors_of_their_own_kind() {
+    for behaviour in
+        [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte, Behaviour::Interim]
+    {
+        let server = Server::start(move |_| behaviour);
         for (expect, met) in [
             ("status=200".to_owned(), None),
             ("status=2xx,length=5".to_owned(), None),
@@ -55,38 +55,39 @@ fn what_is_met_is_a_reply_and_what_is_not_is_an_error_of_its_own() {
             let check = if met.is_some() { all } else { 0 };
             assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{expect} {report}");
             assert_eq!(report.requests.replies, all - check);
-            // The connection goes on.
+            // The connection is reused.
             assert_eq!(report.connections_opened, 4, "{expect} {report}");
             assert_eq!(report.status.success, all);
-            let told = report.warnings.iter().any(|text| met.is_some_and(|met| text.contains(met)));
-            assert_eq!(told, met.is_some(), "{report}");
+            let warned =
+                report.warnings.iter().any(|text| met.is_some_and(|met| text.contains(met)));
+            assert_eq!(warned, met.is_some(), "{report}");
         }
     }
 }
 
-/// One in three is wrong: the others are not, be they asked for at once.
+/// Checks that one wrong reply in three does not affect the others, even if pipelined.
 #[test]
-fn each_is_judged_by_itself() {
+fn checks_each_reply_independently() {
     for (model, pipeline) in
         [(Model::Requests, 1), (Model::Connections, 1), (Model::Connections, 5), (Model::Closed, 5)]
     {
         let server = Server::start(|number| match number % 3 {
-            0 => Act::Missing,
-            1 => Act::Chunked,
-            _ => Act::Reply,
+            0 => Behaviour::Missing,
+            1 => Behaviour::Chunked,
+            _ => Behaviour::Reply,
         });
         let report = load(&server, &format!("status=200,sha256={SHA256}"), model, pipeline);
         let wrong = server.requests().div_ceil(3);
         assert_eq!(report.errors, Errors { check: wrong, ..Errors::default() }, "{report}");
         assert_eq!(report.requests.replies, server.requests() - wrong);
-        assert_eq!(report.sessions.failed, 0, "a session goes on");
+        assert_eq!(report.sessions.failed, 0, "a failed check does not end its session");
     }
 }
 
-/// A body that is cut short is no reply that fails a check.
+/// Checks that a truncated body counts as a reset, not as a failed check.
 #[test]
-fn a_reply_that_is_not_whole_is_not_judged() {
-    let server = Server::start(|_| Act::Partial);
+fn incomplete_replies_are_not_checked() {
+    let server = Server::start(|_| Behaviour::Partial);
     let report = load(&server, "status=404", Model::Requests, 1);
     assert_eq!(report.errors.conn_reset, report.requests.intended, "{report}");
 }

@@ -1,9 +1,9 @@
-//! Which part of a run is a process' own, by what started it.
+//! The rank of a process from the environment of its launcher.
 
 use hearken_load::{Rank, RankError};
 use proptest::prelude::*;
 
-/// An environment as people write it down: `NAME=VALUE`, separated by spaces.
+/// Finds the rank in an environment given as `NAME=VALUE` pairs separated by spaces.
 fn find(rank: Option<u32>, size: Option<u32>, environment: &str) -> Result<Rank, RankError> {
     Rank::find(rank, size, |name| {
         let mut pairs = environment.split(' ').filter_map(|pair| pair.split_once('='));
@@ -19,7 +19,7 @@ const KUBERNETES: &str = "JOB_COMPLETION_INDEX=1";
 const NOMAD: &str = "NOMAD_ALLOC_INDEX=0";
 
 #[test]
-fn by_what_started_it() {
+fn finds_the_rank_of_each_launcher() {
     for (size, environment, expected) in [
         (None, String::new(), (0, 1)),
         (Some(1), String::new(), (0, 1)),
@@ -29,12 +29,12 @@ fn by_what_started_it() {
         (None, ARRAY.to_owned(), (2, 4)),
         (Some(6), KUBERNETES.to_owned(), (1, 6)),
         (Some(6), NOMAD.to_owned(), (0, 6)),
-        // Who comes first.
+        // Precedence of launchers.
         (None, format!("{STEP} {OMPI} {ARRAY} {KUBERNETES} {NOMAD}"), (3, 5)),
         (None, format!("{NOMAD} {KUBERNETES} {ARRAY} {STEP}"), (2, 4)),
         (None, format!("{NOMAD} {KUBERNETES} {ARRAY}"), (2, 4)),
         (Some(6), format!("{NOMAD} {KUBERNETES}"), (1, 6)),
-        // A batch script: with a rank, and with a size if it was told one.
+        // A batch script has a rank, and a size if the number of tasks was specified.
         (None, "SLURM_PROCID=0".to_owned(), (0, 1)),
         (None, format!("SLURM_PROCID=0 {ARRAY}"), (2, 4)),
         (None, format!("SLURM_PROCID=0 SLURM_NTASKS=1 {ARRAY}"), (2, 4)),
@@ -55,15 +55,15 @@ fn by_what_started_it() {
 }
 
 #[test]
-fn what_is_given_counts_more() {
+fn given_values_take_precedence() {
     let found = find(Some(1), Some(2), &format!("{OMPI} SLURM_PROCID=x")).unwrap();
     assert_eq!(found, Rank::new(1, 2).unwrap());
     assert_eq!(find(None, None, "").unwrap(), Rank::ALONE);
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
-    for (rank, size, environment, says) in [
+fn rejects_contradictory_values() {
+    for (rank, size, environment, expected) in [
         (Some(2), Some(2), "", &["rank 2 of 2"][..]),
         (None, Some(0), "", &["rank 0 of 0"]),
         (Some(2), None, STEP, &["--size"]),
@@ -79,12 +79,12 @@ fn what_makes_no_sense_is_named() {
         (None, None, "SLURM_PROCID=1", &["SLURM_PROCID is 1", "--size"]),
         (None, None, "SLURM_PROCID=0 SLURM_NTASKS=0", &["SLURM_PROCID is 0", "SLURM_NTASKS, 0"]),
         (None, Some(2), "SLURM_PROCID=2", &["SLURM_PROCID is 2", "--size, 2"]),
-        (None, None, "SLURM_PROCID=x SLURM_NTASKS=4", &["SLURM_PROCID is \"x\""]),
-        (None, None, "SLURM_PROCID=0 SLURM_NTASKS=+4", &["SLURM_NTASKS is \"+4\""]),
-        (None, None, "SLURM_PROCID=0 SLURM_NTASKS=", &["SLURM_NTASKS is \"\""]),
+        (None, None, "SLURM_PROCID=x SLURM_NTASKS=4", &["SLURM_PROCID is 'x'"]),
+        (None, None, "SLURM_PROCID=0 SLURM_NTASKS=+4", &["SLURM_NTASKS is '+4'"]),
+        (None, None, "SLURM_PROCID=0 SLURM_NTASKS=", &["SLURM_NTASKS is ''"]),
         (None, None, "JOB_COMPLETION_INDEX=1", &["JOB_COMPLETION_INDEX is 1", "--size"]),
         (None, Some(2), "JOB_COMPLETION_INDEX=2", &["JOB_COMPLETION_INDEX is 2"]),
-        (None, Some(2), "NOMAD_ALLOC_INDEX=-1", &["NOMAD_ALLOC_INDEX is \"-1\""]),
+        (None, Some(2), "NOMAD_ALLOC_INDEX=-1", &["NOMAD_ALLOC_INDEX is '-1'"]),
         (None, None, "NOMAD_ALLOC_INDEX=0", &["NOMAD_ALLOC_INDEX is 0", "--size"]),
         (None, Some(2), "NOMAD_ALLOC_INDEX=4294967296", &["4294967296", "4294967295"]),
         (
@@ -116,7 +116,7 @@ fn what_makes_no_sense_is_named() {
         (None, Some(3), ARRAY, &["SLURM_ARRAY_TASK_COUNT is 4", "--size 3"]),
     ] {
         let error = find(rank, size, environment).unwrap_err().to_string();
-        for part in says {
+        for part in expected {
             assert!(error.contains(part), "{environment}: {error}");
         }
         assert!(!error.contains('\n'));
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
-fn a_rank_that_is_none_is_not_read() {
+fn rejects_an_invalid_rank_in_json() {
     let read = |text| serde_json::from_str::<Rank>(text).map_err(|error| error.to_string());
     assert_eq!(read(r#"{"rank":1,"size":2}"#), Ok(Rank::new(1, 2).unwrap()));
     assert!(read(r#"{"rank":2,"size":2}"#).unwrap_err().contains("rank 2 of 2"));
@@ -138,22 +138,22 @@ fn all(size: u32) -> impl Iterator<Item = Rank> {
 
 proptest! {
     #[test]
-    fn shares_add_up(total: u64, size in 1..2000u32) {
+    fn shares_add_up_to_the_total(total: u64, size in 1..2000u32) {
         let shares: Vec<_> = all(size).map(|rank| rank.share(total)).collect();
         prop_assert_eq!(shares.iter().sum::<u64>(), total);
-        // The first have more, and never more than one.
+        // The first ranks have at most one item more.
         prop_assert!(shares.is_sorted_by(|a, b| a >= b));
         prop_assert!(shares[0] - shares[shares.len() - 1] <= 1);
     }
 
     #[test]
-    fn rates_add_up(total in 0.0..1e9f64, size in 1..2000u32) {
+    fn rate_shares_add_up_to_the_total(total in 0.0..1e9f64, size in 1..2000u32) {
         let sum: f64 = all(size).map(|rank| rank.share_f64(total)).sum();
         prop_assert!((sum - total).abs() <= total * 1e-9);
     }
 
     #[test]
-    fn any_environment_is_answered(
+    fn never_panics_and_returns_valid_ranks(
         values in prop::collection::vec("[0-9]{0,2}|[ -~]{0,3}|", 11),
         size: Option<u8>,
     ) {
@@ -173,9 +173,9 @@ proptest! {
         }
     }
 
-    /// Whatever array there is, its jobs are all the ranks, each once.
+    /// Checks that the jobs of any array have all ranks exactly once.
     #[test]
-    fn an_array_is_all_ranks(min in 0..1000u32, step in 1..50u32, count in 1..50u32) {
+    fn jobs_of_a_slurm_array_have_distinct_ranks(min in 0..1000u32, step in 1..50u32, count in 1..50u32) {
         let max = min + step * (count - 1);
         let ranks: Vec<_> = (min..=max)
             .step_by(step as usize)

@@ -1,13 +1,13 @@
-//! A report, made up.
+//! Results made by hand, with objectives to evaluate.
 
-#![allow(unreachable_pub, missing_docs, reason = "tests use it")]
+#![allow(missing_docs, reason = "tests use it")]
 
 use std::time::Duration;
 
 use hearken_load::{Errors, Histogram, Histograms, Report, Requests, SCHEMA};
 
-/// Of requests whose replies took so long, and of so many more that failed.
-pub fn of(latencies_ms: &[u64], failed: u64) -> Report {
+/// Creates the result of requests with the given latencies and of `failed` further requests.
+pub(crate) fn report(latencies_ms: &[u64], failed: u64) -> Report {
     let mut latency = Histogram::new();
     latencies_ms.iter().for_each(|&ms| latency.record(Duration::from_millis(ms)));
     let replies = latencies_ms.len() as u64;

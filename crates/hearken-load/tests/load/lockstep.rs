@@ -1,6 +1,4 @@
-//! Rounds of requests: what is counted, and what ends them.
-
-mod server;
+//! Lockstep rounds: counts, and conditions that end a pass.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::server::{Behaviour, Server, refusing};
 use hearken_load::Config;
 use hearken_load::lockstep::{Driver, Report, Settings};
-use server::{Act, Server, refusing};
 
 fn settings(batch: usize) -> Settings {
     Settings { batch: NonZeroUsize::new(batch).unwrap(), ..Settings::default() }
@@ -26,12 +24,12 @@ fn pass(driver: &mut Driver, requests: u64) -> Report {
 }
 
 #[test]
-fn passes_share_their_connections() {
-    let server = Server::start(|_| Act::Reply);
+fn passes_reuse_connections() {
+    let server = Server::start(|_| Behaviour::Reply);
     let mut driver = driver(server.url(), settings(10));
     let first = pass(&mut driver, 95);
     assert!(first.complete, "{first}");
-    // Whole rounds, so more than were asked for.
+    // Rounds are always complete, so there are more requests than specified.
     let requests = first.requests;
     assert_eq!((requests.intended, requests.sent, requests.replies), (100, 100, 100));
     assert_eq!((first.status.success, first.connections_opened), (100, 10));
@@ -42,8 +40,8 @@ fn passes_share_their_connections() {
 }
 
 #[test]
-fn a_connection_for_each_request() {
-    let server = Server::start(|_| Act::AnnouncedClose);
+fn opens_a_connection_per_request() {
+    let server = Server::start(|_| Behaviour::AnnouncedClose);
     let mut driver = driver(server.url(), Settings { close: true, ..settings(5) });
     let report = pass(&mut driver, 20);
     assert!(report.complete, "{report}");
@@ -52,8 +50,8 @@ fn a_connection_for_each_request() {
 }
 
 #[test]
-fn what_the_server_closes_is_made_again() {
-    let server = Server::start(|_| Act::AnnouncedClose);
+fn replaces_connections_that_the_server_closes() {
+    let server = Server::start(|_| Behaviour::AnnouncedClose);
     let mut driver = driver(server.url(), settings(4));
     let report = pass(&mut driver, 12);
     assert!(report.complete, "{report}");
@@ -61,36 +59,39 @@ fn what_the_server_closes_is_made_again() {
 }
 
 #[test]
-fn replies_in_any_form_are_taken() {
-    for act in [Act::Chunked, Act::ByteByByte, Act::Interim, Act::UntilClose] {
-        let server = Server::start(move |_| act);
+fn accepts_all_forms_of_replies() {
+    for behaviour in
+        [Behaviour::Chunked, Behaviour::ByteByByte, Behaviour::Interim, Behaviour::UntilClose]
+    {
+        let server = Server::start(move |_| behaviour);
         let mut driver = driver(server.url(), settings(3));
         let report = pass(&mut driver, 6);
-        assert!(report.complete && report.content_bytes == 5, "{act:?} {report}");
+        assert!(report.complete && report.content_bytes == 5, "{behaviour:?} {report}");
     }
 }
 
 #[test]
-fn what_is_wrong_ends_the_pass_and_is_named() {
-    for (act, named) in [
-        (Act::Missing, "status 404"),
-        (Act::Close, "closed"),
-        (Act::Partial, "closed"),
-        (Act::Garbage, "malformed"),
+fn a_failure_ends_the_pass_with_a_warning() {
+    for (behaviour, named) in [
+        (Behaviour::Missing, "status 404"),
+        (Behaviour::Close, "closed"),
+        (Behaviour::Partial, "closed"),
+        (Behaviour::Garbage, "malformed"),
     ] {
-        let server = Server::start(move |request| if request < 5 { Act::Reply } else { act });
+        let server =
+            Server::start(move |request| if request < 5 { Behaviour::Reply } else { behaviour });
         let mut driver = driver(server.url(), settings(2));
         let report = pass(&mut driver, 100);
-        assert!(!report.complete && report.errors.total() == 1, "{act:?} {report}");
+        assert!(!report.complete && report.errors.total() == 1, "{behaviour:?} {report}");
         let requests = report.requests;
-        assert!(requests.replies <= 6 && requests.failed == 1, "{act:?} {report}");
+        assert!(requests.replies <= 6 && requests.failed == 1, "{behaviour:?} {report}");
         assert_eq!(requests.intended, requests.replies + requests.failed + requests.unfinished);
-        assert!(report.warnings[0].contains(named), "{act:?} {report}");
+        assert!(report.warnings[0].contains(named), "{behaviour:?} {report}");
     }
 }
 
 #[test]
-fn another_length_is_wrong() {
+fn a_different_content_length_ends_the_pass() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let serving = std::thread::spawn(move || {
@@ -103,13 +104,13 @@ fn another_length_is_wrong() {
     });
     let report = pass(&mut driver(url, settings(1)), 100);
     assert_eq!(report.requests.replies, 2, "{report}");
-    assert!(report.warnings[0].contains("2 bytes where the first had 5"), "{report}");
+    assert!(report.warnings[0].contains("2 bytes of content, the first reply had 5"), "{report}");
     serving.join().unwrap();
 }
 
 #[test]
-fn silence_is_a_timeout_and_refusal_is_refusal() {
-    let server = Server::start(|_| Act::Never);
+fn distinguishes_timeouts_and_refused_connections() {
+    let server = Server::start(|_| Behaviour::Never);
     let config =
         Config { url: server.url(), timeout: Duration::from_millis(50), ..Config::default() };
     let report = pass(&mut Driver::new(&config, settings(2)).unwrap(), 2);
@@ -120,18 +121,18 @@ fn silence_is_a_timeout_and_refusal_is_refusal() {
 }
 
 #[test]
-fn a_raised_flag_ends_a_pass() {
-    let server = Server::start(|_| Act::Reply);
+fn the_stop_flag_ends_a_pass() {
+    let server = Server::start(|_| Behaviour::Reply);
     let stop = AtomicBool::new(true);
     let report = driver(server.url(), settings(2)).run(2, &stop);
     assert!(!report.complete && report.requests.intended == 0, "{report}");
     stop.store(false, Ordering::Relaxed);
 }
 
-/// Serves two connections from one thread, blocking: the second one first. A driver that read the
-/// first to its end before it looks at the second would wait for ever.
+/// Serves two connections from one blocking thread, the second one first. A driver that read the
+/// first reply to its end before the second would block indefinitely.
 #[test]
-fn large_replies_are_read_from_all_in_turn() {
+fn reads_large_replies_from_all_connections_in_turn() {
     const LENGTH: usize = 32 << 20;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -150,7 +151,7 @@ fn large_replies_are_read_from_all_in_turn() {
 }
 
 #[test]
-fn many_requests_at_once_on_a_connection() {
+fn pipelines_requests() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let serving = std::thread::spawn(move || {
@@ -162,11 +163,11 @@ fn many_requests_at_once_on_a_connection() {
                 return;
             }
             seen.extend_from_slice(&bytes[..count]);
-            let whole = seen.windows(4).filter(|w| w == b"\r\n\r\n").count();
-            if whole == 8 {
+            let complete = seen.windows(4).filter(|w| w == b"\r\n\r\n").count();
+            if complete == 8 {
                 seen.clear();
                 let replies = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi".repeat(8);
-                // In two pieces, within a head.
+                // Two pieces, split within a head.
                 peer.write_all(&replies.as_bytes()[..90]).unwrap();
                 peer.write_all(&replies.as_bytes()[90..]).unwrap();
             }
@@ -179,9 +180,9 @@ fn many_requests_at_once_on_a_connection() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn rejects_inconsistent_settings() {
     let pipeline = NonZeroUsize::new(2).unwrap();
     let settings = Settings { close: true, pipeline, ..settings(1) };
     let error = Driver::new(&Config::default(), settings).unwrap_err().to_string();
-    assert!(error.contains("pipelined"), "{error}");
+    assert!(error.contains("pipelining"), "{error}");
 }

@@ -1,24 +1,22 @@
-//! Every request ends once, by its reply or by one error, however the server misbehaves; and the
-//! report agrees with what the server counted.
-
-mod server;
+//! Each request ends once, with a reply or an error, for every behaviour of the server. The report
+//! agrees with the counts of the server.
 
 use std::io::Write;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::thread;
 use std::time::Duration;
 
+use crate::server::assertions::assert_conserved;
+use crate::server::{Behaviour, Server, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
     Arrivals, Asking, Config, Count, Distribution, Errors, Model, Profile, Report, Source, Stop,
     run,
 };
 use proptest::prelude::*;
-use server::conserved::assert_conserved;
-use server::{Act, Server, refusing};
 use tempfile::NamedTempFile;
 
-/// Requests of a run by [`config`].
+/// Number of requests of a run with [`config`].
 const ALL: u64 = 32;
 
 fn config(url: String, events: &str) -> Config {
@@ -43,37 +41,37 @@ fn each(requests: Option<u32>) -> Option<Count> {
     requests.and_then(NonZeroU32::new).map(Count::exactly)
 }
 
-/// Everything that may come of `act`, over one mechanism.
-fn check(act: Act, events: &str, per_connection: Option<u32>) {
-    let server = Server::start(move |_| act);
+/// Checks the outcome of a behaviour with one mechanism.
+fn check(behaviour: Behaviour, events: &str, per_connection: Option<u32>) {
+    let server = Server::start(move |_| behaviour);
     let mut config = config(server.url(), events);
     config.per_connection = each(per_connection);
-    if act.is_endless() {
+    if behaviour.never_completes() {
         config.timeout = Duration::from_millis(100);
     }
     let report = load(&config);
-    let context = format!("{act:?} {events} {per_connection:?}\n{report}");
+    let context = format!("{behaviour:?} {events} {per_connection:?}\n{report}");
     assert_conserved(&report);
     assert_eq!(report.events, events);
     assert_eq!(report.requests.intended, ALL, "{context}");
     let (all, none) = (report.requests.intended, Errors::default());
-    match act {
-        // A request may meet the unannounced close of its connection.
-        Act::ThenClose => {
+    match behaviour {
+        // A request may be sent while the server closes its connection.
+        Behaviour::ThenClose => {
             assert_eq!(report.errors, Errors { conn_reset: report.errors.conn_reset, ..none });
             assert_eq!(report.requests.replies, server.replies(), "{context}");
             assert!(report.requests.replies > 0, "{context}");
         }
-        _ if act.replies() => {
+        _ if behaviour.replies() => {
             assert_eq!(report.errors, none, "{context}");
             assert_eq!(report.requests.replies, all, "{context}");
             assert_eq!(server.replies(), all, "{context}");
             assert_eq!(report.bytes.sent % all, 0, "{context}");
         }
-        Act::Garbage | Act::EndlessHead => {
+        Behaviour::Garbage | Behaviour::EndlessHead => {
             assert_eq!(report.errors, Errors { other: all, ..none }, "{context}");
         }
-        _ if act.is_endless() => {
+        _ if behaviour.never_completes() => {
             assert_eq!(report.errors, Errors { client_timo: all, ..none }, "{context}");
         }
         _ => {
@@ -81,82 +79,113 @@ fn check(act: Act, events: &str, per_connection: Option<u32>) {
             assert_eq!(server.requests(), all, "{context}");
         }
     }
-    match act {
-        Act::Interim => assert_eq!(report.status.interim, all, "{context}"),
-        Act::Flood => assert_eq!(report.status.interim, 100 * all, "{context}"),
-        Act::Missing => assert_eq!(report.status.client_error, all, "{context}"),
-        // One that is already given up when the generator gets to it is not connected for.
-        _ if act.is_endless() => {}
+    match behaviour {
+        Behaviour::Interim => assert_eq!(report.status.interim, all, "{context}"),
+        Behaviour::Flood => assert_eq!(report.status.interim, 100 * all, "{context}"),
+        Behaviour::Missing => assert_eq!(report.status.client_error, all, "{context}"),
+        // Requests that time out in the queue need no connection.
+        _ if behaviour.never_completes() => {}
         _ if per_connection == Some(1) => {
             assert_eq!(report.connections_opened, all, "{context}");
-            // What was given up may still wait to be accepted.
+            // Connections of timed-out requests may still wait to be accepted.
             server.until(|server| server.accepted() == all);
         }
-        _ if act.keeps() && per_connection.is_none() => {
+        _ if behaviour.keeps_connection() && per_connection.is_none() => {
             assert_eq!(report.connections_opened, 8, "{context}");
         }
         _ => {}
     }
 }
 
-/// The mechanisms that can be had here.
-fn here() -> Vec<&'static str> {
+/// Returns the event mechanisms available on this machine.
+fn available_mechanisms() -> Vec<&'static str> {
     names().filter(|name| find(name).unwrap().probe().is_ok()).collect()
 }
 
-/// One of each kind.
-fn some() -> Vec<&'static str> {
-    here().into_iter().filter(|name| ["epoll-edge", "poll", "uring"].contains(name)).collect()
+/// Returns one mechanism of each kind: level-triggered, edge-triggered, completions.
+fn representative_mechanisms() -> Vec<&'static str> {
+    let representative = |name: &&str| ["epoll-edge", "poll", "uring"].contains(name);
+    available_mechanisms().into_iter().filter(representative).collect()
 }
 
-fn check_all(mechanisms: &[&str], per_connection: Option<u32>) {
+/// Runs `check` for all pairs of behaviours and mechanisms, concurrently per mechanism.
+fn for_all_pairs(mechanisms: &[&str], check: impl Fn(Behaviour, &str) + Sync) {
     for name in mechanisms {
         thread::scope(|scope| {
-            for act in Act::ALL {
-                scope.spawn(move || check(act, name, per_connection));
+            for behaviour in Behaviour::ALL {
+                let check = &check;
+                scope.spawn(move || check(behaviour, name));
             }
         });
     }
 }
 
-#[test]
-fn over_keep_alive_connections() {
-    check_all(&here(), None);
+/// Runs `check` for each behaviour and each available mechanism at min once, all concurrently.
+/// `shift` selects different pairs.
+fn for_some_pairs(shift: usize, check: impl Fn(Behaviour, &str) + Sync) {
+    let mechanisms = available_mechanisms();
+    thread::scope(|scope| {
+        for (index, behaviour) in Behaviour::ALL.into_iter().enumerate() {
+            let (check, name) = (&check, mechanisms[(index + shift) % mechanisms.len()]);
+            scope.spawn(move || check(behaviour, name));
+        }
+    });
 }
 
 #[test]
-fn over_a_connection_for_each_request() {
-    check_all(&here(), Some(1));
+fn accounts_for_requests_over_persistent_connections() {
+    for shift in 0..3 {
+        for_some_pairs(shift, |behaviour, mechanism| check(behaviour, mechanism, None));
+    }
 }
 
 #[test]
-fn over_a_connection_for_three_requests() {
-    check_all(&some(), Some(3));
+fn accounts_for_requests_over_a_connection_each() {
+    for shift in 3..6 {
+        for_some_pairs(shift, |behaviour, mechanism| check(behaviour, mechanism, Some(1)));
+    }
 }
 
-/// Sessions of one, of three at once after the first, and of two with a pause between them.
+#[test]
+fn accounts_for_requests_over_connections_for_three() {
+    for_some_pairs(6, |behaviour, mechanism| check(behaviour, mechanism, Some(3)));
+}
+
+#[test]
+#[ignore = "full product, which takes about 10 s; the tests above run a part"]
+fn accounts_for_requests_over_all_mechanisms() {
+    for requests in [None, Some(1)] {
+        let all = available_mechanisms();
+        for_all_pairs(&all, |behaviour, mechanism| check(behaviour, mechanism, requests));
+    }
+    let some = representative_mechanisms();
+    for_all_pairs(&some, |behaviour, mechanism| check(behaviour, mechanism, Some(3)));
+}
+
+/// Creates a list of sessions: one request; a request and a burst of three; two requests with a
+/// pause.
 fn sessions() -> NamedTempFile {
     let mut file = NamedTempFile::new().unwrap();
     file.write_all(b"/a\n\n/b\n /c\n /d\n /e\n\n/f think=0.005\n/g\n").unwrap();
     file
 }
 
-/// What no more connections are opened than: each is opened ahead of the requests, or for one that
-/// waits, or for a session or a connection that arrives, or takes the place of one that was of use,
-/// or is tried again ten times a second.
+/// Asserts that no more connections are opened than necessary. A connection is opened ahead of the
+/// requests, for a queued request or for an arrival. It may also replace one that has carried a
+/// reply, or be a retry after 100 ms.
 fn assert_no_spin(report: &Report, connections: u64) {
     let Report { requests, sessions, .. } = report;
     let retries = connections * (2 + (report.duration_s * 10.0) as u64);
-    let most = match report.model {
+    let max = match report.model {
         Model::Requests => connections + requests.intended + requests.replies,
         Model::Connections | Model::Sessions => sessions.begun + requests.sent,
         Model::Closed => connections + requests.sent + retries,
     };
-    assert!(report.connections_opened <= most, "{report}");
+    assert!(report.connections_opened <= max, "{report}");
 }
 
-fn check_model(act: Act, model: Model, pipeline: usize, events: &str) {
-    let server = Server::start(move |_| act);
+fn check_model(behaviour: Behaviour, model: Model, pipeline: usize, events: &str) {
+    let server = Server::start(move |_| behaviour);
     let file = sessions();
     let report = load(&Config {
         model: Some(model),
@@ -171,81 +200,93 @@ fn check_model(act: Act, model: Model, pipeline: usize, events: &str) {
         },
         per_connection: each((model != Model::Sessions).then_some(5)),
         pipeline: NonZeroUsize::new(pipeline).unwrap(),
-        timeout: if act.is_endless() { Duration::from_millis(50) } else { Duration::from_secs(10) },
+        timeout: if behaviour.never_completes() {
+            Duration::from_millis(50)
+        } else {
+            Duration::from_secs(10)
+        },
         ..config(server.url(), events)
     });
-    let context = format!("{act:?} {model:?} {pipeline} {events}\n{report}");
+    let context = format!("{behaviour:?} {model:?} {pipeline} {events}\n{report}");
     assert_conserved(&report);
     assert_no_spin(&report, 8);
     assert!(report.requests.replies <= server.replies(), "{context}");
     assert!(server.requests() <= report.requests.sent, "{context}");
     assert!(report.requests.intended > 0 || model == Model::Closed, "{context}");
-    if act.keeps() {
+    if behaviour.keeps_connection() {
         assert_eq!(report.errors, Errors::default(), "{context}");
         assert_eq!(report.sessions.failed, 0, "{context}");
         assert_eq!(report.requests.replies, server.replies(), "{context}");
-    } else if !act.replies() {
+    } else if !behaviour.replies() {
         assert_eq!(report.requests.replies, 0, "{context}");
         assert_eq!(report.sessions.failed, report.sessions.begun, "{context}");
     }
-    // What is announced costs no request, unless others are under way behind it.
-    if act == Act::AnnouncedClose && pipeline == 1 && model != Model::Sessions {
+    // An announced close fails no request, unless others are in flight behind it.
+    if behaviour == Behaviour::AnnouncedClose && pipeline == 1 && model != Model::Sessions {
         assert_eq!(report.errors, Errors::default(), "{context}");
     }
 }
 
+const MODELS: [(Model, usize); 5] = [
+    (Model::Connections, 1),
+    (Model::Connections, 4),
+    (Model::Sessions, 1),
+    (Model::Closed, 1),
+    (Model::Closed, 4),
+];
+
 #[test]
-fn connections_and_sessions_that_arrive_and_a_closed_loop() {
-    for (model, pipeline) in [
-        (Model::Connections, 1),
-        (Model::Connections, 4),
-        (Model::Sessions, 1),
-        (Model::Closed, 1),
-        (Model::Closed, 4),
-    ] {
-        for events in some() {
-            thread::scope(|scope| {
-                for act in Act::ALL {
-                    scope.spawn(move || check_model(act, model, pipeline, events));
-                }
-            });
-        }
+fn accounts_for_connections_sessions_and_closed_loops() {
+    for (shift, (model, pipeline)) in MODELS.into_iter().enumerate() {
+        for_some_pairs(shift, |behaviour, mechanism| {
+            check_model(behaviour, model, pipeline, mechanism);
+        });
     }
 }
 
 #[test]
-fn refused() {
-    for name in here() {
+#[ignore = "full product, which takes about 10 s; the test above runs a part"]
+fn accounts_for_connections_sessions_and_closed_loops_in_full() {
+    for (model, pipeline) in MODELS {
+        for_all_pairs(&representative_mechanisms(), |behaviour, mechanism| {
+            check_model(behaviour, model, pipeline, mechanism);
+        });
+    }
+}
+
+#[test]
+fn counts_refused_connections() {
+    for name in available_mechanisms() {
         for per_connection in [None, each(Some(1))] {
             let (url, _held) = refusing();
             let report = load(&Config { per_connection, ..config(url, name) });
             assert_conserved(&report);
             assert_eq!(report.errors.conn_refused, ALL, "{report}");
             assert_eq!(report.connections_opened, 0, "{report}");
-            assert!(report.warnings.iter().any(|text| text.contains("no reply")), "{report}");
+            assert!(report.warnings.iter().any(|text| text.contains("no replies")), "{report}");
         }
     }
 }
 
 #[test]
-fn head_has_no_body() {
-    let server = Server::start(|_| Act::Reply);
+fn a_body_after_a_head_request_ends_the_connection() {
+    let server = Server::start(|_| Behaviour::Reply);
     let asking = Asking { method: "HEAD".to_owned(), ..Asking::default() };
-    // The body that this server sends all the same leaves the connection out of step.
+    // The body that this server sends nevertheless desynchronises the connection.
     let report = load(&Config { asking, ..config(server.url(), "auto") });
     assert_conserved(&report);
     assert!(report.requests.replies > 0);
 }
 
 #[test]
-fn no_descriptors_is_counted_and_not_fatal() {
+fn counts_connections_without_descriptors() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     const URL: &str = "HEARKEN_TEST_URL";
-    // In a process of its own, as the limit is the process's.
+    // Runs in a child process, because the limit applies to the process.
     let Ok(url) = std::env::var(URL) else {
-        let server = Server::start(|_| Act::Never);
+        let server = Server::start(|_| Behaviour::Never);
         let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "no_descriptors_is_counted_and_not_fatal", "--nocapture"])
+            .args(["--exact", "accounting::counts_connections_without_descriptors", "--nocapture"])
             .env(URL, server.url())
             .output()
             .unwrap();
@@ -263,6 +304,14 @@ fn no_descriptors_is_counted_and_not_fatal() {
     assert!(report.warnings.iter().any(|text| text.contains("ulimit")), "{report}");
 }
 
+/// Returns a configuration with `default` cases, or with the number in `PROPTEST_CASES`.
+fn cases(default: u32) -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(default),
+    }
+}
+
 fn models() -> impl Strategy<Value = Model> {
     prop::sample::select(
         [Model::Requests, Model::Connections, Model::Sessions, Model::Closed].as_slice(),
@@ -270,12 +319,12 @@ fn models() -> impl Strategy<Value = Model> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(cases(12))]
 
     #[test]
-    fn whatever_the_server_does(
-        acts in prop::collection::vec(prop::sample::select(Act::ALL.as_slice()), 1..12),
-        mechanism in prop::sample::select(here()),
+    fn accounts_for_requests_with_random_settings(
+        behaviours in prop::collection::vec(prop::sample::select(Behaviour::ALL.as_slice()), 1..12),
+        mechanism in prop::sample::select(available_mechanisms()),
         (model, threads) in (models(), 1..4usize),
         connections in 3..20usize,
         (per_connection, pipeline) in (prop::option::of(1..4u32), prop::sample::select(&[1, 4][..])),
@@ -285,14 +334,14 @@ proptest! {
         poisson in any::<bool>(),
         idle in 0..10usize,
     ) {
-        let server = Server::start(move |number| acts[number as usize % acts.len()]);
+        let server = Server::start(move |number| behaviours[number as usize % behaviours.len()]);
         let file = sessions();
-        let of_file = model == Model::Sessions;
-        let bursts = !of_file && model != Model::Requests;
+        let from_file = model == Model::Sessions;
+        let bursts = !from_file && model != Model::Requests;
         let about = |ms: u64| format!("exp:{}ms", ms.max(1)).parse::<Distribution>().unwrap();
         let report = load(&Config {
             model: Some(model),
-            source: match of_file {
+            source: match from_file {
                 true => Source::Wsesslog {
                     sessions: None,
                     think: Duration::from_millis(think.unwrap_or(0)),
@@ -304,7 +353,7 @@ proptest! {
             duration: Some(Duration::from_millis(100)),
             arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Constant },
             connections: NonZeroUsize::new(connections).unwrap(),
-            per_connection: if of_file { None } else { each(per_connection) },
+            per_connection: if from_file { None } else { each(per_connection) },
             pipeline: NonZeroUsize::new(if bursts { pipeline } else { 1 }).unwrap(),
             think: think.filter(|_| bursts).map(about),
             connection_time: lasts.map(about),

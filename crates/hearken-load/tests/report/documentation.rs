@@ -1,16 +1,14 @@
-//! Every field of a result is in docs/load-result.md, and no field that is there is missing.
-
-mod made;
+//! docs/load-result.md lists exactly the fields of a result.
 
 use std::collections::BTreeSet;
 
+use crate::fixtures::{Piece, report};
 use hearken_load::{Objectives, Part, Report, Server, ServerSample, ServerUse};
-use made::{Piece, report};
 use serde_json::Value;
 
-const DOCUMENT: &str = include_str!("../../../docs/load-result.md");
+const DOCUMENT: &str = include_str!("../../../../docs/load-result.md");
 
-/// A result that leaves nothing out.
+/// Creates a result with all optional fields.
 fn full() -> Report {
     let mut full = report(&[Piece { latencies: vec![1], ..Piece::default() }]);
     full.per_connection = Some("1".to_owned());
@@ -49,17 +47,17 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_field_is_documented() {
+fn documents_all_fields() {
     let mut all = BTreeSet::new();
     keys(&serde_json::to_value(full()).unwrap(), &mut all);
     assert!(all.len() > 100, "{all:?}");
     let missing: Vec<_> =
         all.iter().filter(|key| !DOCUMENT.contains(&format!("`{key}`"))).collect();
-    assert!(missing.is_empty(), "docs/load-result.md does not tell of {missing:?}");
+    assert!(missing.is_empty(), "docs/load-result.md lacks {missing:?}");
 }
 
 #[test]
-fn nothing_is_documented_that_is_not_there() {
+fn documents_no_other_fields() {
     let mut all = BTreeSet::new();
     keys(&serde_json::to_value(full()).unwrap(), &mut all);
     let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -67,7 +65,7 @@ fn nothing_is_documented_that_is_not_there() {
     let named: Vec<_> = named.map(|name| name.trim().trim_end_matches('`')).collect();
     assert!(named.len() > 60, "{named:?}");
     for name in named {
-        assert!(all.contains(name), "docs/load-result.md tells of {name}, which no result has");
+        assert!(all.contains(name), "docs/load-result.md lists {name}, which no result has");
     }
     assert!(DOCUMENT.contains(hearken_load::SCHEMA));
 }

@@ -1,14 +1,12 @@
-//! Nothing that the server does shifts the arrivals, and all of what it does is in the latency.
-
-mod server;
+//! Arrivals are independent of the server, and latency includes all delays that the server causes.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
+use crate::server::{Behaviour, Server};
 use hearken_load::{Arrivals, Asking, Config, LoadError, Profile, Report, Stop, run};
-use server::{Act, Server};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
@@ -16,10 +14,10 @@ fn load(config: &Config) -> Report {
     run(config, &mut (), &Stop::new()).unwrap()
 }
 
-/// A server stalls for 300 ms. Of 200 requests a second for a second, 60 fall into it, and only the
-/// first few of them are ever sent while it lasts.
+/// Stalls the server for 300 ms. Of 200 requests in a second, 60 become due during the stall, and
+/// only the first few are sent while it lasts.
 #[test]
-fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
+fn a_stall_delays_all_requests_scheduled_during_it() {
     const STALL: Duration = Duration::from_millis(300);
     let gate = Mutex::new(());
     let server = Server::start(move |number| {
@@ -27,7 +25,7 @@ fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
         if number == 50 {
             thread::sleep(STALL);
         }
-        Act::Reply
+        Behaviour::Reply
     });
     let report = load(&Config {
         url: server.url(),
@@ -39,7 +37,7 @@ fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
         ..Config::default()
     });
     assert_eq!(report.requests.replies, 200, "{report}");
-    // In a tenth of all, 20 requests, the wait was more than 300 ms less 20 gaps of 5 ms.
+    // A tenth of the requests waited longer than 300 ms minus 20 gaps of 5 ms.
     assert!(report.latency_ns.max >= 300 * NANOS_PER_MS, "{report}");
     assert!(report.latency_ns.p99 >= 280 * NANOS_PER_MS, "{report}");
     assert!(report.latency_ns.p90 >= 190 * NANOS_PER_MS, "{report}");
@@ -48,27 +46,28 @@ fn a_stall_is_in_the_latency_of_all_who_came_in_it() {
 
 #[test]
 fn replies_do_not_shift_arrivals() {
-    let intended = [Act::Reply, Act::Slow, Act::Close, Act::Never].map(|act| {
-        let server = Server::start(move |_| act);
-        let report = load(&Config {
-            url: server.url(),
-            rate: Profile::constant(1000.0),
-            duration: Some(Duration::from_millis(200)),
-            connections: NonZeroUsize::new(2).unwrap(),
-            timeout: Duration::from_millis(100),
-            seed: Some(42),
-            ..Config::default()
+    let intended =
+        [Behaviour::Reply, Behaviour::Slow, Behaviour::Close, Behaviour::Never].map(|behaviour| {
+            let server = Server::start(move |_| behaviour);
+            let report = load(&Config {
+                url: server.url(),
+                rate: Profile::constant(1000.0),
+                duration: Some(Duration::from_millis(200)),
+                connections: NonZeroUsize::new(2).unwrap(),
+                timeout: Duration::from_millis(100),
+                seed: Some(42),
+                ..Config::default()
+            });
+            assert_eq!(report.seed, 42);
+            report.requests.intended
         });
-        assert_eq!(report.seed, 42);
-        report.requests.intended
-    });
     assert!(intended[0] > 100, "{intended:?}");
     assert!(intended.iter().all(|&count| count == intended[0]), "{intended:?}");
 }
 
 #[test]
-fn stopped_before_its_time() {
-    let server = Server::start(|_| Act::Reply);
+fn a_stopped_run_reports_unfinished_requests() {
+    let server = Server::start(|_| Behaviour::Reply);
     let config = Config {
         url: server.url(),
         rate: Profile::constant(200.0),
@@ -90,20 +89,20 @@ fn stopped_before_its_time() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
-    let refuse = |config: Config| match run(&config, &mut (), &Stop::new()) {
+fn rejects_invalid_settings() {
+    let error = |config: Config| match run(&config, &mut (), &Stop::new()) {
         Err(error) => error.to_string(),
         Ok(report) => panic!("{report}"),
     };
     let base = Config::default;
-    assert!(refuse(Config { rate: Profile::constant(0.0), ..base() }).contains("rate"));
-    assert!(refuse(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
-    assert!(refuse(Config { events: "psychic".into(), ..base() }).contains("epoll-edge"));
-    assert!(refuse(Config { sources: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
-    let refused = run(
+    assert!(error(Config { rate: Profile::constant(0.0), ..base() }).contains("rate"));
+    assert!(error(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
+    assert!(error(Config { events: "psychic".into(), ..base() }).contains("epoll-edge"));
+    assert!(error(Config { sources: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
+    let result = run(
         &Config { asking: Asking { headers: vec!["x".into()], ..Asking::default() }, ..base() },
         &mut (),
         &Stop::new(),
     );
-    assert!(matches!(refused, Err(LoadError::Header { .. })));
+    assert!(matches!(result, Err(LoadError::Header { .. })));
 }

@@ -1,8 +1,8 @@
-//! What holds for every report.
+//! Assertions that hold for all reports.
 
 use hearken_load::{Histogram, Model, Report};
 
-/// Every request is accounted for once, in the totals, the intervals and the histograms.
+/// Asserts that totals, intervals and histograms account for each request once.
 #[track_caller]
 pub fn assert_sums(report: &Report) {
     let requests = report.requests;
@@ -15,8 +15,8 @@ pub fn assert_sums(report: &Report) {
     );
     let (errors, timeouts) = (report.errors, report.timeouts);
     assert_eq!(requests.failed, errors.total(), "{}", context());
-    let ran_out = timeouts.connect + timeouts.first_byte + timeouts.reply;
-    assert_eq!(errors.client_timo, ran_out, "{timeouts:?} {}", context());
+    let timed_out = timeouts.connect + timeouts.first_byte + timeouts.reply;
+    assert_eq!(errors.client_timo, timed_out, "{timeouts:?} {}", context());
     assert!(requests.replies + errors.check <= requests.sent, "{}", context());
     assert!(requests.sent <= requests.intended, "{}", context());
     let complete: u64 = report.status.by_class()[1..].iter().map(|(_, count)| count).sum();
@@ -39,7 +39,7 @@ pub fn assert_sums(report: &Report) {
         assert_eq!(histograms.lateness.len(), lateness, "{}", context());
     }
     assert!(sessions.completed + sessions.failed <= sessions.begun, "{}", context());
-    // Each of those ended with a request that failed.
+    // Each failed session ended with a failed request.
     assert!(sessions.failed <= requests.failed, "{}", context());
     if report.model == Model::Requests {
         assert_eq!(sessions.begun, 0);
@@ -72,7 +72,7 @@ pub fn assert_sums(report: &Report) {
     assert_eq!(whole, histograms.latency);
 }
 
-/// As [`assert_sums`], of a run that came to its end by itself.
+/// Asserts like [`assert_sums`], and that the run ended by itself.
 #[track_caller]
 pub fn assert_conserved(report: &Report) {
     assert_sums(report);

@@ -1,4 +1,4 @@
-//! What is told while a load runs, and in which order.
+//! The order of progress callbacks.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -10,32 +10,32 @@ use std::time::Duration;
 use hearken_load::{Config, Progress, Snapshot, Stop};
 
 #[derive(Default)]
-struct Told {
-    what: Vec<&'static str>,
-    /// Of the server: requests that it had seen when all was over.
+struct RecordedCalls {
+    calls: Vec<&'static str>,
+    /// Number of requests that the server has processed.
     seen: Arc<AtomicU64>,
     at_the_end: u64,
 }
 
-impl Progress for Told {
+impl Progress for RecordedCalls {
     fn prepared(&mut self) {
-        self.what.push("prepared");
+        self.calls.push("prepared");
     }
 
     fn over(&mut self) {
-        self.what.push("over");
+        self.calls.push("over");
         self.at_the_end = self.seen.load(Ordering::SeqCst);
     }
 
     fn tick(&mut self, so_far: &Snapshot) {
         if !so_far.elapsed.is_zero() {
-            self.what.push("tick");
+            self.calls.push("tick");
         }
     }
 }
 
 #[test]
-fn the_end_is_told_once_and_after_the_last_reply() {
+fn the_end_is_reported_once_after_the_last_reply() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", server.local_addr().unwrap());
     let seen = Arc::new(AtomicU64::new(0));
@@ -45,7 +45,7 @@ fn the_end_is_told_once_and_after_the_last_reply() {
             let seen = counted.clone();
             std::thread::spawn(move || {
                 while peer.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {
-                    // The last are still under way when the last interval ends.
+                    // The last requests are in flight when the last interval ends.
                     std::thread::sleep(Duration::from_millis(30));
                     seen.fetch_add(1, Ordering::SeqCst);
                     let _ = peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -53,7 +53,7 @@ fn the_end_is_told_once_and_after_the_last_reply() {
             });
         }
     });
-    let mut told = Told { seen, ..Told::default() };
+    let mut recorded = RecordedCalls { seen, ..RecordedCalls::default() };
     let config = Config {
         url,
         rate: "200".parse().unwrap(),
@@ -63,10 +63,10 @@ fn the_end_is_told_once_and_after_the_last_reply() {
         interval: Duration::from_millis(100),
         ..Config::default()
     };
-    let report = hearken_load::run(&config, &mut told, &Stop::new()).unwrap();
+    let report = hearken_load::run(&config, &mut recorded, &Stop::new()).unwrap();
     assert_eq!(report.requests.replies, report.requests.intended);
-    assert_eq!(told.at_the_end, report.requests.replies);
-    assert_eq!((told.what.first(), told.what.last()), (Some(&"prepared"), Some(&"over")));
-    assert_eq!(told.what.iter().filter(|what| **what == "over").count(), 1);
-    assert!(told.what.contains(&"tick"), "{:?}", told.what);
+    assert_eq!(recorded.at_the_end, report.requests.replies);
+    assert_eq!((recorded.calls.first(), recorded.calls.last()), (Some(&"prepared"), Some(&"over")));
+    assert_eq!(recorded.calls.iter().filter(|call| **call == "over").count(), 1);
+    assert!(recorded.calls.contains(&"tick"), "{:?}", recorded.calls);
 }

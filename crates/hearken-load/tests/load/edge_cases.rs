@@ -1,7 +1,4 @@
-//! What does not fit: bodies that nobody reads, connections whose time is over, sessions that the
-//! server ends, runs that are stopped.
-
-mod server;
+//! Unusual cases: early replies, expired connections, sessions that the server ends, stopped runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,11 +7,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
+use crate::server::assertions::{assert_conserved, assert_sums};
+use crate::server::{Behaviour, Server};
 use hearken_load::{
     Arrivals, Asking, Config, Count, Errors, Model, Profile, Report, Source, Stop, run,
 };
-use server::conserved::{assert_conserved, assert_sums};
-use server::{Act, Server};
 use tempfile::NamedTempFile;
 
 fn config(url: String) -> Config {
@@ -39,12 +36,12 @@ fn file(text: &str) -> NamedTempFile {
     file
 }
 
-/// A reply may come before the request is complete.
+/// Checks that a reply may arrive before the request has been sent completely.
 #[test]
-fn a_reply_comes_early() {
+fn accepts_replies_before_the_end_of_the_request() {
     let body = Some(vec![b'x'; 4 << 20]);
     let asking = Asking { method: "POST".to_owned(), body, ..Asking::default() };
-    let addr = server::hasty(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno", 20);
+    let addr = crate::server::hasty(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno", 20);
     let url = format!("http://{addr}/");
     let report = load(&Config {
         asking: asking.clone(),
@@ -54,17 +51,17 @@ fn a_reply_comes_early() {
     assert_conserved(&report);
     assert_eq!(report.status.client_error, 10, "{report}");
     assert_eq!(report.errors, Errors::default(), "{report}");
-    // On a connection that is kept, what was not sent yet comes before the next request.
-    let server = Server::start(|_| Act::Reply);
+    // On a persistent connection the rest of the request precedes the next request.
+    let server = Server::start(|_| Behaviour::Reply);
     let report = load(&Config { asking, ..config(server.url()) });
     assert_conserved(&report);
     assert_eq!((report.requests.replies, server.replies()), (10, 10), "{report}");
 }
 
-/// No request is made on a connection whose time is over.
+/// Checks that no request is sent on a connection after its lifetime.
 #[test]
-fn a_connection_has_its_time() {
-    let server = Server::start(|_| Act::Reply);
+fn connections_are_not_used_after_their_lifetime() {
+    let server = Server::start(|_| Behaviour::Reply);
     let report = load(&Config {
         connections: NonZeroUsize::MIN,
         rate: Profile::constant(10.0),
@@ -75,18 +72,18 @@ fn a_connection_has_its_time() {
     assert_conserved(&report);
     assert_eq!(report.errors, Errors::default(), "{report}");
     assert_eq!(report.requests.replies, 5, "{report}");
-    // Five requests, 100 ms apart: each finds one that was opened after the one before.
-    let asked = server.asked();
-    assert!(asked.iter().all(|of| of.len() <= 1), "{asked:?}");
+    // The requests are 100 ms apart: each uses a connection opened after the previous one.
+    let targets = server.targets();
+    assert!(targets.iter().all(|of| of.len() <= 1), "{targets:?}");
 }
 
-/// Connections that arrive are held for their time.
+/// Checks that connections that arrive stay open for their lifetime.
 #[test]
-fn connections_are_held() {
-    let server = Server::start(|_| Act::Reply);
+fn arriving_connections_stay_open_for_their_lifetime() {
+    let server = Server::start(|_| Behaviour::Reply);
     let report = load(&Config {
         model: Some(Model::Connections),
-        // What is due after the end is not asked: there is time for the second requests.
+        // Nothing is sent after the end of the run: allow time for the second requests.
         rate: "1000@9.5ms,0".parse().unwrap(),
         duration: Some(Duration::from_secs(2)),
         connection_time: Some("1h".parse().unwrap()),
@@ -98,12 +95,12 @@ fn connections_are_held() {
     assert_eq!(report.sessions.completed, 10);
 }
 
-/// A session whose next request cannot be made has failed with that request, which is told.
+/// Checks that a session whose next request cannot be sent fails with that request.
 #[test]
-fn a_session_fails_with_a_request() {
+fn a_session_fails_with_its_request() {
     let file = file("/a think=0.03\n/b\n/c\n");
-    let one = |act: fn(u64) -> Act, closes: bool| {
-        let server = Server::start(act);
+    let one = |behaviour: fn(u64) -> Behaviour, closes: bool| {
+        let server = Server::start(behaviour);
         let path = file.path().to_owned();
         let source = Source::Wsesslog { sessions: Some(1), think: Duration::ZERO, path };
         let stop = Stop::new();
@@ -111,7 +108,7 @@ fn a_session_fails_with_a_request() {
         let report = thread::scope(|scope| {
             let load = scope.spawn(|| run(&config, &mut (), &stop).unwrap());
             if closes {
-                // In its pause, twice: what takes the connection's place is closed, too.
+                // Close the connection during the pause, and then its replacement.
                 for accepted in 1..=2 {
                     server.until(|server| server.accepted() >= accepted && server.requests() >= 1);
                     server.until(|server| !server.counts.peers.lock().unwrap().is_empty());
@@ -124,26 +121,31 @@ fn a_session_fails_with_a_request() {
         assert_eq!(report.sessions.begun, 1);
         (report, server)
     };
-    let (report, _) = one(|number| if number == 1 { Act::Reset } else { Act::Reply }, false);
+    let (report, _) =
+        one(|number| if number == 1 { Behaviour::Reset } else { Behaviour::Reply }, false);
     assert_eq!((report.requests.intended, report.errors.conn_reset), (2, 1), "{report}");
     assert_eq!(report.sessions.failed, 1);
-    // A close that is announced is none of the session's business.
-    let (report, server) = one(|_| Act::AnnouncedClose, false);
+    // An announced close does not fail the session.
+    let (report, server) = one(|_| Behaviour::AnnouncedClose, false);
     assert_eq!((report.requests.replies, server.accepted()), (3, 3), "{report}");
     assert_eq!(report.sessions.completed, 1);
-    // Nor is one that comes in its pause; but the second one is.
-    let (report, _) = one(|_| Act::Reply, true);
+    // Neither does a close during the pause, but the second one does.
+    let (report, _) = one(|_| Behaviour::Reply, true);
     assert_eq!((report.requests.intended, report.requests.replies), (2, 1), "{report}");
     assert_eq!((report.errors.conn_reset, report.sessions.failed), (1, 1), "{report}");
 }
 
-/// Whenever it is stopped, everything is accounted for.
+/// Checks that all requests are accounted for whenever the run is stopped.
 #[test]
-fn stopped_at_any_time() {
+fn accounts_for_requests_of_stopped_runs() {
     let list = file("/a\n /b\n /c\n/d think=0.01\n/e\n");
-    for (index, act) in [Act::Reply, Act::Slow, Act::Never, Act::Reset].into_iter().enumerate() {
+    for (index, behaviour) in
+        [Behaviour::Reply, Behaviour::Slow, Behaviour::Never, Behaviour::Reset]
+            .into_iter()
+            .enumerate()
+    {
         for model in [Model::Requests, Model::Connections, Model::Sessions, Model::Closed] {
-            let server = Server::start(move |_| act);
+            let server = Server::start(move |_| behaviour);
             let path = list.path().to_owned();
             let config = Config {
                 model: Some(model),
@@ -174,10 +176,10 @@ fn stopped_at_any_time() {
     }
 }
 
-/// Once the time is over, nothing takes the place of what the server closes.
+/// Checks that closed connections are not replaced after the end of the run.
 #[test]
-fn nothing_is_opened_after_the_end() {
-    let server = Server::start(|_| Act::AnnouncedClose);
+fn opens_no_connections_after_the_end() {
+    let server = Server::start(|_| Behaviour::AnnouncedClose);
     let report = load(&Config {
         connections: NonZeroUsize::MIN,
         duration: Some(Duration::from_micros(1)),
@@ -185,25 +187,25 @@ fn nothing_is_opened_after_the_end() {
     });
     assert_conserved(&report);
     assert_eq!((report.requests.replies, report.connections_opened), (1, 1), "{report}");
-    // Whoever connected before us was accepted before us.
+    // Connections are accepted in order, so earlier ones have been accepted.
     let mut last = TcpStream::connect(server.addr).unwrap();
     last.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     last.read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(server.accepted(), 2);
 }
 
-/// What cannot be is refused, not passed over.
+/// Checks that inconsistent settings are rejected.
 #[test]
-fn settings_that_do_not_fit() {
+fn rejects_inconsistent_settings() {
     let refuse = |config: Config| run(&config, &mut (), &Stop::new()).unwrap_err().to_string();
     let base = || config("http://127.0.0.1:1/".to_owned());
     let pipeline = NonZeroUsize::new(4).unwrap();
-    assert!(refuse(Config { pipeline, ..base() }).contains("one by one"));
+    assert!(refuse(Config { pipeline, ..base() }).contains("several requests per connection"));
     let think = Some("1s".parse().unwrap());
-    assert!(refuse(Config { think, ..base() }).contains("one by one"));
-    // Sessions have as many connections as it takes.
+    assert!(refuse(Config { think, ..base() }).contains("several requests per connection"));
+    // Sessions are not limited by the number of connections.
     let (list, threads) = (file("/a\n"), NonZeroUsize::new(2).unwrap());
-    let server = Server::start(|_| Act::Reply);
+    let server = Server::start(|_| Behaviour::Reply);
     let path = list.path().to_owned();
     let source = Source::Wsesslog { sessions: Some(3), think: Duration::ZERO, path };
     let connections = NonZeroUsize::MIN;

@@ -1,15 +1,12 @@
-//! Results that are made one are what one generator would have told, and nothing is made one that is
-//! not of one load.
+//! Merged parts equal the result of a single generator. Results of different loads are rejected.
 
-mod made;
-
+use crate::fixtures::{Piece, part, report};
 use hearken_load::merge::merge_within;
 use hearken_load::{Arrivals, MergeError, Model, Objectives, Report, merge};
-use made::{Piece, part, report};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// What belongs to each of `size` parts of the same intervals.
+/// Creates the result of all requests, and those of `size` parts with the requests of their ranks.
 fn split(pieces: &[Vec<(u32, u64, bool)>], size: u32) -> (Report, Vec<Report>) {
     let of = |wanted: &dyn Fn(u32) -> bool| {
         let piece = |all: &Vec<(u32, u64, bool)>| {
@@ -35,7 +32,7 @@ fn pieces() -> impl Strategy<Value = Vec<Vec<(u32, u64, bool)>>> {
     prop::collection::vec(prop::collection::vec(one, 0..30), 2..8)
 }
 
-/// Floats that were added in another order.
+/// Compares floats that were added in different orders.
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
 }
@@ -50,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_parts_are_the_whole(pieces in pieces(), size in 1..6u32) {
+    fn merged_parts_equal_the_undivided_result(pieces in pieces(), size in 1..6u32) {
         let (whole, parts) = split(&pieces, size);
         let merged = merge(&parts).unwrap();
         prop_assert_eq!(merged.requests, whole.requests);
@@ -58,12 +55,12 @@ proptest! {
         prop_assert_eq!(merged.errors, whole.errors);
         prop_assert_eq!(merged.timeouts, whole.timeouts);
         prop_assert_eq!(merged.bytes, whole.bytes);
-        // Bucket by bucket.
+        // Histograms are added bucket by bucket.
         prop_assert_eq!(&merged.histograms, &whole.histograms);
         prop_assert_eq!(merged.latency_ns, whole.latency_ns);
         prop_assert!(close(merged.reply_rate, whole.reply_rate));
         prop_assert_eq!(merged.offered_rate, 100.0 * f64::from(size));
-        // It is what was asked for of all of them.
+        // The rate is that of the full load.
         prop_assert_eq!(&merged.rate, "100");
         prop_assert_eq!(merged.intervals.len(), whole.intervals.len());
         for (merged, whole) in merged.intervals.iter().zip(&whole.intervals) {
@@ -80,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn it_does_not_matter_what_is_merged_first(
+    fn merging_is_associative_and_commutative(
         pieces in pieces(),
         first in 1..4usize,
         late in prop::collection::vec(0..100_000_000u64, 5),
@@ -90,7 +87,7 @@ proptest! {
         for ((part, late), says) in parts.iter_mut().zip(late).zip(says) {
             part.started_unix_ns += late;
             let own = part.part.as_mut().unwrap();
-            own.start_asked_unix_ns = Some(made::STARTED);
+            own.start_asked_unix_ns = Some(crate::fixtures::STARTED);
             own.start_late_ns = late;
             if says {
                 part.warnings.push("it was late".to_owned());
@@ -110,7 +107,7 @@ fn parts(size: u32) -> Vec<Report> {
 }
 
 #[test]
-fn what_is_not_of_one_load_is_refused() {
+fn rejects_results_of_different_loads() {
     assert_eq!(merge(&[]), Err(MergeError::Empty));
     type Change = fn(&mut Report);
     let changes: [(&str, Change); 6] = [
@@ -140,7 +137,7 @@ fn what_is_not_of_one_load_is_refused() {
 }
 
 #[test]
-fn each_rank_counts_once() {
+fn rejects_duplicate_ranks() {
     let all = parts(8);
     let twice = [all[0].clone(), all[3].clone(), all[3].clone()];
     let error = merge(&twice).unwrap_err();
@@ -163,50 +160,50 @@ fn each_rank_counts_once() {
         merge(&beyond),
         Err(MergeError::RankOutOfRange { index: 1, rank: 2, size: 2 })
     ));
-    // Without ranks, as they are.
+    // Results without ranks are merged as they are.
     none.iter_mut().for_each(|report| report.part = None);
     assert_eq!(merge(&none).unwrap().parts, []);
 }
 
 #[test]
-fn missing_ranks_are_named_until_they_come() {
+fn warns_about_missing_ranks() {
     let all = parts(8);
     let some = [all[0].clone(), all[2].clone(), all[6].clone(), all[7].clone()];
     let merged = merge(&some).unwrap();
-    let said = "merge: of 8 parts, ranks 1, 3-5 are missing: all numbers are of the other 4";
-    assert_eq!(merged.warnings, [said]);
+    let warnings = "merge: of 8 parts, ranks 1, 3-5 are missing: all values cover only the other 4";
+    assert_eq!(merged.warnings, [warnings]);
     let rest = [merged, all[1].clone(), all[3].clone(), all[4].clone(), all[5].clone()];
     assert!(merge(&rest).unwrap().warnings.is_empty());
-    // However many a hostile file says there are.
+    // A malicious file may claim any size.
     let mut huge = all[..1].to_vec();
     huge[0].part.as_mut().unwrap().size = u32::MAX;
-    let said = &merge(&huge).unwrap().warnings[0];
-    assert!(said.contains("ranks 1-4294967294 are missing"), "{said}");
+    let warnings = &merge(&huge).unwrap().warnings[0];
+    assert!(warnings.contains("ranks 1-4294967294 are missing"), "{warnings}");
 }
 
 #[test]
-fn starts_and_clocks_are_looked_at() {
+fn warns_about_start_times_and_clocks() {
     let mut all = parts(3);
     all[2].started_unix_ns += 80_000_000;
-    let said = merge(&all).unwrap().warnings;
-    assert_eq!(said.len(), 1);
-    assert!(said[0].contains("80.0 ms apart, rank 0 first and rank 2 last"), "{said:?}");
+    let warnings = merge(&all).unwrap().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("80.0 ms apart, rank 0 first and rank 2 last"), "{warnings:?}");
     assert!(merge_within(&all, Duration::from_millis(80)).unwrap().warnings.is_empty());
     let mut all = parts(3);
     all[1].part.as_mut().unwrap().clock_synchronised = Some(false);
     all[2].part.as_mut().unwrap().clock_synchronised = Some(true);
     all[2].part.as_mut().unwrap().clock_max_error_us = Some(70_000);
-    let said = merge(&all).unwrap().warnings;
-    assert!(said[0].contains("rank 1 is not synchronised"), "{said:?}");
+    let warnings = merge(&all).unwrap().warnings;
+    assert!(warnings[0].contains("rank 1 is not synchronised"), "{warnings:?}");
     assert!(
-        said[1].contains("rank 2 may be wrong by more than 50.0 ms (up to 70.0 ms)"),
-        "{said:?}"
+        warnings[1].contains("rank 2 may be wrong by more than 50.0 ms (up to 70.0 ms)"),
+        "{warnings:?}"
     );
-    assert_eq!(said.len(), 2);
+    assert_eq!(warnings.len(), 2);
 }
 
 #[test]
-fn warnings_tell_whose_they_are() {
+fn warnings_name_the_ranks_of_their_parts() {
     let mut all = parts(3);
     all.iter_mut().for_each(|part| part.warnings.push("no reply".to_owned()));
     all[1].warnings.push("late".to_owned());
@@ -214,7 +211,7 @@ fn warnings_tell_whose_they_are() {
 }
 
 #[test]
-fn parts_that_started_later_are_moved_to_their_time() {
+fn intervals_of_later_parts_are_shifted() {
     let two = |latencies: [Vec<u64>; 3]| {
         report(&latencies.map(|latencies| Piece { latencies, ..Piece::default() }))
     };
@@ -222,14 +219,14 @@ fn parts_that_started_later_are_moved_to_their_time() {
     let mut late = part(1, 2, two([vec![1; 1000], vec![1; 10_000], vec![]]));
     late.started_unix_ns += 1_020_000_000;
     let merged = merge(&[late, early]).unwrap();
-    let told: Vec<_> = merged.intervals.iter().map(|piece| (piece.at_s, piece.replies)).collect();
-    assert_eq!(told, [(0.0, 1), (1.0, 1010), (2.0, 10_100), (3.0, 0)]);
-    assert_eq!(merged.started_unix_ns, made::STARTED);
+    let actual: Vec<_> = merged.intervals.iter().map(|piece| (piece.at_s, piece.replies)).collect();
+    assert_eq!(actual, [(0.0, 1), (1.0, 1010), (2.0, 10_100), (3.0, 0)]);
+    assert_eq!(merged.started_unix_ns, crate::fixtures::STARTED);
 }
 
-/// A part may fall short of what all of them reach together, and the other way round.
+/// Checks that parts may miss an objective that the merged result meets, and vice versa.
 #[test]
-fn objectives_are_judged_by_the_whole() {
+fn objectives_are_evaluated_on_the_merged_result() {
     let objectives: Objectives = "rate>=150/s,errors<1%".parse().unwrap();
     let mut all = [0, 1].map(|rank| {
         let piece = Piece { latencies: vec![5; 100], ..Piece::default() };
@@ -242,7 +239,7 @@ fn objectives_are_judged_by_the_whole() {
 }
 
 #[test]
-fn two_intervals_of_one_part_may_be_one_of_another() {
+fn aligns_intervals_of_different_lengths() {
     let piece = |count: usize| Piece { latencies: vec![5; count], ..Piece::default() };
     let fine = part(0, 2, report(&[1, 2, 3, 4].map(piece)));
     let mut coarse = part(1, 2, report(&[10, 20].map(piece)));
@@ -250,20 +247,20 @@ fn two_intervals_of_one_part_may_be_one_of_another() {
         (interval.at_s, interval.length_s) = (at, 2.0);
     }
     let merged = merge(&[fine, coarse]).unwrap();
-    let told: Vec<_> = merged.intervals.iter().map(|i| (i.at_s, i.length_s, i.replies)).collect();
-    assert_eq!(told, [(0.0, 2.0, 13), (2.0, 2.0, 27)]);
+    let actual: Vec<_> = merged.intervals.iter().map(|i| (i.at_s, i.length_s, i.replies)).collect();
+    assert_eq!(actual, [(0.0, 2.0, 13), (2.0, 2.0, 27)]);
     assert!(merged.intervals.iter().all(|interval| interval.idle_held == 20));
 }
 
 #[test]
-fn profiles_are_told_with_how_many_had_them() {
+fn different_profiles_are_listed_with_counts() {
     let mut all = parts(4);
     for (part, rate) in all.iter_mut().zip(["1..5@60s", "1..5@60s", "7", "0.5"]) {
         part.rate = rate.to_owned();
     }
     let error = merge(&all).unwrap_err();
     assert!(error.to_string().contains("rate") && error.at() == Some(2), "{error}");
-    // Made by hand, and not by ranks of one load.
+    // Results without ranks may have different profiles.
     all.iter_mut().for_each(|part| part.part = None);
     let merged = merge(&all[..2]).unwrap();
     assert_eq!(merged.rate, "2 x 1..5@60s");

@@ -1,12 +1,10 @@
-//! The report for people has a line for what there was, and none for what there was not.
+//! The text summary shows lines for existing values only.
 
-mod made;
-
+use crate::fixtures::{Piece, report};
 use hearken_load::{Handshakes, Idle, Model, Sessions, Timeouts};
-use made::{Piece, report};
 
 #[test]
-fn what_there_was_has_its_line() {
+fn shows_a_line_for_each_existing_value() {
     let piece =
         |count, failed| Piece { latencies: vec![5_000_000; count], failed, draining: false };
     let mut report = report(&[piece(90, 0), piece(110, 3)]);
@@ -15,12 +13,12 @@ fn what_there_was_has_its_line() {
     let expected = "\
 http://127.0.0.1:8080/
   load       100.0 requests/s offered for 2.0 s, poisson (seed 7)
-  over       0 connections to keep 50 open; events by epoll-edge
+  over       0 connections for 50 persistent ones; events by epoll-edge
   replies    200 of 203: 100.0 per second
   reply rate min 90.0 avg 100.0 max 110.0 stddev 14.1 (2 samples)
   status     2xx 200
   errors     client-timo 3
-  timeouts   whole reply 3
+  timeouts   reply 3
 ";
     assert!(plain.starts_with(expected), "{plain}");
     for absent in ["sessions", "TLS", "profile", "workload", "merged", "connect ", "on them"] {
@@ -44,7 +42,7 @@ http://127.0.0.1:8080/
         "  timeouts   connect 1, first byte 2\n",
         "  sessions   10 of 12 completed, 2 failed\n",
         "  TLS        full 3, resumed 9\n",
-        "   to make a connection\n",
+        "   to open a connection\n",
         "             3 replies to 4 requests on them\n",
     ] {
         assert!(all.contains(line), "{line}: {all}");

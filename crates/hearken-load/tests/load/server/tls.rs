@@ -1,4 +1,4 @@
-//! A server of the same kind that speaks TLS, and those who vouch for it.
+//! A test server with TLS, and the certificate authority that signs its certificate.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -11,22 +11,22 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
-use super::{Act, Server, Wire};
+use super::{Behaviour, Server, Wire};
 
-/// How the server ends a connection.
+/// The way in which the server closes a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Farewell {
-    /// It says so first, as it must.
+pub enum Closing {
+    /// Sends `close_notify` and closes.
     Announced,
-    /// It says so, and waits for the client to close.
+    /// Sends `close_notify` and waits for the client to close.
     Lingering,
-    /// It closes.
+    /// Closes without `close_notify`.
     None,
-    /// It sends what is no TLS.
+    /// Sends data that is not TLS.
     Garbage,
 }
 
-/// Who vouches for a server.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     dir: TempDir,
@@ -47,16 +47,16 @@ impl Authority {
         self.dir.path().join("ca.pem")
     }
 
-    /// Trusts it.
+    /// Returns options that trust the authority.
     pub fn options(&self) -> TlsOptions {
         TlsOptions { ca: Some(self.file()), ..TlsOptions::default() }
     }
 
-    /// A server for which it vouches.
-    pub fn server(
+    /// Starts a server with a certificate of the authority.
+    pub fn start_server(
         &self,
-        farewell: Farewell,
-        act: impl Fn(u64) -> Act + Send + Sync + 'static,
+        closing: Closing,
+        behaviour: impl Fn(u64) -> Behaviour + Send + Sync + 'static,
     ) -> Server {
         let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -72,15 +72,15 @@ impl Authority {
         let config = Arc::new(config);
         let wire = move |socket| -> Box<dyn Wire> {
             let session = ServerConnection::new(config.clone()).unwrap();
-            Box::new(Under { stream: StreamOwned::new(session, socket), farewell })
+            Box::new(Under { stream: StreamOwned::new(session, socket), closing })
         };
-        Server::speaking("https", wire, act)
+        Server::speaking("https", wire, behaviour)
     }
 }
 
 struct Under {
     stream: StreamOwned<ServerConnection, TcpStream>,
-    farewell: Farewell,
+    closing: Closing,
 }
 
 impl Read for Under {
@@ -105,15 +105,15 @@ impl Wire for Under {
     }
 
     fn finish(&mut self) {
-        match self.farewell {
-            Farewell::Announced | Farewell::Lingering => {
+        match self.closing {
+            Closing::Announced | Closing::Lingering => {
                 self.stream.conn.send_close_notify();
                 let _ = self.stream.flush();
             }
-            Farewell::Garbage => drop(self.stream.sock.write_all(b"HTTP/1.1 500 No\r\n\r\n")),
-            Farewell::None => {}
+            Closing::Garbage => drop(self.stream.sock.write_all(b"HTTP/1.1 500 No\r\n\r\n")),
+            Closing::None => {}
         }
-        if self.farewell == Farewell::Lingering {
+        if self.closing == Closing::Lingering {
             let _ = io::copy(&mut self.stream.sock, &mut io::sink());
         }
     }

@@ -1,7 +1,6 @@
-//! The search for a knee, against simulated servers.
+//! The search for the knee, with simulated servers.
 
-mod report;
-
+use crate::fixtures;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -11,19 +10,20 @@ use hearken_load::knee::{
 use hearken_load::{Errors, LoadError, Report};
 use proptest::prelude::*;
 
-/// A server that can do so much.
+/// A simulated server with a fixed capacity.
 #[derive(Clone, Debug)]
 struct Simulated {
     capacity: f64,
-    /// The standard deviation of what it can do in a trial, as a part of that.
+    /// Standard deviation of the capacity in a trial, relative to the capacity.
     noise: f64,
-    /// How often a trial says the opposite, whatever the rate.
+    /// Probability that a trial has the opposite result at any rate.
     stray: f64,
-    /// For so many trials at first it can do only half.
+    /// Number of initial trials with half the capacity.
     cold: u32,
-    /// After an overload it can do only half until it has had so many seconds without one.
+    /// Time in seconds without overload until the server recovers. Until then it has half the
+    /// capacity.
     heavy: f64,
-    /// What the generator can do.
+    /// Capacity of the generator.
     generator: f64,
 }
 
@@ -40,7 +40,7 @@ impl Default for Simulated {
     }
 }
 
-/// What came of it, and how many trials and how much time it took.
+/// The result of a search, with the number of recovery trials and the simulated time.
 struct Found {
     knee: Knee,
     recoveries: usize,
@@ -48,7 +48,7 @@ struct Found {
 }
 
 fn normal(random: &mut Rng) -> f64 {
-    // Close enough.
+    // The sum of uniform samples is close enough to normal.
     (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
 }
 
@@ -81,14 +81,15 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
         let trial = Trial { met, generator_late: late, replies: rate as u64, ..Trial::default() };
         search.record(trial, pause + duration);
     }
-    panic!("it does not end");
+    panic!("the search does not end");
 }
 
 fn options(seed: u64) -> KneeOptions {
     KneeOptions { seed, ..KneeOptions::default() }
 }
 
-/// How many of so many seeds have the capacity in their interval, in per cent; each is bounded.
+/// Returns the percentage of seeds for which the interval contains the capacity. Checks the limits
+/// of each search.
 fn covered(server: &Simulated) -> u64 {
     const SEEDS: u64 = 60;
     let mut capacities = Rng::with_seed(7);
@@ -110,40 +111,40 @@ fn covered(server: &Simulated) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_always_the_same() {
+fn intervals_cover_a_constant_capacity() {
     assert!(covered(&Simulated::default()) >= 95);
 }
 
 #[test]
-fn servers_that_are_noisy_near_the_knee() {
+fn intervals_cover_a_noisy_capacity() {
     for noise in [0.005, 0.03, 0.15] {
         assert!(covered(&Simulated { noise, ..Simulated::default() }) >= 90, "{noise}");
     }
 }
 
 #[test]
-fn servers_that_are_disturbed_now_and_then() {
+fn intervals_cover_the_capacity_despite_outliers() {
     for (stray, noise) in [(0.05, 0.02), (0.1, 0.0)] {
         assert!(covered(&Simulated { stray, noise, ..Simulated::default() }) >= 90, "{stray}");
     }
 }
 
 #[test]
-fn a_server_that_is_cold_at_first() {
+fn intervals_cover_the_capacity_of_a_server_that_warms_up() {
     for cold in [2, 9] {
         assert!(covered(&Simulated { cold, noise: 0.01, ..Simulated::default() }) >= 90, "{cold}");
     }
 }
 
 #[test]
-fn a_server_that_takes_time_to_recover() {
+fn intervals_cover_the_capacity_of_a_server_that_recovers_slowly() {
     let heavy = 8.0;
     assert!(covered(&Simulated { heavy, noise: 0.01, ..Simulated::default() }) >= 90);
 }
 
-/// Where nothing disturbs it, it ends as precise as asked, and soon.
+/// Checks that a search without noise reaches the precision in few trials.
 #[test]
-fn as_precise_as_asked() {
+fn reaches_the_target_precision() {
     for (precision, most) in [(0.1, 28), (0.02, 40), (0.005, 60)] {
         let found = search(&Simulated::default(), &KneeOptions { precision, ..options(1) });
         let knee = &found.knee;
@@ -153,9 +154,9 @@ fn as_precise_as_asked() {
     }
 }
 
-/// Rates near the knee go up and down: what changes in time is not mistaken for what the rate does.
+/// Checks that rates go up and down, so that changes over time are not attributed to the rate.
 #[test]
-fn the_order_of_rates_is_not_that_of_time() {
+fn rates_are_not_ordered_by_time() {
     let knee = search(&Simulated { noise: 0.03, ..Simulated::default() }, &options(3)).knee;
     let rates = knee.trials.iter().filter(|trial| trial.purpose == Purpose::Edge);
     let rates: Vec<_> = rates.map(|trial| trial.rate).collect();
@@ -164,16 +165,16 @@ fn the_order_of_rates_is_not_that_of_time() {
 }
 
 #[test]
-fn objectives_that_are_never_met() {
+fn reports_objectives_that_are_never_met() {
     let found = search(&Simulated { capacity: 0.0, ..Simulated::default() }, &options(1));
     assert_eq!(found.knee.limited_by, LimitedBy::NeverMet);
     assert_eq!((found.knee.rate, found.knee.low), (0.0, 0.0));
     assert!(found.knee.trials.len() < 12, "{}", found.knee);
-    assert!(found.knee.to_string().contains("none: not met even at 1.0 requests/s"));
+    assert!(found.knee.to_string().contains("none: objectives not met at 1.0 requests/s"));
 }
 
 #[test]
-fn a_capacity_below_the_first_rate() {
+fn finds_a_capacity_below_the_start_rate() {
     let found = search(&Simulated { capacity: 7.0, ..Simulated::default() }, &options(1));
     let knee = found.knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
@@ -181,11 +182,11 @@ fn a_capacity_below_the_first_rate() {
 }
 
 #[test]
-fn objectives_that_are_met_up_to_the_highest_rate() {
+fn reports_the_maximum_rate_as_the_limit() {
     let options = KneeOptions { max_rate: 9_000.0, ..options(1) };
     let knee = search(&Simulated::default(), &options).knee;
     assert_eq!((knee.limited_by, knee.rate, knee.high), (LimitedBy::MaxRate, 9_000.0, None));
-    assert!(knee.to_string().contains("above 9,000 requests/s, the highest that was allowed"));
+    assert!(knee.to_string().contains("above 9,000 requests/s, the maximum rate of the search"));
     let close = KneeOptions { max_rate: 10_050.0, ..options };
     let knee = search(&Simulated::default(), &close).knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
@@ -193,20 +194,20 @@ fn objectives_that_are_met_up_to_the_highest_rate() {
 }
 
 #[test]
-fn a_generator_that_is_the_limit() {
+fn reports_the_generator_as_the_limit() {
     let server = Simulated { capacity: 50_000.0, generator: 20_000.0, ..Simulated::default() };
     let knee = search(&server, &options(1)).knee;
     assert_eq!((knee.limited_by, knee.high), (LimitedBy::Generator, None));
     assert!((18_000.0..=20_000.0).contains(&knee.rate), "{knee}");
     assert!(knee.trials.len() < 30, "{knee}");
-    // One that is late only where the server has long failed does not stand in the way.
+    // A generator that is late only far above the server's capacity does not matter.
     let knee = search(&Simulated { generator: 11_000.0, ..Simulated::default() }, &options(1)).knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
     assert!(knee.low <= 10_000.0 && knee.high.unwrap() >= 10_000.0, "{knee}");
 }
 
 #[test]
-fn a_server_that_does_not_recover() {
+fn stops_if_the_server_does_not_recover() {
     let server = Simulated { heavy: f64::INFINITY, ..Simulated::default() };
     let mut search = Search::new(&options(1));
     let mut broken = false;
@@ -228,9 +229,9 @@ fn a_server_that_does_not_recover() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever a server answers.
+    /// Checks that the search ends for random results.
     #[test]
-    fn it_always_ends(
+    fn ends_within_its_limits(
         seed: u64,
         likely in 0.0..=1.0f64,
         late in 0.0..=1.0f64,
@@ -272,7 +273,7 @@ proptest! {
     }
 }
 
-/// Stands for a server, behind what a load reports of it.
+/// A server of which only the reports are simulated.
 struct Fake {
     capacity: f64,
     paused: Duration,
@@ -283,7 +284,7 @@ struct Fake {
 impl Trials for Fake {
     fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError> {
         let over = if rate > self.capacity { 100 } else { 1 };
-        let mut report = report::of(&vec![over; 50], 0);
+        let mut report = fixtures::report(&vec![over; 50], 0);
         report.url = "http://fake/".to_owned();
         report.offered_rate = rate;
         report.duration_s = duration.as_secs_f64();
@@ -303,7 +304,7 @@ impl Trials for Fake {
 }
 
 #[test]
-fn it_drives_a_load() {
+fn runs_trials_until_the_knee_is_found() {
     let mut fake =
         Fake { capacity: 1_000.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 999 };
     let knee = find_knee(&options(1), &mut fake).unwrap();
@@ -320,22 +321,22 @@ fn it_drives_a_load() {
 }
 
 #[test]
-fn a_trial_knows_whether_its_generator_was_the_limit() {
+fn trials_detect_a_saturated_generator() {
     const MS: u64 = 1_000_000;
-    let blamed = |lateness_ms: u64, latency_ms: u64, busy: f64, no_ports: u64| {
-        let mut report = report::of(&[latency_ms; 100], no_ports);
+    let is_limit = |lateness_ms: u64, latency_ms: u64, busy: f64, no_ports: u64| {
+        let mut report = fixtures::report(&[latency_ms; 100], no_ports);
         report.lateness_ns.p99 = lateness_ms * MS;
         report.errors = Errors { addr_unavail: no_ports, ..Errors::default() };
         Trial::from_report(&report, &KneeOptions::default().objectives, busy).generator_late
     };
-    assert!(!blamed(0, 100, 0.5, 0) && !blamed(1, 2, 0.5, 0));
-    // Late, but the server made them wait for much longer.
-    assert!(!blamed(5, 100, 0.5, 0) && blamed(6, 20, 0.5, 0) && blamed(50, 60, 0.5, 0));
-    assert!(blamed(0, 100, 0.99, 0) && blamed(0, 100, 0.5, 1));
+    assert!(!is_limit(0, 100, 0.5, 0) && !is_limit(1, 2, 0.5, 0));
+    // The generator was late, but the server caused a much longer delay.
+    assert!(!is_limit(5, 100, 0.5, 0) && is_limit(6, 20, 0.5, 0) && is_limit(50, 60, 0.5, 0));
+    assert!(is_limit(0, 100, 0.99, 0) && is_limit(0, 100, 0.5, 1));
 }
 
 #[test]
-fn stopped_before_its_time_it_tells_what_it_knows() {
+fn a_stopped_search_returns_a_partial_result() {
     let mut fake =
         Fake { capacity: 1_000.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 3 };
     let knee = find_knee(&options(1), &mut fake).unwrap();
@@ -344,7 +345,7 @@ fn stopped_before_its_time_it_tells_what_it_knows() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn rejects_invalid_options() {
     let base = KneeOptions::default;
     for options in [
         KneeOptions { precision: 0.0, ..base() },
@@ -362,10 +363,10 @@ fn options_that_make_no_sense_are_refused() {
     }
 }
 
-/// Every field of a result is in the document.
+/// Checks that docs/knee-result.md lists all fields.
 #[test]
-fn the_result_is_documented() {
-    const DOCUMENT: &str = include_str!("../../../docs/knee-result.md");
+fn documents_all_fields() {
+    const DOCUMENT: &str = include_str!("../../../../docs/knee-result.md");
     let mut fake =
         Fake { capacity: 500.0, paused: Duration::ZERO, told: Vec::new(), stop_after: 999 };
     let knee = serde_json::to_value(find_knee(&options(1), &mut fake).unwrap()).unwrap();

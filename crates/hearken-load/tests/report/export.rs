@@ -1,15 +1,13 @@
-//! What other programs read of a result.
-
-mod made;
+//! CSV and HdrHistogram log exports.
 
 use std::time::Duration;
 
+use crate::fixtures::{Piece, report};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use hearken_load::{Histogram, Report, export};
-use made::{Piece, report};
 use proptest::prelude::*;
 
-fn some() -> Report {
+fn example() -> Report {
     let piece = |latencies: &[u64], failed, draining| Piece {
         latencies: latencies.to_vec(),
         failed,
@@ -23,8 +21,8 @@ fn some() -> Report {
 }
 
 #[test]
-fn csv_has_a_line_for_each_interval() {
-    let text = export::csv(&some());
+fn csv_has_one_line_per_interval() {
+    let text = export::csv(&example());
     let lines: Vec<_> = text.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 4);
     assert!(lines[0].starts_with("at_s,length_s,draining,intended,"), "{}", lines[0]);
@@ -36,19 +34,19 @@ fn csv_has_a_line_for_each_interval() {
 }
 
 #[test]
-fn the_interval_log_begins_as_its_tools_expect() {
-    let text = String::from_utf8(export::hlog(&some()).unwrap()).unwrap();
+fn the_interval_log_has_the_standard_header() {
+    let text = String::from_utf8(export::hlog(&example()).unwrap()).unwrap();
     assert!(text.starts_with("#[Histogram log format version 1.3]\n"), "{text}");
     assert!(text.contains("#[StartTime: 1700000000.000 (seconds since epoch)]\n"), "{text}");
     assert!(text.contains("#[BaseTime: 1700000000.000 (seconds since epoch)]\n"), "{text}");
     let line = text.lines().last().unwrap();
-    // The greatest in milliseconds; HISTFAAA is how the base64 of the compressed V2 form begins.
+    // The maximum in milliseconds. HISTFAAA is the prefix of a compressed V2 histogram in base64.
     assert!(line.starts_with("2.000,1.000,4001.366,HISTFAAA"), "{line}");
 }
 
 #[test]
-fn latencies_that_cannot_be_read_are_named() {
-    let mut report = some();
+fn reports_the_interval_with_invalid_latencies() {
+    let mut report = example();
     report.intervals[1].latency = "?".to_owned();
     assert!(export::hlog(&report).unwrap_err().contains("interval 1"));
 }
@@ -57,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_interval_log_comes_back(
+    fn the_interval_log_round_trips(
         pieces in prop::collection::vec(prop::collection::vec(1..3_600_000_000_000u64, 0..40), 0..6),
     ) {
         let piece = |latencies| Piece { latencies, ..Piece::default() };
@@ -68,7 +66,7 @@ proptest! {
         for entry in IntervalLogIterator::new(&log) {
             match entry.unwrap() {
                 LogEntry::StartTime(at) | LogEntry::BaseTime(at) => {
-                    prop_assert_eq!(at, Duration::from_nanos(made::STARTED));
+                    prop_assert_eq!(at, Duration::from_nanos(crate::fixtures::STARTED));
                 }
                 LogEntry::Interval(interval) => {
                     prop_assert!(interval.tag().is_none());

@@ -1,4 +1,4 @@
-//! The SPECweb99-like file set: what is made, and made again.
+//! The file set of SPECweb99.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn sum(path: &Path) -> String {
 }
 
 #[test]
-fn is_that_of_specweb99() {
+fn sizes_match_specweb99() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("new/set");
     let mut steps = Vec::new();
@@ -30,7 +30,7 @@ fn is_that_of_specweb99() {
         assert_eq!(text.len(), size, "{name}");
         assert!(text.iter().all(|byte| byte.is_ascii_graphic() || b" \n".contains(byte)));
     }
-    // The contents are the same for ever, so that sums of them can be kept elsewhere.
+    // The contents never change, so that checksums stay valid.
     assert_eq!(sum(&dir.join("dir00001/class1_0")), SUM);
     assert_ne!(sum(&dir.join("dir00000/class1_0")), SUM);
 }
@@ -38,7 +38,7 @@ fn is_that_of_specweb99() {
 const SUM: &str = "7ffcf85317a4a436c91237aa658cc997b8a6dbb3cc7514bcf964922a089531e5";
 
 #[test]
-fn goes_on_where_it_was() {
+fn completes_a_partial_file_set() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     make(dir, 1, &mut |_| ()).unwrap();
@@ -56,7 +56,7 @@ fn goes_on_where_it_was() {
 }
 
 #[test]
-fn says_what_cannot_be() {
+fn rejects_invalid_arguments() {
     let dir = tempfile::tempdir().unwrap();
     for count in [0, 100_001] {
         assert!(make(dir.path(), count, &mut |_| ()).is_err(), "{count}");
@@ -69,7 +69,7 @@ fn says_what_cannot_be() {
 }
 
 #[test]
-fn as_many_directories_as_specweb99_has() {
+fn the_number_of_directories_matches_specweb99() {
     assert_eq!(directories_for(0), 25);
     assert_eq!(directories_for(1000), 680);
     assert!(directories_for(u32::MAX) > 1_000_000);

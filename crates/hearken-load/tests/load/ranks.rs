@@ -1,15 +1,13 @@
-//! A load that several processes make together: all parts are the whole.
-
-mod server;
+//! Loads that several processes generate together.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::server::assertions::assert_conserved;
+use crate::server::{Behaviour, Server};
 use hearken_load::{Arrivals, Config, Model, Profile, Rank, Report, Source, Stop, run};
-use server::conserved::assert_conserved;
-use server::{Act, Server};
 use tempfile::NamedTempFile;
 
 fn load(config: &Config) -> Report {
@@ -19,7 +17,7 @@ fn load(config: &Config) -> Report {
     report
 }
 
-/// What each of three makes, all at the same time.
+/// Runs three parts of a load concurrently.
 fn three(config: &Config) -> Vec<Report> {
     thread::scope(|scope| {
         let parts: Vec<_> = (0..3)
@@ -44,9 +42,9 @@ fn list(count: usize) -> NamedTempFile {
 }
 
 #[test]
-fn the_parts_are_the_whole() {
+fn parts_add_up_to_the_full_load() {
     for threads in [1, 2] {
-        let server = Server::start(|_| Act::Reply);
+        let server = Server::start(|_| Behaviour::Reply);
         let config = Config {
             url: server.url(),
             rate: "100..700@100ms,500@50ms".parse().unwrap(),
@@ -73,10 +71,10 @@ fn the_parts_are_the_whole() {
     }
 }
 
-/// A list is gone through once by all, sessions too.
+/// Checks that the parts process a list or a list of sessions once together.
 #[test]
-fn a_list_is_shared() {
-    let server = Server::start(|_| Act::Reply);
+fn parts_share_a_list() {
+    let server = Server::start(|_| Behaviour::Reply);
     let (paths, mut sessions) = (list(50), NamedTempFile::new().unwrap());
     sessions.write_all(b"/a\n/b\n\n/c\n").unwrap();
     let base = Config {
@@ -89,12 +87,12 @@ fn a_list_is_shared() {
     for model in [Model::Requests, Model::Connections, Model::Closed] {
         let source = Source::Wlog { path: paths.path().to_owned(), repeat: false };
         three(&Config { model: Some(model), source, ..base.clone() });
-        let mut asked = server.asked().concat();
-        asked.sort();
-        asked.dedup();
-        assert_eq!(asked.len(), 50, "{model:?}");
+        let mut targets = server.targets().concat();
+        targets.sort();
+        targets.dedup();
+        assert_eq!(targets.len(), 50, "{model:?}");
         assert_eq!(server.requests(), 50, "{model:?}");
-        server.counts.asked.lock().unwrap().clear();
+        server.counts.targets.lock().unwrap().clear();
         server.counts.requests.store(0, std::sync::atomic::Ordering::SeqCst);
     }
     let path = sessions.path().to_owned();
@@ -104,10 +102,10 @@ fn a_list_is_shared() {
     assert_eq!(server.requests(), 15);
 }
 
-/// Random arrivals are other ones in each part.
+/// Checks that random arrivals differ between parts.
 #[test]
-fn parts_are_drawn_apart() {
-    let server = Server::start(|_| Act::Reply);
+fn random_arrivals_of_parts_are_independent() {
+    let server = Server::start(|_| Behaviour::Reply);
     let parts = three(&Config {
         url: server.url(),
         rate: Profile::constant(3000.0),
@@ -128,8 +126,8 @@ fn from_now(by: Duration) -> (SystemTime, u64) {
 }
 
 #[test]
-fn a_start_in_the_future_is_kept() {
-    let server = Server::start(|_| Act::Reply);
+fn starts_at_the_scheduled_time() {
+    let server = Server::start(|_| Behaviour::Reply);
     let (at, unix_ns) = from_now(Duration::from_secs(1));
     let report = load(&Config {
         url: server.url(),
@@ -137,15 +135,15 @@ fn a_start_in_the_future_is_kept() {
         start_at: Some(at),
         ..Config::default()
     });
-    // As far as the clocks can be read.
+    // Limited by the resolution of the clocks.
     assert!(report.started_unix_ns.abs_diff(unix_ns) < 100_000, "{}", report.started_unix_ns);
     assert!(SystemTime::now() >= at + Duration::from_millis(20));
     assert!(!report.warnings.iter().any(|text| text.contains("started")), "{report}");
 }
 
 #[test]
-fn a_start_in_the_past_is_told() {
-    let server = Server::start(|_| Act::Reply);
+fn warns_about_a_start_time_in_the_past() {
+    let server = Server::start(|_| Behaviour::Reply);
     let (at, _) = from_now(Duration::ZERO);
     let report = load(&Config {
         url: server.url(),
@@ -153,7 +151,7 @@ fn a_start_in_the_past_is_told() {
         start_at: Some(at - Duration::from_secs(5)),
         ..Config::default()
     });
-    let told = report.warnings.iter().find(|text| text.contains("started")).unwrap();
-    assert!(told.contains(" ms after its time"), "{told}");
+    let warning = report.warnings.iter().find(|text| text.contains("started")).unwrap();
+    assert!(warning.contains(" ms after its scheduled start"), "{warning}");
     assert!(report.requests.replies > 0);
 }

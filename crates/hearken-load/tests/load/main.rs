@@ -1,0 +1,23 @@
+//! Runs loads against test servers on loopback, and compares the reports with what the servers saw.
+//!
+//! One module per topic: request accounting, arrivals, timeouts, TLS, idle connections and so on.
+//! Run a case with `cargo test -p hearken-load --test load -- timeouts::connect`.
+//! Run the full products of cases with `cargo test -p hearken-load --test load -- --include-ignored`.
+
+#![allow(missing_docs, reason = "test executable")]
+
+mod accounting;
+mod checks;
+mod descriptor_tables;
+mod edge_cases;
+mod file_set;
+mod finite_workloads;
+mod idle;
+mod lockstep;
+mod open_loop;
+mod progress;
+mod ranks;
+mod server;
+mod stall;
+mod timeouts;
+mod tls;

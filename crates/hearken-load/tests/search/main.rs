@@ -1,0 +1,11 @@
+//! Evaluates objectives and searches for the knee of simulated servers, without network traffic.
+//!
+//! The module `knee` also compares the JSON fields with docs/knee-result.md.
+//! Run a case with
+//! `cargo test -p hearken-load --test search -- knee::finds_a_capacity_below_the_start_rate`.
+
+#![allow(missing_docs, reason = "test executable")]
+
+mod fixtures;
+mod knee;
+mod objectives;
