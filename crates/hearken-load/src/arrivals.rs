@@ -193,6 +193,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn shards_of_constant_arrivals_cover_all_arrivals(
             rates in prop::collection::vec((1..500u32, 1..500u32), 1..4),

@@ -168,6 +168,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn adding_equals_recording_all_values(
             a in prop::collection::vec(0..4_000_000_000_000u64, 0..50),

@@ -288,6 +288,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         /// Checks that intervals contain all slices in any interleaving of threads.
         #[test]
         fn intervals_contain_all_slices_in_any_order(

@@ -88,7 +88,7 @@ fn warnings_of_all(parts: &[&Report], ranks: &Ranks, bound: Duration) -> Vec<Str
     let unsynchronised = of(|part, _| part.clock_synchronised == Some(false));
     if !unsynchronised.is_empty() {
         warnings.push(format!(
-            "{MERGE_PREFIX}the clock of {} is not synchronised (adjtimex), so its start time may be inaccurate; \
+            "{MERGE_PREFIX}the clock of {} is not synchronised (adjtimex), so its start time may be wrong; \
              run chronyd or ntpd there",
             format_ranks(&unsynchronised)
         ));
@@ -100,7 +100,7 @@ fn warnings_of_all(parts: &[&Report], ranks: &Ranks, bound: Duration) -> Vec<Str
     if !inaccurate.is_empty() {
         let errors = ranks.iter().filter_map(|(part, _)| part.clock_max_error_us);
         warnings.push(format!(
-            "{MERGE_PREFIX}the clock of {} may be inaccurate by more than {} (up to {})",
+            "{MERGE_PREFIX}the clock of {} may be wrong by more than {} (up to {})",
             format_ranks(&inaccurate),
             HumanDuration(bound_ns),
             HumanDuration(errors.max().unwrap_or(0).saturating_mul(1000))

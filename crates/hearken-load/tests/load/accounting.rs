@@ -134,21 +134,17 @@ fn for_some_pairs(shift: usize, check: impl Fn(Behaviour, &str) + Sync) {
 
 #[test]
 fn accounts_for_requests_over_persistent_connections() {
-    for shift in 0..3 {
-        for_some_pairs(shift, |behaviour, mechanism| check(behaviour, mechanism, None));
-    }
+    for_some_pairs(0, |behaviour, mechanism| check(behaviour, mechanism, None));
 }
 
 #[test]
 fn accounts_for_requests_over_a_connection_each() {
-    for shift in 3..6 {
-        for_some_pairs(shift, |behaviour, mechanism| check(behaviour, mechanism, Some(1)));
-    }
+    for_some_pairs(2, |behaviour, mechanism| check(behaviour, mechanism, Some(1)));
 }
 
 #[test]
 fn accounts_for_requests_over_connections_for_three() {
-    for_some_pairs(6, |behaviour, mechanism| check(behaviour, mechanism, Some(3)));
+    for_some_pairs(4, |behaviour, mechanism| check(behaviour, mechanism, Some(3)));
 }
 
 #[test]
@@ -256,15 +252,14 @@ fn accounts_for_connections_sessions_and_closed_loops_in_full() {
 
 #[test]
 fn counts_refused_connections() {
-    for name in available_mechanisms() {
-        for per_connection in [None, each(Some(1))] {
-            let (url, _held) = refusing();
-            let report = load(&Config { per_connection, ..config(url, name) });
-            assert_conserved(&report);
-            assert_eq!(report.errors.conn_refused, ALL, "{report}");
-            assert_eq!(report.connections_opened, 0, "{report}");
-            assert!(report.warnings.iter().any(|text| text.contains("no replies")), "{report}");
-        }
+    for (index, name) in available_mechanisms().into_iter().enumerate() {
+        let per_connection = each([None, Some(1)][index % 2]);
+        let (url, _held) = refusing();
+        let report = load(&Config { per_connection, ..config(url, name) });
+        assert_conserved(&report);
+        assert_eq!(report.errors.conn_refused, ALL, "{report}");
+        assert_eq!(report.connections_opened, 0, "{report}");
+        assert!(report.warnings.iter().any(|text| text.contains("no replies")), "{report}");
     }
 }
 
@@ -304,14 +299,6 @@ fn counts_connections_without_descriptors() {
     assert!(report.warnings.iter().any(|text| text.contains("ulimit")), "{report}");
 }
 
-/// Returns a configuration with `default` cases, or with the number in `PROPTEST_CASES`.
-fn cases(default: u32) -> ProptestConfig {
-    match std::env::var_os("PROPTEST_CASES") {
-        Some(_) => ProptestConfig::default(),
-        None => ProptestConfig::with_cases(default),
-    }
-}
-
 fn models() -> impl Strategy<Value = Model> {
     prop::sample::select(
         [Model::Requests, Model::Connections, Model::Sessions, Model::Closed].as_slice(),
@@ -319,7 +306,7 @@ fn models() -> impl Strategy<Value = Model> {
 }
 
 proptest! {
-    #![proptest_config(cases(12))]
+    #![proptest_config(crate::cases(8))]
 
     #[test]
     fn accounts_for_requests_with_random_settings(

@@ -67,7 +67,7 @@ fn position(target: &str) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(8))]
 
     /// Checks a list with each model.
     #[test]

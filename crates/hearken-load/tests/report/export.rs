@@ -52,7 +52,7 @@ fn reports_the_interval_with_invalid_latencies() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(8))]
 
     #[test]
     fn the_interval_log_round_trips(

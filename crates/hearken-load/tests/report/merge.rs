@@ -44,7 +44,7 @@ fn sorted(mut report: Report) -> Report {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(crate::cases(5))]
 
     #[test]
     fn merged_parts_equal_the_undivided_result(pieces in pieces(), size in 1..6u32) {

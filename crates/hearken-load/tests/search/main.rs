@@ -9,3 +9,13 @@
 mod fixtures;
 mod knee;
 mod objectives;
+
+use proptest::prelude::ProptestConfig;
+
+/// Returns a configuration with `default` cases, or with the number in `PROPTEST_CASES`.
+pub(crate) fn cases(default: u32) -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(default),
+    }
+}

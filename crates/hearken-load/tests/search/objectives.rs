@@ -142,6 +142,8 @@ fn objective() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    #![proptest_config(crate::cases(64))]
+
     #[test]
     fn parse_and_display_round_trip(parts in prop::collection::vec(objective(), 1..9)) {
         let text = parts.join(",");
