@@ -23,7 +23,7 @@ use crate::shard::Shard;
 use crate::statistics::Statistics;
 use crate::target::Target;
 use crate::workload::{Count, Cursor, Distribution, Script, Workload};
-use crate::{MOST_CONNECTING, PER_TURN};
+use crate::{MAX_CONNECTING, PER_TURN};
 
 mod close;
 mod events;
@@ -122,12 +122,12 @@ impl ActiveConnections {
     /// Opens connections ahead of the requests, a few in each turn. Returns true if more can be
     /// opened immediately.
     pub(crate) fn open_some(&mut self, io: &mut impl Io) -> bool {
-        let room = MOST_CONNECTING.saturating_sub(self.connecting_count);
+        let room = MAX_CONNECTING.saturating_sub(self.connecting_count);
         for _ in 0..room.min(PER_TURN).min(self.unopened) {
             self.unopened -= 1;
             self.connect(io, None, NextAction::Nothing);
         }
-        self.unopened > 0 && self.connecting_count < MOST_CONNECTING
+        self.unopened > 0 && self.connecting_count < MAX_CONNECTING
     }
 
     /// Returns true once all connections are open that are opened before the first request.

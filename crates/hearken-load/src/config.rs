@@ -125,7 +125,7 @@ impl Default for Config {
 }
 
 /// Maximum number of threads.
-const MOST_THREADS: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 impl Config {
     /// Checks that the settings are consistent.
@@ -152,7 +152,7 @@ impl Config {
                 "the rate of idle connections must be above 0 and at most 1e9 per second",
             );
         }
-        if self.threads.get() > MOST_THREADS {
+        if self.threads.get() > MAX_THREADS {
             return refuse("the number of threads must be at most 1,024");
         }
         if self.rank.size() > 1 && self.seed.is_none() {

@@ -19,7 +19,7 @@ use crate::shard::Shard;
 use crate::target::Target;
 use crate::tls::State;
 use crate::workload::{Distribution, Workload};
-use crate::{MOST_CONNECTING, PER_TURN};
+use crate::{MAX_CONNECTING, PER_TURN};
 
 /// Delay before the generator connects again after a connection failed.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -115,7 +115,7 @@ impl IdleConnections {
             self.unopened += 1;
         }
         for _ in 0..PER_TURN {
-            if self.unopened == 0 || self.connecting >= MOST_CONNECTING || self.next_connect > now {
+            if self.unopened == 0 || self.connecting >= MAX_CONNECTING || self.next_connect > now {
                 break;
             }
             self.unopened -= 1;
@@ -123,7 +123,7 @@ impl IdleConnections {
             self.next_connect = (self.next_connect + self.connect_gap).max(now);
             self.connect(io);
         }
-        self.unopened > 0 && self.connecting < MOST_CONNECTING && self.next_connect <= now
+        self.unopened > 0 && self.connecting < MAX_CONNECTING && self.next_connect <= now
     }
 
     /// Returns true once all connections are established.
@@ -133,7 +133,7 @@ impl IdleConnections {
 
     /// Returns the time of the next connection attempt.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let paced = self.unopened > 0 && self.connecting < MOST_CONNECTING;
+        let paced = self.unopened > 0 && self.connecting < MAX_CONNECTING;
         let next = paced.then_some(self.next_connect);
         [next, self.retry_times.front().copied()].into_iter().flatten().min()
     }
@@ -172,7 +172,7 @@ impl IdleConnections {
                 }
             }
             CompletionKind::Connected(Err(error)) => {
-                self.on_connection_lost(io, token, LossReason::Error(&error))
+                self.on_connection_lost(io, token, LossReason::Error(&error));
             }
             CompletionKind::Sent(Err(error)) | CompletionKind::ReceiveFailed(error) => {
                 self.handshakes.failed += u64::from(connection.channel.is_handshaking());
@@ -192,7 +192,7 @@ impl IdleConnections {
                 self.send_request(io, token);
             }
             CompletionKind::Deadline => {
-                self.on_connection_lost(io, token, LossReason::Text("timed out"))
+                self.on_connection_lost(io, token, LossReason::Text("timed out"));
             }
             _ => {}
         }
@@ -285,7 +285,7 @@ impl IdleConnections {
                 }
             }
             Err(malformed) => {
-                self.on_connection_lost(io, token, LossReason::Text(&malformed.to_string()))
+                self.on_connection_lost(io, token, LossReason::Text(&malformed.to_string()));
             }
         }
     }

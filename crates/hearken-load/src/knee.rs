@@ -99,6 +99,7 @@ impl KneeOptions {
 
 /// The result of a search. It serialises to the JSON result and displays as a table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Knee {
     /// Name and version of the format: [`SCHEMA`].
     pub schema: String,
@@ -135,6 +136,7 @@ pub struct Knee {
 /// The factor that limits the rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum LimitedBy {
     /// The server: this is its knee.
     Server,
@@ -151,6 +153,7 @@ pub enum LimitedBy {
 /// The purpose of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Purpose {
     /// Find the order of magnitude of the knee.
     #[default]

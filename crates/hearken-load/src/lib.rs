@@ -94,10 +94,7 @@ pub use report::{
 };
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUse};
-pub use slo::{
-    Comparison, Measured, Metric, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives,
-    Percentile, Statistic, TimeMetric, Unit,
-};
+pub use slo::{Measured, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives};
 pub use stop::Stop;
 pub use summary::Grouped;
 pub use tls::{TlsError, TlsOptions};
@@ -106,8 +103,13 @@ pub use validate::InvalidReport;
 pub use wall_clock::ClockState;
 pub use workload::{Asking, Count, Distribution, Expect, Source, fileset as specweb};
 
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 /// Maximum number of concurrent connection attempts of each kind, and of new attempts per turn.
 /// They are low, so that a server can accept as fast as the generator connects, and no request
 /// waits long behind them.
-const MOST_CONNECTING: usize = 256;
+const MAX_CONNECTING: usize = 256;
 const PER_TURN: usize = 32;

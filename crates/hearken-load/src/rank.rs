@@ -132,7 +132,7 @@ impl Rank {
             (None, _) => {}
         }
         if let Some(found) =
-            environment.from_pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?
+            environment.find_pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?
         {
             return Ok(found);
         }
@@ -140,7 +140,7 @@ impl Rank {
             return Ok(found);
         }
         for name in ["JOB_COMPLETION_INDEX", "NOMAD_ALLOC_INDEX"] {
-            if let Some(found) = environment.from_index(name)? {
+            if let Some(found) = environment.find_index(name)? {
                 return Ok(found);
             }
         }
@@ -191,7 +191,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     /// Finds the rank from a rank variable and a size variable.
-    fn from_pair(&self, rank: &'static str, size: &'static str) -> Result<Option<Rank>, RankError> {
+    fn find_pair(&self, rank: &'static str, size: &'static str) -> Result<Option<Rank>, RankError> {
         let Some(number) = self.number(rank)? else { return Ok(None) };
         let Some(of) = self.number(size)? else {
             return self.with_given_size(rank, number).map(Some);
@@ -201,7 +201,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     /// Finds the rank from a rank variable alone, which requires a given size.
-    fn from_index(&self, name: &'static str) -> Result<Option<Rank>, RankError> {
+    fn find_index(&self, name: &'static str) -> Result<Option<Rank>, RankError> {
         self.number(name)?.map(|number| self.with_given_size(name, number)).transpose()
     }
 
@@ -215,7 +215,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         match (self.number("SLURM_PROCID")?, self.number(TASKS)?) {
             // A batch script of a job without a specified number of tasks.
             (Some(0), None) if self.given_size.is_none() => Ok(Some(Rank::ALONE)),
-            _ => self.from_pair("SLURM_PROCID", TASKS),
+            _ => self.find_pair("SLURM_PROCID", TASKS),
         }
     }
 

@@ -203,6 +203,7 @@ impl Sessions {
 /// Summary statistics of a sampled value.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Samples {
     /// Number of samples.
     pub count: u64,
@@ -218,7 +219,7 @@ pub struct Samples {
 
 impl Samples {
     /// Summarises values. O(n).
-    pub fn from_values(values: impl Iterator<Item = f64>) -> Samples {
+    pub(crate) fn from_values(values: impl Iterator<Item = f64>) -> Samples {
         let (mut count, mut min, mut max) = (0u64, f64::INFINITY, f64::NEG_INFINITY);
         // Welford's algorithm loses no digits if values are large and similar.
         let (mut mean, mut squares) = (0.0, 0.0);
@@ -356,6 +357,7 @@ impl Status {
 /// Summary statistics of times in nanoseconds, with three significant digits.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Quantiles {
     /// Number of times.
     pub count: u64,

@@ -13,7 +13,7 @@ mod evaluate;
 mod metric;
 
 pub use evaluate::{Measured, NoValue, ObjectiveResult};
-pub use metric::{Metric, Percentile, Statistic, TimeMetric, Unit};
+use metric::{Metric, Statistic, TimeMetric, Unit};
 
 /// Maximum number of objectives.
 const MAX_OBJECTIVES: usize = 64;
@@ -65,7 +65,7 @@ pub struct Objective {
 
 /// The comparison of a metric with its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comparison {
+pub(crate) enum Comparison {
     /// `<`
     Less,
     /// `<=`
@@ -121,13 +121,8 @@ impl Objectives {
 
 impl Objective {
     /// Returns the metric.
-    pub fn metric(&self) -> Metric {
+    pub(crate) fn metric(&self) -> Metric {
         self.metric
-    }
-
-    /// Returns the comparison.
-    pub fn comparison(&self) -> Comparison {
-        self.comparison
     }
 
     /// Returns the limit in nanoseconds, as a ratio from 0 to 1, or in replies per second.

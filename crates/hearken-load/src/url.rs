@@ -20,6 +20,7 @@ pub(crate) struct Url {
 
 /// An error in a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// The scheme is neither http nor https.
     #[error("it does not begin with http:// or https://; expected http://HOST:PORT/PATH")]

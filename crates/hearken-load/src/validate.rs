@@ -12,6 +12,7 @@ const MAX_SECONDS: f64 = 1e10;
 
 /// A reason why a result is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum InvalidReport {
     /// The result has another version, or is not a result of a load.
     #[error(

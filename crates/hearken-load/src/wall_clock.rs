@@ -14,6 +14,7 @@ const READING_COUNT: usize = 32;
 
 /// The state of the real-time clock according to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClockState {
     /// Whether the clock is synchronised, for instance by chrony or ntpd.
     pub synchronised: bool,
@@ -65,12 +66,12 @@ impl ClockMapping {
 
     /// Returns the monotonic time of a time in nanoseconds since 1970. Times outside the range of
     /// the monotonic clock are clamped.
-    pub(crate) fn to_monotonic(&self, unix_ns: u64) -> Time {
+    pub(crate) fn to_monotonic(self, unix_ns: u64) -> Time {
         Time::from_nanos(saturate(i128::from(unix_ns) - self.offset))
     }
 
     /// Returns a monotonic time in nanoseconds since 1970.
-    pub(crate) fn to_unix_ns(&self, instant: Time) -> u64 {
+    pub(crate) fn to_unix_ns(self, instant: Time) -> u64 {
         saturate(i128::from(instant.as_nanos()) + self.offset)
     }
 

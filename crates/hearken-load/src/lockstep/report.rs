@@ -13,6 +13,7 @@ pub const SCHEMA: &str = "hearken-lockstep/1";
 
 /// The report of a pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Name and version of the format: [`SCHEMA`].
     pub schema: String,

@@ -11,6 +11,7 @@ use crate::summary::HumanDuration;
 
 /// The result of an objective.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ObjectiveResult {
     /// The objective.
     pub objective: Objective,
@@ -25,6 +26,7 @@ pub struct ObjectiveResult {
 /// A measured value.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Measured {
     /// The value.
     Value(f64),
@@ -35,6 +37,7 @@ pub enum Measured {
 /// The reason why there is no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum NoValue {
     /// The statistic lies among failed requests, which count as longer than every limit.
     Failed,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Metric {
+pub(crate) enum Metric {
     /// A time.
     Time(TimeMetric, Statistic),
     /// The ratio of requests without a reply.
@@ -18,7 +18,7 @@ pub enum Metric {
 
 /// A measured time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TimeMetric {
+pub(crate) enum TimeMetric {
     /// Time from the scheduled time of a request to the end of its reply.
     Latency,
     /// Time from sending a request to the end of its reply.
@@ -29,7 +29,7 @@ pub enum TimeMetric {
 
 /// A statistic of times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Statistic {
+pub(crate) enum Statistic {
     /// A percentile.
     Percentile(Percentile),
     /// The mean.
@@ -40,7 +40,7 @@ pub enum Statistic {
 
 /// A percentile above 0 and below 100, stored exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Percentile {
+pub(crate) struct Percentile {
     /// Billionths of the total.
     billionths: u32,
 }
@@ -60,7 +60,7 @@ impl Percentile {
 
 /// The unit of a limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// `ns`
     Nanos,
     /// `us`

@@ -6,7 +6,7 @@ use hearken_load::{Arrivals, MergeError, Model, Objectives, Report, merge};
 use proptest::prelude::*;
 use std::time::Duration;
 
-/// Creates the result of all requests, and those of `size` parts with the requests of their ranks.
+/// Creates the result of all requests, and the results of `size` parts with the requests of their ranks.
 fn split(pieces: &[Vec<(u32, u64, bool)>], size: u32) -> (Report, Vec<Report>) {
     let of = |wanted: &dyn Fn(u32) -> bool| {
         let piece = |all: &Vec<(u32, u64, bool)>| {
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(merged.latency_ns, whole.latency_ns);
         prop_assert!(close(merged.reply_rate, whole.reply_rate));
         prop_assert_eq!(merged.offered_rate, 100.0 * f64::from(size));
-        // The rate is that of the full load.
+        // The rate is the rate of the full load.
         prop_assert_eq!(&merged.rate, "100");
         prop_assert_eq!(merged.intervals.len(), whole.intervals.len());
         for (merged, whole) in merged.intervals.iter().zip(&whole.intervals) {

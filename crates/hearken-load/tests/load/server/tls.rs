@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{Behaviour, Server, Wire};
 
-/// The way in which the server closes a connection.
+/// The closing behaviour of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Closing {
     /// Sends `close_notify` and closes.
