@@ -129,7 +129,7 @@ pub(crate) fn start(
         (plan.idle_thread_range().1 as u64).saturating_mul(load.config.rank.size().into());
     let start =
         ThreadStart { load: load.clone(), index, makes_requests, idle, holding, tell, spares };
-    let name = if makes_requests { format!("load-{index}") } else { format!("holder-{index}") };
+    let name = if makes_requests { format!("load-{index}") } else { format!("idle-{index}") };
     let failed = |source| LoadError::System { action: "start a load thread", source };
     let (thread, waker) = plan
         .descriptor_table
