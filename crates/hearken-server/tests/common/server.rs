@@ -19,6 +19,7 @@ use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, Server, StartError, start};
 
 use super::TEST_TIMEOUT;
+use super::admin::wait_for_metric;
 use super::client::Client;
 use super::connection::Connection;
 use super::files::Site;
@@ -289,6 +290,8 @@ impl RunningServer {
 
     /// Asserts that closed connections are not counted: `limit` clients are connected at a time.
     pub(crate) fn assert_all_slots_are_free(&self, limit: usize) {
+        // The server may not have noticed all disconnects yet.
+        wait_for_metric(self, "hearken_connections_open", 0.0);
         let mut clients: Vec<Client> = (0..limit).map(|_| self.client()).collect();
         // The second round shows that no client was closed to accept another.
         for _ in 0..2 {
