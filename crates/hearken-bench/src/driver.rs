@@ -90,7 +90,7 @@ pub(crate) fn drive(
         date: date.round(jiff::Unit::Second).unwrap_or(date).to_string(),
         elapsed_s: start.elapsed().as_secs_f64(),
         settings: run.clone(),
-        machine: Machine::look(),
+        machine: Machine::detect(),
         method: method(run, &samples),
         versions,
         unavailable,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hearken::mechanism::AUTO;
-use hearken_load::{Asking, Config, Model, Progress, Rank, Snapshot, Source, Stop, TlsOptions};
+use hearken_load::{RequestTemplate, Config, Model, Progress, Rank, Snapshot, Source, StopSignal, TlsOptions};
 use serde::Serialize;
 
 use crate::args::load::{Arrivals, By, LoadArgs, SourceArgs};
@@ -55,7 +55,7 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     if let Some(format) = agent.and_then(Agent::format) {
         outputs.default_to(format);
     }
-    let stop = Stop::new();
+    let stop = StopSignal::new();
     let raised = stop.clone();
     let handled = match agent {
         Some(_) => signals::on_agent_stop(move || raised.raise()),
@@ -70,7 +70,7 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     let objectives = args.knee.slo.clone().filter(|_| agent.is_none_or(Agent::is_alone));
     let objectives = objectives.unwrap_or_default();
     let mut config = config(args)?;
-    objectives.measurable(&config).map_err(Failure::usage)?;
+    objectives.check_measurable(&config).map_err(Failure::usage)?;
     if let Some(agent) = agent {
         agent.configure(&mut config);
     }
@@ -79,16 +79,16 @@ pub(crate) fn load(args: LoadArgs, agent: Option<&Agent>) -> Result<ExitCode, Fa
     live.clear();
     let mut report = report.map_err(Failure::usage)?;
     watched.add_to(&mut report);
-    report.objectives = objectives.judge(&report);
+    report.objectives = objectives.evaluate(&report);
     output::add_origin(&mut report);
     if let Some(agent) = agent {
         agent.add_part(&mut report);
     }
-    if config.events == AUTO {
-        mechanisms::report_unavailable(&report.events);
+    if config.mechanism == AUTO {
+        mechanisms::report_unavailable(&report.mechanism);
     }
     outputs.write(&report)?;
-    let met = report.objectives.iter().all(|judgement| judgement.met);
+    let met = report.objectives.iter().all(|judgement| judgement.passed);
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(NOT_MET) })
 }
 
@@ -148,14 +148,14 @@ struct Reporter {
 }
 
 impl Progress for Reporter {
-    fn prepared(&mut self) {
+    fn on_prepared(&mut self) {
         self.watched.start();
         if self.announce {
             print("prepared\n");
         }
     }
 
-    fn holding(&mut self, idle: u64) {
+    fn on_idle_open(&mut self, idle: u64) {
         self.live.clear();
         let line = format!("holding {idle} idle connections\n");
         if self.json_on_stdout {
@@ -165,11 +165,11 @@ impl Progress for Reporter {
         }
     }
 
-    fn over(&mut self) {
+    fn on_finished(&mut self) {
         self.watched.stop();
     }
 
-    fn tick(&mut self, now: &Snapshot) {
+    fn on_interval(&mut self, now: &Snapshot) {
         self.live.show(now, self.watched.cores());
     }
 }
@@ -193,7 +193,7 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     Ok(Config {
         url: args.url,
         source,
-        asking: Asking { method: args.method, headers: args.header, body, expect: args.expect },
+        template: RequestTemplate { method: args.method, headers: args.header, body, expect: args.expect },
         model: if args.closed { Some(Model::Closed) } else { by },
         rate: args.steps.unwrap_or(args.rate),
         duration: args.duration,
@@ -203,18 +203,18 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
             Arrivals::Uniform => hearken_load::Arrivals::Uniform,
         },
         connections: args.connections,
-        per_connection: args.per_connection,
+        requests_per_connection: args.per_connection,
         pipeline: args.pipeline,
-        think: args.think,
-        connection_time: args.connection_time,
+        think_time: args.think,
+        connection_lifetime: args.connection_time,
         timeout: args.timeout,
         connect_timeout: args.connect_timeout,
         first_byte_timeout: args.first_byte_timeout,
-        idle: args.idle,
-        idle_request: args.idle_request,
-        idle_think: args.idle_think,
+        idle_connections: args.idle,
+        idle_sends_request: args.idle_request,
+        idle_think_time: args.idle_think,
         idle_rate: args.idle_rate,
-        sources: args.sources,
+        source_addresses: args.sources,
         tls: TlsOptions {
             ca: args.tls.cacert,
             insecure: args.tls.insecure,
@@ -224,11 +224,11 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
             key: args.tls.key,
         },
         threads: args.threads,
-        interval: args.interval,
-        rank: Rank::ALONE,
+        report_interval: args.interval,
+        rank: Rank::SINGLE,
         start_at: None,
         seed: args.seed,
-        events: args.events,
+        mechanism: args.events,
     })
 }
 
@@ -259,7 +259,7 @@ fn source(args: &SourceArgs) -> Result<Source, Failure> {
     }
     if let Some(path) = &args.access_log {
         let (speed, skip_bad) = (args.speed, args.skip_bad);
-        return Ok(Source::AccessLog { path: path.clone(), speed, skip_bad });
+        return Ok(Source::AccessLog { path: path.clone(), speed, skip_invalid: skip_bad });
     }
     let urls = args.urls.clone().map(Source::Urls);
     let specweb = args.specweb.clone().map(|dir| Source::Specweb { dir });

@@ -122,7 +122,7 @@ pub(crate) fn run(mut args: LoadArgs) -> Result<ExitCode, Failure> {
         if args.many.start_at.is_none() && args.many.start_in.is_none() {
             return load::load(args, None);
         }
-        let agent = agent(&mut args, Rank::ALONE, ResultFormat::Summary)?;
+        let agent = agent(&mut args, Rank::SINGLE, ResultFormat::Summary)?;
         return load::load(args, Some(&agent));
     };
     let framed = args.many.framed;
@@ -162,8 +162,8 @@ fn rank(args: &ManyArgs) -> Result<Option<Rank>, Failure> {
     if !may_be_agent {
         return Ok(None);
     }
-    let rank = Rank::of_this_process(args.rank, args.size).map_err(Failure::usage)?;
-    Ok((args.agent || rank != Rank::ALONE).then_some(rank))
+    let rank = Rank::from_environment(args.rank, args.size).map_err(Failure::usage)?;
+    Ok((args.agent || rank != Rank::SINGLE).then_some(rank))
 }
 
 /// Validates the options for every agent and prints the equivalent command.
@@ -183,16 +183,16 @@ fn launch(args: LoadArgs, launcher: Launcher) -> Result<ExitCode, Failure> {
     let (many, options) = (args.many.clone(), args.options.clone());
     let objectives = args.knee.slo.clone().unwrap_or_default();
     let config = load::config(args)?;
-    objectives.measurable(&config).map_err(Failure::usage)?;
+    objectives.check_measurable(&config).map_err(Failure::usage)?;
     check_shares(config, launcher.size())?;
     let mut report = launch::launch(&many, &options, launcher)?;
     // The result names this command, but the machines of the agents.
     let machine = mem::take(&mut report.machine);
     output::add_origin(&mut report);
     report.machine = machine;
-    report.objectives = objectives.judge(&report);
+    report.objectives = objectives.evaluate(&report);
     outputs.write(&report)?;
-    let met = report.objectives.iter().all(|judgement| judgement.met);
+    let met = report.objectives.iter().all(|judgement| judgement.passed);
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::from(load::NOT_MET) })
 }
 

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hearken_load::knee::{KneeOptions, Trial, Trials, find_knee};
-use hearken_load::{Config, LoadError, Profile, Report, Stop};
+use hearken_load::knee::{KneeOptions, Trial, TrialRunner, find_knee};
+use hearken_load::{Config, LoadError, Profile, Report, StopSignal};
 
 use crate::args::load::LoadArgs;
 use crate::load::{NOT_MET, Sink, config};
@@ -28,8 +28,8 @@ pub(crate) fn run(args: LoadArgs) -> Result<ExitCode, Failure> {
         ..defaults
     };
     let config = config(args)?;
-    options.objectives.measurable(&config).map_err(Failure::usage)?;
-    let stop = Stop::new();
+    options.objectives.check_measurable(&config).map_err(Failure::usage)?;
+    let stop = StopSignal::new();
     let raised = stop.clone();
     signals::on_stop(move || raised.raise()).map_err(Failure::runtime)?;
     let mut loads = Loads { config, seed: options.seed, stop };
@@ -44,10 +44,10 @@ struct Loads {
     config: Config,
     /// The seed of the next trial.
     seed: u64,
-    stop: Stop,
+    stop: StopSignal,
 }
 
-impl Trials for Loads {
+impl TrialRunner for Loads {
     fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError> {
         self.seed = self.seed.wrapping_add(1);
         let config = Config {
@@ -70,7 +70,7 @@ impl Trials for Loads {
         false
     }
 
-    fn told(&mut self, trial: &Trial) {
+    fn on_trial(&mut self, trial: &Trial) {
         eprintln!("{trial}");
     }
 }

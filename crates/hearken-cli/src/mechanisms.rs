@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use hearken::io::{self as events, URING, URING_OPTIONS, URING_SUMMARY};
 use hearken::mechanism::auto::{self, Ranking, Verdict};
-use hearken::mechanism::{ChangeCost, Choice, Entry, Sharing, TABLE, Trigger, WaitCost, Watches};
+use hearken::mechanism::{ChangeCost, OptionSpec, Entry, Sharing, TABLE, Trigger, WaitCost, Watches};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -50,7 +50,7 @@ fn change_cost(entry: &Entry) -> &'static str {
 fn watches(entry: &Entry) -> &'static str {
     match entry.semantics.watches {
         Watches::Any => "any",
-        Watches::Signalling => "signalling",
+        Watches::SignalDriven => "signalling",
     }
 }
 
@@ -63,7 +63,7 @@ fn sharing(entry: &Entry) -> &'static str {
 }
 
 fn as_json() -> String {
-    let ranking = auto::choose();
+    let ranking = auto::ranking();
     let chosen = ranking.best().entry.name;
     let mut rows: Vec<Value> = TABLE
         .iter()
@@ -108,8 +108,8 @@ fn as_json() -> String {
     format!("{:#}\n", Value::Array(rows))
 }
 
-fn options(choices: &[Choice]) -> Value {
-    let option = |Choice { name, help, values }: &Choice| json!({ "name": name, "help": help, "values": values.to_string() });
+fn options(choices: &[OptionSpec]) -> Value {
+    let option = |OptionSpec { name, help, values }: &OptionSpec| json!({ "name": name, "help": help, "values": values.to_string() });
     choices.iter().map(option).collect()
 }
 
@@ -129,7 +129,7 @@ fn measured(ranking: &Ranking, entry: &Entry) -> Option<u64> {
 }
 
 fn as_table() -> String {
-    let chosen = auto::choose().best().entry.name;
+    let chosen = auto::ranking().best().entry.name;
     let mut text = format!(
         "{:<14} {:<9} {:<8} {:<19} {:<12} {}\n",
         "NAME", "AVAILABLE", "TRIGGER", "WAIT GROWS WITH", "CHANGE", "DESCRIPTION"
@@ -158,9 +158,9 @@ fn as_table() -> String {
 }
 
 /// Returns lines for the options of a mechanism and the reason why it is not available.
-fn details(choices: &[Choice], reason: Option<String>) -> String {
+fn details(choices: &[OptionSpec], reason: Option<String>) -> String {
     let mut text = String::new();
-    for Choice { name, help, values } in choices {
+    for OptionSpec { name, help, values } in choices {
         text += &format!("{:<24} :{name}={values}  {help}\n", "");
     }
     if let Some(reason) = reason {
@@ -171,7 +171,7 @@ fn details(choices: &[Choice], reason: Option<String>) -> String {
 
 /// Returns the mechanism that `auto` selects, and its measurements.
 fn as_explanation() -> String {
-    let ranking = auto::choose();
+    let ranking = auto::ranking();
     let mut text = format!(
         "auto selects {}.\n\n\
          CPU time of the best of several rounds, measured now: connections are opened, have events\n\
@@ -187,7 +187,7 @@ fn as_explanation() -> String {
 
 /// Prints the mechanisms that `auto` did not consider because they are not available.
 pub(crate) fn report_unavailable(chosen: &str) {
-    for (spec, reason) in auto::choose().refused() {
+    for (spec, reason) in auto::ranking().unavailable() {
         eprintln!("hearken: {spec} is not available ({reason}), using {chosen}");
     }
 }

@@ -105,10 +105,10 @@ pub(crate) fn configure<T>(
 
 /// Returns the mechanism of a server, its workers, and its connection limit.
 pub(crate) fn resources(server: &Server) -> String {
-    let (workers, connections) = (server.workers(), server.connections());
+    let (workers, connections) = (server.workers(), server.max_connections());
     format!(
         "{}, {workers} worker{}, {connections} connection{}",
-        server.events(),
+        server.mechanism(),
         if workers == 1 { "" } else { "s" },
         if connections == 1 { "" } else { "s" },
     )
@@ -121,15 +121,15 @@ pub(crate) fn serve(
 ) -> Result<ExitCode, Failure> {
     disable_huge_pages();
     // The workers use the programs until the server ends.
-    let _programs = load_programs(&config.loops.events)?;
+    let _programs = load_programs(&config.event_loops.events)?;
     let server = hearken_server::start(config).map_err(Failure::usage)?;
     for warning in server.warnings() {
         eprintln!("hearken: {warning}");
     }
-    if config.loops.events == AUTO {
-        mechanisms::report_unavailable(server.events());
+    if config.event_loops.events == AUTO {
+        mechanisms::report_unavailable(server.mechanism());
     }
-    let (stopper, log) = (server.stopper(), server.stopper());
+    let (stopper, log) = (server.handle(), server.handle());
     let (metrics, at_end) = (server.metrics(), server.metrics());
     signals::on_server(
         move || stopper.stop(),
@@ -137,7 +137,7 @@ pub(crate) fn serve(
         move || report_waits(&metrics),
     )
     .map_err(Failure::runtime)?;
-    if let Some(reason) = server.one_table() {
+    if let Some(reason) = server.own_tables_unavailable() {
         eprintln!("hearken: the workers share one table of descriptors: {reason}");
     }
     let mut lines = line(&server);
@@ -147,7 +147,7 @@ pub(crate) fn serve(
     // The server runs even if its standard output is closed.
     let _ = io::stdout().write_all(lines.as_bytes()).and_then(|()| io::stdout().flush());
     server.wait().map_err(|error| Failure::runtime(format!("server failed: {error}")))?;
-    if config.loops.meter_waits {
+    if config.event_loops.measure_waits {
         report_waits(&at_end);
     }
     Ok(ExitCode::SUCCESS)

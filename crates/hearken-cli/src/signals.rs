@@ -74,7 +74,7 @@ pub(crate) fn exit_with_parent() -> io::Result<()> {
 /// Lowers the limit of signals queued for this process.
 pub(crate) fn limit_queue(limit: Option<u64>) -> Result<(), Failure> {
     let Some(limit) = limit else { return Ok(()) };
-    signal::limit_queue(limit).map_err(|error| {
+    signal::set_queue_limit(limit).map_err(|error| {
         Failure::usage(format!("cannot set RLIMIT_SIGPENDING to {limit}: {error}"))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use hearken_lab::watch::SHORTEST_INTERVAL;
+use hearken_lab::watch::MIN_INTERVAL;
 use jiff::Timestamp;
 
 /// Parses a number of seconds, or a number with the unit `ms`, `s`, `m` or `h`.
@@ -51,8 +51,8 @@ pub(crate) fn print_duration(time: Duration) -> String {
 /// Parses the interval of samples.
 pub(crate) fn watch_interval(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        time if time < SHORTEST_INTERVAL => {
-            Err(format!("must be at least {}", print_duration(SHORTEST_INTERVAL)))
+        time if time < MIN_INTERVAL => {
+            Err(format!("must be at least {}", print_duration(MIN_INTERVAL)))
         }
         time => Ok(time),
     }

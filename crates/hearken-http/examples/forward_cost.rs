@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use hearken_http::forward::{self, Given, Relay, RequestTo, ResponseTo, Rules};
+use hearken_http::forward::{self, HeaderPolicy, Relay, RequestOptions, ResponseOptions, Rules};
 use hearken_http::{Body, Limits, Method, RequestParser, ResponseParser, Version};
 
 mod heads;
@@ -47,7 +47,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
     let times: u32 = arguments.next().and_then(|times| times.parse().ok()).unwrap_or(10_000_000);
-    let rules = Rules::new("hearken", Given::Replace, Given::Remove, true);
+    let rules = Rules::new("hearken", HeaderPolicy::Replace, HeaderPolicy::Remove, true);
     let limits = Limits::default();
     let mut out = Vec::with_capacity(4096);
     let start = Instant::now();
@@ -58,13 +58,13 @@ fn main() {
             for _ in 0..times {
                 out.clear();
                 let relay = Relay::new(Body::Chunked, Body::Chunked, u64::MAX, &limits);
-                let passed = relay.map(|mut relay| relay.pass(black_box(&bytes), &mut out));
+                let passed = relay.map(|mut relay| relay.forward(black_box(&bytes), &mut out));
                 let _ = black_box(passed);
             }
         }
         head @ ("response" | "chunked") => {
             let bytes = if head == "chunked" { CHUNKED } else { RESPONSE };
-            let to = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
+            let to = ResponseOptions { version: Version::Http11, keep_alive: true, date: None };
             let mut parser = ResponseParser::new();
             let Ok(Some(mut response)) = parser.parse(bytes, Method::Get, &limits) else { return };
             for _ in 0..times {
@@ -89,7 +89,7 @@ fn main() {
                 "small-v6" => Some([0x2001, 0xdb8, 0, 0, 0x1234, 0x5678, 0x9abc, 0xdef0].into()),
                 _ => Some([192, 168, 10, 20].into()),
             };
-            let to = RequestTo { authority: b"127.0.0.1:9000", client, keep_alive: true };
+            let to = RequestOptions { authority: b"127.0.0.1:9000", client, keep_alive: true };
             let mut parser = RequestParser::new();
             let Ok(Some(mut request)) = parser.parse(bytes, &limits) else { return };
             for _ in 0..times {

@@ -16,7 +16,7 @@ const MAX_CHUNK_EXTENSION_BYTES: u16 = 4 * 1024;
 /// Maximum size of the extensions of a body in bytes.
 const MAX_EXTENSION_BYTES: u16 = 16 * 1024;
 
-/// The result of one call of [`BodyReader::next`].
+/// The result of one call of [`BodyReader::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BodySegment {
@@ -40,7 +40,7 @@ pub struct BodySegment {
 /// let mut reader = BodyReader::new(Body::Chunked, 1 << 20, &Limits::default())?;
 /// let (mut content, mut at) = (Vec::new(), 0);
 /// while !reader.is_done() {
-///     let segment = reader.next(&bytes[at..])?;
+///     let segment = reader.read(&bytes[at..])?;
 ///     content.extend_from_slice(&bytes[at..][segment.data]);
 ///     at += segment.consumed;
 /// }
@@ -116,8 +116,8 @@ impl BodyReader {
             max_remaining: max_bytes,
             chunk_extension_bytes: 0,
             extension_bytes: 0,
-            trailer_bytes: limits.head_bytes.try_into().unwrap_or(u32::MAX),
-            trailer_fields: limits.fields.try_into().unwrap_or(u32::MAX),
+            trailer_bytes: limits.max_head_bytes.try_into().unwrap_or(u32::MAX),
+            trailer_fields: limits.max_fields.try_into().unwrap_or(u32::MAX),
         })
     }
 
@@ -127,7 +127,7 @@ impl BodyReader {
     }
 
     /// Returns whether the body is complete if the peer closes the connection now.
-    pub fn may_close(&self) -> bool {
+    pub fn is_complete_at_close(&self) -> bool {
         matches!(self.state, State::Done | State::UntilClose)
     }
 
@@ -151,7 +151,7 @@ impl BodyReader {
         }
     }
 
-    /// Completes the body after the peer closed the connection. Requires [`may_close`](Self::may_close).
+    /// Completes the body after the peer closed the connection. Requires [`is_complete_at_close`](Self::is_complete_at_close).
     pub(crate) fn close(&mut self) {
         self.state = State::Done;
     }
@@ -167,11 +167,11 @@ impl BodyReader {
     /// - 400: the chunks violate RFC 9112 section 7.1 or have overlong extensions.
     ///
     /// After an error, the caller discards the reader and closes the connection.
-    pub fn next(&mut self, bytes: &[u8]) -> Result<BodySegment, Reject> {
+    pub fn read(&mut self, bytes: &[u8]) -> Result<BodySegment, Reject> {
         self.read_with_trailer(bytes, |_| ())
     }
 
-    /// Reads like [`next`](Self::next), and passes each byte of the trailer lines to `trailer`.
+    /// Reads like [`read`](Self::read), and passes each byte of the trailer lines to `trailer`.
     #[inline(always)]
     pub(crate) fn read_with_trailer(
         &mut self,

@@ -156,18 +156,18 @@ impl fmt::Debug for TagList<'_> {
 /// The preconditions of a request.
 ///
 /// ```
-/// use hearken_http::conditional::Conditions;
+/// use hearken_http::conditional::Preconditions;
 /// use hearken_http::{Limits, RequestParser};
 ///
 /// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"v1\"\r\n\r\n";
 /// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
-/// let conditions = Conditions::from(&request);
+/// let conditions = Preconditions::from(&request);
 /// assert!(conditions.if_none_match.is_some());
 /// assert!(conditions.if_match.is_none());
 /// # Ok::<(), hearken_http::Reject>(())
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Conditions<'b> {
+pub struct Preconditions<'b> {
     /// Value of If-Match.
     pub if_match: Option<TagList<'b>>,
     /// Value of If-Unmodified-Since.
@@ -178,7 +178,7 @@ pub struct Conditions<'b> {
     pub if_modified_since: Option<&'b [u8]>,
 }
 
-impl<'b> From<&Request<'b>> for Conditions<'b> {
+impl<'b> From<&Request<'b>> for Preconditions<'b> {
     fn from(request: &Request<'b>) -> Self {
         Self {
             if_match: request.if_match(),
@@ -207,17 +207,17 @@ pub enum Outcome {
 ///
 /// ```
 /// use hearken_http::Method;
-/// use hearken_http::conditional::{Conditions, EntityTag, Outcome, Validators, evaluate};
+/// use hearken_http::conditional::{Preconditions, EntityTag, Outcome, Validators, evaluate};
 ///
 /// let list = Some(b"\"v1\", \"v2\"".into());
-/// let conditions = Conditions { if_none_match: list, ..Default::default() };
+/// let conditions = Preconditions { if_none_match: list, ..Default::default() };
 /// let current = Validators { etag: EntityTag::parse(b"\"v2\""), last_modified: None };
 /// assert_eq!(evaluate(Method::Get, &conditions, Some(&current)), Outcome::NotModified);
 /// assert_eq!(evaluate(Method::Put, &conditions, Some(&current)), Outcome::PreconditionFailed);
 /// ```
 pub fn evaluate(
     method: Method<'_>,
-    conditions: &Conditions<'_>,
+    conditions: &Preconditions<'_>,
     current: Option<&Validators<'_>>,
 ) -> Outcome {
     let etag = current.and_then(|current| current.etag);

@@ -5,7 +5,7 @@
 /// ```
 /// use hearken_http::{Limits, RequestParser};
 ///
-/// let limits = Limits { target_bytes: 4, ..Limits::default() };
+/// let limits = Limits { max_target_bytes: 4, ..Limits::default() };
 /// let reject = RequestParser::new().parse(b"GET /long", &limits).unwrap_err();
 /// assert_eq!(reject.status, 414);
 /// ```
@@ -13,18 +13,18 @@
 pub struct Limits {
     /// Maximum size of a head in bytes, including its blank line [default: 16 KiB]. Larger heads result in
     /// 431.
-    pub head_bytes: usize,
+    pub max_head_bytes: usize,
     /// Maximum number of field lines of a head [default: 100]. More result in 431.
-    pub fields: usize,
+    pub max_fields: usize,
     /// Maximum length of a request-target in bytes [default: 8 KiB]. Longer targets result in 414.
-    pub target_bytes: usize,
+    pub max_target_bytes: usize,
 }
 
 impl Limits {
     /// Returns the bytes of `bytes` that a head may occupy.
     #[inline(always)]
     pub(crate) fn window<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        bytes.get(..self.head_bytes.min(MAX_BYTES)).unwrap_or(bytes)
+        bytes.get(..self.max_head_bytes.min(MAX_BYTES)).unwrap_or(bytes)
     }
 }
 
@@ -33,6 +33,6 @@ const MAX_BYTES: usize = u32::MAX as usize;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { head_bytes: 16 * 1024, fields: 100, target_bytes: 8 * 1024 }
+        Self { max_head_bytes: 16 * 1024, max_fields: 100, max_target_bytes: 8 * 1024 }
     }
 }

@@ -14,7 +14,7 @@ pub struct SafePath<'o> {
     /// Whether the request named a directory: the path ended in `/`, `/.` or `/..`.
     pub trailing_slash: bool,
     /// Whether any segment starts with a dot, as the names of hidden files do.
-    pub has_dot_segment_file: bool,
+    pub has_hidden_segment: bool,
 }
 
 /// The reason for which a path is rejected.
@@ -103,7 +103,7 @@ pub fn resolve<'o>(path: &[u8], out: &'o mut Vec<u8>) -> Result<SafePath<'o>, Pa
         }
     }
     let has_dot_segment_file = out.starts_with(b".") || out.windows(2).any(|pair| pair == b"/.");
-    Ok(SafePath { path: out, trailing_slash, has_dot_segment_file })
+    Ok(SafePath { path: out, trailing_slash, has_hidden_segment: has_dot_segment_file })
 }
 
 /// Appends one decoded segment.

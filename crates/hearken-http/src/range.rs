@@ -31,12 +31,12 @@ impl ByteRange {
 pub enum RangeOutcome {
     /// The complete representation with status 200. A server may ignore a Range field that is malformed, uses
     /// another unit or has more than [`MAX_RANGES`] ranges.
-    Whole,
+    Full,
     /// Status 206 with this range, which lies within the representation.
-    Part(ByteRange),
+    Single(ByteRange),
     /// Status 206 of the type `multipart/byteranges` with these ranges, at least two, in this order.
     /// They neither overlap nor are adjacent.
-    Parts(Vec<ByteRange>),
+    Multiple(Vec<ByteRange>),
     /// Status 416: each range starts after the end of the representation.
     Unsatisfiable,
 }
@@ -46,26 +46,26 @@ pub enum RangeOutcome {
 /// The parser accepts numbers of any length and clamps range ends to `len`. It ignores ranges that start
 /// after the end if other ranges do not. Overlapping and adjacent ranges are merged at the position of
 /// the first (RFC 9110 section 15.3.7.2). A suffix range of an empty representation results in
-/// [`Whole`](RangeOutcome::Whole), because no Content-Range can express it.
+/// [`Full`](RangeOutcome::Full), because no Content-Range can express it.
 ///
 /// ```
 /// use hearken_http::range::{ByteRange, RangeOutcome, parse};
 ///
 /// let part = |first, last| ByteRange { first, last };
-/// assert_eq!(parse(b"bytes=0-4", 10), RangeOutcome::Part(part(0, 4)));
-/// assert_eq!(parse(b"bytes=8-", 10), RangeOutcome::Part(part(8, 9)));
-/// assert_eq!(parse(b"bytes=-3", 10), RangeOutcome::Part(part(7, 9)));
+/// assert_eq!(parse(b"bytes=0-4", 10), RangeOutcome::Single(part(0, 4)));
+/// assert_eq!(parse(b"bytes=8-", 10), RangeOutcome::Single(part(8, 9)));
+/// assert_eq!(parse(b"bytes=-3", 10), RangeOutcome::Single(part(7, 9)));
 /// assert_eq!(parse(b"bytes=10-", 10), RangeOutcome::Unsatisfiable);
-/// assert_eq!(parse(b"bytes=0-1,3-4", 10), RangeOutcome::Parts(vec![part(0, 1), part(3, 4)]));
-/// assert_eq!(parse(b"bytes=0-1,2-4", 10), RangeOutcome::Part(part(0, 4)));
+/// assert_eq!(parse(b"bytes=0-1,3-4", 10), RangeOutcome::Multiple(vec![part(0, 1), part(3, 4)]));
+/// assert_eq!(parse(b"bytes=0-1,2-4", 10), RangeOutcome::Single(part(0, 4)));
 /// ```
 pub fn parse(value: &[u8], len: u64) -> RangeOutcome {
     let ranges = parse_ranges(value, len);
     match ranges.as_deref() {
-        None => RangeOutcome::Whole,
+        None => RangeOutcome::Full,
         Some([]) => RangeOutcome::Unsatisfiable,
-        Some([part]) => RangeOutcome::Part(*part),
-        Some(_) => RangeOutcome::Parts(ranges.unwrap_or_default()),
+        Some([part]) => RangeOutcome::Single(*part),
+        Some(_) => RangeOutcome::Multiple(ranges.unwrap_or_default()),
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn parse_request_line<'b>(
         Some(b' ') => (in_block, in_block),
         _ => measure_long_target(after_method, in_block),
     };
-    if target_len > limits.target_bytes {
+    if target_len > limits.max_target_bytes {
         return Err(Reject::new(414, "request target exceeds the maximum length"));
     }
     let (raw_target, version) = match after_method.split_at_checked(target_len) {

@@ -78,7 +78,7 @@ impl RequestParser {
     #[cold]
     fn needs_parsing(&mut self, bytes: &[u8], limits: &Limits) -> bool {
         let window = limits.window(bytes);
-        let may_be_414 = self.progress.is_in_first_line() && window.len() > limits.target_bytes;
+        let may_be_414 = self.progress.is_in_first_line() && window.len() > limits.max_target_bytes;
         self.progress.needs_parsing(window) || may_be_414 || window.len() < bytes.len()
     }
 
@@ -99,7 +99,7 @@ impl RequestParser {
             return self.progress.incomplete(bytes, bytes, all);
         };
 
-        let mut remaining = limits.fields;
+        let mut remaining = limits.max_fields;
         let (host, mut rest) = match parse_common_host_line(first) {
             Some((host, rest)) if remaining > 0 => {
                 remaining -= 1;

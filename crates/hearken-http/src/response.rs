@@ -126,7 +126,7 @@ impl ResponseParser {
     /// Parses the head of the response that `bytes` starts with, to a request with this method.
     ///
     /// Returns `Ok(None)` for an incomplete head. The caller then calls again with the same bytes followed by
-    /// more. [`Limits::target_bytes`] has no effect. The parser accepts a status line without a space after
+    /// more. [`Limits::max_target_bytes`] has no effect. The parser accepts a status line without a space after
     /// the status code, because many servers omit the space with the reason phrase.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ fn parse_head<'b>(
         is_dated: false,
         has_keep_alive: false,
     };
-    let mut remaining = limits.fields;
+    let mut remaining = limits.max_fields;
     let mut rest = first;
     let body_bytes = loop {
         let field = match parse_field_line(rest)? {

@@ -73,11 +73,11 @@ pub struct Comparison {
     /// Description of the statistical method.
     pub method: String,
     /// Comparison of each metric.
-    pub figures: Vec<MetricComparison>,
+    pub metrics: Vec<MetricComparison>,
     /// Overall verdict.
     pub verdict: Verdict,
     /// Overall verdict as a sentence.
-    pub sentence: String,
+    pub summary: String,
     /// Reasons to doubt the comparison, as sentences.
     pub warnings: Vec<String>,
 }
@@ -97,7 +97,7 @@ pub struct SideSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricComparison {
     /// Metric that is compared.
-    pub quantity: Metric,
+    pub metric: Metric,
     /// Value on the first side.
     pub a: f64,
     /// Value on the second side.
@@ -135,8 +135,8 @@ pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
         threshold: options.threshold,
         confidence: CONFIDENCE,
         method: METHOD.to_owned(),
-        sentence: verdict::summary(verdict, &figures, options.threshold),
-        figures,
+        summary: verdict::summary(verdict, &figures, options.threshold),
+        metrics: figures,
         verdict,
         warnings: warnings::warnings(a, b),
     }
@@ -152,9 +152,9 @@ impl MetricComparison {
     ) -> MetricComparison {
         let [a, b] = [0, 1].map(|side: usize| sides[side].value(metric));
         if a == 0.0 && b == 0.0 && variances.0.and(variances.1).is_some() {
-            let verdict = Verdict::NoDifferenceSeen;
+            let verdict = Verdict::NoDifferenceDetected;
             return MetricComparison {
-                quantity: metric,
+                metric,
                 a,
                 b,
                 ratio: None,
@@ -176,7 +176,7 @@ impl MetricComparison {
             .map(|(ratio, margin)| (ratio * (-margin).exp(), ratio * margin.exp()));
         let interval = interval.filter(|(_, high)| high.is_finite());
         MetricComparison {
-            quantity: metric,
+            metric,
             a,
             b,
             ratio,
@@ -192,14 +192,14 @@ impl Comparison {
     pub fn table(&self) -> Table {
         let head = ["metric", "A", "B", "B/A", "95 % interval", "verdict"].map(String::from);
         let row = |figure: &MetricComparison| {
-            let formatted = |value| match figure.quantity {
+            let formatted = |value| match figure.metric {
                 Metric::ReplyRate => number(value),
-                Metric::ErrorShare => format!("{:.3} %", value * 100.0),
+                Metric::ErrorRatio => format!("{:.3} %", value * 100.0),
                 _ => number(micros(value)),
             };
             let interval = figure.low.zip(figure.high);
             vec![
-                figure.quantity.name().to_owned(),
+                figure.metric.name().to_owned(),
                 formatted(figure.a),
                 formatted(figure.b),
                 figure.ratio.map(format_ratio).unwrap_or_default(),
@@ -209,7 +209,7 @@ impl Comparison {
                 figure.verdict.to_string(),
             ]
         };
-        Table { head: head.to_vec(), rows: self.figures.iter().map(row).collect() }
+        Table { head: head.to_vec(), rows: self.metrics.iter().map(row).collect() }
     }
 }
 
@@ -232,13 +232,13 @@ impl fmt::Display for Comparison {
             "\nThe intervals have a joint confidence level of {:.0} % (Bonferroni, {} metrics). \
              Differences below {} % are not reported.",
             self.confidence * 100.0,
-            self.figures.len(),
+            self.metrics.len(),
             self.threshold * 100.0
         )?;
         for warning in &self.warnings {
             writeln!(f, "Warning: {warning}")?;
         }
-        writeln!(f, "\n{}", self.sentence)
+        writeln!(f, "\n{}", self.summary)
     }
 }
 

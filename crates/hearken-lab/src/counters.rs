@@ -18,13 +18,13 @@ use event::Event;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnavailableCounter {
     /// Name of the counter.
-    pub what: String,
+    pub counter: String,
     /// System call that failed.
     pub call: String,
     /// Error of the system call.
     pub error: String,
     /// Probable cause and remedy.
-    pub advice: String,
+    pub hint: String,
 }
 
 /// Counts since the counters were attached.
@@ -221,7 +221,7 @@ mod tests {
                 }
                 assert!(counters.total().unwrap() > 1_000, "no task clock in a busy loop");
             }
-            Err(missing) => assert!(!missing.advice.is_empty(), "{missing:?}"),
+            Err(missing) => assert!(!missing.hint.is_empty(), "{missing:?}"),
         }
     }
 
@@ -277,10 +277,10 @@ mod tests {
     fn hints_match_the_error() {
         let missing = |errno: Errno, q: Event| q.unavailable(&io::Error::from(errno));
         let no_pmu = missing(Errno::NOENT, Event::UserInstructions);
-        assert!(no_pmu.advice.contains("without a PMU"), "{no_pmu:?}");
+        assert!(no_pmu.hint.contains("without a PMU"), "{no_pmu:?}");
         let denied = missing(Errno::ACCESS, Event::KernelInstructions);
-        assert!(denied.advice.contains("perf_event_paranoid"), "{denied:?}");
+        assert!(denied.hint.contains("perf_event_paranoid"), "{denied:?}");
         let tracefs = io::Error::new(io::ErrorKind::NotFound, "cannot read /sys/x/id: no such");
-        assert!(Event::SystemCalls.unavailable(&tracefs).advice.contains("tracefs"));
+        assert!(Event::SystemCalls.unavailable(&tracefs).hint.contains("tracefs"));
     }
 }

@@ -240,11 +240,11 @@ impl Executor for ProcessExecutor {
             rss_bytes,
             rss_end_bytes,
             rss_per_idle_bytes: (trial.idle > 0).then(|| added / trial.idle as f64),
-            idle_held: idle.held,
+            idle_open: idle.open,
             idle_lost: idle.lost,
             cpu_ns_per_connection: per_connection(short_cpu_ns),
             syscalls_per_connection: short_counts.syscalls.and_then(per_connection),
-            instr_per_connection: short_counts.instructions().and_then(per_connection),
+            instructions_per_connection: short_counts.instructions().and_then(per_connection),
             ..divide_by_replies(&usage, elapsed, counts, &warm_up, &result)
         })
     }
@@ -287,18 +287,18 @@ fn divide_by_replies(
     let latency = |ns: u64| (result.latency_ns.count > 0).then_some(ns as f64);
     let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
     let cpu_share = share(usage.cpu_ns);
-    let answered = result.requests.replies as f64 / result.requests.intended.max(1) as f64;
+    let answered = result.requests.replies as f64 / result.requests.scheduled.max(1) as f64;
     Measurement {
         cpu_ns_per_request: per_reply(usage.cpu_ns),
         cpu_user_ns_per_request: per_reply(usage.user_ns),
         cpu_system_ns_per_request: per_reply(usage.system_ns),
-        cpu_share,
-        cpu_wait_share: share(usage.wait_ns),
-        instr_user_per_request: counts.instructions_user.and_then(&per_warm_up_reply),
-        instr_kernel_per_request: counts.instructions_kernel.and_then(&per_warm_up_reply),
+        cpu_utilisation: cpu_share,
+        cpu_wait_ratio: share(usage.wait_ns),
+        instructions_user_per_request: counts.instructions_user.and_then(&per_warm_up_reply),
+        instructions_kernel_per_request: counts.instructions_kernel.and_then(&per_warm_up_reply),
         syscalls_per_request: counts.syscalls.and_then(&per_warm_up_reply),
         context_switches_per_request: per_reply(usage.context_switches()),
-        intended: result.requests.intended,
+        intended: result.requests.scheduled,
         replies: result.requests.replies,
         reply_rate: result.reply_rate,
         latency_p50_ns: latency(result.latency_ns.p50),

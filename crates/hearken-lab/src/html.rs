@@ -111,13 +111,13 @@ pub(crate) fn render_table(table: &Table) -> Markup {
 /// Renders the warnings and the unavailable counters.
 pub(crate) fn warnings<S, C, P>(report: &Report<S, C, P>) -> Markup {
     html! {
-        @if !report.warnings.is_empty() || !report.refusals.is_empty() {
+        @if !report.warnings.is_empty() || !report.unavailable_counters.is_empty() {
             h2 { "Warnings" }
             @for warning in &report.warnings { div.note { (warning) } }
-            @for counter in &report.refusals {
+            @for counter in &report.unavailable_counters {
                 div.note {
-                    "Not counted: " strong { (counter.what) } " (" (counter.call) "): "
-                    (counter.error) ". " (counter.advice)
+                    "Not counted: " strong { (counter.counter) } " (" (counter.call) "): "
+                    (counter.error) ". " (counter.hint)
                 }
             }
         }

@@ -31,28 +31,28 @@ impl IntervalGroup {
         for (index, interval) in intervals.iter().enumerate() {
             latency.add(&interval.histogram().unwrap_or_default());
             if index == 0 {
-                (sum.at_s, sum.draining) = (interval.at_s, interval.draining);
+                (sum.offset_s, sum.draining) = (interval.offset_s, interval.draining);
             }
-            sum.length_s += interval.length_s;
-            sum.intended = sum.intended.saturating_add(interval.intended);
+            sum.duration_s += interval.duration_s;
+            sum.scheduled = sum.scheduled.saturating_add(interval.scheduled);
             sum.sent = sum.sent.saturating_add(interval.sent);
             sum.replies = sum.replies.saturating_add(interval.replies);
             sum.failed = sum.failed.saturating_add(interval.failed);
             sum.connections_opened =
                 sum.connections_opened.saturating_add(interval.connections_opened);
-            sum.idle_held = interval.idle_held;
+            sum.idle_open = interval.idle_open;
         }
         sum.latency_ns = latency.quantiles();
         IntervalGroup { interval: sum, latency }
     }
 
     fn middle(&self) -> f64 {
-        self.interval.at_s + self.interval.length_s / 2.0
+        self.interval.offset_s + self.interval.duration_s / 2.0
     }
 
     fn rate(&self, count: u64) -> f64 {
         // An interval of length zero becomes a gap in the line.
-        if self.interval.length_s > 0.0 { count as f64 / self.interval.length_s } else { f64::NAN }
+        if self.interval.duration_s > 0.0 { count as f64 / self.interval.duration_s } else { f64::NAN }
     }
 }
 
@@ -118,7 +118,7 @@ fn rates(groups: &[IntervalGroup]) -> Panel {
     };
     // Draining starts after the last scheduled request.
     let offered = groups.iter().filter(|group| !group.interval.draining);
-    let offered = offered.map(|group| (group.middle(), group.rate(group.interval.intended)));
+    let offered = offered.map(|group| (group.middle(), group.rate(group.interval.scheduled)));
     let mut lines = vec![series("offered", 6, offered), line("replies", 3, |i| i.replies)];
     if groups.iter().any(|group| group.interval.failed > 0) {
         lines.push(line("errors", 0, |interval| interval.failed));
@@ -130,7 +130,7 @@ fn latencies(groups: &[IntervalGroup]) -> Panel {
     let line = |name, style, quantile| {
         let at = |group: &IntervalGroup| match group.latency.is_empty() {
             true => f64::NAN,
-            false => micros(group.latency.at(quantile) as f64),
+            false => micros(group.latency.value_at_quantile(quantile) as f64),
         };
         series(name, style, groups.iter().map(|group| (group.middle(), at(group))))
     };
@@ -148,7 +148,7 @@ fn distribution(report: &Report) -> Panel {
         let decades = (of.len().max(1) as f64).log10();
         let steps = (decades * PER_DECADE).ceil().min(1000.0) as u32;
         let rarity = move |step: u32| 10f64.powf((f64::from(step) / PER_DECADE).min(decades));
-        let point = |rare: f64| (rare, micros(of.at(1.0 - 1.0 / rare) as f64));
+        let point = |rare: f64| (rare, micros(of.value_at_quantile(1.0 - 1.0 / rare) as f64));
         let points = (0..=steps).map(rarity).map(point);
         let all = if of.is_empty() { 0 } else { steps as usize + 1 };
         series(name, style, points.take(all))
@@ -163,12 +163,12 @@ fn distribution(report: &Report) -> Panel {
 
 fn idle(report: &Report, groups: &[IntervalGroup]) -> Panel {
     let open = groups.iter().map(|group| {
-        let Interval { at_s, length_s, idle_held, .. } = group.interval;
+        let Interval { offset_s: at_s, duration_s: length_s, idle_open: idle_held, .. } = group.interval;
         (at_s + length_s, idle_held as f64)
     });
     let requested =
-        groups.iter().map(|s| (s.interval.at_s + s.interval.length_s, report.idle.asked as f64));
-    let lines = match report.idle.asked {
+        groups.iter().map(|s| (s.interval.offset_s + s.interval.duration_s, report.idle.requested as f64));
+    let lines = match report.idle.requested {
         0 => Vec::new(),
         _ => vec![series("requested", 6, requested), series("open", 3, open)],
     };
@@ -181,7 +181,7 @@ fn server(report: &Report) -> Panel {
     let selected: Vec<_> = samples.iter().step_by(group_size).collect();
     let cores_used = selected.windows(2).map(|pair| {
         let cores = pair[1].cores_since(pair[0]).unwrap_or(f64::NAN);
-        (f64::midpoint(pair[0].at_s, pair[1].at_s), cores)
+        (f64::midpoint(pair[0].offset_s, pair[1].offset_s), cores)
     });
     panel("Processors used", XAxis::Time, vec![series("CPU", 3, cores_used)])
 }
@@ -195,8 +195,8 @@ mod tests {
         let mut latency = Histogram::new();
         latency.record(std::time::Duration::from_millis(1));
         let interval = |at: u32| Interval {
-            at_s: f64::from(at),
-            length_s: 1.0,
+            offset_s: f64::from(at),
+            duration_s: 1.0,
             replies: 1,
             draining: at == 999,
             latency: latency.encode(),

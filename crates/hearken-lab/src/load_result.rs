@@ -56,13 +56,13 @@ mod tests {
     #[test]
     fn parses_a_result_after_other_output() {
         let result = parse(FULL).unwrap();
-        let Requests { intended, replies, failed, .. } = result.requests;
+        let Requests { scheduled: intended, replies, failed, .. } = result.requests;
         assert_eq!((intended, replies, failed), (2000, 1980, 20));
         assert_eq!((result.latency_ns.p50, result.latency_ns.p99), (40000, 120000));
         assert_eq!(result.lateness_ns.p99, 7000);
         assert_eq!(result.errors.total(), 21);
         assert_eq!((result.errors.fd_unavail, result.errors.addr_unavail), (4, 5));
-        assert_eq!(result.idle, Idle { asked: 10, held: 9, lost: 1, ..Idle::default() });
+        assert_eq!(result.idle, Idle { requested: 10, open: 9, lost: 1, ..Idle::default() });
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Machine {
 
 impl Machine {
     /// Collects the description. Values that are not readable are "unknown" or zero.
-    pub fn look() -> Machine {
+    pub fn detect() -> Machine {
         let cpuinfo = CpuInfo::current().ok();
         let model = cpuinfo.as_ref().and_then(|c| c.model_name(0)).unwrap_or("unknown");
         let flagged = cpuinfo
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn detects_this_machine() {
-        let machine = Machine::look();
+        let machine = Machine::detect();
         assert!(machine.kernel.starts_with("Linux "), "{machine:?}");
         assert!(machine.memory_bytes > 1 << 20 && machine.processors >= 1);
     }

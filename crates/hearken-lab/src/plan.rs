@@ -134,7 +134,7 @@ impl fmt::Display for Trial {
 
 impl PlannedTrial for Trial {
     fn failure_warning(&self, reason: String) -> Warning {
-        Warning::Failed {
+        Warning::MeasurementFailed {
             mechanism: self.mechanism.clone(),
             idle: self.idle,
             repetition: self.repetition,
@@ -178,7 +178,7 @@ pub(crate) fn clamp_idle(
     let max = limit.saturating_sub(connections + RESERVED_DESCRIPTORS);
     for idle in levels.iter_mut() {
         if *idle > max {
-            warnings.push(Warning::IdleClamped { asked: *idle, used: max, limit });
+            warnings.push(Warning::IdleClamped { requested: *idle, used: max, limit });
             *idle = max;
         }
     }
@@ -227,7 +227,7 @@ mod tests {
         clamp_idle(&mut settings.idle, 36, 1100, &mut warnings);
         assert_eq!(settings.idle, [0, 900, 1000]);
         assert_eq!(warnings.len(), 2);
-        assert_eq!(warnings[0], Warning::IdleClamped { asked: 2000, used: 1000, limit: 1100 });
+        assert_eq!(warnings[0], Warning::IdleClamped { requested: 2000, used: 1000, limit: 1100 });
     }
 
     #[test]

@@ -75,9 +75,9 @@ pub fn quick_with_executor(
         date,
         elapsed_s: began.elapsed().as_secs_f64(),
         settings: settings.clone(),
-        machine: Machine::look(),
+        machine: Machine::detect(),
         placement,
-        refusals: executor.unavailable_counters(),
+        unavailable_counters: executor.unavailable_counters(),
         warnings,
         method: stats::METHOD.into(),
         summary: summarise(settings, &samples),
@@ -100,15 +100,15 @@ fn sample_warnings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
         let worst = values.iter().copied().reduce(f64::max)?;
         Some((values.len(), worst))
     };
-    if let Some((samples, worst_share)) = beyond(MAX_WAIT_SHARE, |s| s.measured.cpu_wait_share) {
-        found.push(Warning::Busy { samples, worst_share });
+    if let Some((samples, worst_share)) = beyond(MAX_WAIT_SHARE, |s| s.measured.cpu_wait_ratio) {
+        found.push(Warning::ProcessorContention { samples, max_wait_ratio: worst_share });
     }
     let late = |s: &Sample| if s.measured.saturated { 0.0 } else { s.measured.lateness_p99_ns };
     if let Some((samples, worst_p99_ns)) = beyond(MAX_LATENESS_NS, late) {
-        found.push(Warning::LateLoad { samples, worst_p99_ns });
+        found.push(Warning::GeneratorLate { samples, max_lateness_p99_ns: worst_p99_ns });
     }
     // Connections that were lost and not reopened are missing at the end. Use the larger count.
-    let lost = |s: &Sample| s.measured.idle_lost.max(s.idle.saturating_sub(s.measured.idle_held));
+    let lost = |s: &Sample| s.measured.idle_lost.max(s.idle.saturating_sub(s.measured.idle_open));
     let lost: Vec<u64> = samples.iter().map(lost).filter(|&lost| lost > 0).collect();
     if !lost.is_empty() {
         found.push(Warning::IdleLost { samples: lost.len(), connections: lost.iter().sum() });

@@ -34,7 +34,7 @@ pub struct Report<S = Settings, C = Cell, P = Sample> {
     /// Assignment of processors.
     pub placement: Placement,
     /// Counters that were not available.
-    pub refusals: Vec<UnavailableCounter>,
+    pub unavailable_counters: Vec<UnavailableCounter>,
     /// Problems that affect the results.
     pub warnings: Vec<Warning>,
     /// Description of the statistical method.
@@ -84,13 +84,13 @@ pub struct Measurement {
     /// CPU time in the kernel per request, in nanoseconds. Its resolution is ticks of 10 ms.
     pub cpu_system_ns_per_request: Option<f64>,
     /// Utilisation of one processor by the server during the load, 0 to 1.
-    pub cpu_share: f64,
+    pub cpu_utilisation: f64,
     /// Share of time in which the server waited for its processor because of other processes.
-    pub cpu_wait_share: f64,
+    pub cpu_wait_ratio: f64,
     /// Instructions in user mode per request.
-    pub instr_user_per_request: Option<f64>,
+    pub instructions_user_per_request: Option<f64>,
     /// Instructions in the kernel per request.
-    pub instr_kernel_per_request: Option<f64>,
+    pub instructions_kernel_per_request: Option<f64>,
     /// System calls per request.
     pub syscalls_per_request: Option<f64>,
     /// CPU time of the server per connection that carries a single request, in nanoseconds.
@@ -98,7 +98,7 @@ pub struct Measurement {
     /// System calls per connection that carries a single request.
     pub syscalls_per_connection: Option<f64>,
     /// Instructions in both modes per connection that carries a single request.
-    pub instr_per_connection: Option<f64>,
+    pub instructions_per_connection: Option<f64>,
     /// Voluntary and involuntary context switches per request.
     pub context_switches_per_request: Option<f64>,
     /// Resident memory before any connection, in bytes.
@@ -110,7 +110,7 @@ pub struct Measurement {
     /// Growth of resident memory per idle connection, in bytes; none without idle connections.
     pub rss_per_idle_bytes: Option<f64>,
     /// Idle connections open at the end.
-    pub idle_held: u64,
+    pub idle_open: u64,
     /// Idle connections closed by the server; the load generator reopens them.
     pub idle_lost: u64,
     /// Scheduled requests.
@@ -139,7 +139,7 @@ pub struct Measurement {
 
 impl Measurement {
     /// Returns the instructions in both modes; none if either is not available.
-    pub fn instr_per_request(&self) -> Option<f64> {
-        Some(self.instr_user_per_request? + self.instr_kernel_per_request?)
+    pub fn instructions_per_request(&self) -> Option<f64> {
+        Some(self.instructions_user_per_request? + self.instructions_kernel_per_request?)
     }
 }

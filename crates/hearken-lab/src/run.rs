@@ -58,7 +58,7 @@ pub(crate) fn run<C: PlannedTrial, S>(
                 failures += 1;
                 consecutive += 1;
                 if consecutive == context.max_consecutive_failures {
-                    warnings.push(Warning::GaveUp { failures: consecutive });
+                    warnings.push(Warning::TooManyFailures { failures: consecutive });
                     break;
                 }
             }

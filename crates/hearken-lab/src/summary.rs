@@ -52,13 +52,13 @@ pub struct Cell {
     /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<Estimate>,
     /// CPU time relative to the reference mechanism with as many idle connections; none for itself.
-    pub cpu_to_reference: Option<Ratio>,
+    pub cpu_vs_reference: Option<Ratio>,
     /// CPU time relative to the same mechanism without idle connections; none for itself.
-    pub cpu_to_no_idle: Option<Ratio>,
+    pub cpu_vs_no_idle: Option<Ratio>,
     /// Instructions relative to the reference mechanism.
-    pub instructions_to_reference: Option<Ratio>,
+    pub instructions_vs_reference: Option<Ratio>,
     /// Instructions relative to the same mechanism without idle connections.
-    pub instructions_to_no_idle: Option<Ratio>,
+    pub instructions_vs_no_idle: Option<Ratio>,
 }
 
 /// Summarises the samples by mechanism, in the order of the settings, and by idle connections.
@@ -100,7 +100,7 @@ impl<'a> Group<'a> {
         let to = |other: &Group<'_>, get: fn(&Measurement) -> Option<f64>| {
             ratio(&self.values(get), &other.values(get))
         };
-        let instructions = Measurement::instr_per_request;
+        let instructions = Measurement::instructions_per_request;
         Cell {
             mechanism: mechanism.into(),
             idle,
@@ -111,22 +111,22 @@ impl<'a> Group<'a> {
             cpu_user_ns: of(|m| m.cpu_user_ns_per_request),
             cpu_system_ns: of(|m| m.cpu_system_ns_per_request),
             instructions: of(instructions),
-            instructions_user: of(|m| m.instr_user_per_request),
-            instructions_kernel: of(|m| m.instr_kernel_per_request),
+            instructions_user: of(|m| m.instructions_user_per_request),
+            instructions_kernel: of(|m| m.instructions_kernel_per_request),
             syscalls: of(|m| m.syscalls_per_request),
             cpu_per_connection_ns: of(|m| m.cpu_ns_per_connection),
             syscalls_per_connection: of(|m| m.syscalls_per_connection),
-            instructions_per_connection: of(|m| m.instr_per_connection),
+            instructions_per_connection: of(|m| m.instructions_per_connection),
             context_switches: of(|m| m.context_switches_per_request),
             rss_bytes: of(|m| Some(m.rss_bytes as f64)),
             rss_per_idle_bytes: of(|m| m.rss_per_idle_bytes),
             reply_rate: of(|m| Some(m.reply_rate)),
             latency_p50_ns: of(|m| m.latency_p50_ns),
             latency_p99_ns: of(|m| m.latency_p99_ns),
-            cpu_to_reference: to(reference, |m| m.cpu_ns_per_request),
-            cpu_to_no_idle: to(no_idle, |m| m.cpu_ns_per_request),
-            instructions_to_reference: to(reference, instructions),
-            instructions_to_no_idle: to(no_idle, instructions),
+            cpu_vs_reference: to(reference, |m| m.cpu_ns_per_request),
+            cpu_vs_no_idle: to(no_idle, |m| m.cpu_ns_per_request),
+            instructions_vs_reference: to(reference, instructions),
+            instructions_vs_no_idle: to(no_idle, instructions),
         }
     }
 }
@@ -166,9 +166,9 @@ mod tests {
         let poll = &cells[1];
         assert_eq!((poll.samples, poll.saturated), (2, 2));
         assert_eq!(poll.cpu_ns.unwrap().mean, 2000.0);
-        assert!((poll.cpu_to_reference.unwrap().ratio - 20.0).abs() < 0.01);
-        assert!((poll.cpu_to_no_idle.unwrap().ratio - 10.0).abs() < 0.01);
-        assert!(cells[3].cpu_to_reference.is_none() && cells[2].cpu_to_no_idle.is_none());
-        assert!(poll.instructions.is_none() && poll.instructions_to_reference.is_none());
+        assert!((poll.cpu_vs_reference.unwrap().ratio - 20.0).abs() < 0.01);
+        assert!((poll.cpu_vs_no_idle.unwrap().ratio - 10.0).abs() < 0.01);
+        assert!(cells[3].cpu_vs_reference.is_none() && cells[2].cpu_vs_no_idle.is_none());
+        assert!(poll.instructions.is_none() && poll.instructions_vs_reference.is_none());
     }
 }

@@ -53,8 +53,8 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
         column("mechanism", |c| c.mechanism.clone()),
         column("idle", |c| count(c.idle)),
         column("CPU µs/req", |c| mean_with_margin(c.cpu_ns, micros)),
-        (format!("vs {}", settings.reference), Box::new(|c| format_ratio(c.cpu_to_reference))),
-        column("vs 0 idle", |c| format_ratio(c.cpu_to_no_idle)),
+        (format!("vs {}", settings.reference), Box::new(|c| format_ratio(c.cpu_vs_reference))),
+        column("vs 0 idle", |c| format_ratio(c.cpu_vs_no_idle)),
         column("instr/req", |c| mean_with_margin(c.instructions, |v| v)),
         column("syscalls/req", |c| format_mean(c.syscalls, |v| v)),
         column("CPU µs/conn", |c| mean_with_margin(c.cpu_per_connection_ns, micros)),
@@ -120,8 +120,8 @@ pub(crate) fn with_notes<S, C, P>(table: &Table, report: &Report<S, C, P>) -> St
     let mut out = aligned(table);
     out += "\n± is the 95 % confidence interval of the mean; ~ marks a ratio whose 95 % confidence \
             interval includes 1.\n";
-    for counter in &report.refusals {
-        out += &format!("Not counted: {} ({}). {}\n", counter.what, counter.error, counter.advice);
+    for counter in &report.unavailable_counters {
+        out += &format!("Not counted: {} ({}). {}\n", counter.counter, counter.error, counter.hint);
     }
     for warning in &report.warnings {
         out += &format!("Warning: {warning}\n");

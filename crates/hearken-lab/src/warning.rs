@@ -14,7 +14,7 @@ pub enum Warning {
     /// A number of idle connections exceeds the limit on descriptors.
     IdleClamped {
         /// Requested number.
-        asked: u64,
+        requested: u64,
         /// Number used instead.
         used: u64,
         /// Hard limit on descriptors.
@@ -31,7 +31,7 @@ pub enum Warning {
         reference: String,
     },
     /// A measurement failed and is missing from the samples.
-    Failed {
+    MeasurementFailed {
         /// Mechanism of the server.
         mechanism: String,
         /// Number of idle connections.
@@ -42,7 +42,7 @@ pub enum Warning {
         reason: String,
     },
     /// A measurement of a server failed and is missing from the samples.
-    ServerFailed {
+    ServerMeasurementFailed {
         /// Name of the server.
         server: String,
         /// Name of the workload.
@@ -64,7 +64,7 @@ pub enum Warning {
         package: Option<String>,
     },
     /// A server could not be started or did not answer correctly.
-    LeftOut {
+    Excluded {
         /// Name of the server.
         server: String,
         /// Error.
@@ -78,9 +78,9 @@ pub enum Warning {
         connections: u64,
     },
     /// Server and driver do not run in the scheduling class SCHED_BATCH.
-    NotBatch,
+    NoBatchScheduling,
     /// The run was aborted after too many consecutive failures.
-    GaveUp {
+    TooManyFailures {
         /// Number of consecutive failures.
         failures: usize,
     },
@@ -92,18 +92,18 @@ pub enum Warning {
         planned: usize,
     },
     /// Other processes used the processor of the server.
-    Busy {
+    ProcessorContention {
         /// Number of affected samples.
         samples: usize,
         /// Maximum share of time in which the server waited for its processor.
-        worst_share: f64,
+        max_wait_ratio: f64,
     },
     /// The load generator sent requests late, although the server was not saturated.
-    LateLoad {
+    GeneratorLate {
         /// Number of affected samples.
         samples: usize,
         /// Maximum of the 99th percentile of lateness, in nanoseconds.
-        worst_p99_ns: f64,
+        max_lateness_p99_ns: f64,
     },
     /// Idle connections were lost during the load.
     IdleLost {
@@ -122,7 +122,7 @@ impl fmt::Display for Warning {
                 "Only one processor is allowed. Server, load generator and lab share it, so latency \
                  includes the work of the load generator. Use two or more processors (see taskset)."
             ),
-            Warning::IdleClamped { asked, used, limit } => write!(
+            Warning::IdleClamped { requested: asked, used, limit } => write!(
                 f,
                 "{asked} idle connections exceed the hard limit of {limit} descriptors per process; \
                  {used} were used. Raise the limit with `ulimit -Hn`."
@@ -135,13 +135,13 @@ impl fmt::Display for Warning {
                 f,
                 "The reference '{reference}' was not measured, so there are no ratios to it."
             ),
-            Warning::Failed { mechanism, idle, repetition, reason } => write!(
+            Warning::MeasurementFailed { mechanism, idle, repetition, reason } => write!(
                 f,
                 "The measurement of {mechanism} with {idle} idle connections, repetition {}, failed: \
                  {reason}",
                 repetition + 1
             ),
-            Warning::ServerFailed { server, workload, idle, repetition, reason } => write!(
+            Warning::ServerMeasurementFailed { server, workload, idle, repetition, reason } => write!(
                 f,
                 "The measurement of {server}, workload {workload} with {idle} idle connections, \
                  repetition {}, failed: {reason}",
@@ -154,18 +154,18 @@ impl fmt::Display for Warning {
                     None => write!(f, "."),
                 }
             }
-            Warning::LeftOut { server, reason } => write!(f, "{server} was excluded: {reason}"),
+            Warning::Excluded { server, reason } => write!(f, "{server} was excluded: {reason}"),
             Warning::IdleClosed { server, connections } => write!(
                 f,
                 "{server} closed or did not accept {connections} idle connection(s). Its memory per \
                  connection and its costs refer to fewer connections."
             ),
-            Warning::NotBatch => write!(
+            Warning::NoBatchScheduling => write!(
                 f,
                 "`chrt` is not installed (package: util-linux), so server and driver preempt each \
                  other. Batch sizes depend on timing, and counts are less repeatable."
             ),
-            Warning::GaveUp { failures } => {
+            Warning::TooManyFailures { failures } => {
                 write!(f, "The run was aborted after {failures} consecutive failures.")
             }
             Warning::Interrupted { done, planned } => write!(
@@ -173,14 +173,14 @@ impl fmt::Display for Warning {
                 "Interrupted after {done} of {planned} measurements: some cells have fewer samples \
                  than planned, or none."
             ),
-            Warning::Busy { samples, worst_share } => write!(
+            Warning::ProcessorContention { samples, max_wait_ratio: worst_share } => write!(
                 f,
                 "In {samples} sample(s), the server waited for its processor up to {:.0} % of the time \
                  because of other processes, which distorts costs and latencies. Repeat the run on an \
                  idle machine.",
                 worst_share * 100.0
             ),
-            Warning::LateLoad { samples, worst_p99_ns } => write!(
+            Warning::GeneratorLate { samples, max_lateness_p99_ns: worst_p99_ns } => write!(
                 f,
                 "In {samples} sample(s), the load generator was late (99th percentile up to {:.1} ms) \
                  although the server was not saturated. Latency is measured from the scheduled time \

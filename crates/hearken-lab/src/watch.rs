@@ -19,7 +19,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hearken_load::{Server, ServerSample, ServerUse};
+use hearken_load::{Server, ServerSample, ServerUsage};
 use rustix::time::{ClockId, clock_gettime};
 
 mod cgroup;
@@ -31,7 +31,7 @@ mod sampler;
 mod target;
 mod usage;
 
-pub use sampler::{DEFAULT_INTERVAL, SHORTEST_INTERVAL, Sampler};
+pub use sampler::{DEFAULT_INTERVAL, MIN_INTERVAL, Sampler};
 pub use target::Target;
 
 use crate::counters::{Counters, Counts};
@@ -168,13 +168,13 @@ impl Watch {
         let since = |now: Option<u64>, start: Option<u64>| Some(now?.saturating_sub(start?));
         let start = &self.baseline.counts;
         let mut sample = ServerSample {
-            at_s,
+            offset_s: at_s,
             processes: state.processes,
             threads: Some(state.threads),
             cpu_ns: Some(usage.cpu_ns),
             user_ns: Some(usage.user_ns),
             system_ns: Some(usage.system_ns),
-            wait_ns: has_switches.then_some(usage.wait_ns),
+            run_delay_ns: has_switches.then_some(usage.wait_ns),
             instructions: since(counts.instructions(), start.instructions()),
             user_instructions: since(counts.instructions_user, start.instructions_user),
             cycles: since(counts.cycles, start.cycles),
@@ -256,7 +256,7 @@ impl Watch {
 
     /// Summarises the samples.
     fn finish(mut self, samples: Vec<ServerSample>) -> Server {
-        let mut total = ServerUse::of(&samples);
+        let mut total = ServerUsage::from_samples(&samples);
         let peak =
             self.members.group.as_ref().and_then(|group| group.read_memory("memory.peak").ok());
         // The peak is since the creation of the cgroup. If it has risen, it occurred during the run.
@@ -267,14 +267,14 @@ impl Watch {
             .max_processes
             .max(samples.iter().map(|sample| sample.processes).max().unwrap_or(0));
         Server {
-            what: self.target,
+            target: self.target,
             processes: self.max_processes,
-            ended: self.tracker.exited,
-            gone_at_s: self.exited_at_s,
+            exited_processes: self.tracker.exited,
+            exited_at_s: self.exited_at_s,
             samples,
             total,
-            watching_ns: self.overhead_ns,
-            not_had: self.unavailable.into_iter().collect(),
+            monitor_cpu_ns: self.overhead_ns,
+            unavailable: self.unavailable.into_iter().collect(),
         }
     }
 }
@@ -336,6 +336,6 @@ mod tests {
         let sample = watch.sample();
         assert_eq!((sample.processes, sample.cpu_ns), (0, Some(0)));
         let server = watch.finish(vec![sample]);
-        assert_eq!((server.ended, server.gone_at_s.is_some()), (1, true));
+        assert_eq!((server.exited_processes, server.exited_at_s.is_some()), (1, true));
     }
 }

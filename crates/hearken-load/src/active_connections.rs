@@ -22,7 +22,7 @@ use crate::report::Model;
 use crate::shard::Shard;
 use crate::statistics::Statistics;
 use crate::target::Target;
-use crate::workload::{Count, Cursor, Distribution, Script, Workload};
+use crate::workload::{Count, Cursor, Distribution, SessionState, Workload};
 use crate::{MAX_CONNECTING, PER_TURN};
 
 mod close;
@@ -88,7 +88,7 @@ impl ActiveConnections {
         let connections = share.share_of(config.connections.get());
         let opens_ahead = match model {
             _ if !sends_requests => false,
-            Model::Requests => config.per_connection.is_none() && !config.is_silent(),
+            Model::Requests => config.requests_per_connection.is_none() && !config.is_silent(),
             Model::Closed => true,
             Model::Connections | Model::Sessions => false,
         };
@@ -99,8 +99,8 @@ impl ActiveConnections {
             workload: workload.clone(),
             cursor: workload.cursor(share.index as u32, share.count as u32, seed),
             limit: if opens_ahead { connections } else { usize::MAX },
-            per_connection: config.per_connection,
-            connection_time: config.connection_time,
+            per_connection: config.requests_per_connection,
+            connection_time: config.connection_lifetime,
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,
             first_byte_timeout: config.first_byte_timeout,
@@ -191,7 +191,7 @@ impl ActiveConnections {
             io.now()
         };
         // Any further delay of the request is caused by the server.
-        self.stats.lateness.record(acted.since(scheduled));
+        self.stats.lateness.record(acted.duration_since(scheduled));
         true
     }
 
@@ -217,12 +217,12 @@ impl ActiveConnections {
 
     /// Opens a connection and starts its session. Returns false if the workload is exhausted.
     fn start_session(&mut self, io: &mut impl Io, scheduled: Time) -> bool {
-        let Some(mut script) = self.cursor.begin() else { return false };
+        let Some(mut script) = self.cursor.next_session() else { return false };
         let Some(burst) = self.cursor.next_burst(&mut script) else { return true };
         let messages = burst.messages;
-        self.stats.counts.sessions.begun += 1;
+        self.stats.counts.sessions.started += 1;
         self.stats.counts.scheduled += u64::from(messages);
-        self.stats.lateness.record(Time::now().since(scheduled));
+        self.stats.lateness.record(Time::now().duration_since(scheduled));
         self.connect(
             io,
             Some(script),
@@ -234,19 +234,19 @@ impl ActiveConnections {
     /// Starts another session on an open connection.
     fn restart_session(&mut self, io: &mut impl Io, token: Token) {
         let now = io.now();
-        let script = if now < self.stats.last_arrival { self.cursor.begin() } else { None };
+        let script = if now < self.stats.last_arrival { self.cursor.next_session() } else { None };
         let Some(mut script) = script else {
             return self.close_and_replace(io, token);
         };
         if let Some(burst) = self.cursor.next_burst(&mut script) {
-            self.stats.counts.sessions.begun += 1;
+            self.stats.counts.sessions.started += 1;
             self.connections[token.slot() as usize].script = Some(script);
             self.send_burst(io, token, now, burst.messages, false);
         }
     }
 
     /// Opens a connection, for `next` or ahead of the requests.
-    fn connect(&mut self, io: &mut impl Io, script: Option<Script>, next: NextAction) {
+    fn connect(&mut self, io: &mut impl Io, script: Option<SessionState>, next: NextAction) {
         let opened = self.target.connect(io);
         let now = io.now();
         let (token, channel) = match opened {
@@ -298,7 +298,7 @@ impl ActiveConnections {
         connection.stage = Stage::Available;
         self.connecting_count -= 1;
         self.stats.counts.connections_opened += 1;
-        self.stats.connect.record(io.now().since(connection.opened_at));
+        self.stats.connect.record(io.now().duration_since(connection.opened_at));
         match std::mem::take(&mut connection.next) {
             NextAction::Message(scheduled, message) => {
                 self.send_request(io, token, Some(scheduled), message);
@@ -362,7 +362,7 @@ impl ActiveConnections {
         let scheduled = (counted || due < io.now()).then_some(due);
         let Some(mut script) = connection.script else { return };
         if messages == 1 {
-            let message = self.cursor.next_in_burst(&mut script);
+            let message = self.cursor.next_message(&mut script);
             connection.script = Some(script);
             self.send_request(io, token, scheduled, message);
             return;
@@ -373,7 +373,7 @@ impl ActiveConnections {
         let connection = &mut self.connections[token.slot() as usize];
         self.burst_buffer.clear();
         for _ in 0..messages {
-            let message = self.cursor.next_in_burst(&mut script);
+            let message = self.cursor.next_message(&mut script);
             connection.in_flight.push(Request { scheduled, sent, message });
             self.burst_buffer.extend_from_slice(&self.workload.message(message).bytes);
         }

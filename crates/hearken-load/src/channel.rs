@@ -116,7 +116,7 @@ impl Channel {
 
 fn flush(io: &mut impl Io, token: Token, session: &mut Session, scratch: &mut Scratch) {
     scratch.cipher.clear();
-    session.outgoing(&mut scratch.cipher);
+    session.write_outgoing(&mut scratch.cipher);
     if !scratch.cipher.is_empty() {
         io.send_now(token, &scratch.cipher);
     }

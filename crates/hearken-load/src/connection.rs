@@ -7,7 +7,7 @@ use hearken::timer::Time;
 
 use crate::channel::Channel;
 use crate::reply::Reply;
-use crate::workload::{Check, Script};
+use crate::workload::{ReplyCheck, SessionState};
 
 /// A connection.
 #[derive(Debug)]
@@ -24,14 +24,14 @@ pub(crate) struct Connection {
     /// Number of requests that the connection may still carry.
     pub(crate) remaining_requests: u32,
     /// The session, if requests follow one another.
-    pub(crate) script: Option<Script>,
+    pub(crate) script: Option<SessionState>,
     /// The next action, once the connection is ready for it.
     pub(crate) next: NextAction,
     pub(crate) in_flight: InFlight,
     /// Whether the reply to the oldest request has not begun.
     pub(crate) awaits_first_byte: bool,
     pub(crate) reply: Reply,
-    pub(crate) check: Option<Check>,
+    pub(crate) check: Option<ReplyCheck>,
     pub(crate) channel: Channel,
 }
 

@@ -17,8 +17,8 @@ const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
 /// The columns of [`csv`].
-const COLUMNS: &str = "at_s,length_s,draining,intended,sent,replies,failed,connections_opened,\
-    idle_held,reply_rate,latency_count,latency_mean_ns,latency_stddev_ns,latency_min_ns,\
+const COLUMNS: &str = "offset_s,duration_s,draining,scheduled,sent,replies,failed,connections_opened,\
+    idle_open,reply_rate,latency_count,latency_mean_ns,latency_stddev_ns,latency_min_ns,\
     latency_p50_ns,latency_p90_ns,latency_p95_ns,latency_p99_ns,latency_p999_ns,latency_max_ns";
 
 /// Formats the intervals as CSV (RFC 4180), one per line after a header line. Latencies of an
@@ -33,8 +33,8 @@ pub fn csv(report: &Report) -> String {
 }
 
 fn line(text: &mut String, interval: &Interval) -> std::fmt::Result {
-    let Interval { at_s, length_s, draining, intended, sent, replies, failed, .. } = interval;
-    let Interval { connections_opened, idle_held, latency_ns: of, .. } = interval;
+    let Interval { offset_s: at_s, duration_s: length_s, draining, scheduled: intended, sent, replies, failed, .. } = interval;
+    let Interval { connections_opened, idle_open: idle_held, latency_ns: of, .. } = interval;
     write!(text, "{at_s},{length_s},{draining},{intended},{sent},{replies},{failed}")?;
     write!(text, ",{connections_opened},{idle_held},")?;
     if *length_s > 0.0 {
@@ -77,7 +77,7 @@ pub fn hlog(report: &Report) -> Result<Vec<u8>, String> {
     for (index, interval) in report.intervals.iter().enumerate() {
         let latency =
             interval.histogram().map_err(|reason| format!("interval {index}: {reason}"))?;
-        let [at, length] = [interval.at_s, interval.length_s].map(|seconds| {
+        let [at, length] = [interval.offset_s, interval.duration_s].map(|seconds| {
             Duration::try_from_secs_f64(seconds)
                 .map_err(|error| format!("interval {index}: {error}"))
         });

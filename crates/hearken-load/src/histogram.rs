@@ -74,7 +74,7 @@ impl Histogram {
 
     /// Returns the smallest recorded time, in nanoseconds, that the fraction `quantile` (0 to 1) of
     /// all times does not exceed.
-    pub fn at(&self, quantile: f64) -> u64 {
+    pub fn value_at_quantile(&self, quantile: f64) -> u64 {
         self.0.value_at_quantile(quantile)
     }
 
@@ -85,11 +85,11 @@ impl Histogram {
             mean: self.0.mean(),
             stddev: self.0.stdev(),
             min: self.0.min(),
-            p50: self.at(0.5),
-            p90: self.at(0.9),
-            p95: self.at(0.95),
-            p99: self.at(0.99),
-            p999: self.at(0.999),
+            p50: self.value_at_quantile(0.5),
+            p90: self.value_at_quantile(0.9),
+            p95: self.value_at_quantile(0.95),
+            p99: self.value_at_quantile(0.99),
+            p999: self.value_at_quantile(0.999),
             max: self.0.max(),
         }
     }

@@ -87,14 +87,14 @@ impl IdleConnections {
             Duration::try_from_secs_f64(holding as f64 / rate).unwrap_or(Duration::MAX)
         });
         IdleConnections {
-            counts: report::Idle { asked: target_count, ..report::Idle::default() },
+            counts: report::Idle { requested: target_count, ..report::Idle::default() },
             bytes: Bytes::default(),
             handshakes: Handshakes::default(),
             errors: IdleErrors::default(),
             target,
             workload: workload.clone(),
-            requests_first: config.idle_request,
-            think: config.idle_think,
+            requests_first: config.idle_sends_request,
+            think: config.idle_think_time,
             random: fastrand::Rng::with_seed(share.derive_seed(seed.rotate_left(32))),
             connections: Vec::new(),
             connecting: 0,
@@ -128,7 +128,7 @@ impl IdleConnections {
 
     /// Returns true once all connections are established.
     pub(crate) fn is_prepared(&self) -> bool {
-        self.counts.held == self.counts.asked
+        self.counts.open == self.counts.requested
     }
 
     /// Returns the time of the next connection attempt.
@@ -301,9 +301,9 @@ impl IdleConnections {
         }
         connection.held_since = Some(io.now());
         self.connecting -= 1;
-        self.counts.held += 1;
-        if self.counts.re_established < self.counts.lost {
-            self.counts.re_established += 1;
+        self.counts.open += 1;
+        if self.counts.reestablished < self.counts.lost {
+            self.counts.reestablished += 1;
         }
     }
 
@@ -315,9 +315,9 @@ impl IdleConnections {
         let connection = std::mem::take(&mut self.connections[token.slot() as usize]);
         match connection.held_since {
             Some(since) => {
-                self.counts.held -= 1;
+                self.counts.open -= 1;
                 self.counts.lost += 1;
-                if now.since(since) >= RETRY_DELAY {
+                if now.duration_since(since) >= RETRY_DELAY {
                     self.unopened += 1;
                     return;
                 }

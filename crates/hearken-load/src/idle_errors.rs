@@ -21,7 +21,7 @@ const MAX_KINDS: usize = 32;
 impl IdleErrors {
     /// Records an error of the kernel.
     pub(crate) fn record(&mut self, error: &io::Error) {
-        self.add(error.to_string(), hearken::limit::met(error), 1);
+        self.add(error.to_string(), hearken::limit::describe(error), 1);
     }
 
     /// Records a failure without a kernel error.

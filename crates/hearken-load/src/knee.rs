@@ -17,7 +17,7 @@ mod table;
 pub use search::{Search, Step};
 
 /// The value of [`Knee::schema`].
-pub const SCHEMA: &str = "hearken-knee/1";
+pub const SCHEMA: &str = "hearken-knee/2";
 
 /// Default objectives of a search.
 pub const DEFAULT_OBJECTIVES: &str = "p99<50ms,errors<0.1%,rate>=99%";
@@ -115,10 +115,10 @@ pub struct Knee {
     /// rate would meet them.
     pub rate: f64,
     /// Lower bound of the rate with 97.5 % probability.
-    pub low: f64,
+    pub rate_low: f64,
     /// Upper bound of the rate with 97.5 % probability, or `None` if it exceeds the rates that were
     /// tried.
-    pub high: Option<f64>,
+    pub rate_high: Option<f64>,
     /// The limiting factor.
     pub limited_by: LimitedBy,
     /// Target precision, as a fraction of the rate to each side.
@@ -159,7 +159,7 @@ pub enum Purpose {
     #[default]
     Bracket,
     /// Locate the knee.
-    Edge,
+    Refine,
     /// Check whether the server has recovered from the previous trial.
     Recovery,
 }
@@ -172,9 +172,9 @@ pub struct Trial {
     /// Purpose of the trial.
     pub purpose: Purpose,
     /// Whether all objectives were met.
-    pub met: bool,
+    pub passed: bool,
     /// Results of the objectives.
-    pub judgements: Vec<ObjectiveResult>,
+    pub objective_results: Vec<ObjectiveResult>,
     /// Replies per second.
     pub reply_rate: f64,
     /// Median latency in nanoseconds.
@@ -184,24 +184,24 @@ pub struct Trial {
     /// 99th percentile of the generator's lateness in nanoseconds.
     pub lateness_p99_ns: u64,
     /// Number of requests scheduled.
-    pub intended: u64,
+    pub scheduled: u64,
     /// Number of requests that found no available connection at their scheduled time.
-    pub waited: u64,
+    pub queued: u64,
     /// Number of replies.
     pub replies: u64,
     /// Number of failed requests.
-    pub errors: u64,
+    pub failed: u64,
     /// CPU usage of the generator, as a fraction of one processor per thread.
-    pub generator_busy: f64,
+    pub generator_cpu_utilisation: f64,
     /// Whether the generator limited the result. Either its lateness exceeded the warning threshold
     /// and was a large part of the latency, or it ran out of CPU time, descriptors or ports.
-    pub generator_late: bool,
+    pub generator_limited: bool,
 }
 
 impl Trial {
     /// Creates a trial from the report of its run and the generator's CPU usage.
     pub fn from_report(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
-        let judgements = objectives.judge(report);
+        let judgements = objectives.evaluate(report);
         let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
         let late = Duration::from_nanos(lateness) > MAX_LATENESS
             && lateness >= latency / LATE_LATENCY_RATIO;
@@ -209,24 +209,24 @@ impl Trial {
         Trial {
             rate: report.offered_rate,
             purpose: Purpose::default(),
-            met: judgements.iter().all(|judgement| judgement.met),
-            judgements,
+            passed: judgements.iter().all(|judgement| judgement.passed),
+            objective_results: judgements,
             reply_rate: report.reply_rate,
             p50_ns: report.latency_ns.p50,
             p99_ns: report.latency_ns.p99,
             lateness_p99_ns: report.lateness_ns.p99,
-            intended: report.requests.intended,
-            waited: report.requests.waited,
+            scheduled: report.requests.scheduled,
+            queued: report.requests.queued,
             replies: report.requests.replies,
-            errors: report.requests.failed,
-            generator_busy: busy,
-            generator_late: late || short || busy >= MAX_CPU_USAGE,
+            failed: report.requests.failed,
+            generator_cpu_utilisation: busy,
+            generator_limited: late || short || busy >= MAX_CPU_USAGE,
         }
     }
 }
 
 /// Runs the trials of a search.
-pub trait Trials {
+pub trait TrialRunner {
     /// Offers `rate` arrivals per second for `duration`. An incomplete report ends the search.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ pub trait Trials {
     fn pause(&mut self, time: Duration) -> bool;
 
     /// Handles the result of a trial.
-    fn told(&mut self, trial: &Trial) {
+    fn on_trial(&mut self, trial: &Trial) {
         let _ = trial;
     }
 }
@@ -246,7 +246,7 @@ pub trait Trials {
 ///
 /// # Errors
 /// Invalid options, and errors of the trials.
-pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee, LoadError> {
+pub fn find_knee(options: &KneeOptions, trials: &mut dyn TrialRunner) -> Result<Knee, LoadError> {
     options.check()?;
     let mut search = Search::new(options);
     let (mut url, mut model) = (String::new(), Model::default());
@@ -270,13 +270,13 @@ pub fn find_knee(options: &KneeOptions, trials: &mut dyn Trials) -> Result<Knee,
         search.record(Trial::from_report(&report, &options.objectives, busy), began.elapsed());
         (url, model) = (report.url, report.model);
         if let Some(trial) = search.last() {
-            trials.told(trial);
+            trials.on_trial(trial);
         }
     };
     (knee.url, knee.model) = (url, model);
-    let near = |trial: &&Trial| !trial.met && trial.rate <= knee.rate * 1.25;
+    let near = |trial: &&Trial| !trial.passed && trial.rate <= knee.rate * 1.25;
     let failed = knee.trials.iter().filter(near).count();
-    let waited = |trial: &&Trial| near(trial) && trial.waited * 10 > trial.intended;
+    let waited = |trial: &&Trial| near(trial) && trial.queued * 10 > trial.scheduled;
     if failed > 0 && knee.trials.iter().filter(waited).count() * 2 > failed {
         knee.notes.push(
             "where the objectives were not met, most requests waited for an available connection; use \

@@ -36,9 +36,9 @@
 //!     duration: Some(Duration::from_millis(200)),
 //!     ..Default::default()
 //! };
-//! let report = hearken_load::run(&config, &mut (), &hearken_load::Stop::new())?;
+//! let report = hearken_load::run(&config, &mut (), &hearken_load::StopSignal::new())?;
 //! assert!(report.complete);
-//! assert_eq!(report.requests.replies, report.requests.intended);
+//! assert_eq!(report.requests.replies, report.requests.scheduled);
 //! println!("{report}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -93,15 +93,15 @@ pub use report::{
     SCHEMA, Samples, Sessions, Status, Timeouts,
 };
 pub use run::{Progress, check, run};
-pub use server::{Server, ServerSample, ServerUse};
+pub use server::{Server, ServerSample, ServerUsage};
 pub use slo::{Measured, NoValue, Objective, ObjectiveError, ObjectiveResult, Objectives};
-pub use stop::Stop;
+pub use stop::StopSignal;
 pub use summary::Grouped;
 pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;
 pub use validate::InvalidReport;
 pub use wall_clock::ClockState;
-pub use workload::{Asking, Count, Distribution, Expect, Source, fileset as specweb};
+pub use workload::{RequestTemplate, Count, Distribution, Expect, Source, fileset as specweb};
 
 /// Runs the example of the README.
 #[cfg(doctest)]

@@ -112,7 +112,7 @@ impl Driver {
             ));
         }
         if settings.close {
-            config.asking.headers.push("Connection: close".to_owned());
+            config.template.headers.push("Connection: close".to_owned());
         }
         let url = Url::parse(&config.url)
             .map_err(|reason| LoadError::Url { url: config.url.clone(), reason })?;
@@ -122,7 +122,7 @@ impl Driver {
             ));
         }
         let target = Target::new(&config, &url)?;
-        let workload = Workload::of_url(&url, &config.asking)?;
+        let workload = Workload::for_url(&url, &config.template)?;
         let message = workload.message(0);
         descriptors::raise_limit();
         Ok(Driver {
@@ -167,7 +167,7 @@ impl Driver {
             pass.errors.record(error.failure, 1);
             pass.requests.failed = 1;
         }
-        let Requests { intended, replies, failed, .. } = pass.requests;
+        let Requests { scheduled: intended, replies, failed, .. } = pass.requests;
         pass.requests.unfinished = intended - replies - failed.min(intended - replies);
         Report {
             schema: SCHEMA.to_owned(),
@@ -197,7 +197,7 @@ impl Driver {
                 self.connect(pass)?;
             }
         }
-        pass.requests.intended += (batch * pipeline) as u64;
+        pass.requests.scheduled += (batch * pipeline) as u64;
         for index in 0..batch {
             if self.settings.close {
                 self.connect(pass)?;

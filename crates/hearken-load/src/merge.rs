@@ -32,8 +32,8 @@ pub const DEFAULT_START_TOLERANCE: Duration = Duration::from_millis(50);
 /// use hearken_load::{Report, SCHEMA, merge};
 ///
 /// let mut part = Report { schema: SCHEMA.to_owned(), ..Report::default() };
-/// part.requests.intended = 500;
-/// assert_eq!(merge(&[part.clone(), part])?.requests.intended, 1000);
+/// part.requests.scheduled = 500;
+/// assert_eq!(merge(&[part.clone(), part])?.requests.scheduled, 1000);
 /// # Ok::<(), hearken_load::MergeError>(())
 /// ```
 ///
@@ -50,7 +50,7 @@ pub fn merge(parts: &[Report]) -> Result<Report, MergeError> {
 pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeError> {
     let Some(first) = parts.first() else { return Err(MergeError::Empty) };
     for (index, part) in parts.iter().enumerate() {
-        part.check().map_err(|source| MergeError::Invalid { index, source })?;
+        part.validate().map_err(|source| MergeError::Invalid { index, source })?;
         check_same_load(index, first, part)?;
         if ranks::parts_of(part).next().is_some() && part.rate != first.rate {
             let (expected, found) = (first.rate.clone(), part.rate.clone());
@@ -65,7 +65,7 @@ pub fn merge_within(parts: &[Report], bound: Duration) -> Result<Report, MergeEr
     parts.sort_by_key(|part| (ranks::lowest_rank(part), part.started_unix_ns));
     let mut whole = sum(&parts, grid.started_unix_ns);
     whole.intervals = grid.intervals();
-    whole.reply_rate_samples = Samples::of_reply_rate(&whole.intervals);
+    whole.reply_rate_samples = Samples::from_intervals(&whole.intervals);
     whole.warnings = warnings::merge_warnings(&parts, &ranks, bound);
     whole.parts = ranks.into_parts();
     whole.objectives = objectives(&parts, &whole);
@@ -80,7 +80,7 @@ fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), Me
         ("workload", first.workload.clone(), part.workload.clone()),
         ("model", format!("{:?}", first.model), format!("{:?}", part.model)),
         ("arrivals", first.arrivals.to_string(), part.arrivals.to_string()),
-        ("per_connection", or_none(&first.per_connection), or_none(&part.per_connection)),
+        ("requests_per_connection", or_none(&first.requests_per_connection), or_none(&part.requests_per_connection)),
         (
             "rate",
             closed(first).unwrap_or("open loop").into(),
@@ -138,16 +138,16 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         duration_s: parts.iter().map(|part| part.duration_s).fold(0.0, f64::max),
         arrivals: first.arrivals,
         connections: add(parts, |part| part.connections),
-        per_connection: first.per_connection.clone(),
+        requests_per_connection: first.requests_per_connection.clone(),
         threads: add(parts, |part| part.threads),
         seed: first.seed,
-        events: join_distinct(parts, ", ", |part| &part.events),
+        mechanism: join_distinct(parts, ", ", |part| &part.mechanism),
         requests: total!(
             parts,
             requests,
-            Requests { intended, sent, replies, failed, unfinished, waited }
+            Requests { scheduled, sent, replies, failed, unfinished, queued }
         ),
-        sessions: total!(parts, sessions, Sessions { begun, completed, failed }),
+        sessions: total!(parts, sessions, Sessions { started, completed, failed }),
         status: total!(
             parts,
             status,
@@ -178,7 +178,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         idle: total!(
             parts,
             idle,
-            Idle { asked, held, lost, re_established, requests, replies, tables }
+            Idle { requested, open, lost, reestablished, requests, replies, descriptor_tables }
         ),
         tls: total!(parts, tls, Handshakes { full, resumed, failed }),
         bytes: total!(parts, bytes, Bytes { received, sent }),
@@ -263,8 +263,8 @@ fn server(parts: &[&Report], started_unix_ns: u64) -> Option<crate::server::Serv
     let (part, mut server) = parts.iter().find_map(|p| Some((p, p.server.clone()?)))?;
     let later = part.started_unix_ns.saturating_sub(started_unix_ns) as f64 / 1e9;
     if later > 0.0 {
-        server.samples.iter_mut().for_each(|sample| sample.at_s += later);
-        server.gone_at_s.iter_mut().for_each(|at| *at += later);
+        server.samples.iter_mut().for_each(|sample| sample.offset_s += later);
+        server.exited_at_s.iter_mut().for_each(|at| *at += later);
     }
     Some(server)
 }

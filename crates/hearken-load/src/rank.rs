@@ -78,7 +78,7 @@ pub enum RankError {
 
 impl Rank {
     /// The rank of a single process.
-    pub const ALONE: Rank = Rank { rank: 0, size: 1 };
+    pub const SINGLE: Rank = Rank { rank: 0, size: 1 };
 
     /// Creates the rank of process `rank` of `size`, counted from 0.
     ///
@@ -93,12 +93,12 @@ impl Rank {
     }
 
     /// Finds the rank of this process from the given values and the environment, in the order of
-    /// [`find`](Rank::find).
+    /// [`detect`](Rank::detect).
     ///
     /// # Errors
-    /// The same as for [`find`](Rank::find).
-    pub fn of_this_process(rank: Option<u32>, size: Option<u32>) -> Result<Rank, RankError> {
-        Rank::find(rank, size, |name| {
+    /// The same as for [`detect`](Rank::detect).
+    pub fn from_environment(rank: Option<u32>, size: Option<u32>) -> Result<Rank, RankError> {
+        Rank::detect(rank, size, |name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
         })
     }
@@ -120,7 +120,7 @@ impl Rank {
     ///
     /// # Errors
     /// A rank without a size, a value that is not a number, or contradictory values.
-    pub fn find(
+    pub fn detect(
         rank: Option<u32>,
         size: Option<u32>,
         lookup: impl Fn(&str) -> Option<String>,
@@ -145,7 +145,7 @@ impl Rank {
             }
         }
         match size {
-            None | Some(1) => Ok(Rank::ALONE),
+            None | Some(1) => Ok(Rank::SINGLE),
             Some(0) => Err(RankError::OutOfRange { rank: 0, size: 0 }),
             Some(size) => Err(RankError::SizeAlone(size)),
         }
@@ -214,7 +214,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
         match (self.number("SLURM_PROCID")?, self.number(TASKS)?) {
             // A batch script of a job without a specified number of tasks.
-            (Some(0), None) if self.given_size.is_none() => Ok(Some(Rank::ALONE)),
+            (Some(0), None) if self.given_size.is_none() => Ok(Some(Rank::SINGLE)),
             _ => self.find_pair("SLURM_PROCID", TASKS),
         }
     }

@@ -145,7 +145,7 @@ impl Recorder {
         sum.length = sum.length.max(slice.length);
         sum.before.add(&before);
         sum.counts.add(&slice.counts);
-        sum.idle += slice.idle.held;
+        sum.idle += slice.idle.open;
         sum.connections += slice.connections;
         if let Some(mut latency) = slice.latency {
             match &mut sum.latency {
@@ -195,15 +195,15 @@ impl Recorder {
             }
         };
         let interval = Interval {
-            at_s: self.end_of_last.as_secs_f64(),
-            length_s: sum.length.as_secs_f64(),
+            offset_s: self.end_of_last.as_secs_f64(),
+            duration_s: sum.length.as_secs_f64(),
             draining,
-            intended: after.scheduled - before.scheduled,
+            scheduled: after.scheduled - before.scheduled,
             sent: after.sent - before.sent,
             replies: after.replies - before.replies,
             failed: after.errors.total() - before.errors.total(),
             connections_opened: after.connections_opened - before.connections_opened,
-            idle_held: sum.idle,
+            idle_open: sum.idle,
             latency_ns,
             latency,
         };
@@ -246,13 +246,13 @@ impl Recorder {
 
 /// Appends `second` to `first`.
 fn join(first: &mut Interval, second: &Interval) {
-    first.length_s = second.at_s + second.length_s - first.at_s;
-    first.intended += second.intended;
+    first.duration_s = second.offset_s + second.duration_s - first.offset_s;
+    first.scheduled += second.scheduled;
     first.sent += second.sent;
     first.replies += second.replies;
     first.failed += second.failed;
     first.connections_opened += second.connections_opened;
-    first.idle_held = second.idle_held;
+    first.idle_open = second.idle_open;
     // Own histograms are valid.
     let mut latency = Histogram::decode(&first.latency).unwrap_or_default();
     latency.add(&Histogram::decode(&second.latency).unwrap_or_default());
@@ -328,7 +328,7 @@ mod tests {
                 let sum: u64 = senders.map(|thread| replies[thread][number]).sum();
                 prop_assert_eq!(interval.replies, sum);
                 prop_assert_eq!(interval.latency_ns.count, sum);
-                prop_assert_eq!(interval.at_s, number as f64);
+                prop_assert_eq!(interval.offset_s, number as f64);
             }
         }
     }
@@ -343,11 +343,11 @@ mod tests {
         }
         recorder.finish();
         assert!(recorder.intervals.len() <= MAX_INTERVALS);
-        let lengths: f64 = recorder.intervals.iter().map(|interval| interval.length_s).sum();
+        let lengths: f64 = recorder.intervals.iter().map(|interval| interval.duration_s).sum();
         assert_eq!(lengths, 3.0 * MAX_INTERVALS as f64);
         let replies: u64 = recorder.intervals.iter().map(|interval| interval.replies).sum();
         assert_eq!(replies, 3 * MAX_INTERVALS as u64);
         assert_eq!(recorder.latency.len(), replies);
-        assert_eq!(Samples::of_reply_rate(&recorder.intervals).mean, 1.0);
+        assert_eq!(Samples::from_intervals(&recorder.intervals).mean, 1.0);
     }
 }

@@ -3,7 +3,7 @@
 use hearken_http::{BodyReader, Limits, Malformed, Method, ResponseBody, ResponseParser};
 
 /// Limits of the parser. They are generous, because servers are measured and not validated.
-const LIMITS: Limits = Limits { head_bytes: 64 * 1024, fields: 1000, target_bytes: 0 };
+const LIMITS: Limits = Limits { max_head_bytes: 64 * 1024, max_fields: 1000, max_target_bytes: 0 };
 
 /// A reply that is being received.
 #[derive(Debug, Default)]
@@ -136,7 +136,7 @@ impl Reply {
             return Ok(None);
         };
         while !body.is_done() && !bytes.is_empty() {
-            let piece = body.next(bytes)?;
+            let piece = body.read(bytes)?;
             self.done.content_bytes += piece.data.len() as u64;
             content(bytes.get(piece.data).unwrap_or_default());
             *bytes = bytes.get(piece.consumed..).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Reply {
     /// Handles the end of the stream. Returns the reply if it is complete by that.
     pub(crate) fn on_end_of_stream(&mut self) -> Option<CompleteReply> {
         let body = self.body.take()?;
-        body.may_close().then_some(CompleteReply { keep_alive: false, ..self.done })
+        body.is_complete_at_close().then_some(CompleteReply { keep_alive: false, ..self.done })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::server::Server;
 use crate::slo::ObjectiveResult;
 
 /// The value of [`Report::schema`].
-pub const SCHEMA: &str = "hearken-load/2";
+pub const SCHEMA: &str = "hearken-load/3";
 
 /// The report of a load. It serialises to the JSON result and displays as a text summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,13 +37,13 @@ pub struct Report {
     /// Number of persistent connections for requests.
     pub connections: u64,
     /// Number of requests on each connection, if connections were opened for requests.
-    pub per_connection: Option<String>,
+    pub requests_per_connection: Option<String>,
     /// Number of event loops that sent requests.
     pub threads: u64,
     /// Seed of the arrivals.
     pub seed: u64,
     /// Event mechanism.
-    pub events: String,
+    pub mechanism: String,
     /// Numbers of requests by outcome.
     pub requests: Requests,
     /// Numbers of sessions by outcome.
@@ -111,9 +111,9 @@ pub struct Part {
     pub size: u32,
     /// Scheduled start in nanoseconds since 1970, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_asked_unix_ns: Option<u64>,
+    pub scheduled_start_unix_ns: Option<u64>,
     /// Delay of the start, in nanoseconds.
-    pub start_late_ns: u64,
+    pub start_delay_ns: u64,
     /// Whether the clock is synchronised according to the kernel, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_synchronised: Option<bool>,
@@ -155,15 +155,15 @@ pub struct Histograms {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
     /// Start of the interval in seconds from [`Report::started_unix_ns`].
-    pub at_s: f64,
+    pub offset_s: f64,
     /// Length in seconds.
-    pub length_s: f64,
+    pub duration_s: f64,
     /// Whether the interval follows the last scheduled request, when the generator waits for
     /// outstanding replies.
     #[serde(default)]
     pub draining: bool,
     /// Number of requests scheduled.
-    pub intended: u64,
+    pub scheduled: u64,
     /// Number of requests sent.
     pub sent: u64,
     /// Number of replies received.
@@ -173,7 +173,7 @@ pub struct Interval {
     /// Number of connections opened.
     pub connections_opened: u64,
     /// Number of established idle connections at the end.
-    pub idle_held: u64,
+    pub idle_open: u64,
     /// Latency of the replies received.
     pub latency_ns: Quantiles,
     /// Full latency histogram, encoded as in [`Histograms`].
@@ -185,7 +185,7 @@ pub struct Interval {
 #[serde(default)]
 pub struct Sessions {
     /// Number of sessions started.
-    pub begun: u64,
+    pub started: u64,
     /// Number of sessions completed.
     pub completed: u64,
     /// Number of sessions that ended with a failed request.
@@ -194,7 +194,7 @@ pub struct Sessions {
 
 impl Sessions {
     pub(crate) fn add(&mut self, more: &Sessions) {
-        self.begun += more.begun;
+        self.started += more.started;
         self.completed += more.completed;
         self.failed += more.failed;
     }
@@ -241,7 +241,7 @@ impl Samples {
 
 /// Numbers of timeouts by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[serde(default)]
 pub struct Timeouts {
     /// Timeouts before the connection was established.
     pub connect: u64,
@@ -284,12 +284,12 @@ impl Handshakes {
     }
 }
 
-/// Numbers of requests by outcome: `intended = replies + failed + unfinished`.
+/// Numbers of requests by outcome: `scheduled = replies + failed + unfinished`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
     /// Requests scheduled.
-    pub intended: u64,
+    pub scheduled: u64,
     /// Requests sent.
     pub sent: u64,
     /// Complete replies.
@@ -299,7 +299,7 @@ pub struct Requests {
     /// Requests without an outcome when the load was stopped early.
     pub unfinished: u64,
     /// Requests that found no available connection at their scheduled time.
-    pub waited: u64,
+    pub queued: u64,
 }
 
 /// Numbers of replies by status class.
@@ -383,34 +383,34 @@ pub struct Quantiles {
 
 /// Numbers of idle connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
+#[serde(default)]
 pub struct Idle {
     /// Number of connections to establish.
-    pub asked: u64,
+    pub requested: u64,
     /// Number of connections established at the end.
-    pub held: u64,
+    pub open: u64,
     /// Number of connections lost.
     pub lost: u64,
     /// Number of lost connections that were established again.
-    pub re_established: u64,
+    pub reestablished: u64,
     /// Number of requests sent on idle connections.
     pub requests: u64,
     /// Number of replies to these requests.
     pub replies: u64,
     /// Number of separate descriptor tables for idle connections. 0 if they share the table of the
     /// connections that carry requests.
-    pub tables: u64,
+    pub descriptor_tables: u64,
 }
 
 impl Idle {
     pub(crate) fn add(&mut self, more: &Idle) {
-        self.asked += more.asked;
-        self.held += more.held;
+        self.requested += more.requested;
+        self.open += more.open;
         self.lost += more.lost;
-        self.re_established += more.re_established;
+        self.reestablished += more.reestablished;
         self.requests += more.requests;
         self.replies += more.replies;
-        self.tables += more.tables;
+        self.descriptor_tables += more.descriptor_tables;
     }
 }
 

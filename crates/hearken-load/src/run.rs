@@ -16,7 +16,7 @@ use crate::idle_errors::IdleErrors;
 use crate::recorder::{Recorder, Snapshot, WorkerUpdate};
 use crate::report::{Bytes, Histograms, Idle, Model, Part, Report, Requests, SCHEMA, Samples};
 use crate::statistics::Counts;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 use crate::target::Target;
 use crate::threads::{self, Load, Plan};
 use crate::tls::TlsOptions;
@@ -35,18 +35,18 @@ const MAX_START_DELAY: Duration = Duration::from_millis(2);
 /// Receives the progress of a load. `()` ignores it.
 pub trait Progress {
     /// Called when the connections to open before the start are open and the load starts.
-    fn prepared(&mut self) {}
+    fn on_prepared(&mut self) {}
 
     /// Called when all idle connections are established for the first time.
-    fn holding(&mut self, connections: u64) {
+    fn on_idle_open(&mut self, connections: u64) {
         let _ = connections;
     }
 
     /// Called after the last reply or timeout, before connections are closed.
-    fn over(&mut self) {}
+    fn on_finished(&mut self) {}
 
     /// Called at the end of each interval.
-    fn tick(&mut self, so_far: &Snapshot) {
+    fn on_interval(&mut self, so_far: &Snapshot) {
         let _ = so_far;
     }
 }
@@ -62,12 +62,12 @@ impl Progress for () {}
 /// # Errors
 /// Invalid settings, unreadable files, a host name that cannot be resolved, or an event mechanism
 /// that is not available.
-pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<Report, LoadError> {
+pub fn run(config: &Config, progress: &mut dyn Progress, stop: &StopSignal) -> Result<Report, LoadError> {
     config.check()?;
     let url = url(config)?;
     let target = Target::new(config, &url)?;
     let workload = Arc::new(workload(config, &url)?);
-    let idle = Workload::of_url(&url, &config.asking)?;
+    let idle = Workload::for_url(&url, &config.template)?;
     let descriptors = descriptors::raise_limit().unwrap_or(u64::MAX);
     let plan = Plan::new(config, descriptors)?;
     let model = config.model();
@@ -79,7 +79,7 @@ pub fn run(config: &Config, progress: &mut dyn Progress, stop: &Stop) -> Result<
         finite: config.is_finite(),
         finished: AtomicBool::new(false),
         duration: run_duration(config, model),
-        report_interval: config.interval,
+        report_interval: config.report_interval,
         prepare_timeout: config.timeout,
     });
     let load = Arc::new(Load {
@@ -136,7 +136,7 @@ pub fn check(config: &Config) -> Result<(), LoadError> {
     config.check()?;
     let url = url(config)?;
     workload(config, &url)?;
-    Workload::of_url(&url, &config.asking).map(drop)
+    Workload::for_url(&url, &config.template).map(drop)
 }
 
 fn url(config: &Config) -> Result<Url, LoadError> {
@@ -156,10 +156,10 @@ fn workload(config: &Config, url: &Url) -> Result<Workload, LoadError> {
     Workload::load(
         url,
         &config.source,
-        &config.asking,
+        &config.template,
         // In a closed loop a connection is used as long as possible.
-        config.per_connection.or((closed && !config.has_sessions()).then_some(Count::MOST)),
-        config.think,
+        config.requests_per_connection.or((closed && !config.has_sessions()).then_some(Count::MAX)),
+        config.think_time,
         config.pipeline,
     )
 }
@@ -218,7 +218,7 @@ impl Coordinator {
         let soonest = Time::now() + START_LEAD;
         let scheduled = config.start_at.map(|at| mapping.to_monotonic(unix_ns(at)));
         let start = scheduled.map_or(soonest, |scheduled| scheduled.max(soonest));
-        let late = scheduled.map_or(Duration::ZERO, |scheduled| start.since(scheduled));
+        let late = scheduled.map_or(Duration::ZERO, |scheduled| start.duration_since(scheduled));
         // Ignore a delay below the resolution of the clocks.
         self.start_delay = late.saturating_sub(mapping.uncertainty());
         self.started_unix_ns = mapping.to_unix_ns(start);
@@ -237,14 +237,14 @@ impl Coordinator {
             match update {
                 WorkerUpdate::Preparing(idle) => {
                     self.idle[thread] = idle;
-                    let held = self.idle.iter().map(|idle| idle.held).sum();
-                    progress.tick(&Snapshot { idle: held, ..Snapshot::default() });
+                    let held = self.idle.iter().map(|idle| idle.open).sum();
+                    progress.on_interval(&Snapshot { idle: held, ..Snapshot::default() });
                 }
                 WorkerUpdate::Prepared { missing } => {
                     self.missing_idle += missing;
                     self.prepared += 1;
                     if self.prepared == self.threads {
-                        progress.prepared();
+                        progress.on_prepared();
                         let start = self.choose_start(config);
                         common.start_nanos.store(start.as_nanos(), Ordering::Release);
                         common.stop.wake();
@@ -254,7 +254,7 @@ impl Coordinator {
                     self.idle[thread] = idle;
                     self.idle_ready += 1;
                     if self.idle_ready == self.idle_threads {
-                        progress.holding(self.idle.iter().map(|idle| idle.held).sum());
+                        progress.on_idle_open(self.idle.iter().map(|idle| idle.open).sum());
                     }
                 }
                 WorkerUpdate::Finished => {
@@ -268,10 +268,10 @@ impl Coordinator {
                     // This is the last update of a thread.
                     self.drained += usize::from(slice.draining);
                     if slice.draining && self.drained == self.threads {
-                        progress.over();
+                        progress.on_finished();
                     }
                     if let Some(snapshot) = self.recorder.record_slice(thread, *slice) {
-                        progress.tick(&snapshot);
+                        progress.on_interval(&snapshot);
                     }
                 }
             }
@@ -315,7 +315,7 @@ fn build_report(
         events = thread.mechanism;
     }
     histograms.latency = Histogram::clone(&recorder.latency);
-    idle.tables = plan.idle_threads as u64;
+    idle.descriptor_tables = plan.idle_threads as u64;
     let duration_s = elapsed.as_secs_f64();
     let closed = *model == Model::Closed;
     let mut report = Report {
@@ -330,22 +330,22 @@ fn build_report(
         duration_s,
         arrivals: if workload.timestamps().is_some() { Arrivals::Trace } else { config.arrivals },
         connections: config.connections_here() as u64,
-        per_connection: config.per_connection.as_ref().map(ToString::to_string),
+        requests_per_connection: config.requests_per_connection.as_ref().map(ToString::to_string),
         threads: plan.active_threads as u64,
         seed: *seed,
-        events: events.to_owned(),
+        mechanism: events.to_owned(),
         requests: Requests {
-            intended: counts.scheduled,
+            scheduled: counts.scheduled,
             sent: counts.sent,
             replies: counts.replies,
             failed: counts.errors.total(),
             unfinished: counts.scheduled - counts.replies - counts.errors.total(),
-            waited: counts.queued,
+            queued: counts.queued,
         },
         sessions: counts.sessions,
         status: counts.status,
         reply_rate: if duration_s > 0.0 { counts.replies_in_time as f64 / duration_s } else { 0.0 },
-        reply_rate_samples: Samples::of_reply_rate(&recorder.intervals),
+        reply_rate_samples: Samples::from_intervals(&recorder.intervals),
         latency_ns: histograms.latency.quantiles(),
         service_ns: histograms.service.quantiles(),
         connect_ns: histograms.connect.quantiles(),
@@ -371,7 +371,7 @@ fn build_report(
     }
     if let Some(refused) = &plan.refused {
         let one = NonZeroUsize::MIN == config.threads;
-        if !one || config.idle as u64 > descriptors {
+        if !one || config.idle_connections as u64 > descriptors {
             report
                 .warnings
                 .push(format!("all connections use a single descriptor table: {refused}"));
@@ -387,8 +387,8 @@ fn part(config: &Config, late: Duration) -> Option<Part> {
     (size > 1).then(|| Part {
         rank,
         size,
-        start_asked_unix_ns: config.start_at.map(unix_ns),
-        start_late_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
+        scheduled_start_unix_ns: config.start_at.map(unix_ns),
+        start_delay_ns: u64::try_from(late.as_nanos()).unwrap_or(u64::MAX),
         clock_synchronised: clock().map(|clock| clock.synchronised),
         clock_max_error_us: clock().map(|clock| clock.max_error_us),
     })

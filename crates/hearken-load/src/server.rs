@@ -10,22 +10,22 @@ mod summary;
 #[serde(default)]
 pub struct Server {
     /// Monitored target, as specified.
-    pub what: String,
+    pub target: String,
     /// Maximum number of processes.
     pub processes: u64,
     /// Number of monitored processes that exited during the run.
-    pub ended: u64,
+    pub exited_processes: u64,
     /// Time at which the last process had exited, in seconds from the start, or `None` if a process
     /// was running at the end.
-    pub gone_at_s: Option<f64>,
+    pub exited_at_s: Option<f64>,
     /// One sample per interval, the first at the start and the last at the end.
     pub samples: Vec<ServerSample>,
     /// Usage over the full run.
-    pub total: ServerUse,
+    pub total: ServerUsage,
     /// CPU time of the monitor itself, in nanoseconds. It is not part of the server's.
-    pub watching_ns: u64,
+    pub monitor_cpu_ns: u64,
     /// Unavailable values, each with the source, the error of the kernel and the remedy.
-    pub not_had: Vec<String>,
+    pub unavailable: Vec<String>,
 }
 
 /// A sample of the server's usage. Times and counts are cumulative from the start of the run.
@@ -33,7 +33,7 @@ pub struct Server {
 #[serde(default)]
 pub struct ServerSample {
     /// Seconds from the start.
-    pub at_s: f64,
+    pub offset_s: f64,
     /// Number of processes.
     pub processes: u64,
     /// Number of threads.
@@ -45,7 +45,7 @@ pub struct ServerSample {
     /// System CPU time in nanoseconds. The resolution for processes is 10 ms.
     pub system_ns: Option<u64>,
     /// Time for which runnable threads waited for a processor, in nanoseconds.
-    pub wait_ns: Option<u64>,
+    pub run_delay_ns: Option<u64>,
     /// Instructions in user and kernel mode.
     pub instructions: Option<u64>,
     /// Instructions in user mode.
@@ -75,9 +75,9 @@ pub struct ServerSample {
 /// last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ServerUse {
+pub struct ServerUsage {
     /// Monitored time in seconds.
-    pub elapsed_s: f64,
+    pub duration_s: f64,
     /// Mean number of busy processors: CPU time divided by elapsed time.
     pub cores: Option<f64>,
     /// CPU time in nanoseconds.
@@ -87,7 +87,7 @@ pub struct ServerUse {
     /// System CPU time in nanoseconds.
     pub system_ns: Option<u64>,
     /// Time for which runnable threads waited for a processor, in nanoseconds.
-    pub wait_ns: Option<u64>,
+    pub run_delay_ns: Option<u64>,
     /// Instructions in user and kernel mode.
     pub instructions: Option<u64>,
     /// Instructions in user mode.
@@ -116,28 +116,28 @@ impl ServerSample {
     /// Returns the mean number of busy processors since `earlier`.
     pub fn cores_since(&self, earlier: &ServerSample) -> Option<f64> {
         let used = self.cpu_ns?.saturating_sub(earlier.cpu_ns?);
-        let seconds = self.at_s - earlier.at_s;
+        let seconds = self.offset_s - earlier.offset_s;
         (seconds > 0.0).then(|| used as f64 / 1e9 / seconds)
     }
 }
 
-impl ServerUse {
+impl ServerUsage {
     /// Summarises `samples`.
-    pub fn of(samples: &[ServerSample]) -> ServerUse {
+    pub fn from_samples(samples: &[ServerSample]) -> ServerUsage {
         let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
-            return ServerUse::default();
+            return ServerUsage::default();
         };
         let used = |count: fn(&ServerSample) -> Option<u64>| {
             count(first).zip(count(last)).map(|(first, last)| last.saturating_sub(first))
         };
         let peak = |level: fn(&ServerSample) -> Option<u64>| samples.iter().filter_map(level).max();
-        ServerUse {
-            elapsed_s: last.at_s - first.at_s,
+        ServerUsage {
+            duration_s: last.offset_s - first.offset_s,
             cores: last.cores_since(first),
             cpu_ns: used(|s| s.cpu_ns),
             user_ns: used(|s| s.user_ns),
             system_ns: used(|s| s.system_ns),
-            wait_ns: used(|s| s.wait_ns),
+            run_delay_ns: used(|s| s.run_delay_ns),
             instructions: used(|s| s.instructions),
             user_instructions: used(|s| s.user_instructions),
             cycles: used(|s| s.cycles),
@@ -198,7 +198,7 @@ mod tests {
 
     fn sample(at_s: f64, cpu_ns: u64, sockets: u64) -> ServerSample {
         ServerSample {
-            at_s,
+            offset_s: at_s,
             processes: 2,
             cpu_ns: Some(cpu_ns),
             user_ns: Some(cpu_ns / 4),
@@ -212,16 +212,16 @@ mod tests {
     pub(super) fn watched() -> Server {
         let samples =
             vec![sample(0.5, 100, 3), sample(1.5, 500_000_100, 40), sample(2.5, 1_000_000_100, 4)];
-        let total = ServerUse::of(&samples);
+        let total = ServerUsage::from_samples(&samples);
         let what = "nginx.service".to_owned();
-        Server { what, processes: 2, samples, total, ..Server::default() }
+        Server { target: what, processes: 2, samples, total, ..Server::default() }
     }
 
     #[test]
     fn totals_are_differences_and_peaks() {
         let server = watched();
         let total = &server.total;
-        assert_eq!((total.elapsed_s, total.cpu_ns), (2.0, Some(1_000_000_000)));
+        assert_eq!((total.duration_s, total.cpu_ns), (2.0, Some(1_000_000_000)));
         assert_eq!(total.cores, Some(0.5));
         assert_eq!((total.peak_sockets, total.peak_resident_bytes), (Some(40), Some(40_000_000)));
         assert_eq!((total.instructions, total.peak_descriptors), (None, None));
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(server.samples[1].cores_since(&server.samples[1]), None);
         assert_eq!(total.cpu_ns_per(1_000), Some(1e6));
         assert_eq!((total.cpu_ns_per(0), total.syscalls_per(5)), (None, None));
-        assert_eq!(ServerUse::of(&[]), ServerUse::default());
+        assert_eq!(ServerUsage::from_samples(&[]), ServerUsage::default());
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let text = serde_json::to_string(&server).unwrap();
         assert_eq!(serde_json::from_str::<Server>(&text).unwrap(), server);
         // A later version may have additional fields, an earlier one may lack some.
-        let other: Server = serde_json::from_str(r#"{"what":"x","new":1}"#).unwrap();
-        assert_eq!(other.what, "x");
+        let other: Server = serde_json::from_str(r#"{"target":"x","new":1}"#).unwrap();
+        assert_eq!(other.target, "x");
     }
 }

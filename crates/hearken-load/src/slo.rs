@@ -45,8 +45,8 @@ const MAX_OBJECTIVES: usize = 64;
 /// use hearken_load::{Objectives, Report};
 ///
 /// let objectives: Objectives = "p99<5ms,errors<0.1%".parse()?;
-/// let results = objectives.judge(&Report::default());
-/// assert!(results.iter().all(|result| !result.met));
+/// let results = objectives.evaluate(&Report::default());
+/// assert!(results.iter().all(|result| !result.passed));
 /// # Ok::<(), hearken_load::ObjectiveError>(())
 /// ```
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ pub struct ObjectiveError {
 
 impl Objectives {
     /// Evaluates the objectives against `report`, in order.
-    pub fn judge(&self, report: &Report) -> Vec<ObjectiveResult> {
+    pub fn evaluate(&self, report: &Report) -> Vec<ObjectiveResult> {
         self.0.iter().map(|objective| objective.evaluate(report)).collect()
     }
 
@@ -95,10 +95,10 @@ impl Objectives {
     /// # Errors
     /// Names an objective whose metric the load cannot provide, because it sends no requests or
     /// holds no idle connections.
-    pub fn measurable(&self, config: &Config) -> Result<(), ObjectiveError> {
+    pub fn check_measurable(&self, config: &Config) -> Result<(), ObjectiveError> {
         let silent = config.is_silent() && config.model != Some(Model::Closed);
         let missing = |of: &&Objective| match of.metric {
-            Metric::Idle => config.idle == 0,
+            Metric::Idle => config.idle_connections == 0,
             _ => silent,
         };
         match self.0.iter().find(missing) {

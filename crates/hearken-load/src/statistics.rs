@@ -76,8 +76,8 @@ impl Statistics {
     pub(crate) fn record_reply(&mut self, scheduled: Time, sent: Time, now: Time) {
         self.counts.replies += 1;
         self.counts.replies_in_time += u64::from(now <= self.last_arrival);
-        self.latency.record(now.since(scheduled));
-        self.service.record(now.since(sent));
+        self.latency.record(now.duration_since(scheduled));
+        self.service.record(now.duration_since(sent));
     }
 
     /// Records failed requests.
@@ -117,7 +117,7 @@ impl Statistics {
 
     /// Returns true if all requests and sessions have an outcome.
     pub(crate) fn is_complete(&self) -> bool {
-        let Sessions { begun, completed, failed } = self.counts.sessions;
+        let Sessions { started: begun, completed, failed } = self.counts.sessions;
         self.outstanding() == 0 && begun == completed + failed
     }
 }

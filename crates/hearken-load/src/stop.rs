@@ -9,15 +9,15 @@ use hearken::Waker;
 /// share the signal.
 ///
 /// ```
-/// use hearken_load::Stop;
+/// use hearken_load::StopSignal;
 ///
-/// let stop = Stop::new();
+/// let stop = StopSignal::new();
 /// let clone = stop.clone();
 /// clone.raise();
 /// assert!(stop.is_raised());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<Inner>);
+pub struct StopSignal(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -25,10 +25,10 @@ struct Inner {
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl Stop {
+impl StopSignal {
     /// Creates a signal that is not raised.
-    pub fn new() -> Stop {
-        Stop::default()
+    pub fn new() -> StopSignal {
+        StopSignal::default()
     }
 
     /// Ends the load immediately. Not async-signal-safe: call it from a thread that waits for

@@ -17,7 +17,7 @@ impl fmt::Display for Report {
         let [received, sent] = [self.bytes.received, self.bytes.sent].map(HumanBytes);
         writeln!(f, "  bytes      {received} received, {sent} sent")?;
         if let Some(server) = &self.server {
-            write!(f, "{}", server.beside(self.requests.replies))?;
+            write!(f, "{}", server.summary(self.requests.replies))?;
         }
         if !self.parts.is_empty() {
             let of = self.parts[0].size;
@@ -69,8 +69,8 @@ impl Report {
     fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests = &self.requests;
         let [intended, replies, opened] =
-            [requests.intended, requests.replies, self.connections_opened].map(Grouped);
-        let over = match self.per_connection.as_deref() {
+            [requests.scheduled, requests.replies, self.connections_opened].map(Grouped);
+        let over = match self.requests_per_connection.as_deref() {
             Some("1") => "connections, one for each request".to_owned(),
             Some(each) => format!("connections, one for {each} requests each"),
             None => format!("connections for {} persistent ones", Grouped(self.connections)),
@@ -79,7 +79,7 @@ impl Report {
         if self.threads > 1 {
             write!(f, "{} threads, ", Grouped(self.threads))?;
         }
-        writeln!(f, "events by {}", self.events)?;
+        writeln!(f, "events by {}", self.mechanism)?;
         writeln!(f, "  replies    {replies} of {intended}: {:.1} per second", self.reply_rate)?;
         let of = &self.reply_rate_samples;
         if of.count > 1 {
@@ -95,7 +95,7 @@ impl Report {
             writeln!(f, "  unfinished {}", Grouped(requests.unfinished))?;
         }
         if self.model == Model::Sessions {
-            let Sessions { begun, completed, failed } = self.sessions;
+            let Sessions { started: begun, completed, failed } = self.sessions;
             let [begun, completed, failed] = [begun, completed, failed].map(Grouped);
             writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;
         }
@@ -110,7 +110,7 @@ impl Report {
     }
 
     fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Idle { asked, held, lost, re_established, requests, replies, tables } = self.idle;
+        let Idle { requested: asked, open: held, lost, reestablished: re_established, requests, replies, descriptor_tables: tables } = self.idle;
         if asked > 0 {
             let [asked, held, lost, again] = [asked, held, lost, re_established].map(Grouped);
             write!(f, "  idle       {held} of {asked} connections open at the end, ")?;

@@ -54,7 +54,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Creates a plan for tables with `descriptors` descriptors each.
     pub(crate) fn new(config: &Config, descriptors: u64) -> Result<Plan, LoadError> {
-        let spec = events::find(&config.events)?;
+        let spec = events::find(&config.mechanism)?;
         let active_threads = config.threads.get();
         let room = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS))
             .unwrap_or(usize::MAX)
@@ -160,7 +160,7 @@ fn thread_main(
     // lateness.
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let load = start.load.clone();
-    let events = load.config.events.clone();
+    let events = load.config.mechanism.clone();
     let ended = events::visit(&events, &policy(), wakeups, start).map_err(LoadError::from);
     let ended = ended.and_then(|ended| ended);
     if ended.is_err() {

@@ -35,7 +35,7 @@ impl Report {
     ///
     /// # Errors
     /// Returns the first problem found.
-    pub fn check(&self) -> Result<(), InvalidReport> {
+    pub fn validate(&self) -> Result<(), InvalidReport> {
         if self.schema != SCHEMA {
             let printable = |c: &char| !c.is_control();
             return Err(InvalidReport::Schema(
@@ -46,22 +46,22 @@ impl Report {
         let mut before = 0.0;
         for (index, interval) in self.intervals.iter().enumerate() {
             interval.validate(index)?;
-            if interval.at_s < before {
+            if interval.offset_s < before {
                 return Err(InvalidReport::Order(index));
             }
-            before = interval.at_s;
+            before = interval.offset_s;
         }
         Ok(())
     }
 
     /// Replaces all control characters in texts, because a terminal would interpret them.
-    pub fn tidy(&mut self) {
-        let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.events];
-        let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.per_connection);
+    pub fn sanitise(&mut self) {
+        let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.mechanism];
+        let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.requests_per_connection);
         named.chain(&mut self.command).chain(&mut self.warnings).for_each(sanitise);
         if let Some(server) = &mut self.server {
-            sanitise(&mut server.what);
-            server.not_had.iter_mut().for_each(sanitise);
+            sanitise(&mut server.target);
+            server.unavailable.iter_mut().for_each(sanitise);
         }
     }
 
@@ -77,11 +77,11 @@ impl Report {
         let Report { requests, sessions, idle, timeouts, tls, bytes, .. } = self;
         let named: [(&str, &[u64]); 9] = [
             ("connections", &[self.connections, self.threads, self.connections_opened]),
-            ("requests", &[requests.intended, requests.sent, requests.replies]),
-            ("requests", &[requests.failed, requests.unfinished, requests.waited]),
-            ("sessions", &[sessions.begun, sessions.completed, sessions.failed]),
-            ("idle", &[idle.asked, idle.held, idle.lost, idle.re_established]),
-            ("idle", &[idle.requests, idle.replies, idle.tables]),
+            ("requests", &[requests.scheduled, requests.sent, requests.replies]),
+            ("requests", &[requests.failed, requests.unfinished, requests.queued]),
+            ("sessions", &[sessions.started, sessions.completed, sessions.failed]),
+            ("idle", &[idle.requested, idle.open, idle.lost, idle.reestablished]),
+            ("idle", &[idle.requests, idle.replies, idle.descriptor_tables]),
             ("timeouts", &[timeouts.connect, timeouts.first_byte, timeouts.reply]),
             ("tls", &[tls.full, tls.resumed, tls.failed]),
             ("bytes", &[bytes.received, bytes.sent]),
@@ -96,15 +96,15 @@ impl Report {
 
 impl Interval {
     fn validate(&self, index: usize) -> Result<(), InvalidReport> {
-        validate_value("intervals.at_s", self.at_s, MAX_SECONDS)?;
-        validate_value("intervals.length_s", self.length_s, MAX_SECONDS)?;
+        validate_value("intervals.offset_s", self.offset_s, MAX_SECONDS)?;
+        validate_value("intervals.duration_s", self.duration_s, MAX_SECONDS)?;
         for value in [
-            self.intended,
+            self.scheduled,
             self.sent,
             self.replies,
             self.failed,
             self.connections_opened,
-            self.idle_held,
+            self.idle_open,
         ] {
             validate_count("intervals", value)?;
         }
@@ -154,31 +154,31 @@ mod tests {
         let mut report = valid();
         report.url = "http://a/\x1b[2J".into();
         report.warnings = vec!["a\nb".into()];
-        report.per_connection = Some("\u{9b}".into());
-        report.tidy();
+        report.requests_per_connection = Some("\u{9b}".into());
+        report.sanitise();
         assert_eq!((&*report.url, &*report.warnings[0]), ("http://a/?[2J", "a?b"));
-        assert_eq!(report.per_connection.as_deref(), Some("?"));
+        assert_eq!(report.requests_per_connection.as_deref(), Some("?"));
     }
 
     #[test]
     fn reports_the_first_invalid_field() {
-        assert_eq!(valid().check(), Ok(()));
+        assert_eq!(valid().validate(), Ok(()));
         let mut report = valid();
         report.schema = "hearken-load/1".into();
-        assert!(report.check().unwrap_err().to_string().contains("hearken-load/1"));
+        assert!(report.validate().unwrap_err().to_string().contains("hearken-load/1"));
         let mut report = valid();
         report.errors.other = u64::MAX;
-        assert!(report.check().unwrap_err().to_string().contains("errors"));
-        for (at_s, length_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (0.0, 1e300)] {
+        assert!(report.validate().unwrap_err().to_string().contains("errors"));
+        for (offset_s, duration_s) in [(f64::NAN, 1.0), (-1.0, 1.0), (0.0, 1e300)] {
             let mut report = valid();
-            report.intervals = vec![Interval { at_s, length_s, ..Interval::default() }];
-            assert!(matches!(report.check(), Err(InvalidReport::Number(_, _))));
+            report.intervals = vec![Interval { offset_s, duration_s, ..Interval::default() }];
+            assert!(matches!(report.validate(), Err(InvalidReport::Number(_, _))));
         }
         let mut report = valid();
         report.intervals = vec![Interval { latency: "x".into(), ..Interval::default() }];
-        assert!(matches!(report.check(), Err(InvalidReport::Interval(0, _))));
-        let two = [3.0, 1.0].map(|at_s| Interval { at_s, ..Interval::default() });
+        assert!(matches!(report.validate(), Err(InvalidReport::Interval(0, _))));
+        let two = [3.0, 1.0].map(|at_s| Interval { offset_s: at_s, ..Interval::default() });
         report.intervals = two.to_vec();
-        assert_eq!(report.check(), Err(InvalidReport::Order(1)));
+        assert_eq!(report.validate(), Err(InvalidReport::Order(1)));
     }
 }

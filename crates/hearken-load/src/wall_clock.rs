@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use hearken::clock::discipline;
+use hearken::clock_sync::sync_status;
 use hearken::timer::Time;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ impl ClockState {
     /// # Errors
     /// The system call fails, for instance because of a seccomp filter of a container.
     pub fn read() -> io::Result<ClockState> {
-        let state = discipline()?;
+        let state = sync_status()?;
         Ok(ClockState {
             synchronised: state.synchronised,
             max_error_us: state.max_error_us,
@@ -99,7 +99,7 @@ impl Reading {
     }
 
     fn window(&self) -> Duration {
-        self.after.since(self.before)
+        self.after.duration_since(self.before)
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         let slack = slack + 1_000_000;
         assert!((before - slack..after + slack).contains(&mapped), "{before} {mapped} {after}");
         let soon = mapping.to_monotonic(mapped + 1_000_000_000);
-        assert_eq!(soon.since(now), Duration::from_secs(1));
+        assert_eq!(soon.duration_since(now), Duration::from_secs(1));
     }
 
     #[test]

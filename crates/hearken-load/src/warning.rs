@@ -26,24 +26,24 @@ pub(crate) fn all(
             HumanDuration(lateness_ns.p99),
         ));
     }
-    if requests.waited * 10 > requests.intended {
+    if requests.queued * 10 > requests.scheduled {
         warnings.push(format!(
             "{} of {} requests waited for an available connection; use more connections if the server \
              can handle more concurrent requests",
-            Grouped(requests.waited),
-            Grouped(requests.intended),
+            Grouped(requests.queued),
+            Grouped(requests.scheduled),
         ));
     }
-    if requests.intended > 0 && requests.replies + errors.check == 0 {
+    if requests.scheduled > 0 && requests.replies + errors.check == 0 {
         warnings.push(format!(
             "no replies were received; check that a server listens at {}",
             report.url
         ));
     }
-    let idle_here = if idle.tables > 0 { 0 } else { idle.asked };
+    let idle_here = if idle.descriptor_tables > 0 { 0 } else { idle.requested };
     let wanted = idle_here
         + RESERVED_DESCRIPTORS
-        + report.per_connection.as_ref().map_or(report.connections, |_| 0);
+        + report.requests_per_connection.as_ref().map_or(report.connections, |_| 0);
     if wanted > descriptors || errors.fd_unavail > 0 {
         warnings.push(format!(
             "the load needs more descriptors than the limit of {} open files; raise the limit \
@@ -73,7 +73,7 @@ pub(crate) fn all(
             "{} of {} idle connections were missing at the start of the load; check the connection \
              limit of the server",
             Grouped(missing),
-            Grouped(idle.asked),
+            Grouped(idle.requested),
         ));
     }
     if idle.lost > 0 {

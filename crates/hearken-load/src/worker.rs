@@ -15,14 +15,14 @@ use crate::histogram::Histogram;
 use crate::idle_connections::IdleConnections;
 use crate::recorder::{Slice, WorkerUpdate};
 use crate::statistics::Statistics;
-use crate::stop::Stop;
+use crate::stop::StopSignal;
 
 /// State shared by the threads of a load.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     /// Start of the load in nanoseconds, or 0 until it is known.
     pub(crate) start_nanos: AtomicU64,
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopSignal,
     /// Whether the workload is finite, and whether all threads have finished it.
     pub(crate) finite: bool,
     pub(crate) finished: AtomicBool,
@@ -103,7 +103,7 @@ impl<I: Io> Worker<I> {
             }
         };
         let until = now.min(end);
-        let elapsed = until.since(start);
+        let elapsed = until.duration_since(start);
         let rest = elapsed.saturating_sub(self.shared.report_interval * self.reported_intervals);
         if !rest.is_zero() {
             self.report_slice(rest, false);
@@ -113,7 +113,7 @@ impl<I: Io> Worker<I> {
         while running && self.active.stats.outstanding() > 0 {
             running = self.turn(None)?;
         }
-        self.report_slice(self.io.now().since(until), true);
+        self.report_slice(self.io.now().duration_since(until), true);
         let endless = self.shared.duration.is_none() && !self.shared.finite;
         Ok((running || endless, elapsed))
     }
@@ -133,15 +133,15 @@ impl<I: Io> Worker<I> {
                 return Ok(None);
             }
             let now = self.io.now();
-            let so_far = self.active.stats.counts.connections_opened + self.idle.counts.held;
+            let so_far = self.active.stats.counts.connections_opened + self.idle.counts.open;
             if so_far > best {
                 (best, since) = (so_far, now);
-            } else if now.since(since) >= timeout {
+            } else if now.duration_since(since) >= timeout {
                 break;
             }
         }
         self.report(WorkerUpdate::Prepared {
-            missing: self.idle.counts.asked - self.idle.counts.held,
+            missing: self.idle.counts.requested - self.idle.counts.open,
         });
         loop {
             let start = self.shared.start_nanos.load(Ordering::Acquire);
@@ -201,7 +201,7 @@ impl<I: Io> Worker<I> {
             }
         }
         self.active.expire(&mut self.io, now);
-        if !self.reported_idle_held && self.idle.counts.asked > 0 && self.idle.is_prepared() {
+        if !self.reported_idle_held && self.idle.counts.requested > 0 && self.idle.is_prepared() {
             self.reported_idle_held = true;
             self.report(WorkerUpdate::IdleHeld(self.idle.counts));
         }

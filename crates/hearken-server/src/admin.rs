@@ -22,7 +22,7 @@ mod sockets;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::runtime::administration::Sources;
+use crate::runtime::administration::AdminSources;
 use crate::runtime::queue_thread::QueueThread;
 use driver::Driver;
 pub(crate) use handler::Admin;
@@ -49,7 +49,7 @@ impl AdminServer {
 ///
 /// # Errors
 /// Listening on the address failed, or the thread cannot be started.
-pub fn start(addr: SocketAddr, sources: Sources) -> io::Result<AdminServer> {
+pub fn start(addr: SocketAddr, sources: AdminSources) -> io::Result<AdminServer> {
     let listener = TcpListener::bind(addr)?;
     listener.set_nonblocking(true)?;
     rustix::net::listen(&listener, BACKLOG)?;

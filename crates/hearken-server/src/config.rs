@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::front::{HalfClose, Timeouts};
 use crate::proxy;
 use crate::runtime::access_log::LogFormat;
-use crate::runtime::event_loops::Loops;
+use crate::runtime::event_loops::EventLoopConfig;
 use crate::runtime::network::Network;
 use crate::static_files::SiteConfig;
 
@@ -19,7 +19,7 @@ pub struct Config {
     /// Handlers and the paths that they serve. At least one.
     pub routes: Vec<Route>,
     /// Settings of the listening socket and the event loops.
-    pub loops: Loops,
+    pub event_loops: EventLoopConfig,
     /// Timeouts of the client side.
     pub timeouts: Timeouts,
     /// Minimum rate in bytes per second at which a client must receive a response and send a
@@ -66,11 +66,11 @@ impl Config {
     pub fn new(handler: Handler) -> Config {
         Config {
             routes: vec![Route { prefix: "/".to_owned(), handler }],
-            loops: Loops::default(),
+            event_loops: EventLoopConfig::default(),
             timeouts: Timeouts::default(),
             min_rate: 256,
             limits: hearken_http::Limits::default(),
-            half_close: HalfClose::Waits,
+            half_close: HalfClose::Respond,
             proxy_protocol: Vec::new(),
             access_log: None,
             log_format: LogFormat::Combined,
@@ -97,11 +97,11 @@ impl Config {
     ///
     /// ```
     /// use hearken_server::{Config, proxy};
-    /// use proxy::config::{Address, Server, To, Upstreams};
+    /// use proxy::config::{Address, ProxyMode, Server, Upstreams};
     ///
     /// let server = Server::new(Address::Inet("127.0.0.1:8080".parse()?));
     /// let upstreams = Upstreams::new(vec![server]);
-    /// let config = Config::proxy(proxy::Config::new(To::Upstreams(upstreams)));
+    /// let config = Config::proxy(proxy::Config::new(ProxyMode::Reverse(upstreams)));
     /// assert!(config.access_log.is_none());
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
@@ -110,7 +110,7 @@ impl Config {
     }
 
     /// Returns the settings of the first static files handler.
-    pub fn site(&mut self) -> Option<&mut SiteConfig> {
+    pub fn static_files_mut(&mut self) -> Option<&mut SiteConfig> {
         self.routes.iter_mut().find_map(|route| match &mut route.handler {
             Handler::StaticFiles(site) => Some(site),
             Handler::Proxy(_) => None,
@@ -118,7 +118,7 @@ impl Config {
     }
 
     /// Returns the settings of the first proxy handler.
-    pub fn first_proxy(&mut self) -> Option<&mut proxy::Config> {
+    pub fn proxy_mut(&mut self) -> Option<&mut proxy::Config> {
         self.routes.iter_mut().find_map(|route| match &mut route.handler {
             Handler::Proxy(proxy) => Some(&mut **proxy),
             Handler::StaticFiles(_) => None,

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::front::{Context, Front, Handler, Owner};
 use crate::runtime::acceptor::Acceptor;
-use crate::runtime::event_loops::Loops;
+use crate::runtime::event_loops::EventLoopConfig;
 use crate::runtime::server::{self, WorkerContext};
 use crate::runtime::unix_time::unix_seconds;
 
@@ -45,7 +45,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         front: Front,
         handler: H,
         context: &WorkerContext,
-        loops: &Loops,
+        loops: &EventLoopConfig,
         peers: bool,
     ) -> io::Result<EventLoop<I, H>> {
         let acceptor = Acceptor::open(&mut io, context, loops, peers)?;
@@ -58,7 +58,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
             handler,
             acceptor,
             stop: context.stop.clone(),
-            measures_waits: loops.meter_waits,
+            measures_waits: loops.measure_waits,
             needs_tick: false,
             wake_at: None,
         })
@@ -73,7 +73,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
         let before = clock_gettime(ClockId::ThreadCPUTime);
         self.io.wait(until)?;
         let used = clock_gettime(ClockId::ThreadCPUTime) - before;
-        self.front.metrics().waited(Duration::try_from(used).unwrap_or_default());
+        self.front.metrics().record_wait_cpu(Duration::try_from(used).unwrap_or_default());
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl<I: Relay, H: Handler<I>> EventLoop<I, H> {
     fn tick(&mut self) {
         self.tick_at = self.io.now() + TICK;
         let metrics = self.front.metrics();
-        metrics.events(&self.io.counters());
+        metrics.set_wait_counters(&self.io.counters());
         metrics.connections_open.set(self.front.open());
         metrics.requests_in_flight.set(self.front.in_progress());
         self.needs_tick =

@@ -29,7 +29,7 @@ pub mod static_files;
 
 pub use config::Config;
 pub use front::{HalfClose, Timeouts};
-pub use runtime::event_loops::Loops;
+pub use runtime::event_loops::EventLoopConfig;
 pub use runtime::limit_reached::LimitReached;
 pub use runtime::server::{Server, StartError};
 pub use start::start;

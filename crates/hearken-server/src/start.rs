@@ -11,7 +11,7 @@ use crate::front::{self, Front, Settings};
 use crate::proxy;
 use crate::routes::{Routes, Selected};
 use crate::runtime::access_log::AccessLog;
-use crate::runtime::administration::{Sources, Upstreams};
+use crate::runtime::administration::{AdminSources, UpstreamControl};
 use crate::runtime::metrics::Metrics;
 use crate::runtime::server::{self, Server, StartError, WorkerContext, start_workers};
 use crate::static_files::handler::StaticFiles;
@@ -24,10 +24,10 @@ use crate::static_files::{Site, SiteConfig};
 /// use hearken_server::{Config, start};
 ///
 /// let mut config = Config::static_files(SiteConfig::default());
-/// config.loops.listen = "127.0.0.1:0".parse()?;
+/// config.event_loops.listen = "127.0.0.1:0".parse()?;
 /// let server = start(&config)?;
 /// println!("listening on {}", server.addr());
-/// server.stopper().stop();
+/// server.handle().stop();
 /// server.wait()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -36,7 +36,7 @@ use crate::static_files::{Site, SiteConfig};
 /// [`StartError`] if a directory, an address, the access log, the mechanism or a thread is
 /// unavailable. An unreachable upstream server is not an error.
 pub fn start(config: &Config) -> Result<Server, StartError> {
-    let workers = config.loops.workers.get();
+    let workers = config.event_loops.workers.get();
     let metrics = Arc::new(Metrics::new(workers));
     let mut routes = Vec::new();
     let mut proxies = Vec::new();
@@ -56,7 +56,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     let service = Service { config: Arc::new(config.clone()), routes: routes.into() };
     let connects = !proxies.is_empty();
     let log = config.access_log.as_deref();
-    let loops = &config.loops;
+    let loops = &config.event_loops;
     let mut server = match &*service.routes {
         [] => return Err(StartError::NoHandler),
         // A server with only static files is monomorphised separately: its hot path does not
@@ -67,7 +67,7 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
         _ => start_workers(loops, connects, log, &metrics, &service)?,
     };
     server.add_warnings(warnings);
-    let mut upstreams: Vec<Arc<dyn Upstreams>> = Vec::new();
+    let mut upstreams: Vec<Arc<dyn UpstreamControl>> = Vec::new();
     for (shared, mut threads) in proxies {
         shared.start_background(&mut threads, server.wakers())?;
         server.add_background(threads);
@@ -75,9 +75,9 @@ pub fn start(config: &Config) -> Result<Server, StartError> {
     }
     if let Some(addr) = config.admin {
         let all = upstreams.clone();
-        let sources = Sources {
+        let sources = AdminSources {
             metrics: Box::new(move |out| {
-                let stats: Vec<_> = all.iter().flat_map(|all| all.figures()).collect();
+                let stats: Vec<_> = all.iter().flat_map(|all| all.stats()).collect();
                 metrics.render(&stats, out);
             }),
             upstreams,
@@ -136,9 +136,9 @@ impl Service {
         let log = context.log.clone().map(|sink| AccessLog::new(sink, config.log_format));
         let front = Front::new(settings, context.limits.descriptors, log, context.worker_metrics());
         if context.own_table {
-            front.metrics().has_own_table();
+            front.metrics().mark_own_table();
         }
-        EventLoop::new(io, front, handler, context, &config.loops, self.needs_peers())
+        EventLoop::new(io, front, handler, context, &config.event_loops, self.needs_peers())
             .map_err(|error| StartError::Listen { addr: context.listen, error })
     }
 }
@@ -146,12 +146,12 @@ impl Service {
 /// Opens a directory for one worker.
 fn static_files(site: &SiteConfig, context: &WorkerContext) -> Result<StaticFiles, StartError> {
     let mut site = site.clone();
-    site.open_files = site.open_files.min(context.limits.open_files);
+    site.max_open_files = site.max_open_files.min(context.limits.open_files);
     let opened = Site::open(&site).map_err(|error| {
         let name = site.root.display().to_string();
         StartError::Handler { name, error }
     })?;
-    Ok(StaticFiles::new(opened, site.body_limit))
+    Ok(StaticFiles::new(opened, site.max_body_bytes))
 }
 
 impl server::Service for Service {

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let address = args.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
 
-    let queue = Queue::over(mechanism::find(&events)?.open()?)?;
+    let queue = Queue::with_mechanism(mechanism::find(&events)?.open()?)?;
     let listener = TcpListener::bind(&address)?;
     listener.set_nonblocking(true)?;
     println!("listening on {}", listener.local_addr()?);
@@ -35,13 +35,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut last = LISTENER;
     loop {
         for event in queue.next_events(256, None)? {
-            if event.who == LISTENER {
+            if event.token == LISTENER {
                 accept(&queue, &listener, &mut connections, &mut last);
-            } else if let Some(connection) = connections.get_mut(&event.who) {
+            } else if let Some(connection) = connections.get_mut(&event.token) {
                 match connection.echo() {
                     Ok(true) => {}
                     // Dropping the registration revokes the interest and closes the socket.
-                    Ok(false) | Err(_) => drop(connections.remove(&event.who)),
+                    Ok(false) | Err(_) => drop(connections.remove(&event.token)),
                 }
             }
         }

@@ -95,7 +95,7 @@ fn parse_arguments() -> Result<Arguments, String> {
             "--writers" => arguments.writers = number()?.clamp(1, 64) as usize,
             "--max" => arguments.max = Some(number()? as usize),
             "--rt-queue" => {
-                let limited = signal::limit_queue(number()?);
+                let limited = signal::set_queue_limit(number()?);
                 limited.map_err(|error| format!("{name} {value}: {error}"))?;
             }
             "--seed" => arguments.seed = number()? >> 1,

@@ -89,13 +89,13 @@ impl Table {
         if self == Table::Shared {
             return Ok((thread.spawn(move || body(start, wakeups))?, waker));
         }
-        let kept_fds = wakeups.numbers();
+        let kept_fds = wakeups.raw_fds();
         let (ready_sender, ready) = mpsc::sync_channel(1);
         let thread = thread.spawn(move || {
             #[allow(unsafe_code)]
             // SAFETY: this thread owns no descriptor yet. The kept ones stay open until it reports
             // that its table exists. Its start value contains none, by (a) of the module.
-            let wakeups = Wakeups::of(unsafe { sys::unshare_fd_table(kept_fds) }?);
+            let wakeups = Wakeups::from_fds(unsafe { sys::unshare_fd_table(kept_fds) }?);
             let _ = ready_sender.send(());
             body(start, wakeups)
         })?;

@@ -136,7 +136,7 @@ impl Readiness {
     /// Returns the part of the readiness that `interest` covers. Empty if no direction of
     /// `interest` is ready.
     #[inline]
-    pub const fn answering(self, interest: Interest) -> Readiness {
+    pub const fn restrict_to(self, interest: Interest) -> Readiness {
         // READ and READABLE have the same bit, as have WRITE and WRITABLE.
         let directions = self.bits() & interest.bits();
         if directions == 0 {
@@ -150,7 +150,7 @@ impl Readiness {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event<T = Token> {
     /// The registration: a [`Token`] from a mechanism, or the caller's payload from a queue.
-    pub who: T,
+    pub token: T,
     /// The operations for which the descriptor is ready.
     pub readiness: Readiness,
 }

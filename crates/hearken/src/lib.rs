@@ -11,12 +11,12 @@
 //! | [`mechanism`] | the trait `Mechanism`, one file per mechanism, and the table of mechanisms |
 //! | [`queue`] | `EventQueue` |
 //! | [`timer`] | the timing wheel |
-//! | [`clock`] | the accuracy of the machine's real-time clock |
+//! | [`clock_sync`] | the accuracy of the machine's real-time clock |
 //! | [`io`] | operations and completions for servers |
 //! | [`descriptors`] | limits of open files, and threads with their own file descriptor table |
 //! | [`limit`] | the resource limits that kernel errors report |
 
-pub mod clock;
+pub mod clock_sync;
 pub mod descriptors;
 pub mod event;
 pub mod io;

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 ///
 /// ```
 /// let error = std::io::Error::from_raw_os_error(libc::EMFILE);
-/// assert!(hearken::limit::met(&error).is_some_and(|advice| advice.contains("ulimit -n")));
+/// assert!(hearken::limit::describe(&error).is_some_and(|advice| advice.contains("ulimit -n")));
 /// ```
-pub fn met(error: &io::Error) -> Option<&'static str> {
+pub fn describe(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_io_error(error)? {
         Errno::MFILE => {
             "the file descriptor table is full (RLIMIT_NOFILE): raise the limit with ulimit -n, or \

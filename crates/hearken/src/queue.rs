@@ -51,7 +51,7 @@ const CLASS_BATCH: usize = 1024;
 ///
 /// here.write_all(b"hark")?;
 /// for event in queue.next_events(64, Some(Duration::from_secs(1)))? {
-///     assert_eq!(event.who, "there");
+///     assert_eq!(event.token, "there");
 ///     let mut bytes = [0; 4];
 ///     (&*registration).read_exact(&mut bytes)?;
 ///     assert_eq!(&bytes, b"hark");
@@ -161,7 +161,7 @@ pub type DeclareResult<S> = Result<(Registration<S>, Readiness), DeclareError<S>
 #[non_exhaustive]
 pub struct DeclareError<S> {
     /// The source.
-    pub source_given_back: S,
+    pub returned_source: S,
     /// The reason.
     pub error: io::Error,
 }
@@ -184,7 +184,7 @@ impl<P: Copy + 'static> EventQueue<P> {
     /// # Errors
     /// The process is out of descriptors or memory.
     pub fn new() -> io::Result<EventQueue<P>> {
-        EventQueue::over(Epoll::open()?)
+        EventQueue::with_mechanism(Epoll::open()?)
     }
 }
 
@@ -196,15 +196,15 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
     /// use hearken::{EventQueue, mechanism};
     ///
     /// let mechanism = mechanism::find("poll")?.open()?;
-    /// let queue = EventQueue::<u64, _>::over(mechanism)?;
+    /// let queue = EventQueue::<u64, _>::with_mechanism(mechanism)?;
     /// assert_eq!(queue.semantics().trigger, mechanism::Trigger::Level);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// The process is out of descriptors or memory.
-    pub fn over(mechanism: M) -> io::Result<EventQueue<P, M>> {
-        let (waker, wakeups) = Wakeups::new()?.split();
+    pub fn with_mechanism(mechanism: M) -> io::Result<EventQueue<P, M>> {
+        let (waker, wakeups) = Wakeups::new()?.into_parts();
         let mut registry: Registry<M, Rc<dyn AsFd>> = Registry::new(mechanism);
         let wakeups = registry.insert(Rc::new(wakeups));
         registry.declare(wakeups, Interest::READ)?;
@@ -298,7 +298,7 @@ impl<P: Copy + 'static, M: Mechanism + 'static> EventQueue<P, M> {
                 core.registry.remove(token);
                 drop(core);
                 let source = Rc::into_inner(source).expect("the registry released the source");
-                Err(DeclareError { source_given_back: source, error })
+                Err(DeclareError { returned_source: source, error })
             }
         }
     }
@@ -361,7 +361,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         let notifier = match &self.notifier {
             Some((_, notifier)) => notifier.clone(),
             None => {
-                let (waker, wakeups) = Wakeups::new()?.split();
+                let (waker, wakeups) = Wakeups::new()?.into_parts();
                 let wakeups = self.registry.insert(Rc::new(wakeups));
                 if let Err(error) = self.registry.declare(wakeups, Interest::READ) {
                     self.registry.remove(wakeups);
@@ -384,9 +384,9 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         };
         let interest = *interest;
         let current = self.registry.get(token).and_then(|source| readiness(source.as_fd()).ok());
-        let readiness = current.unwrap_or_default().answering(interest);
+        let readiness = current.unwrap_or_default().restrict_to(interest);
         if !readiness.is_empty() {
-            self.push(Event { who: token, readiness });
+            self.push(Event { token, readiness });
         }
     }
 
@@ -411,9 +411,9 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         self.now = None;
         let end = timeout.map(|timeout| self.now() + timeout);
         loop {
-            let deadline = [self.wheel.next(), end].into_iter().flatten().min();
+            let deadline = [self.wheel.next_deadline(), end].into_iter().flatten().min();
             let timeout = if self.pending.is_empty() && !self.woken {
-                deadline.map(|deadline| deadline.since(self.now()))
+                deadline.map(|deadline| deadline.duration_since(self.now()))
             } else {
                 Some(Duration::ZERO)
             };
@@ -427,7 +427,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                     self.push(event);
                 }
             }
-            if batch > 0 && !self.registry.semantics().tells_state() {
+            if batch > 0 && !self.registry.semantics().reports_state() {
                 self.refresh();
             }
             if self.wheel.armed() > 0 {
@@ -448,7 +448,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
     fn arm(&mut self, slot: u32, now: Time, after: Duration) {
         if self.wheel.armed() == 0 {
             // The wheel does not advance while it has no timers.
-            self.wheel.expired(now);
+            self.wheel.pop_expired(now);
         }
         self.wheel.arm(slot, now + after);
     }
@@ -457,24 +457,24 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
     /// activity.
     fn queue_idle_events(&mut self) {
         let now = self.now();
-        while let Some(slot) = self.wheel.expired(now) {
+        while let Some(slot) = self.wheel.pop_expired(now) {
             let token = self.slots[slot as usize].token;
-            self.push(Event { who: token, readiness: Readiness::IDLE });
+            self.push(Event { token, readiness: Readiness::IDLE });
         }
     }
 
     #[inline]
     fn push(&mut self, event: Event) {
-        match self.slots.get_mut(event.who.slot() as usize) {
+        match self.slots.get_mut(event.token.slot() as usize) {
             // The common case: nothing is pending and there is no idle deadline.
             Some(slot)
-                if slot.token == event.who
+                if slot.token == event.token
                     && slot.payload.is_some()
                     && slot.pending.is_empty()
                     && slot.idle.is_none() =>
             {
                 slot.pending = event.readiness;
-                self.pending.push(slot.class, event.who.slot());
+                self.pending.push(slot.class, event.token.slot());
             }
             _ => self.push_slow(event),
         }
@@ -482,8 +482,8 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
 
     #[inline(never)]
     fn push_slow(&mut self, event: Event) {
-        let Some(slot) = self.slot(event.who) else {
-            return self.handle_wakeup(event.who);
+        let Some(slot) = self.slot(event.token) else {
+            return self.handle_wakeup(event.token);
         };
         let class = slot.class;
         let first = slot.pending.is_empty();
@@ -493,10 +493,10 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
         slot.pending.set(Readiness::IDLE, idle);
         if let (Some(after), false) = (slot.idle, idle) {
             let now = self.now();
-            self.arm(event.who.slot(), now, after);
+            self.arm(event.token.slot(), now, after);
         }
         if first {
-            self.pending.push(class, event.who.slot());
+            self.pending.push(class, event.token.slot());
         }
     }
 
@@ -551,7 +551,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             let Slot { token, class, pending, .. } = &mut self.slots[index];
             // Idleness lasts until the next event.
             if let (Some(current), false) = (current, pending.is_idle() || pending.is_empty()) {
-                *pending = current.answering(interest);
+                *pending = current.restrict_to(interest);
                 if pending.is_empty() && self.registry.semantics().trigger == Trigger::OneShot {
                     // The caller never receives this event, so it would not arm the source again.
                     let _ = self.registry.declare(*token, interest);
@@ -575,7 +575,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
                 _ => readiness,
             };
             if !readiness.is_empty() {
-                return Some(Event { who: payload, readiness });
+                return Some(Event { token: payload, readiness });
             }
         }
         None
@@ -590,7 +590,7 @@ impl<P: Copy, M: Mechanism> Core<P, M> {
             return readiness;
         };
         let interest = self.registry.interest(token);
-        self::readiness(source.as_fd()).map_or(readiness, |current| current.answering(interest))
+        self::readiness(source.as_fd()).map_or(readiness, |current| current.restrict_to(interest))
     }
 }
 
@@ -607,7 +607,7 @@ impl<P: Copy, M: Mechanism> Registrar for RefCell<Core<P, M>> {
         // Pending readiness is reported only if the new interest covers it.
         if let Some(slot) = core.slot(token) {
             let idle = slot.pending & Readiness::IDLE;
-            slot.pending = slot.pending.answering(interest) | idle;
+            slot.pending = slot.pending.restrict_to(interest) | idle;
         }
         Ok(())
     }

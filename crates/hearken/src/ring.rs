@@ -42,7 +42,7 @@ use queues::Queues;
 
 /// The time at which the kernel posts completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Work {
+pub(crate) enum CompletionMode {
     /// Only in `io_uring_enter`: in batches, without interrupting other work.
     Deferred,
     /// At the end of any system call: they are then in the ring without another call.
@@ -67,14 +67,14 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Creates a ring with space for the given numbers of submissions and completions.
-    pub(crate) fn open(work: Work, space: (u32, u32)) -> Result<Ring, Unavailable> {
+    pub(crate) fn open(work: CompletionMode, space: (u32, u32)) -> Result<Ring, Unavailable> {
         let shared = IoringSetupFlags::COOP_TASKRUN | IoringSetupFlags::TASKRUN_FLAG;
         let deferred = IoringSetupFlags::SINGLE_ISSUER
             | IoringSetupFlags::DEFER_TASKRUN
             | IoringSetupFlags::TASKRUN_FLAG;
         let cooperative = shared | IoringSetupFlags::SINGLE_ISSUER;
         let candidates = [deferred, cooperative, shared, IoringSetupFlags::empty()];
-        let first = usize::from(work == Work::Cooperative);
+        let first = usize::from(work == CompletionMode::Cooperative);
         for flags in &candidates[first..] {
             for flags in [*flags | IoringSetupFlags::NO_SQARRAY, *flags] {
                 match build(flags, space) {
@@ -113,7 +113,7 @@ impl Ring {
     }
 
     /// Checks whether the kernel supports an operation.
-    pub(crate) fn require(&self, operation: u8, remedy: &'static str) -> Result<(), Unavailable> {
+    pub(crate) fn require_operation(&self, operation: u8, remedy: &'static str) -> Result<(), Unavailable> {
         /// `struct io_uring_probe`.
         #[repr(C)]
         struct Probe {
@@ -145,7 +145,7 @@ impl Ring {
     /// `addr` is the address of `entries` values of type `struct io_uring_buf`. It is valid as long
     /// as the ring exists. The buffers they name are valid until the last request of the group has
     /// ended.
-    pub(crate) unsafe fn provide(
+    pub(crate) unsafe fn register_buffers(
         &self,
         addr: u64,
         entries: u32,
@@ -188,7 +188,7 @@ impl Ring {
 
     /// Returns whether there is space for fewer than `more` submissions.
     #[inline]
-    pub(crate) fn is_short_of(&self, more: u32) -> bool {
+    pub(crate) fn lacks_space_for(&self, more: u32) -> bool {
         self.queues.space() < more
     }
 
@@ -204,7 +204,7 @@ impl Ring {
 
     /// Returns whether an enter may submit entries or post completions.
     #[inline]
-    pub(crate) fn stirs(&self) -> bool {
+    pub(crate) fn needs_enter(&self) -> bool {
         !self.flagged || self.queues.queued() > 0 || self.has_more()
     }
 

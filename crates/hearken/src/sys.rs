@@ -14,7 +14,7 @@ const SIOCOUTQ: u32 = 0x5411;
 
 /// Returns the number of bytes in a socket's send queue that the peer has not acknowledged: tcp(7),
 /// `SIOCOUTQ`.
-pub(crate) fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
+pub(crate) fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
     // SAFETY: SIOCOUTQ writes one int.
     let bytes = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new()) }?;
     Ok(u64::try_from(bytes).unwrap_or(0))
@@ -24,7 +24,7 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
 const IP_BIND_ADDRESS_NO_PORT: libc::c_int = 24;
 
 /// Lets bind(2) to port 0 leave the choice of the port to connect(2), which knows the peer: ip(7).
-pub(crate) fn choose_port_at_connect(socket: impl AsFd) -> io::Result<()> {
+pub(crate) fn bind_without_port(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
 }
 

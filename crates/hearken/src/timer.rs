@@ -39,7 +39,7 @@ impl Time {
 
     /// Returns the time elapsed since `earlier`, or zero if `earlier` is later.
     #[inline]
-    pub fn since(self, earlier: Time) -> Duration {
+    pub fn duration_since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
@@ -60,7 +60,7 @@ impl Sub for Time {
 
     #[inline]
     fn sub(self, earlier: Time) -> Duration {
-        self.since(earlier)
+        self.duration_since(earlier)
     }
 }
 
@@ -103,9 +103,9 @@ struct Entry {
 /// let start = Time::now();
 /// let mut wheel = Wheel::new(start);
 /// wheel.arm(7, start + Duration::from_secs(10));
-/// assert_eq!(wheel.expired(start + Duration::from_secs(9)), None);
-/// assert_eq!(wheel.expired(start + Duration::from_secs(11)), Some(7));
-/// assert_eq!(wheel.expired(start + Duration::from_secs(11)), None);
+/// assert_eq!(wheel.pop_expired(start + Duration::from_secs(9)), None);
+/// assert_eq!(wheel.pop_expired(start + Duration::from_secs(11)), Some(7));
+/// assert_eq!(wheel.pop_expired(start + Duration::from_secs(11)), None);
 /// ```
 pub struct Wheel {
     /// The tick up to which all slots were checked.
@@ -206,7 +206,7 @@ impl Wheel {
     }
 
     /// Removes and returns one timer whose deadline has passed at `now`. Amortised O(1).
-    pub fn expired(&mut self, now: Time) -> Option<u32> {
+    pub fn pop_expired(&mut self, now: Time) -> Option<u32> {
         let target = now.0 >> TICK_BITS;
         while let Some((level, slot, tick)) = self.first().filter(|first| first.2 <= target) {
             self.current = self.current.max(tick);
@@ -227,7 +227,7 @@ impl Wheel {
     /// Returns the earliest time at which a timer may be due. It may be too early, never too late.
     /// O(1).
     #[inline]
-    pub fn next(&self) -> Option<Time> {
+    pub fn next_deadline(&self) -> Option<Time> {
         if self.armed == 0 {
             return None;
         }

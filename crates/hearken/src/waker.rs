@@ -61,11 +61,11 @@ impl Wakeups {
     pub fn new() -> io::Result<Wakeups> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        Ok(Wakeups::of([read, write]))
+        Ok(Wakeups::from_fds([read, write]))
     }
 
     /// Creates the channel from its receiving and its sending end.
-    pub(crate) fn of([receiver, sender]: [OwnedFd; 2]) -> Wakeups {
+    pub(crate) fn from_fds([receiver, sender]: [OwnedFd; 2]) -> Wakeups {
         Wakeups { waker: Waker(Arc::new(sender)), receiver }
     }
 
@@ -75,12 +75,12 @@ impl Wakeups {
     }
 
     /// Returns the waker and the receiving end.
-    pub(crate) fn split(self) -> (Waker, OwnedFd) {
+    pub(crate) fn into_parts(self) -> (Waker, OwnedFd) {
         (self.waker, self.receiver)
     }
 
-    /// Returns the descriptor numbers of both ends, in the order of [`of`](Wakeups::of).
-    pub(crate) fn numbers(&self) -> [RawFd; 2] {
+    /// Returns the descriptor numbers of both ends, in the order of [`of`](Wakeups::from_fds).
+    pub(crate) fn raw_fds(&self) -> [RawFd; 2] {
         [self.receiver.as_raw_fd(), self.waker.0.as_raw_fd()]
     }
 

@@ -41,12 +41,12 @@ impl<M: Mechanism, const REARMS: bool> Dispatcher for MechanismOnly<M, REARMS> {
             for index in 0..self.mechanism.wait(MAX_EVENTS, None)? {
                 let event = self.mechanism.event(index);
                 if event.readiness.is_readable() {
-                    let reader = &self.readers[event.who.slot() as usize];
+                    let reader = &self.readers[event.token.slot() as usize];
                     remaining -= usize::from(read_byte(reader)?);
                     if REARMS {
                         let fd = reader.as_raw_fd();
                         // SAFETY: the descriptor is declared with this token and open.
-                        unsafe { self.mechanism.change(fd, event.who, Interest::READ)? };
+                        unsafe { self.mechanism.change(fd, event.token, Interest::READ)? };
                     }
                 }
             }
@@ -78,10 +78,10 @@ impl<M: Mechanism, const REARMS: bool> Dispatcher for WithRegistry<M, REARMS> {
         while remaining > 0 {
             for index in 0..self.registry.wait(MAX_EVENTS, None)? {
                 let Some(event) = self.registry.event(index) else { continue };
-                let Some(reader) = self.registry.get(event.who) else { continue };
+                let Some(reader) = self.registry.get(event.token) else { continue };
                 remaining -= usize::from(read_byte(reader)?);
                 if REARMS {
-                    self.registry.declare(event.who, Interest::READ)?;
+                    self.registry.declare(event.token, Interest::READ)?;
                 }
             }
         }
@@ -97,7 +97,7 @@ struct WithQueue<M: Mechanism, const REARMS: bool> {
 
 impl<M: Mechanism + 'static, const REARMS: bool> WithQueue<M, REARMS> {
     fn new(mechanism: M, readers: Vec<OwnedFd>) -> io::Result<Self> {
-        let queue = EventQueue::over(mechanism)?;
+        let queue = EventQueue::with_mechanism(mechanism)?;
         let mut registrations = Vec::new();
         for (reader, index) in readers.into_iter().zip(0..) {
             registrations.push(queue.declare_interest(reader, Interest::READ, index)?.0);
@@ -112,7 +112,7 @@ impl<M: Mechanism + 'static, const REARMS: bool> Dispatcher for WithQueue<M, REA
         let mut remaining = round.len();
         while remaining > 0 {
             for event in self.queue.next_events(MAX_EVENTS, None)? {
-                let registration = &self.registrations[event.who as usize];
+                let registration = &self.registrations[event.token as usize];
                 remaining -= usize::from(read_byte(&**registration)?);
                 if REARMS {
                     registration.change_interest(Interest::READ)?;

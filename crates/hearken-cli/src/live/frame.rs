@@ -42,7 +42,7 @@ impl Frame {
     /// Computes the figures of a snapshot. `cores` is the CPU use of the watched server, in processors.
     pub(super) fn new(now: &Snapshot, cores: Option<f64>) -> Frame {
         let interval = &now.interval;
-        let rate = |count: u64| match interval.length_s {
+        let rate = |count: u64| match interval.duration_s {
             seconds if seconds > 0.0 => count as f64 / seconds,
             _ => 0.0,
         };
@@ -50,7 +50,7 @@ impl Frame {
         let kinds = now.errors.by_name();
         Frame {
             elapsed_s: (!now.elapsed.is_zero()).then_some(now.elapsed.as_secs_f64()),
-            offered: rate(interval.intended),
+            offered: rate(interval.scheduled),
             replied: rate(interval.replies),
             p50_ns: latency.map(|latency| latency.p50),
             p99_ns: latency.map(|latency| latency.p99),
@@ -286,7 +286,7 @@ mod tests {
         now.elapsed = Duration::from_secs(3);
         (now.sent, now.replies, now.connections, now.idle) = (500, 400, 6, 7);
         now.errors.conn_reset = 3;
-        (now.interval.length_s, now.interval.intended, now.interval.replies) = (2.0, 400, 100);
+        (now.interval.duration_s, now.interval.scheduled, now.interval.replies) = (2.0, 400, 100);
         let latency = &mut now.interval.latency_ns;
         (latency.count, latency.p50, latency.p99) = (100, 5, 9);
         let frame = Frame::new(&now, Some(0.5));

@@ -157,7 +157,7 @@ impl Outputs {
 pub(crate) fn add_origin(report: &mut Report) {
     let words = std::env::args_os().map(|word| without_secrets(&word.to_string_lossy()));
     report.command = words.collect();
-    report.machine = Machine::look().to_string();
+    report.machine = Machine::detect().to_string();
 }
 
 /// Returns an argument without credentials, because results are shared.

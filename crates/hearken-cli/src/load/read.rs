@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> Result<Report, Failure> {
         }
     }
     let mut report: Report = serde_json::from_slice(&bytes).map_err(invalid)?;
-    report.check().map_err(|error| failure(error.to_string()))?;
-    report.tidy();
+    report.validate().map_err(|error| failure(error.to_string()))?;
+    report.sanitise();
     Ok(report)
 }

@@ -20,7 +20,7 @@ const WORSE: u8 = 3;
 pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let parts = read_all(&args.files)?;
     let total = merge_within(&parts, args.within).map_err(|error| {
-        let file = error.at().and_then(|at| args.files.get(at));
+        let file = error.index().and_then(|at| args.files.get(at));
         let file = file.map(|file| format!("{}: ", file.display())).unwrap_or_default();
         Failure::usage(format!("{file}{error}"))
     })?;
@@ -46,7 +46,7 @@ pub(super) fn compare_results(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let sink = Sink::open(args.json.as_deref())?;
     let comparison = compare(&a, &b, &options);
     sink.write(&comparison)?;
-    let worse = comparison.figures.iter().any(|figure| figure.verdict == Verdict::Worse);
+    let worse = comparison.metrics.iter().any(|figure| figure.verdict == Verdict::Worse);
     Ok(if worse && args.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS })
 }
 

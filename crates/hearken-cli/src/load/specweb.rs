@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use hearken_load::specweb::{directories_for, make};
+use hearken_load::specweb::{directories_for, create};
 
 use super::command::SpecwebArgs;
 use super::print;
@@ -19,7 +19,7 @@ pub(super) fn run(args: &SpecwebArgs) -> Result<ExitCode, Failure> {
             let _ = write!(io::stderr(), "\r{created} of {directories} directories");
         }
     };
-    let made = make(&args.make, directories, &mut progress);
+    let made = create(&args.make, directories, &mut progress);
     if is_terminal {
         let _ = writeln!(io::stderr());
     }
@@ -28,7 +28,7 @@ pub(super) fn run(args: &SpecwebArgs) -> Result<ExitCode, Failure> {
         "{directories} directories in {}: {} files written, {} kept, {:.1} MB in total\n",
         args.make.display(),
         made.written,
-        made.kept,
+        made.existing,
         made.bytes as f64 / 1e6
     ));
     Ok(ExitCode::SUCCESS)

@@ -150,8 +150,8 @@ impl Agent {
         Part {
             rank: self.rank.rank(),
             size: self.rank.size(),
-            start_asked_unix_ns: asked,
-            start_late_ns: asked.map_or(0, |asked| report.started_unix_ns.saturating_sub(asked)),
+            scheduled_start_unix_ns: asked,
+            start_delay_ns: asked.map_or(0, |asked| report.started_unix_ns.saturating_sub(asked)),
             clock_synchronised: clock.map(|clock| clock.synchronised),
             clock_max_error_us: clock.map(|clock| clock.max_error_us),
         }

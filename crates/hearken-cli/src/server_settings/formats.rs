@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hearken::io::readiness::{InterestPolicy, Order};
-use hearken_http::forward::Given;
+use hearken_http::forward::HeaderPolicy;
 use hearken_server::HalfClose;
 use hearken_server::proxy::config::{Balance, HashKey, ProxyProtocol, Rule, Server};
 use hearken_server::runtime::access_log::LogFormat;
@@ -123,13 +123,13 @@ pub(super) const LOG_FORMAT: Format<LogFormat> = choice!("FORMAT",
     "combined" => LogFormat::Combined = LogFormat::Combined,
     "json" => LogFormat::Json = LogFormat::Json);
 pub(super) const HALF_CLOSE: Format<HalfClose> = choice!("ACTION",
-    "continue" => HalfClose::Waits = HalfClose::Waits,
-    "abort" => HalfClose::Left = HalfClose::Left);
-pub(super) const FORWARDING: Format<Given> = choice!("ACTION",
-    "replace" => Given::Replace = Given::Replace,
-    "append" => Given::Append = Given::Append,
-    "keep" => Given::Keep = Given::Keep,
-    "remove" => Given::Remove = Given::Remove);
+    "continue" => HalfClose::Respond = HalfClose::Respond,
+    "abort" => HalfClose::Cancel = HalfClose::Cancel);
+pub(super) const FORWARDING: Format<HeaderPolicy> = choice!("ACTION",
+    "replace" => HeaderPolicy::Replace = HeaderPolicy::Replace,
+    "append" => HeaderPolicy::Append = HeaderPolicy::Append,
+    "keep" => HeaderPolicy::Keep = HeaderPolicy::Keep,
+    "remove" => HeaderPolicy::Remove = HeaderPolicy::Remove);
 /// Whether the host that the client named is kept.
 pub(super) const KEEP_HOST: Format<bool> =
     choice!("HOST", "keep" => true = true, "upstream" => false = false);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use hearken_server::config::Handler;
-use hearken_server::proxy::config::{Active, Forward, Passive, To, Upstreams};
+use hearken_server::proxy::config::{HealthCheck, Forward, PassiveChecks, ProxyMode, Upstreams};
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, proxy};
@@ -42,7 +42,7 @@ pub(crate) struct Options {
     max_fails: u32,
     fail_timeout: std::time::Duration,
     health_path: Option<String>,
-    health: Active,
+    health: HealthCheck,
     forward: Forward,
     proxy_protocol: Vec<Networks>,
     /// Limit of signals queued for the process.
@@ -75,14 +75,14 @@ impl Default for Options {
             server: Config { routes: Vec::new(), ..Config::static_files(SiteConfig::default()) },
             root: None,
             site: SiteConfig::default(),
-            proxy: proxy::Config::new(To::Anywhere(Forward::default())),
+            proxy: proxy::Config::new(ProxyMode::Forward(Forward::default())),
             via: None,
             is_forward: false,
-            keepalive: upstreams.keep,
-            max_fails: passive.failures.get(),
-            fail_timeout: passive.pause,
+            keepalive: upstreams.keepalive,
+            max_fails: passive.max_fails.get(),
+            fail_timeout: passive.fail_timeout,
             health_path: None,
-            health: Active::default(),
+            health: HealthCheck::default(),
             forward: Forward::default(),
             upstreams,
             proxy_protocol: Vec::new(),
@@ -105,13 +105,13 @@ impl Options {
         if let Some(via) = &self.via {
             proxy.fields.via.clone_from(via);
         }
-        proxy.to = match self.is_forward {
-            true => To::Anywhere(Forward { keep: self.keepalive, ..self.forward.clone() }),
-            false => To::Upstreams(Upstreams {
-                keep: self.keepalive,
+        proxy.mode = match self.is_forward {
+            true => ProxyMode::Forward(Forward { keepalive: self.keepalive, ..self.forward.clone() }),
+            false => ProxyMode::Reverse(Upstreams {
+                keepalive: self.keepalive,
                 passive: NonZeroU32::new(self.max_fails)
-                    .map(|failures| Passive { failures, pause: self.fail_timeout }),
-                active: self.health_path.clone().map(|path| Active { path, ..self.health.clone() }),
+                    .map(|failures| PassiveChecks { max_fails: failures, fail_timeout: self.fail_timeout }),
+                health: self.health_path.clone().map(|path| HealthCheck { path, ..self.health.clone() }),
                 ..self.upstreams.clone()
             }),
         };
@@ -122,7 +122,7 @@ impl Options {
         let mut config = Config { routes: Config::new(handler).routes, ..self.server };
         config.proxy_protocol =
             self.proxy_protocol.into_iter().flat_map(|it| it.networks).collect();
-        config.loops.on_limit = |limit| {
+        config.event_loops.on_limit = |limit| {
             // Standard error may be closed.
             let _ = writeln!(io::stderr(), "hearken: {limit}");
         };
@@ -134,7 +134,7 @@ impl Options {
         let kind = match self.is_forward {
             true => "forward proxy".to_owned(),
             false => {
-                let balance = print_balance(&self.upstreams.policy);
+                let balance = print_balance(&self.upstreams.balance);
                 format!("reverse proxy {}, {balance}", self.destination())
             }
         };
@@ -151,7 +151,7 @@ impl Options {
     }
 
     pub(crate) fn listen(&self) -> std::net::SocketAddr {
-        self.server.loops.listen
+        self.server.event_loops.listen
     }
 
     pub(crate) fn root(&self) -> Option<&PathBuf> {

@@ -116,17 +116,17 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     )
     .first_flag("forward")
     .requires(always),
-    setting! { Options, "listen", f::ADDRESS, |c| c.server.loops.listen, "Address to listen on" }
+    setting! { Options, "listen", f::ADDRESS, |c| c.server.event_loops.listen, "Address to listen on" }
         .common_flag("listen")
         .details("Port 0 selects a free port."),
-    setting! { Options, "workers", f::POSITIVE, |c| c.server.loops.workers,
+    setting! { Options, "workers", f::POSITIVE, |c| c.server.event_loops.workers,
     "Number of worker threads" }
     .common_flag("workers")
     .details(
         "Each worker has an event loop, a listening socket and a table of \
          descriptors.",
     ),
-    setting! { Options, "events", f::NAME, |c| c.server.loops.events,
+    setting! { Options, "events", f::NAME, |c| c.server.event_loops.events,
     "Event mechanism; 'hearken mechanisms' lists them" }
     .common_flag("events")
     .details("A name, with options as NAME:OPTION=VALUE."),
@@ -142,14 +142,14 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "half-close", f::HALF_CLOSE, |c| c.server.half_close,
     "Action when a client half-closes the connection during its request" }
     .details("continue: send the response. abort: treat the client as disconnected."),
-    setting! { Options, "static.cache", f::CACHE_BYTES, |c| c.site.cache_bytes,
+    setting! { Options, "static.cache", f::CACHE_BYTES, |c| c.site.max_cache_bytes,
     "Memory for cached files, per worker" }
     .common_flag("cache"),
     setting! { Options, "static.dotfiles", SWITCH, |c| c.site.dotfiles,
     "Serve files whose names begin with a dot" }
     .common_flag("dotfiles")
     .details("/.well-known/ is always served."),
-    setting! { Options, "upstreams.balance", f::BALANCE, |c| c.upstreams.policy,
+    setting! { Options, "upstreams.balance", f::BALANCE, |c| c.upstreams.balance,
     "Load balancing method" }
     .common_flag("balance")
     .details("random-two uses the better of two random servers; hash is consistent hashing."),
@@ -166,10 +166,10 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Maximum number of concurrent requests per upstream server" }
     .flag("max-requests")
     .details("Further requests wait in the queue (upstreams.queue)."),
-    setting! { Options, "upstreams.queue", f::COUNT, |c| c.upstreams.queue,
+    setting! { Options, "upstreams.queue", f::COUNT, |c| c.upstreams.max_queue,
     "Maximum number of queued requests (503)" }
     .details("Requests wait in the queue while all servers have their maximum of requests."),
-    setting! { Options, "upstreams.max-attempts", f::POSITIVE32, |c| c.upstreams.tries,
+    setting! { Options, "upstreams.max-attempts", f::POSITIVE32, |c| c.upstreams.max_attempts,
     "Maximum number of upstream servers to try per request" }
     .flag("max-attempts")
     .details("A request goes to another server only if no server can have received it."),
@@ -184,7 +184,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     .details("Afterwards the proxy tries the server with one request."),
     setting! { Options, "upstreams.slow-start", f::DURATION, |c| c.upstreams.slow_start,
     "Time in which a recovered server reaches its full weight" },
-    setting! { Options, "upstreams.resolve-interval", f::DURATION, |c| c.upstreams.resolve_every,
+    setting! { Options, "upstreams.resolve-interval", f::DURATION, |c| c.upstreams.resolve_interval,
     "Interval of DNS lookups for server names; 0 turns repeated lookups off" },
     setting! { Options, "upstreams.send-proxy-protocol", f::SEND_PROXY_PROTOCOL,
     |c| c.upstreams.send_proxy_protocol,
@@ -198,7 +198,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
         "The proxy sends GET requests for this path to each server. With none, it \
          sends none.",
     ),
-    setting! { Options, "health.interval", f::TIMEOUT, |c| c.health.every,
+    setting! { Options, "health.interval", f::TIMEOUT, |c| c.health.interval,
     "Interval of health checks" }
     .common_flag("health-interval"),
     setting! { Options, "health.timeout", f::TIMEOUT, |c| c.health.timeout,
@@ -229,14 +229,14 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     |c| c.forward.connect_ports,
     "Ports that CONNECT requests may use" }
     .unset("443", "[443]"),
-    setting! { Options, "timeouts.header", f::TIMEOUT, |c| c.server.timeouts.head,
+    setting! { Options, "timeouts.header", f::TIMEOUT, |c| c.server.timeouts.header,
     "Request header timeout (408)" }
     .common_flag("header-timeout"),
     setting! { Options, "timeouts.body", f::TIMEOUT, |c| c.server.timeouts.body,
     "Period in which a request body must reach limits.min-rate (408)" },
-    setting! { Options, "timeouts.upload", f::TIMEOUT, |c| c.server.timeouts.request,
+    setting! { Options, "timeouts.upload", f::TIMEOUT, |c| c.server.timeouts.upload,
     "Timeout for a complete request body (408)" },
-    setting! { Options, "timeouts.idle", f::TIMEOUT, |c| c.server.timeouts.idle,
+    setting! { Options, "timeouts.idle", f::TIMEOUT, |c| c.server.timeouts.keepalive,
     "Idle client connection timeout" }
     .common_flag("idle-timeout"),
     setting! { Options, "timeouts.send", f::TIMEOUT, |c| c.server.timeouts.send,
@@ -252,7 +252,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "timeouts.upstream-send", f::TIMEOUT, |c| c.proxy.timeouts.send,
     "Timeout between two writes of a request to an upstream server (504)" }
     .only(PROXY),
-    setting! { Options, "timeouts.response", f::TIMEOUT, |c| c.proxy.timeouts.response,
+    setting! { Options, "timeouts.response", f::TIMEOUT, |c| c.proxy.timeouts.response_header,
     "Upstream response header timeout (504)" }
     .common_flag("response-timeout")
     .only(PROXY)
@@ -261,7 +261,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Timeout between two reads of a response body" }
     .only(PROXY)
     .details("The proxy then closes the client connection."),
-    setting! { Options, "timeouts.request", f::DURATION, |c| c.proxy.timeouts.whole,
+    setting! { Options, "timeouts.request", f::DURATION, |c| c.proxy.timeouts.request,
     "Total request timeout (504); 0 for none" }
     .flag("request-timeout")
     .only(PROXY)
@@ -272,24 +272,24 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     setting! { Options, "timeouts.tunnel", f::TIMEOUT, |c| c.proxy.timeouts.tunnel,
     "Timeout of idle tunnels" }
     .only(PROXY),
-    setting! { Options, "timeouts.keepalive", f::TIMEOUT, |c| c.proxy.timeouts.keep,
+    setting! { Options, "timeouts.keepalive", f::TIMEOUT, |c| c.proxy.timeouts.keepalive,
     "Timeout of idle connections to upstream servers" }
     .only(PROXY),
-    setting! { Options, "timeouts.shutdown", f::DURATION, |c| c.server.loops.grace,
+    setting! { Options, "timeouts.shutdown", f::DURATION, |c| c.server.event_loops.shutdown_timeout,
     "Time for requests in progress after SIGTERM" },
-    setting! { Options, "limits.connections", f::CONNECTIONS, |c| c.server.loops.max_connections,
+    setting! { Options, "limits.connections", f::CONNECTIONS, |c| c.server.event_loops.max_connections,
     "Maximum client connections" }
     .common_flag("max-connections")
     .unset("limit of open files", "10000"),
-    setting! { Options, "limits.body", f::OPTIONAL_BYTES, |c| c.proxy.body_limit,
+    setting! { Options, "limits.body", f::OPTIONAL_BYTES, |c| c.proxy.max_body_bytes,
     "Maximum size of a request body (413)" }
     .common_flag("max-body")
     .only(PROXY),
-    setting! { Options, "limits.header", f::HEADER_BYTES, |c| c.server.limits.head_bytes,
+    setting! { Options, "limits.header", f::HEADER_BYTES, |c| c.server.limits.max_head_bytes,
     "Maximum size of a message header (431)" },
-    setting! { Options, "limits.fields", f::FIELDS, |c| c.server.limits.fields,
+    setting! { Options, "limits.fields", f::FIELDS, |c| c.server.limits.max_fields,
     "Maximum number of header fields (431)" },
-    setting! { Options, "limits.target", f::TARGET_BYTES, |c| c.server.limits.target_bytes,
+    setting! { Options, "limits.target", f::TARGET_BYTES, |c| c.server.limits.max_target_bytes,
     "Maximum size of a request target (414)" },
     setting! { Options, "limits.min-rate", f::BYTES, |c| c.server.min_rate,
     "Minimum transfer rate of a client, in bytes per second" }
@@ -310,7 +310,7 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     ),
     setting! { Options, "headers.forwarded", f::FORWARDING, |c| c.proxy.fields.forwarded,
     "Forwarded (RFC 7239) sent to upstream servers" },
-    setting! { Options, "headers.host", f::KEEP_HOST, |c| c.proxy.fields.keep_host,
+    setting! { Options, "headers.host", f::KEEP_HOST, |c| c.proxy.fields.preserve_host,
     "Host sent to upstream servers" }
     .details("keep: the client's Host. upstream: the address of the server."),
     Setting {
@@ -326,22 +326,22 @@ pub(super) const SETTINGS: &[Setting<Options>] = &[
     "Address for metrics and control over HTTP" }
     .common_flag("admin")
     .details("This address has no access control."),
-    setting! { Options, "experiments.io", f::ORDER, |c| c.server.loops.order,
+    setting! { Options, "experiments.io", f::ORDER, |c| c.server.event_loops.order,
     "Try a system call first, or wait for readiness first" }
     .placeholder("try-first|wait-first"),
-    setting! { Options, "experiments.interest", f::INTEREST, |c| c.server.loops.interest,
+    setting! { Options, "experiments.interest", f::INTEREST, |c| c.server.event_loops.interest,
     "Policy for changing the interest in a connection" }
     .placeholder("when-needed|every-state|once"),
     setting! { Options, "experiments.accept-limit", f::ACCEPT_LIMIT,
-    |c| c.server.loops.accept_limit,
+    |c| c.server.event_loops.accept_limit,
     "Connections accepted per event" },
     setting! { Options, "experiments.rt-queue", f::SIGNALS, |c| c.rt_queue,
     "Maximum number of queued signals (RLIMIT_SIGPENDING)" }
     .unset("unchanged", "1024"),
-    setting! { Options, "experiments.defer-accept", f::DURATION, |c| c.server.loops.defer_accept,
+    setting! { Options, "experiments.defer-accept", f::DURATION, |c| c.server.event_loops.defer_accept,
     "Time to wait for data before a connection is accepted (TCP_DEFER_ACCEPT)" }
     .details("Rounded to seconds by the kernel."),
-    setting! { Options, "experiments.meter-waits", SWITCH, |c| c.server.loops.meter_waits,
+    setting! { Options, "experiments.meter-waits", SWITCH, |c| c.server.event_loops.measure_waits,
     "Measure the CPU time of waits for events, and print it at exit" },
     setting! { Options, "experiments.splice", SWITCH, |c| c.proxy.splice,
     "Move bodies and tunnels within the kernel (splice)" }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
-use hearken_server::proxy::config::{Active, Server, To, Upstreams};
+use hearken_server::proxy::config::{HealthCheck, Server, ProxyMode, Upstreams};
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, proxy};
@@ -42,9 +42,9 @@ fn configured(table: &Table<Options>, args: &[&str]) -> Config {
 }
 
 fn upstreams(args: &[&str]) -> Upstreams {
-    match &configured(&PROXY, args).first_proxy().unwrap().to {
-        To::Upstreams(upstreams) => upstreams.clone(),
-        To::Anywhere(_) => panic!("a forward proxy"),
+    match &configured(&PROXY, args).proxy_mut().unwrap().mode {
+        ProxyMode::Reverse(upstreams) => upstreams.clone(),
+        ProxyMode::Forward(_) => panic!("a forward proxy"),
     }
 }
 
@@ -166,17 +166,17 @@ fn required(table: &Table<Options>, setting: &Setting<Options>) -> &'static [&'s
 fn defaults_are_those_of_the_server() {
     let ours = configured(&PROXY, &["--to", "a:1"]);
     let server = Server::new(address::address("a:1").unwrap());
-    let mut proxy = proxy::Config::new(To::Upstreams(Upstreams::new(vec![server])));
+    let mut proxy = proxy::Config::new(ProxyMode::Reverse(Upstreams::new(vec![server])));
     "any-name".clone_into(&mut proxy.fields.via);
     let mut theirs = Config::proxy(proxy);
-    theirs.loops.on_limit = ours.loops.on_limit;
+    theirs.event_loops.on_limit = ours.event_loops.on_limit;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
-    let active = upstreams(&["--to", "a:1", "--health-path", "/"]).active;
-    assert_eq!(format!("{active:?}"), format!("{:?}", Some(Active::default())));
+    let active = upstreams(&["--to", "a:1", "--health-path", "/"]).health;
+    assert_eq!(format!("{active:?}"), format!("{:?}", Some(HealthCheck::default())));
 
     let ours = configured(&SERVE, &["."]);
     let mut theirs = Config::static_files(SiteConfig::default());
-    theirs.loops.on_limit = ours.loops.on_limit;
+    theirs.event_loops.on_limit = ours.event_loops.on_limit;
     assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
 }
 
@@ -231,13 +231,13 @@ fn the_command_line_overrides_the_file() {
     fs::write(&path, file).unwrap();
     let file = path.to_str().unwrap();
     let with = |args: &[&str]| configured(&PROXY, &[&["--config", file], args].concat());
-    let servers = |config: &mut Config| match &config.first_proxy().unwrap().to {
-        To::Upstreams(upstreams) => upstreams.servers.len(),
-        To::Anywhere(_) => 0,
+    let servers = |config: &mut Config| match &config.proxy_mut().unwrap().mode {
+        ProxyMode::Reverse(upstreams) => upstreams.servers.len(),
+        ProxyMode::Forward(_) => 0,
     };
     let numbers = |config: &mut Config| {
-        let loops = (config.loops.workers.get(), config.loops.meter_waits);
-        (loops, config.first_proxy().unwrap().splice, servers(config))
+        let loops = (config.event_loops.workers.get(), config.event_loops.measure_waits);
+        (loops, config.proxy_mut().unwrap().splice, servers(config))
     };
     let mut plain = with(&[]);
     assert_eq!(numbers(&mut plain), ((3, true), false, 2));
@@ -250,7 +250,7 @@ fn the_command_line_overrides_the_file() {
     assert_eq!(with(&["--proxy-protocol=none"]).proxy_protocol, []);
     // Settings of the file that lose their effect are ignored.
     assert_eq!(servers(&mut with(&["--forward"])), 0);
-    assert!(upstreams(&["--config", file, "--health-path=none"]).active.is_none());
+    assert!(upstreams(&["--config", file, "--health-path=none"]).health.is_none());
 }
 
 #[test]
@@ -403,7 +403,7 @@ proptest! {
         prop_assert_eq!(&printed(table, &again), &text);
         let [mut before, after] = [options, again].map(|options| config(table, options));
         // The printed file has an absolute path.
-        if let (Some(site), true) = (before.site(), is_serve) {
+        if let (Some(site), true) = (before.static_files_mut(), is_serve) {
             site.root = std::path::absolute(&site.root).unwrap();
         }
         prop_assert_eq!(format!("{before:?}"), format!("{after:?}"));

@@ -68,20 +68,20 @@ fn accepts(listen: SocketAddr, address: SocketAddr) -> bool {
 
 fn limits(settings: &Settings, invalid: &mut Invalid) {
     let server = &settings.config.server;
-    let (target, header) = (server.limits.target_bytes, server.limits.head_bytes);
+    let (target, header) = (server.limits.max_target_bytes, server.limits.max_head_bytes);
     if target > header && settings.is_set("limits.target") {
         let message = format!("{target} bytes exceed limits.header of {header} bytes");
         invalid.setting("limits.target", 0, message);
     }
     let each = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let descriptors = each.saturating_mul(server.loops.workers.get() as u64);
+    let descriptors = each.saturating_mul(server.event_loops.workers.get() as u64);
     let keepalive = settings.config.keepalive;
     if keepalive as u64 > descriptors && settings.is_set("upstreams.keepalive") {
         let message =
             format!("{keepalive} exceeds the limit of {descriptors} open files (see 'ulimit -Hn')");
         invalid.setting("upstreams.keepalive", 0, message);
     }
-    let listen = server.loops.listen;
+    let listen = server.event_loops.listen;
     if let Some(admin) = server.admin
         && admin.port() != 0
         && (accepts(listen, admin) || accepts(admin, listen))
@@ -94,7 +94,7 @@ fn limits(settings: &Settings, invalid: &mut Invalid) {
 /// Checks the settings that depend on this machine.
 fn environment(settings: &Settings, invalid: &mut Invalid) {
     let server = &settings.config.server;
-    let name = &server.loops.events;
+    let name = &server.event_loops.events;
     let error = match hearken::io::find(name) {
         // Automatic selection always finds a mechanism, and its measurements take time.
         Ok(_) if name == AUTO => None,

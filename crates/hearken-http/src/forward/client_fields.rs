@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::request::FoundFields;
-use super::{Given, Rules, address};
+use super::{HeaderPolicy, Rules, address};
 use crate::request::Request;
 use crate::scan;
 
@@ -25,13 +25,13 @@ impl ClientInfo<'_> {
         found: &FoundFields<'_>,
     ) {
         match rules.x_forwarded {
-            Given::Append if found.has_x_forwarded() => {
+            HeaderPolicy::Append if found.has_x_forwarded() => {
                 self.append_x_forwarded(out, request, found);
             }
-            Given::Append | Given::Replace => self.set_x_forwarded(out),
-            Given::Keep | Given::Remove => {}
+            HeaderPolicy::Append | HeaderPolicy::Replace => self.set_x_forwarded(out),
+            HeaderPolicy::Keep | HeaderPolicy::Remove => {}
         }
-        if matches!(rules.forwarded, Given::Replace | Given::Append) {
+        if matches!(rules.forwarded, HeaderPolicy::Replace | HeaderPolicy::Append) {
             self.write_forwarded(out, request, found.forwarded);
         }
     }

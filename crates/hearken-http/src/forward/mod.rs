@@ -9,13 +9,13 @@
 //! same variable.
 //!
 //! ```
-//! use hearken_http::forward::{self, Given, RequestTo, Rules};
+//! use hearken_http::forward::{self, HeaderPolicy, RequestOptions, Rules};
 //! use hearken_http::{Limits, RequestParser};
 //!
-//! let rules = Rules::new("hearken", Given::Replace, Given::Remove, true);
+//! let rules = Rules::new("hearken", HeaderPolicy::Replace, HeaderPolicy::Remove, true);
 //! let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x\r\nX: y\r\nX-Forwarded-For: me\r\n\r\n";
 //! let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
-//! let to = RequestTo { authority: b"", client: Some([10, 0, 0, 1].into()), keep_alive: true };
+//! let to = RequestOptions { authority: b"", client: Some([10, 0, 0, 1].into()), keep_alive: true };
 //! let mut out = Vec::new();
 //! forward::request(&rules, &mut out, &request, &to);
 //! assert_eq!(
@@ -39,8 +39,8 @@ mod upgrade;
 
 pub use hops::{MAX_HOPS, count_hops, is_loop, names_this_proxy};
 pub use relay::Relay;
-pub use request::{RequestTo, max_forwards, request};
-pub use response::{ResponseTo, interim, needs_date, response, switching};
+pub use request::{RequestOptions, max_forwards, request};
+pub use response::{ResponseOptions, interim, needs_date, response, switching_protocols};
 pub use upgrade::{forwards_upgrade, may_switch};
 
 use crate::class::{self, TOKEN};
@@ -48,7 +48,7 @@ use crate::version::Version;
 
 /// The treatment of received fields about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Given {
+pub enum HeaderPolicy {
     /// Remove received fields and set new ones. Received values are not trusted.
     Replace,
     /// Append the client to received fields.
@@ -62,10 +62,10 @@ pub enum Given {
 /// The rules for rewriting heads.
 ///
 /// ```
-/// use hearken_http::forward::{Given, Rules, is_loop};
+/// use hearken_http::forward::{HeaderPolicy, Rules, is_loop};
 /// use hearken_http::{Limits, RequestParser};
 ///
-/// let rules = Rules::new("proxy:8080", Given::Append, Given::Remove, true);
+/// let rules = Rules::new("proxy:8080", HeaderPolicy::Append, HeaderPolicy::Remove, true);
 /// let bytes = b"GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 proxy:8080\r\n\r\n";
 /// let request = RequestParser::new().parse(bytes, &Limits::default())?.unwrap();
 /// assert!(is_loop(&rules, &request));
@@ -73,8 +73,8 @@ pub enum Given {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Rules {
-    x_forwarded: Given,
-    forwarded: Given,
+    x_forwarded: HeaderPolicy,
+    forwarded: HeaderPolicy,
     preserve_host: bool,
     /// Name in Via, or empty without Via.
     received_by: Box<[u8]>,
@@ -92,7 +92,7 @@ impl Rules {
     /// `via` is the name in Via with an optional port. Invalid characters become `_`, and an empty name
     /// disables Via. With `preserve_host`, the Host field contains the host that the client requested,
     /// otherwise the authority of the server.
-    pub fn new(via: &str, x_forwarded: Given, forwarded: Given, preserve_host: bool) -> Rules {
+    pub fn new(via: &str, x_forwarded: HeaderPolicy, forwarded: HeaderPolicy, preserve_host: bool) -> Rules {
         let received_by = received_by(via.as_bytes());
         let end = |version: &[u8]| -> Box<[u8]> {
             match &*received_by {
@@ -108,8 +108,8 @@ impl Rules {
     /// Makes each forwarded request have more [hops](count_hops) than it had when received.
     ///
     /// Adds `CDN-Loop: hearken` (RFC 8586) unless Via or Forwarded is appended to.
-    pub fn counting_hops(self) -> Rules {
-        let grows = !self.received_by.is_empty() || self.forwarded == Given::Append;
+    pub fn with_hop_count(self) -> Rules {
+        let grows = !self.received_by.is_empty() || self.forwarded == HeaderPolicy::Append;
         Rules { adds_cdn_loop: !grows, ..self }
     }
 

@@ -19,8 +19,8 @@ use crate::limits::Limits;
 /// let (from, to) = (ResponseBody::UntilClose, ResponseBody::Chunked);
 /// let mut relay = Relay::new(from, to, u64::MAX, &Limits::default())?;
 /// let mut out = Vec::new();
-/// assert_eq!(relay.pass(b"hello", &mut out)?, 5);
-/// relay.end(&mut out).unwrap();
+/// assert_eq!(relay.forward(b"hello", &mut out)?, 5);
+/// relay.finish(&mut out).unwrap();
 /// assert_eq!(out, b"5\r\nhello\r\n0\r\n\r\n");
 /// # Ok::<(), hearken_http::Reject>(())
 /// ```
@@ -62,14 +62,14 @@ impl Relay {
     ///
     /// If the body ends when the connection closes, this is the number that the size limit permits.
     #[inline]
-    pub fn plain(&self) -> u64 {
+    pub fn passthrough_len(&self) -> u64 {
         if self.is_chunked { 0 } else { self.reader.passthrough_len() }
     }
 
-    /// Skips `count` of the [`plain`](Relay::plain) bytes, which the caller has forwarded itself.
+    /// Skips `count` of the [`passthrough_len`](Relay::passthrough_len) bytes, which the caller has forwarded itself.
     #[inline]
     pub fn skip(&mut self, count: u64) {
-        self.reader.skip(count.min(self.plain()));
+        self.reader.skip(count.min(self.passthrough_len()));
     }
 
     /// Reads `bytes` and appends the forwarded form to `out`. Returns the number of bytes consumed, which is
@@ -77,10 +77,10 @@ impl Relay {
     ///
     /// # Errors
     ///
-    /// The errors of [`BodyReader::next`]. The caller then discards the appended bytes or closes the
+    /// The errors of [`BodyReader::read`]. The caller then discards the appended bytes or closes the
     /// connection without completing the body.
     #[inline]
-    pub fn pass(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Reject> {
+    pub fn forward(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Reject> {
         let mut at = 0;
         while !self.is_done() {
             let Some(rest @ [_, ..]) = bytes.get(at..) else {
@@ -108,8 +108,8 @@ impl Relay {
     /// # Errors
     ///
     /// The body is incomplete.
-    pub fn end(&mut self, out: &mut Vec<u8>) -> Result<(), Malformed> {
-        if !self.reader.may_close() {
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Malformed> {
+        if !self.reader.is_complete_at_close() {
             return Err(Malformed("connection closed before the end of the body"));
         }
         if !self.is_done() {

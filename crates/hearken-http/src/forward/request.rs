@@ -6,7 +6,7 @@ use super::client_fields::ClientInfo;
 use super::field_kind::{FieldKind, classify};
 use super::lines::{self, Nominated};
 use super::upgrade::{self, UpgradeAction};
-use super::{Given, Rules};
+use super::{HeaderPolicy, Rules};
 use crate::class::trim;
 use crate::field_line::{Line, parse_field_line};
 use crate::framing::{Body, is_canonical_length, parse_decimal};
@@ -18,7 +18,7 @@ use crate::target::Target;
 
 /// The destination and origin of a forwarded request.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestTo<'a> {
+pub struct RequestOptions<'a> {
     /// Valid `host[:port]` of the server. The Host field contains it if the rules do not keep the client's
     /// host, or if an HTTP/1.0 client sent none.
     pub authority: &'a [u8],
@@ -55,7 +55,7 @@ impl FoundFields<'_> {
 
 /// Appends the head of `request` as forwarded: in HTTP/1.1, with an origin-form target and the framing of
 /// the received body.
-pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestTo<'_>) {
+pub fn request(rules: &Rules, out: &mut Vec<u8>, request: &Request<'_>, to: &RequestOptions<'_>) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
     let info = ClientInfo { client: to.client, host: request.host.unwrap_or_default() };
     let span = &request.rewrite_span;
@@ -99,7 +99,7 @@ fn rewrite_request(
     rules: &Rules,
     out: &mut Vec<u8>,
     request: &Request<'_>,
-    to: &RequestTo<'_>,
+    to: &RequestOptions<'_>,
     info: &ClientInfo<'_>,
 ) {
     let head = request.bytes.get(..request.head_len).unwrap_or_default();
@@ -124,8 +124,8 @@ fn rewrite_request(
         let is_nominated =
             || nominated.as_ref().is_some_and(|nominated| nominated.contains(field.name()));
         let keeps = |policy, was_present: &mut bool, is_appended: bool| match policy {
-            Given::Keep => !is_nominated(),
-            Given::Append if !is_nominated() => {
+            HeaderPolicy::Keep => !is_nominated(),
+            HeaderPolicy::Append if !is_nominated() => {
                 *was_present = true;
                 !is_appended
             }
@@ -158,7 +158,7 @@ fn rewrite_request(
                 keeps(rules.x_forwarded, &mut found.x_forwarded_proto, false)
             }
             FieldKind::ClientInfo => {
-                matches!(rules.x_forwarded, Given::Keep | Given::Append) && !is_nominated()
+                matches!(rules.x_forwarded, HeaderPolicy::Keep | HeaderPolicy::Append) && !is_nominated()
             }
             FieldKind::Alias | FieldKind::RequestAlias => false,
         }
@@ -205,7 +205,7 @@ fn write_first_lines(
     rules: &Rules,
     out: &mut Vec<u8>,
     request: &Request<'_>,
-    to: &RequestTo<'_>,
+    to: &RequestOptions<'_>,
 ) -> usize {
     out.extend_from_slice(request.method.as_bytes());
     out.push(b' ');

@@ -13,7 +13,7 @@ use crate::version::Version;
 
 /// The properties of the client connection that a response is forwarded to.
 #[derive(Debug, Clone, Copy)]
-pub struct ResponseTo<'a> {
+pub struct ResponseOptions<'a> {
     /// HTTP version of the client.
     pub version: Version,
     /// Whether the connection to the client persists after the response.
@@ -38,7 +38,7 @@ pub fn response(
     rules: &Rules,
     out: &mut Vec<u8>,
     response: &Response<'_>,
-    to: &ResponseTo<'_>,
+    to: &ResponseOptions<'_>,
 ) -> ResponseBody {
     let body = match (response.body, to.version) {
         (ResponseBody::Chunked | ResponseBody::UntilClose, Version::Http11) => {
@@ -88,7 +88,7 @@ pub fn interim(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
 }
 
 /// Appends the head of a 101 response as forwarded, including its Upgrade field.
-pub fn switching(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
+pub fn switching_protocols(rules: &Rules, out: &mut Vec<u8>, response: &Response<'_>) {
     let head = response.bytes.get(..response.head_len).unwrap_or_default();
     copy(out, response, head, true);
     out.extend_from_slice(b"\r\nConnection: upgrade");

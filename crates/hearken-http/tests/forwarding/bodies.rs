@@ -19,12 +19,12 @@ fn forward(
     let mut out = Vec::new();
     let mut consumed = 0;
     for piece in pieces {
-        let count = relay.pass(piece, &mut out)?;
+        let count = relay.forward(piece, &mut out)?;
         consumed += count;
         assert!(count == piece.len() || relay.is_done());
     }
     if closes {
-        relay.end(&mut out).map_err(|malformed| Reject::new(0, malformed.0))?;
+        relay.finish(&mut out).map_err(|malformed| Reject::new(0, malformed.0))?;
     }
     Ok((out, consumed, relay.is_done()))
 }
@@ -112,17 +112,17 @@ fn reports_incomplete_bodies() {
         for to in [Chunked, UntilClose] {
             let mut relay = Relay::new(from, to, 1000, &Limits::default()).unwrap();
             let mut out = Vec::new();
-            relay.pass(bytes.as_bytes(), &mut out).unwrap();
+            relay.forward(bytes.as_bytes(), &mut out).unwrap();
             let before = out.len();
-            assert!(relay.end(&mut out).is_err(), "{from:?} {bytes:?}");
+            assert!(relay.finish(&mut out).is_err(), "{from:?} {bytes:?}");
             assert_eq!(out.len(), before, "an incomplete body is not terminated");
             assert!(!out.ends_with(b"0\r\n\r\n"));
         }
     }
     let mut relay = Relay::new(Length(1), Chunked, 1000, &Limits::default()).unwrap();
     let mut out = Vec::new();
-    relay.pass(b"a", &mut out).unwrap();
-    relay.end(&mut out).unwrap();
+    relay.forward(b"a", &mut out).unwrap();
+    relay.finish(&mut out).unwrap();
     assert_eq!(out, b"1\r\na\r\n0\r\n\r\n", "the end is written only once");
 }
 
@@ -131,12 +131,12 @@ fn unchanged_bytes_can_be_skipped() {
     let limits = Limits::default();
     let mut out = Vec::new();
     let mut relay = Relay::new(Length(10), Length(10), 10, &limits).unwrap();
-    assert_eq!(relay.plain(), 10);
-    assert_eq!(relay.pass(b"abc", &mut out).unwrap(), 3);
+    assert_eq!(relay.passthrough_len(), 10);
+    assert_eq!(relay.forward(b"abc", &mut out).unwrap(), 3);
     relay.skip(5);
-    assert_eq!(relay.plain(), 2);
-    assert_eq!(relay.pass(b"deGET", &mut out).unwrap(), 2);
-    assert_eq!((relay.plain(), relay.is_done()), (0, true));
+    assert_eq!(relay.passthrough_len(), 2);
+    assert_eq!(relay.forward(b"deGET", &mut out).unwrap(), 2);
+    assert_eq!((relay.passthrough_len(), relay.is_done()), (0, true));
     assert_eq!(out, b"abcde");
     let mut relay = Relay::new(Length(10), UntilClose, 10, &limits).unwrap();
     relay.skip(10);
@@ -144,24 +144,24 @@ fn unchanged_bytes_can_be_skipped() {
 
     let mut relay = Relay::new(UntilClose, UntilClose, u64::MAX, &limits).unwrap();
     relay.skip(1 << 40);
-    relay.pass(b"x", &mut out).unwrap();
-    assert_eq!(relay.plain(), u64::MAX);
+    relay.forward(b"x", &mut out).unwrap();
+    assert_eq!(relay.passthrough_len(), u64::MAX);
     assert!(!relay.is_done());
     let mut relay = Relay::new(UntilClose, UntilClose, 3, &limits).unwrap();
-    assert_eq!(relay.plain(), 3);
+    assert_eq!(relay.passthrough_len(), 3);
     relay.skip(3);
-    assert_eq!(relay.plain(), 0);
+    assert_eq!(relay.passthrough_len(), 0);
     assert!(!relay.is_done());
-    assert_eq!(relay.pass(b"x", &mut out).unwrap_err().status, 413);
+    assert_eq!(relay.forward(b"x", &mut out).unwrap_err().status, 413);
 
     for (from, to) in
         [(Length(10), Chunked), (UntilClose, Chunked), (Chunked, Chunked), (Chunked, UntilClose)]
     {
         let mut relay = Relay::new(from, to, 10, &limits).unwrap();
-        assert_eq!(relay.plain(), 0);
+        assert_eq!(relay.passthrough_len(), 0);
         relay.skip(5);
-        let _ = relay.pass(b"5\r\nhe", &mut out);
-        assert_eq!(relay.plain(), 0);
+        let _ = relay.forward(b"5\r\nhe", &mut out);
+        assert_eq!(relay.passthrough_len(), 0);
     }
 }
 
@@ -170,14 +170,14 @@ fn content(framing: ResponseBody, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut reader = BodyReader::new(framing, u64::MAX, &Limits::default()).unwrap();
     let (mut content, mut at, mut last) = (Vec::new(), 0, 0);
     while !reader.is_done() && at < bytes.len() {
-        let segment = reader.next(&bytes[at..]).unwrap();
+        let segment = reader.read(&bytes[at..]).unwrap();
         if !segment.data.is_empty() {
             content.extend_from_slice(&bytes[at..][segment.data]);
             last = at + segment.consumed;
         }
         at += segment.consumed;
     }
-    assert!(reader.may_close(), "incomplete body");
+    assert!(reader.is_complete_at_close(), "incomplete body");
     assert_eq!(at, bytes.len(), "bytes after the body");
     let trailer = match framing {
         Chunked => {

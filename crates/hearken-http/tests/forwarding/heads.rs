@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use hearken_http::forward::{self, Given, RequestTo, ResponseTo, Rules};
+use hearken_http::forward::{self, HeaderPolicy, RequestOptions, ResponseOptions, Rules};
 use hearken_http::{
     DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody, ResponseParser,
     Version,
@@ -18,18 +18,18 @@ fn parse_response<'b>(bytes: &'b [u8], method: Method<'_>) -> Response<'b> {
 
 /// Returns rules that add no fields.
 fn transparent() -> Rules {
-    Rules::new("", Given::Keep, Given::Keep, true)
+    Rules::new("", HeaderPolicy::Keep, HeaderPolicy::Keep, true)
 }
 
-fn to(client: Option<IpAddr>) -> RequestTo<'static> {
-    RequestTo { authority: b"origin:81", client, keep_alive: true }
+fn to(client: Option<IpAddr>) -> RequestOptions<'static> {
+    RequestOptions { authority: b"origin:81", client, keep_alive: true }
 }
 
 fn client() -> Option<IpAddr> {
     Some([192, 0, 2, 7].into())
 }
 
-fn forward_request(rules: &Rules, bytes: &str, to: &RequestTo<'_>) -> String {
+fn forward_request(rules: &Rules, bytes: &str, to: &RequestOptions<'_>) -> String {
     let mut out = b"before".to_vec();
     forward::request(rules, &mut out, &parse(bytes.as_bytes()), to);
     String::from_utf8(out).unwrap().strip_prefix("before").unwrap().to_owned()
@@ -91,7 +91,7 @@ fn a_forwarded_request_has_one_host_field_and_it_is_first() {
     check("GET http://b/ HTTP/1.1", "X: y|Host: a|Y: z", get, "Host: b|X: y|Y: z");
     check("GET / HTTP/1.0", "X: y", get, "Host: origin:81|X: y");
     check("GET / HTTP/1.0", "Host: a", get, "Host: a");
-    let rules = Rules::new("", Given::Keep, Given::Keep, false);
+    let rules = Rules::new("", HeaderPolicy::Keep, HeaderPolicy::Keep, false);
     for head in [
         "GET / HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n",
         "GET / HTTP/1.1\r\nX: y\r\nHost: a\r\n\r\n",
@@ -218,7 +218,7 @@ fn forwards_upgrades_except_to_http_and_tls() {
 
 #[test]
 fn connection_close_is_written_if_the_connection_does_not_persist() {
-    let to = RequestTo { keep_alive: false, ..to(None) };
+    let to = RequestOptions { keep_alive: false, ..to(None) };
     for (fields, want) in [
         ("", "Connection: close\r\n"),
         ("Connection: keep-alive\r\n", "Connection: close\r\n"),
@@ -306,7 +306,7 @@ fn max_forwards_is_decremented() {
 
 #[test]
 fn via_contains_the_received_version() {
-    let rules = Rules::new("me", Given::Keep, Given::Keep, true);
+    let rules = Rules::new("me", HeaderPolicy::Keep, HeaderPolicy::Keep, true);
     for (version, want) in [("1.0", "1.0"), ("1.1", "1.1"), ("1.2", "1.1")] {
         let got = forward_request(
             &rules,
@@ -326,7 +326,7 @@ fn via_contains_the_received_version() {
         ("a,b", "a_b"),
         ("\u{e9}", "__"),
     ] {
-        let rules = Rules::new(name, Given::Keep, Given::Keep, true);
+        let rules = Rules::new(name, HeaderPolicy::Keep, HeaderPolicy::Keep, true);
         let got = forward_request(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None));
         assert_eq!(got, format!("GET / HTTP/1.1\r\nHost: a\r\nVia: 1.1 {want}\r\n\r\n"));
     }
@@ -398,7 +398,7 @@ fn a_response_may_switch_only_to_offered_protocols() {
 
 #[test]
 fn loops_are_detected_by_name() {
-    let rules = |via: &str| Rules::new(via, Given::Keep, Given::Keep, true);
+    let rules = |via: &str| Rules::new(via, HeaderPolicy::Keep, HeaderPolicy::Keep, true);
     for (fields, via, names) in [
         ("", "me", false),
         ("Via: 1.1 me", "me", true),
@@ -443,16 +443,16 @@ fn hops_are_counted() {
 // Without a name in Via and without another field that grows, CDN-Loop counts hops.
 #[test]
 fn hops_are_counted_without_via() {
-    let uncounted = Rules::new("", Given::Replace, Given::Remove, true);
-    let rules = uncounted.clone().counting_hops();
+    let uncounted = Rules::new("", HeaderPolicy::Replace, HeaderPolicy::Remove, true);
+    let rules = uncounted.clone().with_hop_count();
     let head = "GET / HTTP/1.1\r\nHost: a\r\nCDN-Loop: x\r\n\r\n";
     let forwarded = forward_request(&rules, head, &to(None));
     assert_eq!(forward::count_hops(&parse(forwarded.as_bytes())), 2, "{forwarded}");
     assert!(forwarded.contains("\r\nCDN-Loop: hearken\r\n"));
     for rules in [
         uncounted,
-        Rules::new("me", Given::Keep, Given::Keep, true).counting_hops(),
-        Rules::new("", Given::Keep, Given::Append, true).counting_hops(),
+        Rules::new("me", HeaderPolicy::Keep, HeaderPolicy::Keep, true).with_hop_count(),
+        Rules::new("", HeaderPolicy::Keep, HeaderPolicy::Append, true).with_hop_count(),
     ] {
         assert!(
             !forward_request(&rules, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", &to(None))
@@ -461,7 +461,7 @@ fn hops_are_counted_without_via() {
     }
     // Responses get no CDN-Loop field.
     let response = parse_response(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Method::Get);
-    let to = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
+    let to = ResponseOptions { version: Version::Http11, keep_alive: true, date: None };
     let mut out = Vec::new();
     forward::response(&rules, &mut out, &response, &to);
     assert_eq!(out, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
@@ -469,8 +469,8 @@ fn hops_are_counted_without_via() {
 
 /// Returns the forwarded fields about the client, each followed by `|`.
 fn client_fields(
-    x: Given,
-    forwarded: Given,
+    x: HeaderPolicy,
+    forwarded: HeaderPolicy,
     host: &str,
     fields: &str,
     client: Option<IpAddr>,
@@ -486,7 +486,7 @@ fn client_fields(
 
 #[test]
 fn x_forwarded_fields_follow_the_policy() {
-    use Given::{Append, Keep, Remove, Replace};
+    use HeaderPolicy::{Append, Keep, Remove, Replace};
     let received = "X-Forwarded-For: 1.1.1.1|A: b|x-forwarded-proto: https|X-Forwarded-Host: h|";
     for (policy, fields, want) in [
         (
@@ -559,7 +559,7 @@ fn x_forwarded_fields_follow_the_policy() {
 
 #[test]
 fn forwarded_follows_the_policy() {
-    use Given::{Append, Keep, Remove, Replace};
+    use HeaderPolicy::{Append, Keep, Remove, Replace};
     let received = "Forwarded: for=x|A: b|";
     let v6 = "2001:db8::1".parse().ok();
     for (policy, host, fields, client, want) in [
@@ -598,7 +598,7 @@ fn forwarded_follows_the_policy() {
 fn forward_response(
     rules: &Rules,
     bytes: &str,
-    to: &ResponseTo<'_>,
+    to: &ResponseOptions<'_>,
     method: Method<'_>,
 ) -> (String, ResponseBody) {
     let mut out = Vec::new();
@@ -606,8 +606,8 @@ fn forward_response(
     (String::from_utf8(out).unwrap(), body)
 }
 
-const TO_11: ResponseTo<'_> = ResponseTo { version: Version::Http11, keep_alive: true, date: None };
-const TO_10: ResponseTo<'_> = ResponseTo { version: Version::Http10, keep_alive: true, date: None };
+const TO_11: ResponseOptions<'_> = ResponseOptions { version: Version::Http11, keep_alive: true, date: None };
+const TO_10: ResponseOptions<'_> = ResponseOptions { version: Version::Http10, keep_alive: true, date: None };
 
 #[test]
 fn status_lines_keep_their_reason_phrase() {
@@ -661,7 +661,7 @@ fn framing_of_responses_follows_the_client_version() {
         assert_eq!(head, format!("HTTP/1.1 {status} x\r\n{want}\r\n"), "{method:?} {bytes:?}");
         assert_eq!(body, want_body, "{method:?} {bytes:?}");
     }
-    let closing = ResponseTo { keep_alive: false, ..TO_10 };
+    let closing = ResponseOptions { keep_alive: false, ..TO_10 };
     let (head, _) = forward_response(
         &transparent(),
         "HTTP/1.1 200 x\r\nContent-Length: 1\r\n\r\n",
@@ -686,7 +686,7 @@ fn responses_without_a_date_get_one() {
         let bytes = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\n");
         let response = parse_response(bytes.as_bytes(), Method::Get);
         assert_eq!(forward::needs_date(&response), want.is_some(), "{fields:?}");
-        let to = ResponseTo { date: want.map(|_| &now), ..TO_11 };
+        let to = ResponseOptions { date: want.map(|_| &now), ..TO_11 };
         let (head, _) = forward_response(&transparent(), &bytes, &to, Method::Get);
         let (fields, with) = want.map_or((fields, ""), |fields| (fields, with));
         assert_eq!(head, format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n{with}\r\n"));
@@ -695,7 +695,7 @@ fn responses_without_a_date_get_one() {
 
 #[test]
 fn removes_hop_by_hop_fields_of_responses() {
-    let rules = Rules::new("me", Given::Replace, Given::Replace, true);
+    let rules = Rules::new("me", HeaderPolicy::Replace, HeaderPolicy::Replace, true);
     let bytes = "HTTP/1.0 200 OK\r\nServer: x\r\nConnection: keep-alive, x-y\r\nKeep-Alive: 5\r\n\
         Content-Length: 1\r\nX-Y: 1\r\nUpgrade: h2c\r\nTrailer: T\r\nProxy-Authenticate: x\r\n\
         content_length: 7\r\nX_Forwarded_For: x\r\nX-Forwarded-For: y\r\nHost: z\r\n\
@@ -708,7 +708,7 @@ fn removes_hop_by_hop_fields_of_responses() {
 
 #[test]
 fn forwards_interim_responses() {
-    let rules = Rules::new("me", Given::Replace, Given::Replace, true);
+    let rules = Rules::new("me", HeaderPolicy::Replace, HeaderPolicy::Replace, true);
     let mut out = Vec::new();
     let bytes =
         b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
@@ -717,7 +717,7 @@ fn forwards_interim_responses() {
     out.clear();
     let bytes = b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade, x\r\nX: y\r\n\
         Sec-WebSocket-Accept: z\r\n\r\n";
-    forward::switching(&rules, &mut out, &parse_response(bytes, Method::Get));
+    forward::switching_protocols(&rules, &mut out, &parse_response(bytes, Method::Get));
     let want = "HTTP/1.1 101 S\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: z\r\n\
         Connection: upgrade\r\nVia: 1.1 me\r\n\r\n";
     assert_eq!(String::from_utf8(out).unwrap(), want);

@@ -10,7 +10,7 @@ fn read(bytes: &[u8], step: usize, max_bytes: u64) -> Result<(Option<Vec<u8>>, u
     let (mut content, mut at) = (Vec::new(), 0);
     while at < bytes.len() && !reader.is_done() {
         let window = &bytes[at..bytes.len().min(at + step)];
-        let segment = reader.next(window)?;
+        let segment = reader.read(window)?;
         assert!(segment.consumed > 0, "no progress");
         assert!(segment.data.end <= segment.consumed);
         content.extend_from_slice(&window[segment.data]);
@@ -101,13 +101,13 @@ fn limits_the_size_of_extensions_trailers_and_content() {
 fn a_body_with_a_length_ends_after_that_many_bytes() {
     let limits = Limits::default();
     let mut reader = BodyReader::new(Body::Length(5), 5, &limits).unwrap();
-    let segment = reader.next(b"abc").unwrap();
+    let segment = reader.read(b"abc").unwrap();
     assert_eq!((segment.consumed, segment.data, segment.done), (3, 0..3, false));
-    let segment = reader.next(b"").unwrap();
+    let segment = reader.read(b"").unwrap();
     assert_eq!((segment.consumed, segment.done), (0, false));
-    let segment = reader.next(b"deGET /").unwrap();
+    let segment = reader.read(b"deGET /").unwrap();
     assert_eq!((segment.consumed, segment.data, segment.done), (2, 0..2, true));
-    assert_eq!(reader.next(b"GET /").unwrap().consumed, 0);
+    assert_eq!(reader.read(b"GET /").unwrap().consumed, 0);
     assert_eq!(BodyReader::new(Body::Length(6), 5, &limits).unwrap_err().status, 413);
     assert!(BodyReader::new(Body::None, 0, &limits).unwrap().is_done());
 }

@@ -30,7 +30,7 @@ fn normalises_valid_paths() {
         let safe = resolve(path.as_bytes(), &mut out).unwrap();
         assert_eq!(safe.path, want.as_bytes(), "{path:?}");
         assert_eq!(safe.trailing_slash, trailing_slash, "{path:?}");
-        assert_eq!(safe.has_dot_segment_file, hidden, "{path:?}");
+        assert_eq!(safe.has_hidden_segment, hidden, "{path:?}");
     }
 }
 
@@ -97,7 +97,7 @@ proptest! {
                 prop_assert!(segment != b"." && segment != b"..");
             }
             let hidden = text.split(|&byte| byte == b'/').any(|s| s.starts_with(b"."));
-            prop_assert_eq!(safe.has_dot_segment_file, hidden);
+            prop_assert_eq!(safe.has_hidden_segment, hidden);
         }
     }
 

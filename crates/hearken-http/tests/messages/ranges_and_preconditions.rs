@@ -1,24 +1,24 @@
 //! Evaluation of ranges and preconditions.
 
 use hearken_http::conditional::{
-    Conditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
+    Preconditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
 };
 use hearken_http::range::{ByteRange, MAX_RANGES, RangeOutcome, parse};
 use hearken_http::{Limits, Method, RequestParser, format_http_date};
 use proptest::prelude::*;
 
 fn part(first: u64, last: u64) -> RangeOutcome {
-    RangeOutcome::Part(ByteRange { first, last })
+    RangeOutcome::Single(ByteRange { first, last })
 }
 
 fn parts(parts: &[(u64, u64)]) -> RangeOutcome {
     let parts = parts.iter().map(|&(first, last)| ByteRange { first, last });
-    RangeOutcome::Parts(parts.collect())
+    RangeOutcome::Multiple(parts.collect())
 }
 
 #[test]
 fn parses_ranges() {
-    use RangeOutcome::{Unsatisfiable, Whole};
+    use RangeOutcome::{Unsatisfiable, Full};
     let huge = "bytes=0-99999999999999999999999999";
     for (value, len, want) in [
         ("bytes=0-0", 10, part(0, 0)),
@@ -34,13 +34,13 @@ fn parses_ranges() {
         ("bytes=99999999999999999999999999-", 10, Unsatisfiable),
         ("bytes=-0", 10, Unsatisfiable),
         ("bytes=0-", 0, Unsatisfiable),
-        ("bytes=-5", 0, Whole),
-        ("bytes=5-4", 10, Whole),
+        ("bytes=-5", 0, Full),
+        ("bytes=5-4", 10, Full),
         ("bytes=0-1,3-4", 10, parts(&[(0, 1), (3, 4)])),
         ("bytes=3-4 ,\t0-1, , -2", 10, parts(&[(3, 4), (0, 1), (8, 9)])),
         ("bytes=0-1,", 10, part(0, 1)),
         ("bytes=,, 0-1", 10, part(0, 1)),
-        ("bytes=,", 10, Whole),
+        ("bytes=,", 10, Full),
         ("bytes=0-1,2-3", 10, part(0, 3)),
         ("bytes=2-3,0-1", 10, part(0, 3)),
         ("bytes=0-,-1,5-5", 10, part(0, 9)),
@@ -49,31 +49,31 @@ fn parses_ranges() {
         ("bytes=0-1,10-", 10, part(0, 1)),
         ("bytes=0-1,-0,3-3", 10, parts(&[(0, 1), (3, 3)])),
         ("bytes=10-,20-30,-0", 10, Unsatisfiable),
-        ("bytes=0-1,x", 10, Whole),
-        ("bytes=0-1,5-4", 10, Whole),
-        ("bytes=0-1;3-4", 10, Whole),
-        ("bytes=0-1 3-4", 10, Whole),
-        ("bytes=0-1,bytes=3-4", 10, Whole),
-        ("bytes=0-,-5", 0, Whole),
-        ("bytes=", 10, Whole),
-        ("bytes=-", 10, Whole),
-        ("bytes=--1", 10, Whole),
-        ("bytes=+1-2", 10, Whole),
-        ("bytes=0x1-2", 10, Whole),
-        ("bytes=1 -2", 10, Whole),
-        ("bytes 0-1", 10, Whole),
-        ("bytes =0-1", 10, Whole),
-        ("lines=0-1", 10, Whole),
-        ("byte", 10, Whole),
-        ("", 10, Whole),
+        ("bytes=0-1,x", 10, Full),
+        ("bytes=0-1,5-4", 10, Full),
+        ("bytes=0-1;3-4", 10, Full),
+        ("bytes=0-1 3-4", 10, Full),
+        ("bytes=0-1,bytes=3-4", 10, Full),
+        ("bytes=0-,-5", 0, Full),
+        ("bytes=", 10, Full),
+        ("bytes=-", 10, Full),
+        ("bytes=--1", 10, Full),
+        ("bytes=+1-2", 10, Full),
+        ("bytes=0x1-2", 10, Full),
+        ("bytes=1 -2", 10, Full),
+        ("bytes 0-1", 10, Full),
+        ("bytes =0-1", 10, Full),
+        ("lines=0-1", 10, Full),
+        ("byte", 10, Full),
+        ("", 10, Full),
     ] {
         assert_eq!(parse(value.as_bytes(), len), want, "{value:?} of {len}");
     }
     assert_eq!(parse(b"bytes=0-", u64::MAX), part(0, u64::MAX - 1));
     let several = |count| parse(format!("bytes=0-0{}", ",2-2".repeat(count - 1)).as_bytes(), 10);
     assert_eq!(several(MAX_RANGES), parts(&[(0, 0), (2, 2)]));
-    assert_eq!(several(MAX_RANGES + 1), Whole);
-    assert_eq!(parse(b"bytes=,,,,,,,,,,,,,,,,,,,,,,,,0-0", 10), Whole);
+    assert_eq!(several(MAX_RANGES + 1), Full);
+    assert_eq!(parse(b"bytes=,,,,,,,,,,,,,,,,,,,,,,,,0-0", 10), Full);
 }
 
 proptest! {
@@ -86,7 +86,7 @@ proptest! {
         ],
         len in prop_oneof![0u64..50, any::<u64>()],
     ) {
-        if let RangeOutcome::Part(ByteRange { first, last }) = parse(value.as_bytes(), len) {
+        if let RangeOutcome::Single(ByteRange { first, last }) = parse(value.as_bytes(), len) {
             prop_assert!(first <= last && last < len);
         }
     }
@@ -103,10 +103,10 @@ proptest! {
             .filter(|byte| asked.iter().any(|(first, more)| (*first..=first + more).contains(byte)))
             .collect();
         let parts = match parse(format!("bytes={}", specs.join(",")).as_bytes(), len) {
-            RangeOutcome::Whole => return Err(TestCaseError::fail("field ignored")),
+            RangeOutcome::Full => return Err(TestCaseError::fail("field ignored")),
             RangeOutcome::Unsatisfiable => vec![],
-            RangeOutcome::Part(part) => vec![part],
-            RangeOutcome::Parts(parts) => {
+            RangeOutcome::Single(part) => vec![part],
+            RangeOutcome::Multiple(parts) => {
                 prop_assert!(parts.len() > 1);
                 parts
             }
@@ -163,12 +163,12 @@ fn evaluates_preconditions() {
     use Outcome::{NotModified, PreconditionFailed, Proceed};
     let (before, at, after) = (format_http_date(99), format_http_date(100), format_http_date(101));
     let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
-    let none = Conditions::default();
-    let if_match = |list: &'static [u8]| Conditions { if_match: Some(TagList::from(list)), ..none };
+    let none = Preconditions::default();
+    let if_match = |list: &'static [u8]| Preconditions { if_match: Some(TagList::from(list)), ..none };
     let if_none_match =
-        |list: &'static [u8]| Conditions { if_none_match: Some(TagList::from(list)), ..none };
-    let since = |date| Conditions { if_modified_since: Some(date), ..none };
-    let unmodified = |date| Conditions { if_unmodified_since: Some(date), ..none };
+        |list: &'static [u8]| Preconditions { if_none_match: Some(TagList::from(list)), ..none };
+    let since = |date| Preconditions { if_modified_since: Some(date), ..none };
+    let unmodified = |date| Preconditions { if_unmodified_since: Some(date), ..none };
     for (conditions, get, put, absent) in [
         (none, Proceed, Proceed, Proceed),
         (if_match(b"\"v\""), Proceed, Proceed, PreconditionFailed),
@@ -191,26 +191,26 @@ fn evaluates_preconditions() {
         (unmodified(b"junk"), Proceed, Proceed, Proceed),
         // A tag takes precedence over a date.
         (
-            Conditions { if_modified_since: Some(&after), ..if_none_match(b"\"u\"") },
+            Preconditions { if_modified_since: Some(&after), ..if_none_match(b"\"u\"") },
             Proceed,
             Proceed,
             Proceed,
         ),
         (
-            Conditions { if_unmodified_since: Some(&before), ..if_match(b"\"v\"") },
+            Preconditions { if_unmodified_since: Some(&before), ..if_match(b"\"v\"") },
             Proceed,
             Proceed,
             PreconditionFailed,
         ),
         // If-Match is evaluated before If-None-Match.
         (
-            Conditions { if_match: Some(b"\"u\"".into()), ..if_none_match(b"\"v\"") },
+            Preconditions { if_match: Some(b"\"u\"".into()), ..if_none_match(b"\"v\"") },
             PreconditionFailed,
             PreconditionFailed,
             PreconditionFailed,
         ),
         (
-            Conditions { if_match: Some(b"\"v\"".into()), ..if_none_match(b"\"v\"") },
+            Preconditions { if_match: Some(b"\"v\"".into()), ..if_none_match(b"\"v\"") },
             NotModified,
             PreconditionFailed,
             PreconditionFailed,
@@ -244,7 +244,7 @@ fn preconditions_are_read_from_a_request() {
         IF-NONE-MATCH: W/\"3\",\"4\" , \r\nIf-None-Match: ,\"5\"\r\nIf-None-Match: x\r\n\
         If-None-Match: \"6\"\r\nIf-Modified-Since: 3\r\nIf-Unmodified-Since: 4\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
-    let conditions = Conditions::from(&request);
+    let conditions = Preconditions::from(&request);
     let tags = |list: Option<TagList<'_>>| {
         let tags = list.unwrap().tags().map(|tag| String::from_utf8_lossy(tag.opaque).into_owned());
         tags.collect::<Vec<_>>()

@@ -115,11 +115,11 @@ fn a_parser_reads_consecutive_requests() {
 fn a_head_that_arrives_byte_by_byte_takes_linear_time() {
     // 1 MiB in single bytes would take minutes with quadratic complexity.
     const LONG: usize = 1 << 20;
-    let limits = Limits { head_bytes: LONG, target_bytes: LONG, ..Limits::default() };
+    let limits = Limits { max_head_bytes: LONG, max_target_bytes: LONG, ..Limits::default() };
     for start in ["GET / HTTP/1.1\r\nHost: a\r\nX: ", "GET /"] {
         let mut head = start.as_bytes().to_vec();
         let mut parser = RequestParser::new();
-        while head.len() < limits.head_bytes {
+        while head.len() < limits.max_head_bytes {
             head.push(b'x');
             assert!(parser.parse(&head, &limits).unwrap().is_none());
         }

@@ -98,7 +98,7 @@ fn persistence_depends_on_version_and_connection() {
 fn limits_the_size_of_a_head() {
     let whole = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n";
     for head_bytes in 0..whole.len() {
-        let limits = Limits { head_bytes, ..Limits::default() };
+        let limits = Limits { max_head_bytes: head_bytes, ..Limits::default() };
         let mut parser = ResponseParser::new();
         assert!(parser.parse(whole, Method::Get, &limits).is_err());
         for end in 0..=head_bytes {
@@ -106,7 +106,7 @@ fn limits_the_size_of_a_head() {
         }
         assert!(parser.parse(&whole[..=head_bytes], Method::Get, &limits).is_err());
     }
-    let limits = Limits { fields: 0, ..Limits::default() };
+    let limits = Limits { max_fields: 0, ..Limits::default() };
     assert!(ResponseParser::new().parse(whole, Method::Get, &limits).is_err());
 }
 
@@ -126,10 +126,10 @@ fn a_response_may_arrive_in_any_pieces() {
 fn a_body_until_close_is_limited_and_may_end_at_close() {
     let limits = Limits::default();
     let mut reader = BodyReader::new(ResponseBody::UntilClose, 3, &limits).unwrap();
-    let segment = reader.next(b"abc").unwrap();
+    let segment = reader.read(b"abc").unwrap();
     assert_eq!((segment.data, segment.done), (0..3, false));
-    assert!(reader.may_close());
-    assert_eq!(reader.next(b"d").unwrap_err().status, 413);
+    assert!(reader.is_complete_at_close());
+    assert_eq!(reader.read(b"d").unwrap_err().status, 413);
     let short = BodyReader::new(ResponseBody::Length(3), 3, &limits).unwrap();
-    assert!(!short.may_close());
+    assert!(!short.is_complete_at_close());
 }

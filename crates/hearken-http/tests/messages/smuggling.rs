@@ -272,7 +272,7 @@ fn heads_are_limited_in_size() {
     ]);
     // A target is rejected at the first byte over the limit, before it ends.
     let mut parser = RequestParser::new();
-    let limits = Limits { target_bytes: 50, ..Limits::default() };
+    let limits = Limits { max_target_bytes: 50, ..Limits::default() };
     let mut request = b"GET /".to_vec();
     while request.len() < 4 + 50 {
         request.push(b'x');
@@ -281,7 +281,7 @@ fn heads_are_limited_in_size() {
     request.push(b'x');
     assert_eq!(parser.parse(&request, &limits).unwrap_err().status, 414);
     // A head of exactly the maximum size is accepted, and one byte more is not.
-    let limits = Limits { head_bytes: 30, ..Limits::default() };
+    let limits = Limits { max_head_bytes: 30, ..Limits::default() };
     for (fill, want) in [(7, None), (8, Some(431))] {
         let request = format!("GET / HTTP/1.0\r\nX: {}\r\n\r\n", "y".repeat(fill));
         assert_eq!(request.len(), 23 + fill);
@@ -291,7 +291,7 @@ fn heads_are_limited_in_size() {
     // The limit applies at any position, all at once or byte by byte.
     let whole = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for head_bytes in 0..whole.len() {
-        let limits = Limits { head_bytes, ..Limits::default() };
+        let limits = Limits { max_head_bytes: head_bytes, ..Limits::default() };
         let mut parser = RequestParser::new();
         assert_eq!(parser.parse(whole, &limits).unwrap_err().status, 431, "{head_bytes}");
         for end in 0..=head_bytes {

@@ -3,15 +3,15 @@
 
 use std::net::IpAddr;
 
-use hearken_http::conditional::Conditions;
-use hearken_http::forward::{self, Given, MAX_HOPS, RequestTo, ResponseTo, Rules};
+use hearken_http::conditional::Preconditions;
+use hearken_http::forward::{self, HeaderPolicy, MAX_HOPS, RequestOptions, ResponseOptions, Rules};
 use hearken_http::{
     Body, DateCache, Limits, Method, Request, RequestParser, Response, ResponseBody,
     ResponseParser, Target, Version,
 };
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { head_bytes: 1 << 20, fields: 1000, target_bytes: 1 << 16 };
+const LIMITS: Limits = Limits { max_head_bytes: 1 << 20, max_fields: 1000, max_target_bytes: 1 << 16 };
 
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
@@ -167,14 +167,14 @@ fn request_head() -> impl Strategy<Value = String> {
         .prop_map(|(line, before, host, after)| format!("{line}\r\n{before}{host}{after}\r\n"))
 }
 
-fn policy() -> impl Strategy<Value = Given> {
-    prop::sample::select(&[Given::Replace, Given::Append, Given::Keep, Given::Remove][..])
+fn policy() -> impl Strategy<Value = HeaderPolicy> {
+    prop::sample::select(&[HeaderPolicy::Replace, HeaderPolicy::Append, HeaderPolicy::Keep, HeaderPolicy::Remove][..])
 }
 
 #[derive(Debug, Clone)]
 struct Setting {
-    x_forwarded: Given,
-    forwarded: Given,
+    x_forwarded: HeaderPolicy,
+    forwarded: HeaderPolicy,
     via: &'static str,
     preserve_host: bool,
     keep_alive: bool,
@@ -187,7 +187,7 @@ impl Setting {
     }
 
     fn forward(&self, request: &Request<'_>) -> Vec<u8> {
-        let to = RequestTo { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
+        let to = RequestOptions { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
         let mut out = Vec::new();
         forward::request(&self.rules(), &mut out, request, &to);
         out
@@ -195,7 +195,7 @@ impl Setting {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    let common = (Just(Given::Replace), Just(Given::Remove), Just("me"), Just(true), Just(true));
+    let common = (Just(HeaderPolicy::Replace), Just(HeaderPolicy::Remove), Just("me"), Just(true), Just(true));
     let others =
         (policy(), policy(), prop::sample::select(&["", "me"][..]), any::<bool>(), any::<bool>());
     let client = prop_oneof![
@@ -228,22 +228,22 @@ fn read_response<'b>(bytes: &'b [u8], method: Method<'_>) -> Option<Response<'b>
 
 /// Returns the expected values of a field about the client after forwarding.
 fn expected_values(
-    policy: Given,
+    policy: HeaderPolicy,
     received: Vec<String>,
     own: Option<String>,
     joins: bool,
 ) -> Vec<String> {
     match policy {
-        Given::Keep => received,
-        Given::Remove => Vec::new(),
-        Given::Replace => own.into_iter().collect(),
-        Given::Append if joins => {
+        HeaderPolicy::Keep => received,
+        HeaderPolicy::Remove => Vec::new(),
+        HeaderPolicy::Replace => own.into_iter().collect(),
+        HeaderPolicy::Append if joins => {
             let all: Vec<_> =
                 received.into_iter().filter(|value| !value.is_empty()).chain(own).collect();
             if all.is_empty() { Vec::new() } else { vec![all.join(", ")] }
         }
-        Given::Append if received.is_empty() => own.into_iter().collect(),
-        Given::Append => received,
+        HeaderPolicy::Append if received.is_empty() => own.into_iter().collect(),
+        HeaderPolicy::Append => received,
     }
 }
 
@@ -276,7 +276,7 @@ fn describe(request: &Request<'_>, setting: &Setting) -> Vec<String> {
         format!("{:?} {:?}", request.if_match(), request.if_none_match()),
         format!("{:?} {:?}", request.if_modified_since(), request.if_unmodified_since()),
         format!("{:?} {:?} {:?}", request.if_range(), request.range(), request.upgrade()),
-        format!("{:?} {:?}", forward::max_forwards(request), Conditions::from(request)),
+        format!("{:?} {:?}", forward::max_forwards(request), Preconditions::from(request)),
         format!(
             "{} {}",
             forward::count_hops(request),
@@ -408,7 +408,7 @@ proptest! {
             prop_assert_eq!(count(name), values(&after, name).len());
         }
         for name in &REQUEST_FIELDS[7..] {
-            let is_forwarded = matches!(x, Given::Keep | Given::Append);
+            let is_forwarded = matches!(x, HeaderPolicy::Keep | HeaderPolicy::Append);
             prop_assert_eq!(values(&after, name), if is_forwarded { received(name) } else { Vec::new() }, "{}", name);
             prop_assert_eq!(count(name), values(&after, name).len());
         }
@@ -423,7 +423,7 @@ proptest! {
             own += &format!(";host={quote}{host}{quote}");
         }
         let mut elements = received("forwarded");
-        if setting.forwarded == Given::Append {
+        if setting.forwarded == HeaderPolicy::Append {
             elements.retain(|value| has_balanced_quotes(value));
         }
         prop_assert_eq!(values(&after, "forwarded"), expected_values(setting.forwarded, elements, Some(own), true));
@@ -432,7 +432,7 @@ proptest! {
     // The loop is detected with any forwarding policy.
     #[test]
     fn detects_forwarding_loops(bytes in request_head(), setting in setting()) {
-        let rules = setting.rules().counting_hops();
+        let rules = setting.rules().with_hop_count();
         let mut bytes = bytes.into_bytes();
         for passes in 0.. {
             let Some(request) = read(&bytes) else {
@@ -447,7 +447,7 @@ proptest! {
                 prop_assert!(named);
             }
             prop_assert!(passes <= MAX_HOPS);
-            let to = RequestTo { authority: b"o:9", client: setting.client, keep_alive: true };
+            let to = RequestOptions { authority: b"o:9", client: setting.client, keep_alive: true };
             let mut out = Vec::new();
             forward::request(&rules, &mut out, &request, &to);
             bytes = out;
@@ -459,7 +459,7 @@ proptest! {
         let Some(request) = read(bytes.as_bytes()) else {
             return Ok(());
         };
-        if [setting.x_forwarded, setting.forwarded].contains(&Given::Append)
+        if [setting.x_forwarded, setting.forwarded].contains(&HeaderPolicy::Append)
             || forward::max_forwards(&request).is_some()
             // The second proxy receives the host that the first proxy set.
             || !setting.preserve_host || request.host.is_none()
@@ -480,9 +480,9 @@ proptest! {
         };
         let now = DateCache::new(0);
         let date = forward::needs_date(&received).then_some(&now);
-        let rules = Rules::new("", Given::Replace, Given::Replace, true);
+        let rules = Rules::new("", HeaderPolicy::Replace, HeaderPolicy::Replace, true);
         let mut out = Vec::new();
-        let to = ResponseTo { version: Version::Http11, keep_alive: true, date };
+        let to = ResponseOptions { version: Version::Http11, keep_alive: true, date };
         forward::response(&rules, &mut out, &received, &to);
         let Some(sent) = read_response(&out, Method::Get) else {
             return Err(TestCaseError::fail("invalid response"));
@@ -508,9 +508,9 @@ proptest! {
         let Some(received) = read_response(&bytes, method) else {
             return Ok(());
         };
-        let rules = Rules::new(via, Given::Replace, Given::Replace, true);
+        let rules = Rules::new(via, HeaderPolicy::Replace, HeaderPolicy::Replace, true);
         let mut out = Vec::new();
-        let body = forward::response(&rules, &mut out, &received, &ResponseTo { version, keep_alive, date: None });
+        let body = forward::response(&rules, &mut out, &received, &ResponseOptions { version, keep_alive, date: None });
         let shown = String::from_utf8_lossy(&out).into_owned();
         let Some(sent) = read_response(&out, method) else {
             return Err(TestCaseError::fail(format!("invalid response: {shown:?}")));
@@ -551,7 +551,7 @@ proptest! {
             return Ok(());
         }
         let mut again = Vec::new();
-        let to = ResponseTo { version, keep_alive, date: None };
+        let to = ResponseOptions { version, keep_alive, date: None };
         prop_assert_eq!(forward::response(&rules, &mut again, &sent, &to), body);
         prop_assert_eq!(String::from_utf8_lossy(&again), shown);
     }

@@ -77,9 +77,9 @@ fn request_like() -> impl Strategy<Value = Vec<u8>> {
 fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![
         4 => Just(Limits::default()),
-        1 => Just(Limits { head_bytes: 80, fields: 4, target_bytes: 12 }),
+        1 => Just(Limits { max_head_bytes: 80, max_fields: 4, max_target_bytes: 12 }),
         1 => (0usize..100, 0usize..5, 0usize..20).prop_map(|(head, lines, target)| {
-            Limits { head_bytes: head, fields: lines, target_bytes: target }
+            Limits { max_head_bytes: head, max_fields: lines, max_target_bytes: target }
         }),
     ]
 }

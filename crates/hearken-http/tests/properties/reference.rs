@@ -200,7 +200,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![
         4 => Just(Limits::default()),
         1 => (0usize..200, 0usize..5, 0usize..40).prop_map(|(head, lines, target)| {
-            Limits { head_bytes: head, fields: lines, target_bytes: target }
+            Limits { max_head_bytes: head, max_fields: lines, max_target_bytes: target }
         }),
     ]
 }

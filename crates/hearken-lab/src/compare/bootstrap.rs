@@ -104,7 +104,7 @@ fn compute_metrics(sample: &[&Segment], min_bucket: usize) -> [f64; METRICS] {
     let replies = sum(|segment| segment.replies as f64);
     Metric::ALL.map(|metric| match metric {
         Metric::ReplyRate => replies / sum(|segment| segment.seconds),
-        Metric::ErrorShare => error_ratio(
+        Metric::ErrorRatio => error_ratio(
             sum(|segment| segment.failed as f64),
             sum(|segment| segment.intended as f64),
         ),

@@ -10,7 +10,7 @@ pub enum Metric {
     /// Replies per second while requests were sent.
     ReplyRate,
     /// Ratio of failed requests to all requests.
-    ErrorShare,
+    ErrorRatio,
     /// Mean latency, in nanoseconds.
     LatencyMean,
     /// Median latency, in nanoseconds.
@@ -29,7 +29,7 @@ impl Metric {
     /// All metrics.
     pub const ALL: [Metric; 8] = [
         Metric::ReplyRate,
-        Metric::ErrorShare,
+        Metric::ErrorRatio,
         Metric::LatencyMean,
         Metric::LatencyP50,
         Metric::LatencyP90,
@@ -42,7 +42,7 @@ impl Metric {
     pub fn name(self) -> &'static str {
         match self {
             Metric::ReplyRate => "replies/s",
-            Metric::ErrorShare => "errors",
+            Metric::ErrorRatio => "errors",
             Metric::LatencyMean => "latency mean, µs",
             Metric::LatencyP50 => "latency p50, µs",
             Metric::LatencyP90 => "latency p90, µs",

@@ -65,13 +65,13 @@ impl Segment {
     }
 
     fn from_interval(interval: &Interval, latency: &Histogram, server: Option<&Server>) -> Segment {
-        let end = interval.at_s + interval.length_s;
-        let cpu = |server| Some(cpu_at(server, end)? - cpu_at(server, interval.at_s)?);
+        let end = interval.offset_s + interval.duration_s;
+        let cpu = |server| Some(cpu_at(server, end)? - cpu_at(server, interval.offset_s)?);
         Segment {
             // Replies received while draining do not count towards the reply rate.
-            seconds: if interval.draining { 0.0 } else { interval.length_s },
+            seconds: if interval.draining { 0.0 } else { interval.duration_s },
             replies: if interval.draining { 0 } else { interval.replies },
-            intended: interval.intended,
+            intended: interval.scheduled,
             failed: interval.failed,
             cpu_ns: server.and_then(cpu).unwrap_or(0.0),
             latencies: latency
@@ -87,13 +87,13 @@ impl Segment {
 /// Returns the CPU time of the server at a time, interpolated between samples.
 fn cpu_at(server: &Server, at_s: f64) -> Option<f64> {
     let samples = &server.samples;
-    let after = samples.partition_point(|sample| sample.at_s < at_s);
+    let after = samples.partition_point(|sample| sample.offset_s < at_s);
     let cpu = |index: usize| samples[index].cpu_ns.map(|ns| ns as f64);
     if after == 0 || after == samples.len() {
         return cpu(after.min(samples.len().checked_sub(1)?));
     }
     let (low, high) = (cpu(after - 1)?, cpu(after)?);
-    let (from, to) = (samples[after - 1].at_s, samples[after].at_s);
+    let (from, to) = (samples[after - 1].offset_s, samples[after].offset_s);
     Some(low + (high - low) * ((at_s - from) / (to - from)).clamp(0.0, 1.0))
 }
 
@@ -105,9 +105,9 @@ impl Run {
     fn from_report(report: &Report, max: usize, all: &mut Histogram) -> Run {
         let server = report.server.as_ref();
         let longest = report.intervals.iter().filter(|interval| !interval.draining);
-        let longest = longest.map(|interval| interval.length_s).fold(0.0, f64::max);
+        let longest = longest.map(|interval| interval.duration_s).fold(0.0, f64::max);
         let (mut segments, mut merged) = (Vec::<Segment>::new(), 0);
-        let is_full = |i: &Interval| !i.draining && i.length_s >= longest * MIN_LENGTH_RATIO;
+        let is_full = |i: &Interval| !i.draining && i.duration_s >= longest * MIN_LENGTH_RATIO;
         let full_intervals = report.intervals.iter().filter(|interval| is_full(interval)).count();
         let group_size = full_intervals.div_ceil(max.max(1)).max(1);
         for interval in &report.intervals {
@@ -165,7 +165,7 @@ impl Side {
     pub(super) fn has_metric(&self, metric: Metric) -> bool {
         match metric {
             Metric::ReplyRate => self.total.seconds > 0.0,
-            Metric::ErrorShare => self.total.intended > 0,
+            Metric::ErrorRatio => self.total.intended > 0,
             Metric::CpuPerReply => {
                 !self.runs.is_empty()
                     && self.runs.iter().all(|run| run.has_cpu_time)
@@ -188,17 +188,17 @@ impl Side {
         let Segment { seconds, intended, failed, replies, cpu_ns, .. } = &self.total;
         match metric {
             Metric::ReplyRate => *replies as f64 / seconds,
-            Metric::ErrorShare => *failed as f64 / *intended as f64,
+            Metric::ErrorRatio => *failed as f64 / *intended as f64,
             Metric::LatencyMean => self.latency.as_hdr().mean(),
             Metric::CpuPerReply => cpu_ns / *replies as f64,
-            _ => self.latency.at(metric.quantile().unwrap_or(0.5)) as f64,
+            _ => self.latency.value_at_quantile(metric.quantile().unwrap_or(0.5)) as f64,
         }
     }
 
     /// Returns the value used for the ratio: the error ratio is adjusted so that it is never 0.
     pub(super) fn adjusted_value(&self, metric: Metric) -> f64 {
         match metric {
-            Metric::ErrorShare => error_ratio(self.total.failed as f64, self.total.intended as f64),
+            Metric::ErrorRatio => error_ratio(self.total.failed as f64, self.total.intended as f64),
             _ => self.value(metric),
         }
     }
@@ -207,7 +207,7 @@ impl Side {
     /// uncertainty of few errors, and percentiles have a resolution of three digits.
     pub(super) fn min_variance(&self, metric: Metric) -> f64 {
         match metric {
-            Metric::ErrorShare => (self.total.failed as f64 + 0.5).recip(),
+            Metric::ErrorRatio => (self.total.failed as f64 + 0.5).recip(),
             Metric::ReplyRate => 0.0,
             _ => 1e-6,
         }

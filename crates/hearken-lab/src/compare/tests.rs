@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hearken_load::{
-    Histogram, Interval, Report, SCHEMA as LOAD_SCHEMA, Server, ServerSample, ServerUse,
+    Histogram, Interval, Report, SCHEMA as LOAD_SCHEMA, Server, ServerSample, ServerUsage,
 };
 
 use super::*;
@@ -56,16 +56,16 @@ fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
         let replies = latency.len();
         cpu_ns += replies as f64 * process.cpu * (1.0 + 0.02 * normal(&mut random));
         samples.push(ServerSample {
-            at_s: (at + 1) as f64,
+            offset_s: (at + 1) as f64,
             cpu_ns: Some(cpu_ns as u64),
             ..ServerSample::default()
         });
-        report.requests.intended += replies + failed;
+        report.requests.scheduled += replies + failed;
         report.requests.replies += replies;
         report.intervals.push(Interval {
-            at_s: at as f64,
-            length_s: 1.0,
-            intended: replies + failed,
+            offset_s: at as f64,
+            duration_s: 1.0,
+            scheduled: replies + failed,
             sent: replies + failed,
             replies,
             failed,
@@ -74,7 +74,7 @@ fn run(process: Process, intervals: usize, requests: u64, seed: u64) -> Report {
         });
     }
     report.reply_rate = report.requests.replies as f64 / intervals as f64;
-    let total = ServerUse::of(&samples);
+    let total = ServerUsage::from_samples(&samples);
     report.server = Some(Server { samples, total, ..Server::default() });
     report
 }
@@ -84,7 +84,7 @@ fn options(threshold: f64) -> Options {
 }
 
 fn verdict(comparison: &Comparison, metric: Metric) -> Verdict {
-    let figure = comparison.figures.iter().find(|figure| figure.quantity == metric);
+    let figure = comparison.metrics.iter().find(|figure| figure.metric == metric);
     figure.unwrap_or_else(|| panic!("no {metric:?}: {comparison}")).verdict
 }
 
@@ -95,7 +95,7 @@ fn identical_processes_rarely_differ() {
     let different = (0..40).filter(|seed| {
         let [a, b] = [0, 1].map(|side| run(BASELINE, 24, 60, 1000 + seed * 2 + side));
         let comparison = compare(&[a], &[b], &options(0.0));
-        comparison.figures.iter().any(|f| matches!(f.verdict, Verdict::Better | Verdict::Worse))
+        comparison.metrics.iter().any(|f| matches!(f.verdict, Verdict::Better | Verdict::Worse))
     });
     let different = different.count();
     assert!(different <= 7, "{different} of 40");
@@ -134,38 +134,38 @@ fn compares_errors_and_cpu_time() {
     let worse = Process { error_ratio: 0.05, cpu: 36_000.0, ..BASELINE };
     let comparison =
         compare(&[run(BASELINE, 30, 100, 1)], &[run(worse, 30, 100, 2)], &options(0.02));
-    assert_eq!(verdict(&comparison, Metric::ErrorShare), Verdict::Worse);
+    assert_eq!(verdict(&comparison, Metric::ErrorRatio), Verdict::Worse);
     assert_eq!(verdict(&comparison, Metric::CpuPerReply), Verdict::Worse);
-    assert!(comparison.sentence.starts_with("B is worse: "), "{}", comparison.sentence);
-    let cpu = comparison.figures.iter().find(|f| f.quantity == Metric::CpuPerReply).unwrap();
+    assert!(comparison.summary.starts_with("B is worse: "), "{}", comparison.summary);
+    let cpu = comparison.metrics.iter().find(|f| f.metric == Metric::CpuPerReply).unwrap();
     assert!((1.18..1.22).contains(&cpu.ratio.unwrap()), "{cpu:?}");
     // No errors on either side mean no difference, not insufficient data.
     let same = compare(&[run(BASELINE, 30, 100, 1)], &[run(BASELINE, 30, 100, 3)], &options(0.02));
-    assert_eq!(verdict(&same, Metric::ErrorShare), Verdict::NoDifferenceSeen);
-    assert_eq!(same.verdict, Verdict::NoDifferenceSeen, "{same}");
+    assert_eq!(verdict(&same, Metric::ErrorRatio), Verdict::NoDifferenceDetected);
+    assert_eq!(same.verdict, Verdict::NoDifferenceDetected, "{same}");
 }
 
 #[test]
 fn reports_insufficient_data() {
     let short = compare(&[run(BASELINE, 3, 100, 1)], &[run(BASELINE, 3, 100, 2)], &options(0.02));
-    assert_eq!(short.verdict, Verdict::TooFewIntervals);
+    assert_eq!(short.verdict, Verdict::InsufficientData);
     // Of 3000 replies, only three lie beyond the 99.9th percentile.
     let long = compare(&[run(BASELINE, 30, 100, 1)], &[run(BASELINE, 30, 100, 2)], &options(0.02));
-    assert_eq!(verdict(&long, Metric::LatencyP999), Verdict::TooFewIntervals);
-    assert!(long.sentence.ends_with("Insufficient data for: latency p99.9."), "{}", long.sentence);
+    assert_eq!(verdict(&long, Metric::LatencyP999), Verdict::InsufficientData);
+    assert!(long.summary.ends_with("Insufficient data for: latency p99.9."), "{}", long.summary);
     // A single stall over half of a run does not predict the next run.
     let mut stalled = run(Process { latency: 1e9, ..BASELINE }, 8, 100, 3);
     stalled.intervals[..4].clone_from_slice(&run(BASELINE, 4, 100, 4).intervals);
     let stalled_once = compare(&[run(BASELINE, 8, 100, 1)], &[stalled], &options(0.02));
     assert_eq!(
         verdict(&stalled_once, Metric::LatencyP90),
-        Verdict::TooFewIntervals,
+        Verdict::InsufficientData,
         "{stalled_once}"
     );
     for nothing in
         [compare(&[], &[], &options(0.02)), compare(&[Report::default()], &[], &options(0.02))]
     {
-        assert_eq!(nothing.verdict, Verdict::TooFewIntervals);
+        assert_eq!(nothing.verdict, Verdict::InsufficientData);
         assert!(!nothing.to_string().contains("NaN"), "{nothing}");
     }
 }
@@ -179,7 +179,7 @@ fn ignores_differences_below_the_threshold() {
             compare(std::slice::from_ref(&a), std::slice::from_ref(&b), &options(threshold));
         verdict(&comparison, Metric::CpuPerReply)
     };
-    assert_eq!((cpu(0.01), cpu(0.1)), (Verdict::Worse, Verdict::TooSmallToMatter));
+    assert_eq!((cpu(0.01), cpu(0.1)), (Verdict::Worse, Verdict::BelowThreshold));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn warns_about_incomparable_runs() {
     b.machine = "another".to_owned();
     b.started_unix_ns = 2 * 3_600_000_000_000;
     b.lateness_ns.p99 = 5_000_000;
-    b.requests.intended *= 2;
+    b.requests.scheduled *= 2;
     b.url.push('x');
     let warnings = compare(std::slice::from_ref(&a), &[b], &options(0.02)).warnings.join("\n");
     for part in [
@@ -223,9 +223,9 @@ fn short_and_draining_intervals_join_the_previous_segment() {
     let mut report = run(BASELINE, 10, 50, 1);
     let complete = Side::from_reports(std::slice::from_ref(&report)).runs[0].segments.len();
     let mut rest = report.intervals[9].clone();
-    (rest.at_s, rest.length_s) = (10.0, 0.3);
+    (rest.offset_s, rest.duration_s) = (10.0, 0.3);
     report.intervals.push(rest.clone());
-    (rest.at_s, rest.length_s, rest.draining, rest.intended) = (10.3, 4.0, true, 0);
+    (rest.offset_s, rest.duration_s, rest.draining, rest.scheduled) = (10.3, 4.0, true, 0);
     report.intervals.push(rest);
     let side = Side::from_reports(&[report.clone()]);
     assert_eq!((complete, side.runs[0].segments.len()), (10, 10));
@@ -234,7 +234,7 @@ fn short_and_draining_intervals_join_the_previous_segment() {
     assert_eq!(last.replies, report.intervals[9].replies + report.intervals[10].replies);
     // Thousands of intervals are merged.
     let many: Vec<Interval> = (0..2000)
-        .map(|at| Interval { at_s: f64::from(at), ..report.intervals[0].clone() })
+        .map(|at| Interval { offset_s: f64::from(at), ..report.intervals[0].clone() })
         .collect();
     report.intervals = many;
     let pieces = Side::from_reports(&[report]).runs.remove(0).segments;

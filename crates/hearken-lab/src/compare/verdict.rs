@@ -21,11 +21,11 @@ pub enum Verdict {
     /// Better in some metrics and worse in others. Only used as the overall verdict.
     Mixed,
     /// A difference smaller than the threshold.
-    TooSmallToMatter,
+    BelowThreshold,
     /// The confidence interval contains 1 and is reasonably narrow.
-    NoDifferenceSeen,
+    NoDifferenceDetected,
     /// Too little data for a verdict.
-    TooFewIntervals,
+    InsufficientData,
 }
 
 impl Verdict {
@@ -37,14 +37,14 @@ impl Verdict {
         threshold: f64,
     ) -> Verdict {
         let (Some(ratio), Some((low, high))) = (ratio, interval) else {
-            return Verdict::TooFewIntervals;
+            return Verdict::InsufficientData;
         };
         if low <= 1.0 && 1.0 <= high && high > low * MAX_INTERVAL_RATIO {
-            Verdict::TooFewIntervals
+            Verdict::InsufficientData
         } else if low <= 1.0 && 1.0 <= high {
-            Verdict::NoDifferenceSeen
+            Verdict::NoDifferenceDetected
         } else if (ratio - 1.0).abs() < threshold {
-            Verdict::TooSmallToMatter
+            Verdict::BelowThreshold
         } else if (ratio > 1.0) == metric.higher_is_better() {
             Verdict::Better
         } else {
@@ -60,9 +60,9 @@ impl Verdict {
             (true, true) => Verdict::Mixed,
             (true, false) => Verdict::Better,
             (false, true) => Verdict::Worse,
-            _ if any(Verdict::TooSmallToMatter) => Verdict::TooSmallToMatter,
-            _ if any(Verdict::NoDifferenceSeen) => Verdict::NoDifferenceSeen,
-            _ => Verdict::TooFewIntervals,
+            _ if any(Verdict::BelowThreshold) => Verdict::BelowThreshold,
+            _ if any(Verdict::NoDifferenceDetected) => Verdict::NoDifferenceDetected,
+            _ => Verdict::InsufficientData,
         }
     }
 }
@@ -73,9 +73,9 @@ impl fmt::Display for Verdict {
             Verdict::Better => "better",
             Verdict::Worse => "worse",
             Verdict::Mixed => "mixed",
-            Verdict::TooSmallToMatter => "below threshold",
-            Verdict::NoDifferenceSeen => "no difference detected",
-            Verdict::TooFewIntervals => "insufficient data",
+            Verdict::BelowThreshold => "below threshold",
+            Verdict::NoDifferenceDetected => "no difference detected",
+            Verdict::InsufficientData => "insufficient data",
         })
     }
 }
@@ -94,11 +94,11 @@ pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold:
             list(Verdict::Better),
             list(Verdict::Worse)
         ),
-        Verdict::TooSmallToMatter => {
+        Verdict::BelowThreshold => {
             format!("A and B differ by less than {} %.", threshold * 100.0)
         }
-        Verdict::NoDifferenceSeen => {
-            let unknown = figures.iter().filter(|f| f.verdict == Verdict::TooFewIntervals);
+        Verdict::NoDifferenceDetected => {
+            let unknown = figures.iter().filter(|f| f.verdict == Verdict::InsufficientData);
             let unknown: Vec<_> = unknown.map(metric_name).collect();
             let unknown = match &unknown[..] {
                 [] => String::new(),
@@ -106,7 +106,7 @@ pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold:
             };
             format!("No difference detected between A and B.{unknown}")
         }
-        Verdict::TooFewIntervals => {
+        Verdict::InsufficientData => {
             "Insufficient data: measure for longer or repeat the runs.".to_owned()
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn summary(verdict: Verdict, figures: &[MetricComparison], threshold:
 
 /// Returns the name of a metric without its unit.
 fn metric_name(figure: &MetricComparison) -> &'static str {
-    figure.quantity.name().split(',').next().unwrap_or_default()
+    figure.metric.name().split(',').next().unwrap_or_default()
 }
 
 /// Formats the ratio of a metric and its confidence interval.

@@ -33,8 +33,8 @@ pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
     check_equal("the arrival processes", |report| report.arrivals.to_string());
     check_equal("the rates", |report| report.rate.clone());
     check_equal("the numbers of connections", |report| report.connections.to_string());
-    check_equal("the requests per connection", |r| r.per_connection.clone().unwrap_or_default());
-    check_equal("the numbers of idle connections", |report| report.idle.asked.to_string());
+    check_equal("the requests per connection", |r| r.requests_per_connection.clone().unwrap_or_default());
+    check_equal("the numbers of idle connections", |report| report.idle.requested.to_string());
     let (min, max) = all().fold((f64::INFINITY, 0.0f64), |(min, max), report| {
         (min.min(report.offered_rate), max.max(report.offered_rate))
     });
@@ -87,7 +87,7 @@ fn side_warnings(side: &str, reports: &[Report], warnings: &mut Vec<String>) {
     let saturated = |report: &&Report| {
         let of = &report.requests;
         let in_time = report.reply_rate * report.duration_s;
-        of.intended > 0 && in_time.min(of.replies as f64) < of.intended as f64 * MIN_REPLY_RATIO
+        of.scheduled > 0 && in_time.min(of.replies as f64) < of.scheduled as f64 * MIN_REPLY_RATIO
     };
     if reports.iter().any(|report| saturated(&report)) {
         warnings.push(format!(

@@ -73,10 +73,10 @@ impl Event {
         let (name, call) = self.names();
         let tracing = matches!(self, Event::SystemCalls);
         UnavailableCounter {
-            what: name.into(),
+            counter: name.into(),
             call: call.into(),
             error: error.to_string(),
-            advice: hint(error, tracing).into(),
+            hint: hint(error, tracing).into(),
         }
     }
 }

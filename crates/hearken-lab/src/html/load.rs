@@ -65,7 +65,7 @@ fn load_description(report: &Report) -> String {
     if report.offered_rate > 0.0 {
         let rate = number(report.offered_rate);
         format!("{rate} {model} per second offered for {seconds} s, {} arrivals.", report.arrivals)
-    } else if report.requests.intended > 0 {
+    } else if report.requests.scheduled > 0 {
         format!("Closed loop of {connections} connections for {seconds} s.")
     } else {
         format!("Idle connections only, for {seconds} s.")
@@ -76,10 +76,10 @@ fn summary(report: &Report) -> Markup {
     let requests = &report.requests;
     let latency = &report.latency_ns;
     html! {
-        @if requests.intended > 0 {
+        @if requests.scheduled > 0 {
             p {
                 strong { (number(report.reply_rate)) " replies per second" } "; "
-                (count(requests.replies)) " of " (count(requests.intended)) " requests received a reply"
+                (count(requests.replies)) " of " (count(requests.scheduled)) " requests received a reply"
                 @if requests.failed > 0 {
                     ", " strong { (count(requests.failed)) " failed" }
                 }
@@ -143,15 +143,15 @@ fn outcomes(report: &Report) -> Markup {
         ),
     };
     let requests = list(&[
-        ("intended", requests.intended),
+        ("intended", requests.scheduled),
         ("sent", requests.sent),
         ("replies", requests.replies),
         ("failed", requests.failed),
         ("unfinished", requests.unfinished),
-        ("waited for a connection", requests.waited),
+        ("waited for a connection", requests.queued),
     ]);
     let sessions = list(&[
-        ("started", sessions.begun),
+        ("started", sessions.started),
         ("completed", sessions.completed),
         ("failed", sessions.failed),
     ]);
@@ -161,17 +161,17 @@ fn outcomes(report: &Report) -> Markup {
         ("complete reply", timeouts.reply),
     ]);
     let idle = list(&[
-        ("requested", idle.asked),
-        ("open at the end", idle.held),
+        ("requested", idle.requested),
+        ("open at the end", idle.open),
         ("lost", idle.lost),
-        ("re-established", idle.re_established),
+        ("re-established", idle.reestablished),
         ("requests", idle.requests),
         ("replies", idle.replies),
     ]);
     let tls = list(&[("full", tls.full), ("resumed", tls.resumed), ("failed", tls.failed)]);
     let bytes = list(&[("received", report.bytes.received), ("sent", report.bytes.sent)]);
     let server =
-        report.server.as_ref().map(|server| server.beside(report.requests.replies).to_string());
+        report.server.as_ref().map(|server| server.summary(report.requests.replies).to_string());
     html! {
         (property_table(&[
             ("Requests", &requests),
@@ -190,7 +190,7 @@ fn outcomes(report: &Report) -> Markup {
 }
 
 fn settings(report: &Report) -> Markup {
-    let connections = match &report.per_connection {
+    let connections = match &report.requests_per_connection {
         Some(each) => format!("opened on demand, {each} request(s) each"),
         None => format!("{} persistent", count(report.connections)),
     };
@@ -203,7 +203,7 @@ fn settings(report: &Report) -> Markup {
         ("Workload", &report.workload),
         ("Connections", &connections),
         ("Event loops", &count(report.threads)),
-        ("Event mechanism", &report.events),
+        ("Event mechanism", &report.mechanism),
         ("Seed", &report.seed.to_string()),
         ("Load generator", &report.machine),
         ("Agents", &parts),
@@ -218,9 +218,9 @@ fn intervals(report: &Report) -> Table {
     let groups = group_intervals(report, ROWS);
     let row = |group: &crate::load_figures::IntervalGroup| {
         let i = &group.interval;
-        let mut row = vec![format!("{:.1}", i.at_s), format!("{:.1}", i.length_s)];
-        row.extend([i.intended, i.sent, i.replies, i.failed].map(count));
-        row.extend([i.connections_opened, i.idle_held].map(count));
+        let mut row = vec![format!("{:.1}", i.offset_s), format!("{:.1}", i.duration_s)];
+        row.extend([i.scheduled, i.sent, i.replies, i.failed].map(count));
+        row.extend([i.connections_opened, i.idle_open].map(count));
         let of = &i.latency_ns;
         let format_time =
             |nanos: u64| if of.count > 0 { number(micros(nanos as f64)) } else { String::new() };

@@ -70,8 +70,8 @@ fn summary(report: &Report) -> Markup {
     let settings = &report.settings;
     let counted = report.summary.iter().any(|c| c.instructions.is_some());
     let ratio = |c: &Cell| match counted {
-        true => c.instructions_against.of_reference,
-        false => c.cpu_against.of_reference,
+        true => c.instructions_vs_reference.reference_to_this,
+        false => c.cpu_vs_reference.reference_to_this,
     };
     let others: Vec<_> = settings.servers.iter().filter(|s| **s != settings.reference).collect();
     let lines = settings.workloads.iter().flat_map(|w| settings.idle.iter().map(move |&i| (w, i)));
@@ -126,7 +126,7 @@ fn servers(report: &Report) -> Markup {
     html! {
         @for (server, is_origin) in all {
             details {
-                summary { strong { (server.name) } (if is_origin { " (the origin): " } else { ": " }) (server.about) span.soft { " · " (server.version) } }
+                summary { strong { (server.name) } (if is_origin { " (the origin): " } else { ": " }) (server.description) span.soft { " · " (server.version) } }
                 pre { (server.recipe) }
             }
         }

@@ -50,7 +50,7 @@ fn summary(report: &Report) -> Markup {
     let max_idle = report.summary.iter().map(|c| c.idle).max().unwrap_or(0);
     let reference = &report.settings.reference;
     let lines = report.summary.iter().filter(|c| c.idle == max_idle && &c.mechanism != reference);
-    let compared: Vec<_> = lines.filter_map(|c| c.cpu_to_reference.map(|r| (c, r))).collect();
+    let compared: Vec<_> = lines.filter_map(|c| c.cpu_vs_reference.map(|r| (c, r))).collect();
     html! {
         @if !compared.is_empty() {
             h2 { "Summary" }

@@ -64,7 +64,7 @@ impl ProcessExecutor {
         }
         let chrt = find_program("chrt");
         if chrt.is_none() {
-            warnings.push(Warning::NotBatch);
+            warnings.push(Warning::NoBatchScheduling);
         }
         let settings = config.settings.clone();
         let mut environment = Environment {
@@ -145,7 +145,7 @@ impl ProcessExecutor {
             Err(LabError::Interrupted) => Err(LabError::Interrupted),
             Err(error) => {
                 let (server, reason) = (participant.recipe.name.clone(), error.to_string());
-                Ok(Err(Warning::LeftOut { server, reason }))
+                Ok(Err(Warning::Excluded { server, reason }))
             }
         }
     }
@@ -239,9 +239,9 @@ impl ProcessExecutor {
             cpu_ns_per_request: time(usage.cpu_ns),
             cpu_user_ns_per_request: time(usage.user_ns),
             cpu_system_ns_per_request: time(usage.system_ns),
-            instr_by_clock_per_request: per(usage.cpu_ns, replies).filter(|_| by_clock),
-            instr_user_per_request: instructions.instructions_user.and_then(|n| per(n, counted)),
-            instr_kernel_per_request: instructions
+            instructions_emulated_per_request: per(usage.cpu_ns, replies).filter(|_| by_clock),
+            instructions_user_per_request: instructions.instructions_user.and_then(|n| per(n, counted)),
+            instructions_kernel_per_request: instructions
                 .instructions_kernel
                 .and_then(|n| per(n, counted)),
             syscalls_per_request: syscalls.and_then(|n| per(n, traced)),
@@ -252,7 +252,7 @@ impl ProcessExecutor {
             rss_start_bytes,
             rss_bytes,
             rss_per_idle_bytes: session.rss_per_idle_bytes(),
-            rss_per_silent_bytes: session.rss_per_silent_bytes,
+            rss_per_unused_bytes: session.rss_per_unused_bytes,
             latency_p50_ns: latency.map(|(p50, _)| p50),
             latency_p99_ns: latency.map(|(_, p99)| p99),
             latency_errors: errors,

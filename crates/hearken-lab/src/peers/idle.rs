@@ -92,7 +92,7 @@ impl IdleConnections {
         // The next process must not find this result.
         let _ = std::fs::remove_file(&self.result);
         match parse(String::new(), &output) {
-            Ok(result) => result.idle.lost.max(self.count.saturating_sub(result.idle.held)),
+            Ok(result) => result.idle.lost.max(self.count.saturating_sub(result.idle.open)),
             Err(_) => self.count,
         }
     }

@@ -106,7 +106,7 @@ impl Participant {
         recipe: &Recipe,
         environment: &Environment,
     ) -> Result<Participant, Warning> {
-        let excluded = |error: LabError| Warning::LeftOut {
+        let excluded = |error: LabError| Warning::Excluded {
             server: recipe.name.clone(),
             reason: error.to_string(),
         };
@@ -129,7 +129,7 @@ impl Participant {
     pub(super) fn describe(&self) -> results::Participant {
         results::Participant {
             name: self.recipe.name.clone(),
-            about: self.recipe.description.clone(),
+            description: self.recipe.description.clone(),
             version: self.version.clone(),
             recipe: self.recipe.text.clone(),
         }

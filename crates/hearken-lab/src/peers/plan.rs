@@ -185,7 +185,7 @@ impl fmt::Display for Trial {
 
 impl PlannedTrial for Trial {
     fn failure_warning(&self, reason: String) -> Warning {
-        Warning::ServerFailed {
+        Warning::ServerMeasurementFailed {
             server: self.server.clone(),
             workload: self.workload.clone(),
             idle: self.idle,

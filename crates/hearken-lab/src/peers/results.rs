@@ -18,7 +18,7 @@ pub struct Participant {
     /// Name of the recipe.
     pub name: String,
     /// Description from the recipe.
-    pub about: String,
+    pub description: String,
     /// Version that the server prints.
     pub version: String,
     /// Text of the recipe.
@@ -70,11 +70,11 @@ pub struct Measurement {
     pub cpu_system_ns_per_request: Option<f64>,
     /// Instructions in both modes per request, if the clock counts instructions.
     #[serde(default)]
-    pub instr_by_clock_per_request: Option<f64>,
+    pub instructions_emulated_per_request: Option<f64>,
     /// Instructions in user mode per request.
-    pub instr_user_per_request: Option<f64>,
+    pub instructions_user_per_request: Option<f64>,
     /// Instructions in the kernel per request.
-    pub instr_kernel_per_request: Option<f64>,
+    pub instructions_kernel_per_request: Option<f64>,
     /// System calls per request.
     pub syscalls_per_request: Option<f64>,
     /// Voluntary and involuntary context switches per request.
@@ -94,7 +94,7 @@ pub struct Measurement {
     /// Growth of the resident memory of a proxy per connection that has sent nothing, in bytes. Measured
     /// in a separate start of the proxy; none if it does not accept such connections.
     #[serde(default)]
-    pub rss_per_silent_bytes: Option<f64>,
+    pub rss_per_unused_bytes: Option<f64>,
     /// Median latency of the open-loop pass, in nanoseconds.
     pub latency_p50_ns: Option<f64>,
     /// 99th percentile of latency of the open-loop pass, in nanoseconds.
@@ -105,8 +105,8 @@ pub struct Measurement {
 
 impl Measurement {
     /// Returns the instructions in both modes; none if either is not available.
-    pub fn instr_per_request(&self) -> Option<f64> {
-        let both = || Some(self.instr_user_per_request? + self.instr_kernel_per_request?);
-        self.instr_by_clock_per_request.or_else(both)
+    pub fn instructions_per_request(&self) -> Option<f64> {
+        let both = || Some(self.instructions_user_per_request? + self.instructions_kernel_per_request?);
+        self.instructions_emulated_per_request.or_else(both)
     }
 }

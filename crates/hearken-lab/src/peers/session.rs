@@ -18,7 +18,7 @@ pub(super) struct Session {
     repetition: u32,
     started: StartedServer,
     /// Memory per unused connection, if it was measured.
-    pub(super) rss_per_silent_bytes: Option<f64>,
+    pub(super) rss_per_unused_bytes: Option<f64>,
 }
 
 /// A running server that has served requests and then received idle connections.
@@ -73,7 +73,7 @@ impl Session {
                 IdleState::AfterRequest,
                 stop,
             )?,
-            rss_per_silent_bytes,
+            rss_per_unused_bytes: rss_per_silent_bytes,
         })
     }
 

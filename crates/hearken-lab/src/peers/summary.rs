@@ -45,33 +45,33 @@ pub struct Cell {
     pub rss_per_idle_bytes: Option<Estimate>,
     /// Growth of resident memory per connection that has sent nothing, in bytes.
     #[serde(default)]
-    pub rss_per_silent_bytes: Option<Estimate>,
+    pub rss_per_unused_bytes: Option<Estimate>,
     /// Median latency, in nanoseconds.
     pub latency_p50_ns: Option<Estimate>,
     /// 99th percentile of latency, in nanoseconds.
     pub latency_p99_ns: Option<Estimate>,
     /// Ratios of CPU time to the reference.
-    pub cpu_against: ReferenceRatios,
+    pub cpu_vs_reference: ReferenceRatios,
     /// Ratios of instructions to the reference.
-    pub instructions_against: ReferenceRatios,
+    pub instructions_vs_reference: ReferenceRatios,
     /// Ratios of memory per idle connection to the reference.
-    pub rss_against: ReferenceRatios,
+    pub rss_per_idle_vs_reference: ReferenceRatios,
     /// Ratios of memory per unused connection to the reference.
     #[serde(default)]
-    pub silent_against: ReferenceRatios,
+    pub rss_per_unused_vs_reference: ReferenceRatios,
     /// CPU time relative to the same server without idle connections; none for itself.
-    pub cpu_to_no_idle: Option<Ratio>,
+    pub cpu_vs_no_idle: Option<Ratio>,
     /// Instructions relative to the same server without idle connections; none for itself.
-    pub instructions_to_no_idle: Option<Ratio>,
+    pub instructions_vs_no_idle: Option<Ratio>,
 }
 
 /// Ratios of a server and the reference in both directions; none for the reference itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReferenceRatios {
     /// Value of this server divided by the value of the reference.
-    pub to_reference: Option<Ratio>,
+    pub this_to_reference: Option<Ratio>,
     /// Value of the reference divided by the value of this server.
-    pub of_reference: Option<Ratio>,
+    pub reference_to_this: Option<Ratio>,
 }
 
 /// Summarises the samples by workload, idle connections and server.
@@ -120,7 +120,7 @@ impl<'a> Group<'a> {
 
     fn reference_ratios(&self, reference: &Group<'_>, of: Value) -> ReferenceRatios {
         let to_reference = paired_ratio(&self.pairs(reference, of));
-        ReferenceRatios { to_reference, of_reference: to_reference.map(|ratio| ratio.inverse()) }
+        ReferenceRatios { this_to_reference: to_reference, reference_to_this: to_reference.map(|ratio| ratio.inverse()) }
     }
 
     fn cell(
@@ -134,10 +134,10 @@ impl<'a> Group<'a> {
         let measured = || self.0.iter().map(|s| &s.measured);
         let of = |get: Value| estimate(measured().filter_map(get));
         let to = |other: &Group<'_>, get: Value| paired_ratio(&self.pairs(other, get));
-        let instructions: Value = Measurement::instr_per_request;
+        let instructions: Value = Measurement::instructions_per_request;
         let cpu: Value = |m| m.cpu_ns_per_request;
         let rss: Value = |m| m.rss_per_idle_bytes;
-        let silent: Value = |m| m.rss_per_silent_bytes;
+        let silent: Value = |m| m.rss_per_unused_bytes;
         Cell {
             workload: workload.into(),
             idle,
@@ -150,21 +150,21 @@ impl<'a> Group<'a> {
             cpu_user_ns: of(|m| m.cpu_user_ns_per_request),
             cpu_system_ns: of(|m| m.cpu_system_ns_per_request),
             instructions: of(instructions),
-            instructions_user: of(|m| m.instr_user_per_request),
-            instructions_kernel: of(|m| m.instr_kernel_per_request),
+            instructions_user: of(|m| m.instructions_user_per_request),
+            instructions_kernel: of(|m| m.instructions_kernel_per_request),
             syscalls: of(|m| m.syscalls_per_request),
             context_switches: of(|m| m.context_switches_per_request),
             rss_bytes: of(|m| Some(m.rss_bytes as f64)),
             rss_per_idle_bytes: of(rss),
-            rss_per_silent_bytes: of(silent),
+            rss_per_unused_bytes: of(silent),
             latency_p50_ns: of(|m| m.latency_p50_ns),
             latency_p99_ns: of(|m| m.latency_p99_ns),
-            cpu_against: self.reference_ratios(reference, cpu),
-            instructions_against: self.reference_ratios(reference, instructions),
-            rss_against: self.reference_ratios(reference, rss),
-            silent_against: self.reference_ratios(reference, silent),
-            cpu_to_no_idle: to(no_idle, cpu),
-            instructions_to_no_idle: to(no_idle, instructions),
+            cpu_vs_reference: self.reference_ratios(reference, cpu),
+            instructions_vs_reference: self.reference_ratios(reference, instructions),
+            rss_per_idle_vs_reference: self.reference_ratios(reference, rss),
+            rss_per_unused_vs_reference: self.reference_ratios(reference, silent),
+            cpu_vs_no_idle: to(no_idle, cpu),
+            instructions_vs_no_idle: to(no_idle, instructions),
         }
     }
 }

@@ -41,15 +41,15 @@ fn sentences(unavailable: &[UnavailableCounter]) -> Vec<String> {
     let mut reasons: Vec<(&UnavailableCounter, Vec<&str>)> = Vec::new();
     for missing in unavailable {
         let same = |(known, _): &&mut (&UnavailableCounter, _)| {
-            (&known.error, &known.advice) == (&missing.error, &missing.advice)
+            (&known.error, &known.hint) == (&missing.error, &missing.hint)
         };
         match reasons.iter_mut().find(same) {
-            Some((_, names)) => names.push(&missing.what),
-            None => reasons.push((missing, vec![&missing.what])),
+            Some((_, names)) => names.push(&missing.counter),
+            None => reasons.push((missing, vec![&missing.counter])),
         }
     }
     let sentence = |(reason, names): (&UnavailableCounter, Vec<&str>)| {
-        let UnavailableCounter { call, error, advice, .. } = reason;
+        let UnavailableCounter { call, error, hint: advice, .. } = reason;
         // The arguments of the call are omitted if they differ.
         let call = if names.len() > 1 { call.split('(').next().unwrap_or(call) } else { call };
         format!("{}: {call}: {error}. {advice}", names.join(", "))
@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn merges_counters_with_the_same_error() {
         let missing = |name: &str, call: &str, error: &str| UnavailableCounter {
-            what: name.into(),
+            counter: name.into(),
             call: call.into(),
             error: error.into(),
-            advice: "Do it.".into(),
+            hint: "Do it.".into(),
         };
         let unavailable = [
             missing("cycles", "open(a)", "none"),

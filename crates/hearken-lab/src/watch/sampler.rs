@@ -13,7 +13,7 @@ use crate::error::LabError;
 /// Default sampling interval.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum sampling interval.
-pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+pub const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of stored samples. When it is reached, every second sample is dropped and the
 /// interval is doubled.
 const MAX_SAMPLES: usize = 10_000;
@@ -68,8 +68,8 @@ impl Sampler {
         match self.thread.join() {
             Ok((watch, samples)) => watch.finish(samples),
             Err(_) => Server {
-                what: self.target,
-                not_had: vec!["all values: the sampling thread panicked".to_owned()],
+                target: self.target,
+                unavailable: vec!["all values: the sampling thread panicked".to_owned()],
                 ..Server::default()
             },
         }
@@ -85,7 +85,7 @@ fn sample_until(
     latest: &Mutex<Latest>,
 ) -> (Watch, Vec<ServerSample>) {
     let mut samples = vec![first];
-    let mut interval = interval.max(SHORTEST_INTERVAL);
+    let mut interval = interval.max(MIN_INTERVAL);
     let mut next = Instant::now() + interval;
     loop {
         let wait = next.saturating_duration_since(Instant::now());
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn thinning_keeps_first_and_last() {
         for count in 0..9u32 {
-            let at = |at| ServerSample { at_s: f64::from(at), ..ServerSample::default() };
+            let at = |at| ServerSample { offset_s: f64::from(at), ..ServerSample::default() };
             let mut samples: Vec<_> = (0..count).map(at).collect();
             let ends = (samples.first().copied(), samples.last().copied());
             drop_every_second(&mut samples);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hearken_lab::export;
-use hearken_load::{Histogram, Interval, Report, SCHEMA, Server, ServerSample, ServerUse};
+use hearken_load::{Histogram, Interval, Report, SCHEMA, Server, ServerSample, ServerUsage};
 
 /// Creates a report with 29 intervals of one second and one interval of draining.
 fn sample_report() -> Report {
@@ -32,33 +32,33 @@ fn sample_report() -> Report {
         let intended = if draining { 0 } else { replies + failed };
         report.requests.replies += replies;
         report.requests.failed += failed;
-        report.requests.intended += replies + failed;
+        report.requests.scheduled += replies + failed;
         report.intervals.push(Interval {
-            at_s: f64::from(at),
-            length_s: 1.0,
+            offset_s: f64::from(at),
+            duration_s: 1.0,
             draining,
-            intended,
+            scheduled: intended,
             sent: intended,
             replies,
             failed,
-            idle_held: 10,
+            idle_open: 10,
             latency_ns: latency.quantiles(),
             latency: latency.encode(),
             ..Interval::default()
         });
     }
     report.errors.client_timo = report.requests.failed;
-    report.idle.asked = 10;
+    report.idle.requested = 10;
     report.latency_ns = all.quantiles();
     report.histograms.latency = all;
     let sample = |at: u32| ServerSample {
-        at_s: f64::from(at),
+        offset_s: f64::from(at),
         cpu_ns: Some(u64::from(at) * 400_000_000),
         ..ServerSample::default()
     };
     let samples: Vec<_> = (0..30).map(sample).collect();
-    let total = ServerUse::of(&samples);
-    report.server = Some(Server { what: "pid 1".into(), samples, total, ..Server::default() });
+    let total = ServerUsage::from_samples(&samples);
+    report.server = Some(Server { target: "pid 1".into(), samples, total, ..Server::default() });
     report.command = ["hearken", "load", "http://a/?x=1&y=2"].map(String::from).to_vec();
     report.warnings = vec!["<script>alert(1)</script> & more".to_owned()];
     report

@@ -43,7 +43,7 @@ fn measurement(trial: &Trial) -> Measurement {
         syscalls_per_request: Some(server / 2_000.0),
         idle_connections: trial.idle,
         rss_per_idle_bytes: (trial.idle > 0).then_some(server / 10.0),
-        rss_per_silent_bytes: (trial.idle > 0).then_some(server / 20.0),
+        rss_per_unused_bytes: (trial.idle > 0).then_some(server / 20.0),
         latency_p50_ns: Some(90_000.0),
         latency_p99_ns: Some(900_000.0),
         ..Measurement::default()
@@ -105,15 +105,15 @@ fn ratios_are_paired_and_have_both_directions() {
     // The cost differs threefold between repetitions, but the ratio is constant.
     let cpu = cell.cpu_ns.unwrap();
     assert!(cpu.max / cpu.min > 2.9);
-    let to = cell.cpu_against.to_reference.unwrap();
-    let of = cell.cpu_against.of_reference.unwrap();
+    let to = cell.cpu_vs_reference.this_to_reference.unwrap();
+    let of = cell.cpu_vs_reference.reference_to_this.unwrap();
     assert!((to.ratio - 2.0).abs() < 1e-9 && to.high.unwrap() - to.low.unwrap() < 1e-9);
     assert!((of.ratio - 0.5).abs() < 1e-9 && of.differs());
-    let rss = cell.rss_against.of_reference.unwrap();
+    let rss = cell.rss_per_idle_vs_reference.reference_to_this.unwrap();
     assert!((rss.ratio - 0.5).abs() < 1e-9);
-    assert!((cell.cpu_to_no_idle.unwrap().ratio - 1.0).abs() < 1e-9);
+    assert!((cell.cpu_vs_no_idle.unwrap().ratio - 1.0).abs() < 1e-9);
     let own = report.summary.iter().find(|c| c.server == "hearken").unwrap();
-    assert!(own.cpu_against.to_reference.is_none() && own.cpu_to_no_idle.is_none());
+    assert!(own.cpu_vs_reference.this_to_reference.is_none() && own.cpu_vs_no_idle.is_none());
 }
 
 /// Proxies have their own workloads and are not compared with servers.
@@ -129,8 +129,8 @@ fn proxies_have_their_own_workloads() {
     assert!(trials.iter().all(|trial| trial.workload.contains("proxied")));
     let report = run(&config, &mut mock()).unwrap();
     let matches = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.idle == 10_000;
-    let unused = report.summary.iter().find(matches).unwrap().silent_against;
-    assert!((unused.of_reference.unwrap().ratio - 0.5).abs() < 1e-9);
+    let unused = report.summary.iter().find(matches).unwrap().rss_per_unused_vs_reference;
+    assert!((unused.reference_to_this.unwrap().ratio - 0.5).abs() < 1e-9);
     let text = table::text(&report);
     let head = text.lines().next().unwrap();
     assert!(head.contains("proxy") && head.contains("B/unused"), "{text}");
@@ -163,7 +163,7 @@ fn failing_server_affects_only_its_own_cells() {
     assert!(!report.complete);
     assert_eq!(report.warnings.len(), 3 * 5);
     assert!(
-        matches!(&report.warnings[0], Warning::ServerFailed { server, .. } if server == "nginx")
+        matches!(&report.warnings[0], Warning::ServerMeasurementFailed { server, .. } if server == "nginx")
     );
     assert!(report.summary.iter().all(|c| c.server != "nginx" || c.idle == 0));
     let page = export::html(&report);
@@ -209,7 +209,7 @@ fn emulated_run_reports_instructions_instead_of_times() {
         fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
             let m = self.0.measure(trial, stop)?;
             let (instr_by_clock_per_request, cpu_ns_per_request) = (m.cpu_ns_per_request, None);
-            Ok(Measurement { instr_by_clock_per_request, cpu_ns_per_request, ..m })
+            Ok(Measurement { instructions_emulated_per_request: instr_by_clock_per_request, cpu_ns_per_request, ..m })
         }
     }
     let mut config = config();
@@ -222,8 +222,8 @@ fn emulated_run_reports_instructions_instead_of_times() {
         peers_with_executor(&config, &mut executor, placement, &mut NoProgress, &stop).unwrap();
     let matches = |c: &&hearken_lab::peers::Cell| c.server == "nginx" && c.workload == "1b";
     let cell = report.summary.iter().find(matches).unwrap();
-    assert!(cell.cpu_ns.is_none() && cell.cpu_against.to_reference.is_none());
-    assert!((cell.instructions_against.to_reference.unwrap().ratio - 2.0).abs() < 1e-9);
+    assert!(cell.cpu_ns.is_none() && cell.cpu_vs_reference.this_to_reference.is_none());
+    assert!((cell.instructions_vs_reference.this_to_reference.unwrap().ratio - 2.0).abs() < 1e-9);
     let text = table::text(&report);
     let head = text.lines().next().unwrap();
     assert!(head.contains("instr/req (emulated)") && !head.contains("CPU"), "{text}");

@@ -30,10 +30,10 @@ impl Executor for Mock {
 
     fn unavailable_counters(&self) -> Vec<UnavailableCounter> {
         vec![UnavailableCounter {
-            what: "instructions".into(),
+            counter: "instructions".into(),
             call: "perf_event_open".into(),
             error: "No such file or directory (os error 2)".into(),
-            advice: "No PMU: run on bare metal.".into(),
+            hint: "No PMU: run on bare metal.".into(),
         }]
     }
 }
@@ -53,7 +53,7 @@ fn measurement(trial: &Trial) -> Measurement {
         cpu_ns_per_request: Some(cpu),
         cpu_user_ns_per_request: Some(cpu * 0.3),
         cpu_system_ns_per_request: Some(cpu * 0.7),
-        cpu_share: 0.1,
+        cpu_utilisation: 0.1,
         syscalls_per_request: Some(
             if trial.mechanism == "epoll-once" { 4.1 } else { 3.05 } * wobble,
         ),
@@ -62,13 +62,13 @@ fn measurement(trial: &Trial) -> Measurement {
         rss_bytes: (3 << 20) + trial.idle * 210,
         rss_end_bytes: (3 << 20) + trial.idle * 210,
         rss_per_idle_bytes: (trial.idle > 0).then_some(210.0),
-        idle_held: trial.idle,
+        idle_open: trial.idle,
         intended: 2000,
         replies: 2000,
         reply_rate: 2000.0,
         latency_p50_ns: Some(cpu * 2.0),
         latency_p99_ns: Some(cpu * if saturated { 900.0 } else { 9.0 }),
-        cpu_wait_share: 0.001,
+        cpu_wait_ratio: 0.001,
         lateness_p99_ns: 40_000.0,
         errors: Errors { client_timo: u64::from(saturated) * 7, ..Errors::default() },
         saturated,
@@ -103,7 +103,7 @@ fn measures_every_trial_once_in_the_planned_order() {
     assert_eq!((report.samples.len(), report.summary.len()), (60, 20));
     let poll = report.summary.iter().find(|c| c.mechanism == "poll" && c.idle == 8000).unwrap();
     assert_eq!(poll.samples, 3);
-    let ratio = poll.cpu_to_reference.unwrap();
+    let ratio = poll.cpu_vs_reference.unwrap();
     assert!(ratio.differs() && ratio.ratio > 8.0 && ratio.ratio < 13.0, "{ratio:?}");
 }
 
@@ -164,7 +164,7 @@ fn warns_about_disturbed_measurements() {
         fn measure(&mut self, trial: &Trial, _: &AtomicBool) -> Result<Measurement, LabError> {
             let odd = trial.order % 2 == 1;
             Ok(Measurement {
-                cpu_wait_share: if odd { 0.25 } else { 0.01 },
+                cpu_wait_ratio: if odd { 0.25 } else { 0.01 },
                 lateness_p99_ns: 6e6,
                 saturated: odd,
                 idle_lost: u64::from(odd && trial.idle > 0) * 3,
@@ -183,12 +183,12 @@ fn warns_about_disturbed_measurements() {
     let expected = [
         Warning::FewRepetitions { repetitions: 1 },
         Warning::NoReference { reference: "absent".into() },
-        Warning::Busy { samples: 10, worst_share: 0.25 },
-        Warning::LateLoad { samples: 10, worst_p99_ns: 6e6 },
+        Warning::ProcessorContention { samples: 10, max_wait_ratio: 0.25 },
+        Warning::GeneratorLate { samples: 10, max_lateness_p99_ns: 6e6 },
         Warning::IdleLost { samples: lost, connections: 3 * lost as u64 },
     ];
     assert_eq!(report.warnings, expected);
-    assert!(report.summary.iter().all(|c| c.cpu_to_reference.is_none()));
+    assert!(report.summary.iter().all(|c| c.cpu_vs_reference.is_none()));
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn measures_with_all_processes() {
     assert_eq!(report.samples.len(), 4);
     for sample in &report.samples {
         let m = &sample.measured;
-        assert_eq!((m.intended, m.replies, m.idle_held), (100, 100, sample.idle));
+        assert_eq!((m.intended, m.replies, m.idle_open), (100, 100, sample.idle));
         assert!(!m.saturated && m.errors.client_timo == 1 && m.rss_bytes > 0, "{m:?}");
         assert_eq!((m.latency_p50_ns, m.latency_p99_ns), (Some(1000.0), Some(3000.0)));
         assert!(m.cpu_ns_per_request.is_some());
@@ -39,8 +39,8 @@ fn measures_with_all_processes() {
     // Each missing value is listed once as an unavailable counter.
     let first = &report.samples[0].measured;
     let missing =
-        [first.instr_user_per_request, first.instr_kernel_per_request, first.syscalls_per_request];
-    assert_eq!(missing.iter().filter(|v| v.is_none()).count(), report.refusals.len());
+        [first.instructions_user_per_request, first.instructions_kernel_per_request, first.syscalls_per_request];
+    assert_eq!(missing.iter().filter(|v| v.is_none()).count(), report.unavailable_counters.len());
 }
 
 #[test]

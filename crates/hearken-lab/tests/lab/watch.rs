@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use hearken_lab::watch::{SHORTEST_INTERVAL, Watch};
+use hearken_lab::watch::{MIN_INTERVAL, Watch};
 use rustix::time::{ClockId, clock_gettime};
 
 const ROLE: &str = "HEARKEN_WATCHED";
@@ -140,16 +140,16 @@ fn cpu_time_matches_the_clock_of_the_process() {
     let parts = total.user_ns.unwrap() + total.system_ns.unwrap();
     assert!(is_about(expected, parts), "{expected} {total:?}");
     assert!(total.cores.unwrap() > 0.0 && total.peak_resident_bytes > Some(100_000));
-    assert!(total.voluntary_context_switches.is_some() && result.ended == 0, "{result:?}");
-    assert!(result.samples.windows(2).all(|w| w[0].at_s < w[1].at_s && w[0].cpu_ns <= w[1].cpu_ns));
+    assert!(total.voluntary_context_switches.is_some() && result.exited_processes == 0, "{result:?}");
+    assert!(result.samples.windows(2).all(|w| w[0].offset_s < w[1].offset_s && w[0].cpu_ns <= w[1].cpu_ns));
     assert_eq!((result.processes, result.samples[0].processes), (1, 1));
     // Each value is available or listed with the reason.
     assert!(
-        total.syscalls.is_some() || result.not_had.iter().any(|s| s.starts_with("system calls"))
+        total.syscalls.is_some() || result.unavailable.iter().any(|s| s.starts_with("system calls"))
     );
     assert!(
         total.instructions.is_some()
-            || result.not_had.iter().any(|s| s.starts_with("instructions"))
+            || result.unavailable.iter().any(|s| s.starts_with("instructions"))
     );
 }
 
@@ -214,7 +214,7 @@ fn exited_process_keeps_its_usage() {
     let mut server = Server::start();
     server.execute("burn 1");
     let watch = Watch::new(&server.pid()).unwrap();
-    let sampler = watch.start(SHORTEST_INTERVAL).unwrap();
+    let sampler = watch.start(MIN_INTERVAL).unwrap();
     let expected = server.execute("burn 60").0;
     let is_sampled = (0..6_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
@@ -224,8 +224,8 @@ fn exited_process_keeps_its_usage() {
     writeln!(server.commands, "end 0").unwrap();
     server.child.wait().unwrap();
     let result = sampler.stop();
-    assert_eq!((result.ended, result.processes), (1, 1), "{result:?}");
-    assert!(result.gone_at_s.is_some() && result.samples.last().unwrap().processes == 0);
+    assert_eq!((result.exited_processes, result.processes), (1, 1), "{result:?}");
+    assert!(result.exited_at_s.is_some() && result.samples.last().unwrap().processes == 0);
     let used = result.total.cpu_ns.unwrap();
     assert!(used >= 60_000_000 && used <= expected + 100_000_000, "{used} {expected}");
     assert!(result.to_string().contains("  ended      1 watched process; none was left after "));

@@ -11,7 +11,7 @@ use crate::connection::{NextAction, Stage};
 use crate::failure::{Failure, TimeoutKind};
 use crate::reply::CompleteReply;
 use crate::tls::State;
-use crate::workload::Check;
+use crate::workload::ReplyCheck;
 
 /// Maximum delay of a deadline.
 const TIMER_RESOLUTION: Duration = Duration::from_nanos(1 << 20);
@@ -104,7 +104,7 @@ impl ActiveConnections {
             let message = self.workload.message(request.message);
             let (status, check) = (&mut self.stats.counts.status, &mut connection.check);
             if check.is_none() {
-                *check = message.expect.as_deref().map(Check::new);
+                *check = message.expect.as_deref().map(ReplyCheck::new);
             }
             let parsed = connection.reply.feed_next(
                 &mut bytes,
@@ -113,7 +113,7 @@ impl ActiveConnections {
                 |interim| status.record(interim),
                 |content| {
                     if let Some(check) = check {
-                        check.feed(content);
+                        check.update(content);
                     }
                 },
             );
@@ -137,7 +137,7 @@ impl ActiveConnections {
         let expect = self.workload.message(request.message).expect.as_deref();
         let checked = expect
             .zip(connection.check.take())
-            .map(|(expect, check)| check.end(expect, done.status));
+            .map(|(expect, check)| check.finish(expect, done.status));
         match checked {
             Some(Err(unmet)) => self.stats.record_failure_with_reason(1, Failure::Check, &unmet),
             _ => self.stats.record_reply(request.scheduled, request.sent, now),

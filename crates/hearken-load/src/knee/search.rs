@@ -53,7 +53,7 @@ pub enum Step {
 /// let knee = loop {
 ///     match search.step() {
 ///         Step::Try { pause, rate, duration, .. } => {
-///             let trial = Trial { met: rate < 5000.0, replies: 1, ..Trial::default() };
+///             let trial = Trial { passed: rate < 5000.0, replies: 1, ..Trial::default() };
 ///             search.record(trial, pause + duration);
 ///         }
 ///         Step::Done(knee) => break knee,
@@ -163,7 +163,7 @@ impl Search {
                     self.random.shuffle(places);
                 }
                 let place = places.pop().unwrap_or(0.5);
-                (posterior.quantile(place).min(self.options.max_rate), Purpose::Edge)
+                (posterior.quantile(place).min(self.options.max_rate), Purpose::Refine)
             }
         });
         Step::Try { pause, rate, duration, purpose }
@@ -187,7 +187,7 @@ impl Search {
         self.elapsed += took;
         trial.rate = rate;
         trial.purpose = purpose;
-        let outcome = Outcome { rate, met: trial.met, late: trial.generator_late };
+        let outcome = Outcome { rate, met: trial.passed, late: trial.generator_limited };
         let replies = trial.replies;
         self.trials.push(trial);
         if let Some(looked) = self.recovering {
@@ -337,8 +337,8 @@ impl Search {
             complete: self.outcome.is_some(),
             objectives: self.options.objectives.clone(),
             rate,
-            low,
-            high,
+            rate_low: low,
+            rate_high: high,
             limited_by,
             precision: self.options.precision,
             seed: self.options.seed,

@@ -8,7 +8,7 @@ use crate::summary::{Grouped, HumanDuration};
 
 impl fmt::Display for Knee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Knee { objectives, rate, low, high, .. } = self;
+        let Knee { objectives, rate, rate_low: low, rate_high: high, .. } = self;
         let recoveries = self.trials.iter().filter(|of| of.purpose == Purpose::Recovery).count();
         writeln!(f, "{}\n  meets      {objectives}", self.url)?;
         write!(f, "  trials     {} in {:.0} s", self.trials.len() - recoveries, self.elapsed_s)?;
@@ -65,16 +65,16 @@ impl fmt::Display for Trial {
         let [p50, p99, late] = [self.p50_ns, self.p99_ns, self.lateness_p99_ns]
             .map(|nanos| HumanDuration(nanos).to_string());
         let (rate, replies) = (Rate(self.rate).to_string(), Rate(self.reply_rate).to_string());
-        let failed = Grouped(self.errors).to_string();
+        let failed = Grouped(self.failed).to_string();
         write!(f, "  {rate:>10} {replies:>10} {p50:>10} {p99:>10} {late:>10} {failed:>9}   ")?;
-        f.write_str(if self.met { "met" } else { "not met:" })?;
-        for judgement in self.judgements.iter().filter(|judgement| !judgement.met) {
+        f.write_str(if self.passed { "met" } else { "not met:" })?;
+        for judgement in self.objective_results.iter().filter(|judgement| !judgement.passed) {
             write!(f, " {}", judgement.objective.metric())?;
         }
         if self.purpose == Purpose::Recovery {
             f.write_str(" (recovery)")?;
         }
-        f.write_str(if self.generator_late && !self.met { " (the generator)" } else { "" })
+        f.write_str(if self.generator_limited && !self.passed { " (the generator)" } else { "" })
     }
 }
 

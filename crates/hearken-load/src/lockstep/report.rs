@@ -9,7 +9,7 @@ use crate::report::{Bytes, Quantiles, Requests, Status};
 use crate::summary::{Grouped, HumanBytes, write_counts, write_quantile_header, write_quantiles};
 
 /// The value of [`Report::schema`].
-pub const SCHEMA: &str = "hearken-lockstep/1";
+pub const SCHEMA: &str = "hearken-lockstep/2";
 
 /// The report of a pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Report {
     pub close: bool,
     /// Duration of the pass in seconds.
     pub duration_s: f64,
-    /// Numbers of requests: `intended = replies + failed + unfinished`.
+    /// Numbers of requests: `scheduled = replies + failed + unfinished`.
     pub requests: Requests,
     /// Replies by status class.
     pub status: Status,
@@ -52,7 +52,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [replies, intended, opened, content, batch] = [
             self.requests.replies,
-            self.requests.intended,
+            self.requests.scheduled,
             self.connections_opened,
             self.content_bytes,
             self.batch,

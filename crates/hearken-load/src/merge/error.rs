@@ -97,7 +97,7 @@ pub enum MergeError {
 
 impl MergeError {
     /// Returns the index of the result at fault, or `None` if no single result is.
-    pub fn at(&self) -> Option<usize> {
+    pub fn index(&self) -> Option<usize> {
         match *self {
             MergeError::Empty => None,
             MergeError::Invalid { index, .. }

@@ -39,30 +39,30 @@ impl Grid {
                 // have several intervals per slot. The draining phase has any length and follows
                 // the other intervals.
                 let key = match interval.draining {
-                    true => (((interval.at_s + later) / length).round() as i64, true),
+                    true => (((interval.offset_s + later) / length).round() as i64, true),
                     false => {
-                        let middle = interval.at_s + later + interval.length_s.min(length) / 2.0;
+                        let middle = interval.offset_s + later + interval.duration_s.min(length) / 2.0;
                         ((middle / length).floor() as i64, false)
                     }
                 };
                 let slot = slots.entry(key).or_default();
                 let seconds = own.entry(key).or_insert_with(|| {
-                    slot.sum.idle_held = slot.sum.idle_held.saturating_add(slot.last_idle);
+                    slot.sum.idle_open = slot.sum.idle_open.saturating_add(slot.last_idle);
                     slot.last_idle = 0;
                     0.0
                 });
-                *seconds += interval.length_s;
+                *seconds += interval.duration_s;
                 slot.add(interval, *seconds);
                 if later == 0.0 {
-                    let at = slot.at_s.map_or(interval.at_s, |at| at.min(interval.at_s));
+                    let at = slot.at_s.map_or(interval.offset_s, |at| at.min(interval.offset_s));
                     slot.at_s = Some(at);
                 }
             }
         }
         for ((position, draining), slot) in &mut slots {
-            slot.sum.at_s = slot.at_s.unwrap_or(*position as f64 * length);
+            slot.sum.offset_s = slot.at_s.unwrap_or(*position as f64 * length);
             slot.sum.draining = *draining;
-            slot.sum.idle_held = slot.sum.idle_held.saturating_add(slot.last_idle);
+            slot.sum.idle_open = slot.sum.idle_open.saturating_add(slot.last_idle);
         }
         Ok(Grid { started_unix_ns, slots })
     }
@@ -74,7 +74,7 @@ impl Grid {
             ..slot.sum
         };
         let mut intervals: Vec<_> = self.slots.into_values().map(to_interval).collect();
-        intervals.sort_by(|a, b| a.at_s.total_cmp(&b.at_s).then(a.draining.cmp(&b.draining)));
+        intervals.sort_by(|a, b| a.offset_s.total_cmp(&b.offset_s).then(a.draining.cmp(&b.draining)));
         intervals
     }
 }
@@ -83,7 +83,7 @@ impl Slot {
     fn add(&mut self, more: &Interval, seconds: f64) {
         let sum = &mut self.sum;
         for (sum, more) in [
-            (&mut sum.intended, more.intended),
+            (&mut sum.scheduled, more.scheduled),
             (&mut sum.sent, more.sent),
             (&mut sum.replies, more.replies),
             (&mut sum.failed, more.failed),
@@ -91,8 +91,8 @@ impl Slot {
         ] {
             *sum = sum.saturating_add(more);
         }
-        sum.length_s = sum.length_s.max(seconds);
-        self.last_idle = more.idle_held;
+        sum.duration_s = sum.duration_s.max(seconds);
+        self.last_idle = more.idle_open;
         // Invalid histograms were rejected before.
         if let Ok(latency) = more.histogram() {
             self.latency.add(&latency);
@@ -106,7 +106,7 @@ impl Slot {
 fn interval_length(parts: &[Report]) -> Result<f64, MergeError> {
     let longest = |part: &Report| {
         let sending = part.intervals.iter().filter(|interval| !interval.draining);
-        let lengths: Vec<f64> = sending.map(|interval| interval.length_s).collect();
+        let lengths: Vec<f64> = sending.map(|interval| interval.duration_s).collect();
         (lengths.iter().copied().fold(0.0, f64::max), lengths.len())
     };
     let all: Vec<_> = parts.iter().map(longest).collect();

@@ -40,8 +40,8 @@ impl Ranks {
                 // A merged result contains the start times of its parts only as their scheduled
                 // start and delay.
                 let started = part
-                    .start_asked_unix_ns
-                    .map(|start| start.saturating_add(part.start_late_ns))
+                    .scheduled_start_unix_ns
+                    .map(|start| start.saturating_add(part.start_delay_ns))
                     .unwrap_or(report.started_unix_ns);
                 if ranks.insert(rank, (part, started)).is_some() {
                     doubled.push((rank, rank));

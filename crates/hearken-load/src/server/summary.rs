@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use super::{Server, ServerUse};
+use super::{Server, ServerUsage};
 use crate::summary::{Grouped, HumanBytes, HumanDuration};
 
 impl Server {
     /// Returns the text summary, with the usage per reply if `replies` is not 0.
-    pub fn beside(&self, replies: u64) -> impl fmt::Display + '_ {
+    pub fn summary(&self, replies: u64) -> impl fmt::Display + '_ {
         ServerSummary { server: self, replies }
     }
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.beside(0).fmt(f)
+        self.summary(0).fmt(f)
     }
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for ServerSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServerSummary { server, replies } = *self;
         let total = &server.total;
-        let what = printable(&server.what);
+        let what = printable(&server.target);
         write!(f, "  server     {what}: {}", plural(server.processes, "process", "es"))?;
         if let Some(threads) = total.peak_threads {
             write!(f, ", {}", plural(threads, "thread", "s"))?;
@@ -35,28 +35,28 @@ impl fmt::Display for ServerSummary<'_> {
         if let Some(cores) = total.cores {
             write!(f, "; {cores:.2} processors busy")?;
         }
-        let share = |ns: u64| ns as f64 / 1e9 / total.elapsed_s;
+        let share = |ns: u64| ns as f64 / 1e9 / total.duration_s;
         if let (Some(user), Some(system), true) =
-            (total.user_ns, total.system_ns, total.elapsed_s > 0.0)
+            (total.user_ns, total.system_ns, total.duration_s > 0.0)
         {
             write!(f, " ({:.2} user, {:.2} system)", share(user), share(system))?;
         }
         writeln!(f)?;
         write_line(f, "per reply", &per_reply(total, replies))?;
         write_line(f, "at most", &peaks(total))?;
-        if server.ended > 0 {
-            let ended = plural(server.ended, "monitored process", "es");
-            let gone = server.gone_at_s.map(|at| format!("; none was running after {at:.1} s"));
+        if server.exited_processes > 0 {
+            let ended = plural(server.exited_processes, "monitored process", "es");
+            let gone = server.exited_at_s.map(|at| format!("; none was running after {at:.1} s"));
             writeln!(f, "  exited     {ended}{}", gone.unwrap_or_default())?;
         }
-        for sentence in &server.not_had {
+        for sentence in &server.unavailable {
             writeln!(f, "  n/a        {}", printable(sentence))?;
         }
         Ok(())
     }
 }
 
-fn per_reply(total: &ServerUse, replies: u64) -> Vec<String> {
+fn per_reply(total: &ServerUsage, replies: u64) -> Vec<String> {
     let instructions = total.instructions_per(replies).map(|n| amount(n, "instructions"));
     let user = || total.user_instructions_per(replies).map(|n| amount(n, "user instructions"));
     [
@@ -71,7 +71,7 @@ fn per_reply(total: &ServerUse, replies: u64) -> Vec<String> {
     .collect()
 }
 
-fn peaks(total: &ServerUse) -> Vec<String> {
+fn peaks(total: &ServerUsage) -> Vec<String> {
     [
         total.peak_resident_bytes.map(|bytes| format!("{} resident", HumanBytes(bytes))),
         total.peak_memory_bytes.map(|bytes| format!("{} charged to its cgroup", HumanBytes(bytes))),
@@ -115,15 +115,15 @@ mod tests {
     #[test]
     fn prints_available_values_only() {
         let mut server = watched();
-        let text = server.beside(1_000).to_string();
+        let text = server.summary(1_000).to_string();
         let lines: Vec<_> = text.lines().collect();
         let first = "  server     nginx.service: 2 processes; 0.50 processors busy";
         assert_eq!(lines[0], format!("{first} (0.12 user, 0.38 system)"));
         assert_eq!(lines[1], "  per reply  1.00 ms CPU");
         assert_eq!(lines[2], "  at most    40.0 MB resident, 40 sockets");
         assert_eq!(lines.len(), 3);
-        server.ended = 1;
-        server.not_had.push("instructions:\x1b[2J none".to_owned());
+        server.exited_processes = 1;
+        server.unavailable.push("instructions:\x1b[2J none".to_owned());
         let text = server.to_string();
         assert!(!text.contains("per reply") && !text.contains('\x1b'), "{text}");
         assert!(text.contains("  exited     1 monitored process\n"), "{text}");

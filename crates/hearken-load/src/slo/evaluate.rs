@@ -20,7 +20,7 @@ pub struct ObjectiveResult {
     /// Limit in the same unit.
     pub limit: f64,
     /// Whether the objective was met. An objective without a measured value was not.
-    pub met: bool,
+    pub passed: bool,
 }
 
 /// A measured value.
@@ -42,7 +42,7 @@ pub enum NoValue {
     /// The statistic lies among failed requests, which count as longer than every limit.
     Failed,
     /// No data.
-    Nothing,
+    NoData,
 }
 
 impl Objective {
@@ -53,9 +53,9 @@ impl Objective {
         let met = match measured {
             Measured::Value(value) => self.comparison.compare(value, limit),
             Measured::Missing(NoValue::Failed) => self.comparison.compare(f64::INFINITY, limit),
-            Measured::Missing(NoValue::Nothing) => false,
+            Measured::Missing(NoValue::NoData) => false,
         };
-        ObjectiveResult { objective: *self, measured, limit, met }
+        ObjectiveResult { objective: *self, measured, limit, passed: met }
     }
 
     fn measure(&self, report: &Report) -> Measured {
@@ -76,25 +76,25 @@ impl Objective {
                 time(times, failed, statistic)
             }
             Metric::Errors => {
-                ratio(requests.failed.saturating_add(requests.unfinished), requests.intended)
+                ratio(requests.failed.saturating_add(requests.unfinished), requests.scheduled)
             }
-            Metric::Rate if self.unit == Unit::PerSecond => match requests.intended {
-                0 => Measured::Missing(NoValue::Nothing),
+            Metric::Rate if self.unit == Unit::PerSecond => match requests.scheduled {
+                0 => Measured::Missing(NoValue::NoData),
                 _ => Measured::Value(report.reply_rate),
             },
             // Use the actual number of requests, which differs from the mean of a Poisson process.
-            Metric::Rate if requests.intended > 0 && report.duration_s > 0.0 => {
-                Measured::Value(report.reply_rate * report.duration_s / requests.intended as f64)
+            Metric::Rate if requests.scheduled > 0 && report.duration_s > 0.0 => {
+                Measured::Value(report.reply_rate * report.duration_s / requests.scheduled as f64)
             }
-            Metric::Rate => Measured::Missing(NoValue::Nothing),
-            Metric::Idle => ratio(report.idle.held, report.idle.asked),
+            Metric::Rate => Measured::Missing(NoValue::NoData),
+            Metric::Idle => ratio(report.idle.open, report.idle.requested),
         }
     }
 }
 
 fn ratio(part: u64, total: u64) -> Measured {
     match total {
-        0 => Measured::Missing(NoValue::Nothing),
+        0 => Measured::Missing(NoValue::NoData),
         _ => Measured::Value(part as f64 / total as f64),
     }
 }
@@ -108,13 +108,13 @@ fn time(times: &Histogram, failed: u64, statistic: Statistic) -> Measured {
         Statistic::Mean | Statistic::Max => known.saturating_add(failed),
     };
     match statistic {
-        _ if known == 0 && failed == 0 => Measured::Missing(NoValue::Nothing),
+        _ if known == 0 && failed == 0 => Measured::Missing(NoValue::NoData),
         _ if rank > known => Measured::Missing(NoValue::Failed),
         Statistic::Mean => Measured::Value(times.as_hdr().mean()),
         Statistic::Max => Measured::Value(times.as_hdr().max() as f64),
         // Use the middle of the rank, where rounding does not matter.
         Statistic::Percentile(_) => {
-            Measured::Value(times.at((rank as f64 - 0.5) / known as f64) as f64)
+            Measured::Value(times.value_at_quantile((rank as f64 - 0.5) / known as f64) as f64)
         }
     }
 }
@@ -136,12 +136,12 @@ impl Comparison {
 impl fmt::Display for ObjectiveResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Objective { metric: figure, comparison, number, unit } = self.objective;
-        let met = if self.met { "met" } else { "not met" };
+        let met = if self.passed { "met" } else { "not met" };
         let space = if unit == Unit::Ratio { "" } else { " " };
         write!(f, "{figure} {comparison} {number}{space}{unit}: {met}, ")?;
         match self.measured {
             Measured::Missing(NoValue::Failed) => f.write_str("a failed request"),
-            Measured::Missing(NoValue::Nothing) => f.write_str("no data"),
+            Measured::Missing(NoValue::NoData) => f.write_str("no data"),
             Measured::Value(value) => match unit {
                 Unit::Percent => write!(f, "{} %", digits(value * 100.0)),
                 Unit::Ratio => write!(f, "{}", digits(value)),

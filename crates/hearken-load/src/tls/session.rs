@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// Appends the bytes to send to `out`. Returns whether there were any.
-    pub(crate) fn outgoing(&mut self, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn write_outgoing(&mut self, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         out.append(&mut mem::take(&mut self.outgoing));
         if self.failed.is_none() && (!self.content.is_empty() || self.closing == Closing::Requested)

@@ -38,7 +38,7 @@ fn transfers_content_after_the_handshake() {
         pair.answer(b"200");
         pair.transfer(ONE_PIECE).unwrap();
         assert_eq!((&*pair.at_server, &*pair.at_client), (&b"GET /"[..], &b"200"[..]));
-        assert!(!pair.client.outgoing(&mut Vec::new()));
+        assert!(!pair.client.write_outgoing(&mut Vec::new()));
     }
 }
 
@@ -218,8 +218,8 @@ fn reports_peers_that_do_not_speak_tls() {
         assert_eq!(session.receive(bytes, &mut Vec::new()), Err(SessionError::NotTls));
         session.send(b"x");
         session.close();
-        assert!(session.outgoing(&mut Vec::new()), "an alert");
-        assert!(!session.outgoing(&mut Vec::new()));
+        assert!(session.write_outgoing(&mut Vec::new()), "an alert");
+        assert!(!session.write_outgoing(&mut Vec::new()));
         assert_eq!(session.end(), Err(SessionError::NotTls));
     }
     assert_eq!(tls.connect().unwrap().end(), Err(SessionError::Handshake));

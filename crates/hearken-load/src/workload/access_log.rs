@@ -23,14 +23,14 @@ struct Entry {
 }
 
 /// Reads the log for replay at `speed` times the original speed. Returns also the number of skipped invalid
-/// lines, if `skip_bad`.
+/// lines, if `skip_invalid`.
 ///
 /// Servers log requests when they are complete, so the entries are sorted by time. If all times are whole
 /// seconds, the requests of each second are distributed evenly over it.
 pub(super) fn read(
     path: &Path,
     speed: f64,
-    skip_bad: bool,
+    skip_invalid: bool,
     builder: &mut MessageBuilder<'_>,
 ) -> Result<(Selection, u64), LoadError> {
     if !(speed > 0.0 && speed <= 1e9) {
@@ -51,7 +51,7 @@ pub(super) fn read(
         match result {
             Ok(_) if entries.len() >= MAX_REQUESTS => return Err(lines.error(TOO_MANY)),
             Ok(step) => entries.push(step),
-            Err(_) if skip_bad => skipped += 1,
+            Err(_) if skip_invalid => skipped += 1,
             Err(reason) => return Err(lines.error(reason)),
         }
     }

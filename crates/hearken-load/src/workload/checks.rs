@@ -80,18 +80,18 @@ impl Expect {
 
 /// The state of checking one reply.
 #[derive(Clone, Debug)]
-pub(crate) struct Check {
+pub(crate) struct ReplyCheck {
     length: u64,
     hash: Option<Sha256>,
 }
 
-impl Check {
-    pub(crate) fn new(expect: &Expect) -> Check {
-        Check { length: 0, hash: expect.hashes().then(Sha256::new) }
+impl ReplyCheck {
+    pub(crate) fn new(expect: &Expect) -> ReplyCheck {
+        ReplyCheck { length: 0, hash: expect.hashes().then(Sha256::new) }
     }
 
     /// Adds the next bytes of the content.
-    pub(crate) fn feed(&mut self, content: &[u8]) {
+    pub(crate) fn update(&mut self, content: &[u8]) {
         self.length += content.len() as u64;
         if let Some(hash) = &mut self.hash {
             hash.update(content);
@@ -99,7 +99,7 @@ impl Check {
     }
 
     /// Completes the check at the end of the reply. Fails with the first failed check.
-    pub(crate) fn end(self, expect: &Expect, status: u16) -> Result<(), FailedCheck> {
+    pub(crate) fn finish(self, expect: &Expect, status: u16) -> Result<(), FailedCheck> {
         let is_in_range = |&(first, last): &(u16, u16)| (first..=last).contains(&status);
         if !expect.status.is_empty() && !expect.status.iter().any(is_in_range) {
             return Err(FailedCheck::Status);
@@ -217,16 +217,16 @@ impl_serde_str!(Expect);
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Check, Expect, FailedCheck};
+    use super::{ReplyCheck, Expect, FailedCheck};
 
     /// SHA-256 digest of "abc" (FIPS 180-2, appendix B.1).
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn check(expect: &str, status: u16, content: &[&str]) -> Result<(), FailedCheck> {
         let expect: Expect = expect.parse().unwrap();
-        let mut check = Check::new(&expect);
-        content.iter().for_each(|piece| check.feed(piece.as_bytes()));
-        check.end(&expect, status)
+        let mut check = ReplyCheck::new(&expect);
+        content.iter().for_each(|piece| check.update(piece.as_bytes()));
+        check.finish(&expect, status)
     }
 
     #[test]

@@ -19,12 +19,12 @@ pub(crate) struct Cursor {
     /// Distance between the elements of this shard.
     stride: u64,
     /// Current session and the number of remaining requests in its burst, for arrivals of single requests.
-    session: Option<(Script, u32)>,
+    session: Option<(SessionState, u32)>,
 }
 
 /// The remaining part of a session, or of the requests of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Script {
+pub(crate) struct SessionState {
     /// Number of remaining bursts of a session file, or of remaining requests of a connection.
     remaining: u32,
     /// Index of the next burst of a session file.
@@ -62,10 +62,10 @@ impl Cursor {
             Selection::Sessions(_) => loop {
                 let (mut script, remaining) = match self.session.take() {
                     Some(session) => session,
-                    None => (self.begin()?, 0),
+                    None => (self.next_session()?, 0),
                 };
                 if remaining > 0 {
-                    let message = self.next_in_burst(&mut script);
+                    let message = self.next_message(&mut script);
                     self.session = Some((script, remaining - 1));
                     return Some(message);
                 }
@@ -79,9 +79,9 @@ impl Cursor {
     }
 
     /// Starts the next connection or session. Returns `None` after the last.
-    pub(crate) fn begin(&mut self) -> Option<Script> {
+    pub(crate) fn next_session(&mut self) -> Option<SessionState> {
         let mut script =
-            Script { remaining: 1, burst: 0, position: 0, reserved: 0, is_first: true };
+            SessionState { remaining: 1, burst: 0, position: 0, reserved: 0, is_first: true };
         match &self.workload.selection {
             Selection::Sessions(all) => {
                 let number = self.next;
@@ -109,7 +109,7 @@ impl Cursor {
     }
 
     /// Returns the next burst of a connection or session, or `None` after the last.
-    pub(crate) fn next_burst(&mut self, script: &mut Script) -> Option<Burst> {
+    pub(crate) fn next_burst(&mut self, script: &mut SessionState) -> Option<Burst> {
         if script.remaining == 0 {
             return None;
         }
@@ -138,7 +138,7 @@ impl Cursor {
 
     /// Returns the next message of the current burst. Must be called once for each message of a burst before
     /// the next burst.
-    pub(crate) fn next_in_burst(&mut self, script: &mut Script) -> u32 {
+    pub(crate) fn next_message(&mut self, script: &mut SessionState) -> u32 {
         let position = script.position;
         script.position = match self.workload.selection {
             Selection::List(_) => position.wrapping_add(self.stride),

@@ -22,14 +22,14 @@ pub const MAX_DIRECTORIES: u32 = 100_000;
 /// a manifest is incomplete.
 const MANIFEST: &str = "specweb.manifest";
 
-/// The result of [`make`].
+/// The result of [`create`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Made {
+pub struct FileSetSummary {
     /// Number of files written.
     pub written: u64,
     /// Number of files that existed already.
-    pub kept: u64,
+    pub existing: u64,
     /// Total size of the file set in bytes.
     pub bytes: u64,
 }
@@ -50,11 +50,11 @@ pub fn directories_for(connections: u32) -> u32 {
 /// # Errors
 /// The number of directories is not in `1..=MAX_DIRECTORIES`, there is too little free space, or writing
 /// fails.
-pub fn make(
+pub fn create(
     dir: &Path,
     directories: u32,
     progress: &mut dyn FnMut(u32),
-) -> Result<Made, LoadError> {
+) -> Result<FileSetSummary, LoadError> {
     if !(1..=MAX_DIRECTORIES).contains(&directories) {
         return Err(LoadError::Config("the number of directories must be from 1 to 100,000"));
     }
@@ -64,7 +64,7 @@ pub fn make(
     };
     fs::create_dir_all(dir).map_err(|error| write_error(dir, &error))?;
     check_free_space(dir, &manifest)?;
-    let mut summary = Made { bytes: manifest.bytes(), ..Made::default() };
+    let mut summary = FileSetSummary { bytes: manifest.bytes(), ..FileSetSummary::default() };
     let mut text = Vec::new();
     for directory in 0..directories {
         let path = dir.join(directory_name(directory));
@@ -72,7 +72,7 @@ pub fn make(
         for (file, &size) in manifest.sizes.iter().enumerate() {
             let path = dir.join(name(directory, file));
             if exists_with_size(&path, size) {
-                summary.kept += 1;
+                summary.existing += 1;
                 continue;
             }
             fill_text(&mut text, u64::from(directory) * FILES as u64 + file as u64, size);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hearken_http::Method;
 use thiserror::Error;
 
-use super::Asking;
+use super::RequestTemplate;
 use super::checks::Expect;
 use crate::config::LoadError;
 use crate::url::{Url, UrlError};
@@ -72,7 +72,7 @@ pub(super) enum RequestError {
 #[derive(Debug)]
 pub(super) struct MessageBuilder<'a> {
     url: &'a Url,
-    template: &'a Asking,
+    template: &'a RequestTemplate,
     /// Encoded header fields of all requests.
     fields: String,
     messages: Vec<Message>,
@@ -85,7 +85,7 @@ pub(super) struct MessageBuilder<'a> {
 }
 
 impl<'a> MessageBuilder<'a> {
-    pub(super) fn new(url: &'a Url, template: &'a Asking) -> Result<MessageBuilder<'a>, LoadError> {
+    pub(super) fn new(url: &'a Url, template: &'a RequestTemplate) -> Result<MessageBuilder<'a>, LoadError> {
         let method = parse_method(&template.method).map_err(LoadError::Config)?;
         if template.body.is_some() && method == Method::Trace {
             return Err(LoadError::Config(TRACE_BODY));

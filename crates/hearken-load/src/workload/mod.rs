@@ -29,9 +29,9 @@ mod urls;
 mod wlog;
 mod wsesslog;
 
-pub(crate) use checks::Check;
+pub(crate) use checks::ReplyCheck;
 pub use checks::Expect;
-pub(crate) use cursor::{Cursor, Script};
+pub(crate) use cursor::{Cursor, SessionState};
 pub use distribution::Distribution;
 pub(crate) use message::Message;
 pub use request_count::Count;
@@ -69,7 +69,7 @@ pub enum Source {
         /// Path of the file.
         path: PathBuf,
     },
-    /// A SPECweb99-like mix of the file set created by [`specweb::make`](crate::specweb::make).
+    /// A SPECweb99-like mix of the file set created by [`specweb::create`](crate::specweb::create).
     Specweb {
         /// Directory of the file set. The server serves it at the path of the run's URL.
         dir: PathBuf,
@@ -81,7 +81,7 @@ pub enum Source {
         /// Replay speed relative to the log.
         speed: f64,
         /// Whether to skip invalid lines instead of failing.
-        skip_bad: bool,
+        skip_invalid: bool,
     },
     /// Lines of `SECONDS PATH-or-URL [METHOD] [CHECK...]`, sorted by time.
     Trace(PathBuf),
@@ -89,7 +89,7 @@ pub enum Source {
 
 /// The properties that all requests share unless a file overrides them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Asking {
+pub struct RequestTemplate {
     /// Method, any except CONNECT.
     pub method: String,
     /// Header fields as `NAME: VALUE`, in addition to or in place of `Host` and `User-Agent`.
@@ -100,9 +100,9 @@ pub struct Asking {
     pub expect: Option<Expect>,
 }
 
-impl Default for Asking {
-    fn default() -> Asking {
-        Asking { method: "GET".to_owned(), headers: Vec::new(), body: None, expect: None }
+impl Default for RequestTemplate {
+    fn default() -> RequestTemplate {
+        RequestTemplate { method: "GET".to_owned(), headers: Vec::new(), body: None, expect: None }
     }
 }
 
@@ -154,7 +154,7 @@ impl Workload {
     pub(crate) fn load(
         url: &Url,
         source: &Source,
-        asking: &Asking,
+        asking: &RequestTemplate,
         per_connection: Option<Count>,
         think: Option<Distribution>,
         pipeline: NonZeroUsize,
@@ -187,8 +187,8 @@ impl Workload {
                 wsesslog::read(path, *sessions, *think, &mut builder)?
             }
             Source::Specweb { dir } => specweb::read(dir, url, &mut builder)?,
-            Source::AccessLog { path, speed, skip_bad } => {
-                let (selection, invalid) = access_log::read(path, *speed, *skip_bad, &mut builder)?;
+            Source::AccessLog { path, speed, skip_invalid } => {
+                let (selection, invalid) = access_log::read(path, *speed, *skip_invalid, &mut builder)?;
                 skipped = invalid;
                 selection
             }
@@ -206,7 +206,7 @@ impl Workload {
     }
 
     /// Creates a workload of one request for the URL.
-    pub(crate) fn of_url(url: &Url, asking: &Asking) -> Result<Workload, LoadError> {
+    pub(crate) fn for_url(url: &Url, asking: &RequestTemplate) -> Result<Workload, LoadError> {
         Workload::load(url, &Source::Url, asking, None, None, NonZeroUsize::MIN)
     }
 

@@ -15,7 +15,7 @@ pub struct Count {
 
 impl Count {
     /// Maximum number.
-    pub const MOST: Count = Count { min: NonZeroU32::MAX, max: NonZeroU32::MAX };
+    pub const MAX: Count = Count { min: NonZeroU32::MAX, max: NonZeroU32::MAX };
 
     /// Creates a constant number.
     pub fn exactly(count: NonZeroU32) -> Count {

@@ -10,7 +10,7 @@ use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
-    Arrivals, Asking, Config, Count, Distribution, Errors, Model, Profile, Report, Source, Stop,
+    Arrivals, RequestTemplate, Config, Count, Distribution, Errors, Model, Profile, Report, Source, StopSignal,
     run,
 };
 use proptest::prelude::*;
@@ -27,14 +27,14 @@ fn config(url: String, events: &str) -> Config {
         arrivals: Arrivals::Constant,
         connections: NonZeroUsize::new(8).unwrap(),
         timeout: Duration::from_secs(10),
-        interval: Duration::from_millis(30),
-        events: events.to_owned(),
+        report_interval: Duration::from_millis(30),
+        mechanism: events.to_owned(),
         ..Config::default()
     }
 }
 
 fn load(config: &Config) -> Report {
-    run(config, &mut (), &Stop::new()).unwrap()
+    run(config, &mut (), &StopSignal::new()).unwrap()
 }
 
 fn each(requests: Option<u32>) -> Option<Count> {
@@ -45,16 +45,16 @@ fn each(requests: Option<u32>) -> Option<Count> {
 fn check(behaviour: Behaviour, events: &str, per_connection: Option<u32>) {
     let server = Server::start(move |_| behaviour);
     let mut config = config(server.url(), events);
-    config.per_connection = each(per_connection);
+    config.requests_per_connection = each(per_connection);
     if behaviour.never_completes() {
         config.timeout = Duration::from_millis(100);
     }
     let report = load(&config);
     let context = format!("{behaviour:?} {events} {per_connection:?}\n{report}");
     assert_conserved(&report);
-    assert_eq!(report.events, events);
-    assert_eq!(report.requests.intended, ALL, "{context}");
-    let (all, none) = (report.requests.intended, Errors::default());
+    assert_eq!(report.mechanism, events);
+    assert_eq!(report.requests.scheduled, ALL, "{context}");
+    let (all, none) = (report.requests.scheduled, Errors::default());
     match behaviour {
         // A request may be sent while the server closes its connection.
         Behaviour::ThenClose => {
@@ -173,8 +173,8 @@ fn assert_no_spin(report: &Report, connections: u64) {
     let Report { requests, sessions, .. } = report;
     let retries = connections * (2 + (report.duration_s * 10.0) as u64);
     let max = match report.model {
-        Model::Requests => connections + requests.intended + requests.replies,
-        Model::Connections | Model::Sessions => sessions.begun + requests.sent,
+        Model::Requests => connections + requests.scheduled + requests.replies,
+        Model::Connections | Model::Sessions => sessions.started + requests.sent,
         Model::Closed => connections + requests.sent + retries,
     };
     assert!(report.connections_opened <= max, "{report}");
@@ -194,7 +194,7 @@ fn check_model(behaviour: Behaviour, model: Model, pipeline: usize, events: &str
             },
             _ => Source::Url,
         },
-        per_connection: each((model != Model::Sessions).then_some(5)),
+        requests_per_connection: each((model != Model::Sessions).then_some(5)),
         pipeline: NonZeroUsize::new(pipeline).unwrap(),
         timeout: if behaviour.never_completes() {
             Duration::from_millis(50)
@@ -208,14 +208,14 @@ fn check_model(behaviour: Behaviour, model: Model, pipeline: usize, events: &str
     assert_no_spin(&report, 8);
     assert!(report.requests.replies <= server.replies(), "{context}");
     assert!(server.requests() <= report.requests.sent, "{context}");
-    assert!(report.requests.intended > 0 || model == Model::Closed, "{context}");
+    assert!(report.requests.scheduled > 0 || model == Model::Closed, "{context}");
     if behaviour.keeps_connection() {
         assert_eq!(report.errors, Errors::default(), "{context}");
         assert_eq!(report.sessions.failed, 0, "{context}");
         assert_eq!(report.requests.replies, server.replies(), "{context}");
     } else if !behaviour.replies() {
         assert_eq!(report.requests.replies, 0, "{context}");
-        assert_eq!(report.sessions.failed, report.sessions.begun, "{context}");
+        assert_eq!(report.sessions.failed, report.sessions.started, "{context}");
     }
     // An announced close fails no request, unless others are in flight behind it.
     if behaviour == Behaviour::AnnouncedClose && pipeline == 1 && model != Model::Sessions {
@@ -255,7 +255,7 @@ fn counts_refused_connections() {
     for (index, name) in available_mechanisms().into_iter().enumerate() {
         let per_connection = each([None, Some(1)][index % 2]);
         let (url, _held) = refusing();
-        let report = load(&Config { per_connection, ..config(url, name) });
+        let report = load(&Config { requests_per_connection: per_connection, ..config(url, name) });
         assert_conserved(&report);
         assert_eq!(report.errors.conn_refused, ALL, "{report}");
         assert_eq!(report.connections_opened, 0, "{report}");
@@ -266,9 +266,9 @@ fn counts_refused_connections() {
 #[test]
 fn a_body_after_a_head_request_ends_the_connection() {
     let server = Server::start(|_| Behaviour::Reply);
-    let asking = Asking { method: "HEAD".to_owned(), ..Asking::default() };
+    let asking = RequestTemplate { method: "HEAD".to_owned(), ..RequestTemplate::default() };
     // The body that this server sends nevertheless desynchronises the connection.
-    let report = load(&Config { asking, ..config(server.url(), "auto") });
+    let report = load(&Config { template: asking, ..config(server.url(), "auto") });
     assert_conserved(&report);
     assert!(report.requests.replies > 0);
 }
@@ -291,7 +291,7 @@ fn counts_connections_without_descriptors() {
     let limit = Rlimit { current: Some(20), maximum: Some(20) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let timeout = Duration::from_secs(1);
-    let config = Config { per_connection: each(Some(1)), timeout, ..config(url, "auto") };
+    let config = Config { requests_per_connection: each(Some(1)), timeout, ..config(url, "auto") };
     let report = load(&config);
     assert_conserved(&report);
     assert!(report.errors.fd_unavail >= ALL - 20, "{report}");
@@ -340,21 +340,21 @@ proptest! {
             duration: Some(Duration::from_millis(100)),
             arrivals: if poisson { Arrivals::Poisson } else { Arrivals::Constant },
             connections: NonZeroUsize::new(connections).unwrap(),
-            per_connection: if from_file { None } else { each(per_connection) },
+            requests_per_connection: if from_file { None } else { each(per_connection) },
             pipeline: NonZeroUsize::new(if bursts { pipeline } else { 1 }).unwrap(),
-            think: think.filter(|_| bursts).map(about),
-            connection_time: lasts.map(about),
+            think_time: think.filter(|_| bursts).map(about),
+            connection_lifetime: lasts.map(about),
             timeout: Duration::from_millis(150),
             connect_timeout: connect.then_some(Duration::from_millis(100)),
             first_byte_timeout: first_byte.then_some(Duration::from_millis(20)),
             threads: NonZeroUsize::new(threads).unwrap(),
-            idle,
+            idle_connections: idle,
             ..config(server.url(), mechanism)
         });
         assert_conserved(&report);
         assert_no_spin(&report, connections as u64);
         prop_assert!(report.requests.replies <= server.replies());
         prop_assert!(report.requests.sent >= server.requests());
-        prop_assert_eq!(report.idle.held, idle as u64);
+        prop_assert_eq!(report.idle.open, idle as u64);
     }
 }

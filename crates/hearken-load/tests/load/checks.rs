@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, Asking, Config, Count, Errors, Model, Profile, Report, Stop, run};
+use hearken_load::{Arrivals, RequestTemplate, Config, Count, Errors, Model, Profile, Report, StopSignal, run};
 
 /// SHA-256 hash of "hello".
 const SHA256: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -14,13 +14,13 @@ fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report 
     let report = run(
         &Config {
             url: server.url(),
-            asking: Asking { expect: Some(expect.parse().unwrap()), ..Asking::default() },
+            template: RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() },
             model: Some(model),
             rate: Profile::constant(if model == Model::Requests { 400.0 } else { 80.0 }),
             duration: Some(Duration::from_millis(100)),
             arrivals: Arrivals::Constant,
             connections: NonZeroUsize::new(4).unwrap(),
-            per_connection: NonZeroU32::new(5)
+            requests_per_connection: NonZeroU32::new(5)
                 .map(Count::exactly)
                 .filter(|_| model != Model::Requests),
             pipeline: NonZeroUsize::new(pipeline).unwrap(),
@@ -28,7 +28,7 @@ fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report 
             ..Config::default()
         },
         &mut (),
-        &Stop::new(),
+        &StopSignal::new(),
     )
     .unwrap();
     assert_conserved(&report);
@@ -51,7 +51,7 @@ fn failed_checks_are_errors_of_their_own_kind() {
             (format!("sha256={}", SHA256.replace('2', "3")), Some("another SHA-256 sum")),
         ] {
             let report = load(&server, &expect, Model::Requests, 1);
-            let all = report.requests.intended;
+            let all = report.requests.scheduled;
             let check = if met.is_some() { all } else { 0 };
             assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{expect} {report}");
             assert_eq!(report.requests.replies, all - check);
@@ -89,5 +89,5 @@ fn checks_each_reply_independently() {
 fn incomplete_replies_are_not_checked() {
     let server = Server::start(|_| Behaviour::Partial);
     let report = load(&server, "status=404", Model::Requests, 1);
-    assert_eq!(report.errors.conn_reset, report.requests.intended, "{report}");
+    assert_eq!(report.errors.conn_reset, report.requests.scheduled, "{report}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::{Behaviour, Server};
 use hearken::mechanism::TABLE;
-use hearken_load::{Config, Profile, Progress, Report, Stop, run};
+use hearken_load::{Config, Profile, Progress, Report, StopSignal, run};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 const LIMIT: u64 = 64;
@@ -38,10 +38,10 @@ fn run_child_at(server: &Server, events: &str, rate: f64, idle_rate: &str) -> St
 }
 
 /// Ends the load once all idle connections are established.
-struct Until<'a>(&'a Stop);
+struct Until<'a>(&'a StopSignal);
 
 impl Progress for Until<'_> {
-    fn holding(&mut self, connections: u64) {
+    fn on_idle_open(&mut self, connections: u64) {
         assert_eq!(connections, IDLE as u64);
         self.0.raise();
     }
@@ -59,13 +59,13 @@ fn child_process() {
         rate: Profile::constant(rate),
         duration: (rate > 0.0).then_some(Duration::from_millis(100)),
         connections: 5.try_into().unwrap(),
-        idle: IDLE,
-        idle_request: true,
+        idle_connections: IDLE,
+        idle_sends_request: true,
         idle_rate: std::env::var(IDLE_RATE).unwrap().parse().ok(),
-        events: std::env::var(EVENTS).unwrap(),
+        mechanism: std::env::var(EVENTS).unwrap(),
         ..Config::default()
     };
-    let stop = Stop::new();
+    let stop = StopSignal::new();
     let report = if rate > 0.0 {
         run(&config, &mut (), &stop)
     } else {
@@ -76,9 +76,9 @@ fn child_process() {
 
 fn print(report: &Report) {
     let idle = report.idle;
-    println!("idle {} of {}, {} lost, {} tables", idle.held, idle.asked, idle.lost, idle.tables);
+    println!("idle {} of {}, {} lost, {} tables", idle.open, idle.requested, idle.lost, idle.descriptor_tables);
     println!("bytes for idle ones: {}", report.bytes.received > 0 && report.bytes.sent > 0);
-    println!("replies missing: {}", report.requests.intended - report.requests.replies);
+    println!("replies missing: {}", report.requests.scheduled - report.requests.replies);
     report.warnings.iter().for_each(|warning| println!("{warning}"));
 }
 
@@ -115,13 +115,13 @@ fn warns_about_idle_connections_that_cannot_be_opened() {
     let config = Config {
         url: server.url(),
         rate: Profile::constant(0.0),
-        idle: 3,
-        idle_request: true,
+        idle_connections: 3,
+        idle_sends_request: true,
         duration: Some(Duration::from_millis(50)),
         timeout: Duration::from_millis(200),
         ..Config::default()
     };
-    let report = run(&config, &mut (), &Stop::new()).unwrap();
+    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
     let warning =
         report.warnings.iter().find(|text| text.contains("cannot open an idle connection"));
     assert!(warning.is_some_and(|text| text.contains("closed the connection")), "{report}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::server::assertions::{assert_conserved, assert_sums};
 use crate::server::{Behaviour, Server};
 use hearken_load::{
-    Arrivals, Asking, Config, Count, Errors, Model, Profile, Report, Source, Stop, run,
+    Arrivals, RequestTemplate, Config, Count, Errors, Model, Profile, Report, Source, StopSignal, run,
 };
 use tempfile::NamedTempFile;
 
@@ -27,7 +27,7 @@ fn config(url: String) -> Config {
 }
 
 fn load(config: &Config) -> Report {
-    run(config, &mut (), &Stop::new()).unwrap()
+    run(config, &mut (), &StopSignal::new()).unwrap()
 }
 
 fn file(text: &str) -> NamedTempFile {
@@ -40,12 +40,12 @@ fn file(text: &str) -> NamedTempFile {
 #[test]
 fn accepts_replies_before_the_end_of_the_request() {
     let body = Some(vec![b'x'; 4 << 20]);
-    let asking = Asking { method: "POST".to_owned(), body, ..Asking::default() };
+    let asking = RequestTemplate { method: "POST".to_owned(), body, ..RequestTemplate::default() };
     let addr = crate::server::hasty(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno", 20);
     let url = format!("http://{addr}/");
     let report = load(&Config {
-        asking: asking.clone(),
-        per_connection: Some(Count::exactly(NonZeroU32::MIN)),
+        template: asking.clone(),
+        requests_per_connection: Some(Count::exactly(NonZeroU32::MIN)),
         ..config(url)
     });
     assert_conserved(&report);
@@ -53,7 +53,7 @@ fn accepts_replies_before_the_end_of_the_request() {
     assert_eq!(report.errors, Errors::default(), "{report}");
     // On a persistent connection the rest of the request precedes the next request.
     let server = Server::start(|_| Behaviour::Reply);
-    let report = load(&Config { asking, ..config(server.url()) });
+    let report = load(&Config { template: asking, ..config(server.url()) });
     assert_conserved(&report);
     assert_eq!((report.requests.replies, server.replies()), (10, 10), "{report}");
 }
@@ -66,7 +66,7 @@ fn connections_are_not_used_after_their_lifetime() {
         connections: NonZeroUsize::MIN,
         rate: Profile::constant(10.0),
         duration: Some(Duration::from_millis(500)),
-        connection_time: Some("20ms".parse().unwrap()),
+        connection_lifetime: Some("20ms".parse().unwrap()),
         ..config(server.url())
     });
     assert_conserved(&report);
@@ -86,8 +86,8 @@ fn arriving_connections_stay_open_for_their_lifetime() {
         // Nothing is sent after the end of the run: allow time for the second requests.
         rate: "1000@9.5ms,0".parse().unwrap(),
         duration: Some(Duration::from_secs(2)),
-        connection_time: Some("1h".parse().unwrap()),
-        per_connection: NonZeroU32::new(2).map(Count::exactly),
+        connection_lifetime: Some("1h".parse().unwrap()),
+        requests_per_connection: NonZeroU32::new(2).map(Count::exactly),
         ..config(server.url())
     });
     assert_conserved(&report);
@@ -103,7 +103,7 @@ fn a_session_fails_with_its_request() {
         let server = Server::start(behaviour);
         let path = file.path().to_owned();
         let source = Source::Wsesslog { sessions: Some(1), think: Duration::ZERO, path };
-        let stop = Stop::new();
+        let stop = StopSignal::new();
         let config = Config { duration: None, source, ..config(server.url()) };
         let report = thread::scope(|scope| {
             let load = scope.spawn(|| run(&config, &mut (), &stop).unwrap());
@@ -118,12 +118,12 @@ fn a_session_fails_with_its_request() {
             load.join().unwrap()
         });
         assert_conserved(&report);
-        assert_eq!(report.sessions.begun, 1);
+        assert_eq!(report.sessions.started, 1);
         (report, server)
     };
     let (report, _) =
         one(|number| if number == 1 { Behaviour::Reset } else { Behaviour::Reply }, false);
-    assert_eq!((report.requests.intended, report.errors.conn_reset), (2, 1), "{report}");
+    assert_eq!((report.requests.scheduled, report.errors.conn_reset), (2, 1), "{report}");
     assert_eq!(report.sessions.failed, 1);
     // An announced close does not fail the session.
     let (report, server) = one(|_| Behaviour::AnnouncedClose, false);
@@ -131,7 +131,7 @@ fn a_session_fails_with_its_request() {
     assert_eq!(report.sessions.completed, 1);
     // Neither does a close during the pause, but the second one does.
     let (report, _) = one(|_| Behaviour::Reply, true);
-    assert_eq!((report.requests.intended, report.requests.replies), (2, 1), "{report}");
+    assert_eq!((report.requests.scheduled, report.requests.replies), (2, 1), "{report}");
     assert_eq!((report.errors.conn_reset, report.sessions.failed), (1, 1), "{report}");
 }
 
@@ -152,7 +152,7 @@ fn accounts_for_requests_of_stopped_runs() {
                 rate: Profile::constant(500.0),
                 duration: Some(Duration::from_secs(3600)),
                 threads: NonZeroUsize::new(1 + index % 3).unwrap(),
-                interval: Duration::from_millis(10),
+                report_interval: Duration::from_millis(10),
                 source: match model {
                     Model::Sessions => {
                         Source::Wsesslog { sessions: None, think: Duration::ZERO, path }
@@ -161,7 +161,7 @@ fn accounts_for_requests_of_stopped_runs() {
                 },
                 ..config(server.url())
             };
-            let stop = Stop::new();
+            let stop = StopSignal::new();
             let report = thread::scope(|scope| {
                 let load = scope.spawn(|| run(&config, &mut (), &stop));
                 server.until(|server| server.counts.requests.load(SeqCst) >= 3);
@@ -197,12 +197,12 @@ fn opens_no_connections_after_the_end() {
 /// Checks that inconsistent settings are rejected.
 #[test]
 fn rejects_inconsistent_settings() {
-    let refuse = |config: Config| run(&config, &mut (), &Stop::new()).unwrap_err().to_string();
+    let refuse = |config: Config| run(&config, &mut (), &StopSignal::new()).unwrap_err().to_string();
     let base = || config("http://127.0.0.1:1/".to_owned());
     let pipeline = NonZeroUsize::new(4).unwrap();
     assert!(refuse(Config { pipeline, ..base() }).contains("several requests per connection"));
     let think = Some("1s".parse().unwrap());
-    assert!(refuse(Config { think, ..base() }).contains("several requests per connection"));
+    assert!(refuse(Config { think_time: think, ..base() }).contains("several requests per connection"));
     // Sessions are not limited by the number of connections.
     let (list, threads) = (file("/a\n"), NonZeroUsize::new(2).unwrap());
     let server = Server::start(|_| Behaviour::Reply);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hearken_load::specweb::{directories_for, make};
+use hearken_load::specweb::{directories_for, create};
 use sha2::{Digest, Sha256};
 
 fn sum(path: &Path) -> String {
@@ -16,8 +16,8 @@ fn sizes_match_specweb99() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("new/set");
     let mut steps = Vec::new();
-    let made = make(&dir, 2, &mut |directories| steps.push(directories)).unwrap();
-    assert_eq!((made.written, made.kept, made.bytes), (72, 0, 2 * 5_119_484));
+    let made = create(&dir, 2, &mut |directories| steps.push(directories)).unwrap();
+    assert_eq!((made.written, made.existing, made.bytes), (72, 0, 2 * 5_119_484));
     assert_eq!(steps, [1, 2]);
     for (name, size) in [
         ("dir00000/class0_0", 102),
@@ -41,30 +41,30 @@ const SUM: &str = "7ffcf85317a4a436c91237aa658cc997b8a6dbb3cc7514bcf964922a08953
 fn completes_a_partial_file_set() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    make(dir, 1, &mut |_| ()).unwrap();
+    create(dir, 1, &mut |_| ()).unwrap();
     let (short, gone) = (dir.join("dir00000/class2_3"), dir.join("dir00000/class0_1"));
     let before = (sum(&short), sum(&gone));
     fs::write(&short, "cut").unwrap();
     fs::remove_file(&gone).unwrap();
-    let made = make(dir, 1, &mut |_| ()).unwrap();
-    assert_eq!((made.written, made.kept), (2, 34));
+    let made = create(dir, 1, &mut |_| ()).unwrap();
+    assert_eq!((made.written, made.existing), (2, 34));
     assert_eq!((sum(&short), sum(&gone)), before);
-    let made = make(dir, 2, &mut |_| ()).unwrap();
-    assert_eq!((made.written, made.kept), (36, 36));
-    let made = make(dir, 2, &mut |_| ()).unwrap();
-    assert_eq!((made.written, made.kept), (0, 72));
+    let made = create(dir, 2, &mut |_| ()).unwrap();
+    assert_eq!((made.written, made.existing), (36, 36));
+    let made = create(dir, 2, &mut |_| ()).unwrap();
+    assert_eq!((made.written, made.existing), (0, 72));
 }
 
 #[test]
 fn rejects_invalid_arguments() {
     let dir = tempfile::tempdir().unwrap();
     for count in [0, 100_001] {
-        assert!(make(dir.path(), count, &mut |_| ()).is_err(), "{count}");
+        assert!(create(dir.path(), count, &mut |_| ()).is_err(), "{count}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = make(&file, 1, &mut |_| ()).unwrap_err().to_string();
+    let error = create(&file, 1, &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains(&*file.to_string_lossy()), "{error}");
 }
 

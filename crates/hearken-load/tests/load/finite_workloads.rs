@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, Config, Count, Model, Profile, Report, Source, Stop, run};
+use hearken_load::{Arrivals, Config, Count, Model, Profile, Report, Source, StopSignal, run};
 use proptest::prelude::*;
 use tempfile::NamedTempFile;
 
@@ -30,20 +30,20 @@ fn config(server: &Server, source: Source, threads: usize) -> Config {
         threads: NonZeroUsize::new(threads).unwrap(),
         connections: NonZeroUsize::new(6).unwrap(),
         timeout: Duration::from_secs(20),
-        idle: 5,
+        idle_connections: 5,
         ..Config::default()
     }
 }
 
 /// Runs a load, and checks that all requests get replies and idle connections stay open to the end.
 fn load(config: &Config) -> Report {
-    let report = run(config, &mut (), &Stop::new()).unwrap();
+    let report = run(config, &mut (), &StopSignal::new()).unwrap();
     assert_conserved(&report);
     assert_eq!(report.requests.failed, 0, "{report}");
     let idle = report.idle;
-    assert_eq!((idle.held, idle.lost), (5, 0), "{report}");
+    assert_eq!((idle.open, idle.lost), (5, 0), "{report}");
     let sessions = report.sessions;
-    assert_eq!((sessions.begun, sessions.failed), (sessions.completed, 0), "{report}");
+    assert_eq!((sessions.started, sessions.failed), (sessions.completed, 0), "{report}");
     report
 }
 
@@ -85,7 +85,7 @@ proptest! {
         let bursts = model != Model::Requests && behaviour == Behaviour::Reply;
         let report = load(&Config {
             model: Some(model),
-            per_connection: if persistent { None } else { NonZeroU32::new(per_connection).map(Count::exactly) },
+            requests_per_connection: if persistent { None } else { NonZeroU32::new(per_connection).map(Count::exactly) },
             pipeline: NonZeroUsize::new(if bursts { pipeline } else { 1 }).unwrap(),
             ..config(&server, Source::Wlog { path: path(&list), repeat: false }, threads)
         });
@@ -144,7 +144,7 @@ proptest! {
         }
         let list = file(&text);
         let source = match log {
-            true => Source::AccessLog { path: path(&list), speed: 2.0, skip_bad: false },
+            true => Source::AccessLog { path: path(&list), speed: 2.0, skip_invalid: false },
             false => Source::Trace(path(&list)),
         };
         let report = load(&config(&server, source, threads));
@@ -202,7 +202,7 @@ fn ends_if_the_server_is_unreachable() {
                 ..Config::default()
             },
             &mut (),
-            &Stop::new(),
+            &StopSignal::new(),
         )
         .unwrap();
         assert_conserved(&report);

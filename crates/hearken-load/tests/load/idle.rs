@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::{Behaviour, Server, refusing};
 use hearken::io::{find, names};
-use hearken_load::{Config, Profile, Progress, Report, Snapshot, Stop, run};
+use hearken_load::{Config, Profile, Progress, Report, Snapshot, StopSignal, run};
 
 enum Event {
     Held(u64),
@@ -18,18 +18,18 @@ enum Event {
 struct Listener(Sender<Event>);
 
 impl Progress for Listener {
-    fn holding(&mut self, connections: u64) {
+    fn on_idle_open(&mut self, connections: u64) {
         let _ = self.0.send(Event::Held(connections));
     }
 
-    fn tick(&mut self, so_far: &Snapshot) {
+    fn on_interval(&mut self, so_far: &Snapshot) {
         let _ = self.0.send(Event::Tick { idle: so_far.idle });
     }
 }
 
 /// Runs `config` concurrently with `watch`, and stops it when `watch` returns.
 fn while_running(config: &Config, watch: impl FnOnce(&Receiver<Event>)) -> Report {
-    let stop = Stop::new();
+    let stop = StopSignal::new();
     let (sender, events) = channel();
     thread::scope(|scope| {
         let load = scope.spawn(|| run(config, &mut Listener(sender), &stop));
@@ -52,8 +52,8 @@ fn idle_config(url: String, idle: usize, mechanism: &str) -> Config {
     Config {
         url,
         rate: Profile::constant(0.0),
-        idle,
-        events: mechanism.to_owned(),
+        idle_connections: idle,
+        mechanism: mechanism.to_owned(),
         ..Config::default()
     }
 }
@@ -75,8 +75,8 @@ fn replaces_lost_connections() {
                 assert!(report.complete, "{report}");
                 assert_eq!(server.requests(), 0);
                 let idle = report.idle;
-                assert_eq!((idle.asked, idle.held), (100, 100), "{report}");
-                assert_eq!((idle.lost, idle.re_established), (100, 100), "{report}");
+                assert_eq!((idle.requested, idle.open), (100, 100), "{report}");
+                assert_eq!((idle.lost, idle.reestablished), (100, 100), "{report}");
             });
         }
     });
@@ -86,11 +86,11 @@ fn replaces_lost_connections() {
 fn each_connection_may_send_a_request_first() {
     for name in names().filter(|name| find(name).unwrap().probe().is_ok()) {
         let server = Server::start(|_| Behaviour::Chunked);
-        let config = Config { idle_request: true, ..idle_config(server.url(), 50, name) };
+        let config = Config { idle_sends_request: true, ..idle_config(server.url(), 50, name) };
         let report = while_running(&config, |events| until_holding(events, 50));
         assert_eq!(server.replies(), 50);
-        assert_eq!((report.idle.held, report.idle.lost), (50, 0), "{report}");
-        assert_eq!(report.requests.intended, 0);
+        assert_eq!((report.idle.open, report.idle.lost), (50, 0), "{report}");
+        assert_eq!(report.requests.scheduled, 0);
     }
 }
 
@@ -98,13 +98,13 @@ fn each_connection_may_send_a_request_first() {
 fn a_server_that_closes_immediately_causes_no_busy_loop() {
     let server = Server::start(|_| Behaviour::Close);
     let config = Config {
-        idle_request: true,
+        idle_sends_request: true,
         duration: Some(Duration::from_millis(100)),
         timeout: Duration::from_millis(500),
         ..idle_config(server.url(), 10, "auto")
     };
-    let report = run(&config, &mut (), &Stop::new()).unwrap();
-    assert_eq!((report.idle.held, report.idle.lost), (0, 0), "{report}");
+    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
+    assert_eq!((report.idle.open, report.idle.lost), (0, 0), "{report}");
     assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
     // The run lasts at least 600 ms with a retry every 100 ms. A busy loop would open far more.
     assert!(server.accepted() < 10_000, "{}", server.accepted());
@@ -118,8 +118,8 @@ fn retries_refused_connections_and_warns() {
         timeout: Duration::from_millis(150),
         ..idle_config(url, 5, "auto")
     };
-    let report = run(&config, &mut (), &Stop::new()).unwrap();
-    assert_eq!((report.idle.asked, report.idle.held), (5, 0), "{report}");
+    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
+    assert_eq!((report.idle.requested, report.idle.open), (5, 0), "{report}");
     assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
 }
 
@@ -127,7 +127,7 @@ fn retries_refused_connections_and_warns() {
 fn uses_source_addresses_in_turn() {
     let server = Server::start(|_| Behaviour::Reply);
     let sources = ["127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
-    let config = Config { sources: sources.into(), ..idle_config(server.url(), 10, "auto") };
+    let config = Config { source_addresses: sources.into(), ..idle_config(server.url(), 10, "auto") };
     let report = while_running(&config, |events| {
         until_holding(events, 10);
         server.until(|server| server.accepted() >= 10);
@@ -137,7 +137,7 @@ fn uses_source_addresses_in_turn() {
             assert_eq!(from.count(), 5);
         }
     });
-    assert_eq!(report.idle.held, 10);
+    assert_eq!(report.idle.open, 10);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn there_may_be_fewer_connections_than_threads() {
     let server = Server::start(|_| Behaviour::Reply);
     let config = Config { threads: 3.try_into().unwrap(), ..idle_config(server.url(), 2, "auto") };
     let report = while_running(&config, |events| until_holding(events, 2));
-    assert_eq!((report.idle.asked, report.idle.held), (2, 2), "{report}");
+    assert_eq!((report.idle.requested, report.idle.open), (2, 2), "{report}");
 }
 
 /// Checks the request rate of idle connections. The requests do not close connections.
@@ -154,7 +154,7 @@ fn idle_connections_send_requests_after_think_times() {
     for name in names().filter(|name| find(name).unwrap().probe().is_ok()) {
         let server = Server::start(|_| Behaviour::Reply);
         let config = Config {
-            idle_think: Some("uniform:5ms..15ms".parse().unwrap()),
+            idle_think_time: Some("uniform:5ms..15ms".parse().unwrap()),
             ..idle_config(server.url(), 20, name)
         };
         let began = Instant::now();
@@ -164,10 +164,10 @@ fn idle_connections_send_requests_after_think_times() {
         let max_requests = 20 * (began.elapsed().as_millis() as u64 / 5 + 1);
         assert!(idle.requests >= 200 && idle.requests <= max_requests, "{name}: {report}");
         assert!(idle.replies <= server.replies() && idle.requests - idle.replies <= 20, "{report}");
-        assert_eq!((idle.held, idle.lost, server.accepted()), (20, 0, 20), "{report}");
+        assert_eq!((idle.open, idle.lost, server.accepted()), (20, 0, 20), "{report}");
         // All connections sent requests.
         assert!(server.targets().iter().all(|targets| !targets.is_empty()));
-        assert_eq!(report.requests.intended, 0);
+        assert_eq!(report.requests.scheduled, 0);
     }
 }
 
@@ -209,7 +209,7 @@ fn connections_are_replaced_when_the_server_restarts() {
         }
     }
     let config = Config {
-        interval: Duration::from_millis(20),
+        report_interval: Duration::from_millis(20),
         ..idle_config(format!("http://{address}/"), 200, "auto")
     };
     let mut first = Vec::new();
@@ -228,6 +228,6 @@ fn connections_are_replaced_when_the_server_restarts() {
         std::mem::forget(second);
     });
     let idle = report.idle;
-    assert_eq!((idle.asked, idle.held), (200, 200), "{report}");
-    assert_eq!((idle.lost, idle.re_established), (200, 200), "{report}");
+    assert_eq!((idle.requested, idle.open), (200, 200), "{report}");
+    assert_eq!((idle.lost, idle.reestablished), (200, 200), "{report}");
 }

@@ -31,7 +31,7 @@ fn passes_reuse_connections() {
     assert!(first.complete, "{first}");
     // Rounds are always complete, so there are more requests than specified.
     let requests = first.requests;
-    assert_eq!((requests.intended, requests.sent, requests.replies), (100, 100, 100));
+    assert_eq!((requests.scheduled, requests.sent, requests.replies), (100, 100, 100));
     assert_eq!((first.status.success, first.connections_opened), (100, 10));
     assert_eq!((first.content_bytes, first.round_ns.count), (5, 10));
     let second = pass(&mut driver, 100);
@@ -85,7 +85,7 @@ fn a_failure_ends_the_pass_with_a_warning() {
         assert!(!report.complete && report.errors.total() == 1, "{behaviour:?} {report}");
         let requests = report.requests;
         assert!(requests.replies <= 6 && requests.failed == 1, "{behaviour:?} {report}");
-        assert_eq!(requests.intended, requests.replies + requests.failed + requests.unfinished);
+        assert_eq!(requests.scheduled, requests.replies + requests.failed + requests.unfinished);
         assert!(report.warnings[0].contains(named), "{behaviour:?} {report}");
     }
 }
@@ -117,7 +117,7 @@ fn distinguishes_timeouts_and_refused_connections() {
     assert_eq!(report.errors.client_timo, 1, "{report}");
     let (url, _held) = refusing();
     let report = pass(&mut driver(url, settings(2)), 2);
-    assert_eq!((report.errors.conn_refused, report.requests.intended), (1, 0), "{report}");
+    assert_eq!((report.errors.conn_refused, report.requests.scheduled), (1, 0), "{report}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_stop_flag_ends_a_pass() {
     let server = Server::start(|_| Behaviour::Reply);
     let stop = AtomicBool::new(true);
     let report = driver(server.url(), settings(2)).run(2, &stop);
-    assert!(!report.complete && report.requests.intended == 0, "{report}");
+    assert!(!report.complete && report.requests.scheduled == 0, "{report}");
     stop.store(false, Ordering::Relaxed);
 }
 

@@ -6,12 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, Asking, Config, LoadError, Profile, Report, Stop, run};
+use hearken_load::{Arrivals, RequestTemplate, Config, LoadError, Profile, Report, StopSignal, run};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
 fn load(config: &Config) -> Report {
-    run(config, &mut (), &Stop::new()).unwrap()
+    run(config, &mut (), &StopSignal::new()).unwrap()
 }
 
 /// Stalls the server for 300 ms. Of 200 requests in a second, 60 become due during the stall, and
@@ -41,7 +41,7 @@ fn a_stall_delays_all_requests_scheduled_during_it() {
     assert!(report.latency_ns.max >= 300 * NANOS_PER_MS, "{report}");
     assert!(report.latency_ns.p99 >= 280 * NANOS_PER_MS, "{report}");
     assert!(report.latency_ns.p90 >= 190 * NANOS_PER_MS, "{report}");
-    assert!(report.requests.waited >= 50, "{report}");
+    assert!(report.requests.queued >= 50, "{report}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn replies_do_not_shift_arrivals() {
                 ..Config::default()
             });
             assert_eq!(report.seed, 42);
-            report.requests.intended
+            report.requests.scheduled
         });
     assert!(intended[0] > 100, "{intended:?}");
     assert!(intended.iter().all(|&count| count == intended[0]), "{intended:?}");
@@ -74,7 +74,7 @@ fn a_stopped_run_reports_unfinished_requests() {
         duration: Some(Duration::from_secs(3600)),
         ..Config::default()
     };
-    let stop = Stop::new();
+    let stop = StopSignal::new();
     let report = thread::scope(|scope| {
         let load = scope.spawn(|| run(&config, &mut (), &stop));
         server.until(|server| server.replies() >= 20);
@@ -83,26 +83,26 @@ fn a_stopped_run_reports_unfinished_requests() {
     });
     let requests = report.requests;
     assert!(!report.complete);
-    assert!(requests.intended >= 20, "{report}");
-    assert_eq!(requests.intended, requests.replies + requests.failed + requests.unfinished);
+    assert!(requests.scheduled >= 20, "{report}");
+    assert_eq!(requests.scheduled, requests.replies + requests.failed + requests.unfinished);
     assert!(report.duration_s < 3600.0);
 }
 
 #[test]
 fn rejects_invalid_settings() {
-    let error = |config: Config| match run(&config, &mut (), &Stop::new()) {
+    let error = |config: Config| match run(&config, &mut (), &StopSignal::new()) {
         Err(error) => error.to_string(),
         Ok(report) => panic!("{report}"),
     };
     let base = Config::default;
     assert!(error(Config { rate: Profile::constant(0.0), ..base() }).contains("rate"));
     assert!(error(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
-    assert!(error(Config { events: "psychic".into(), ..base() }).contains("epoll-edge"));
-    assert!(error(Config { sources: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
+    assert!(error(Config { mechanism: "psychic".into(), ..base() }).contains("epoll-edge"));
+    assert!(error(Config { source_addresses: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
     let result = run(
-        &Config { asking: Asking { headers: vec!["x".into()], ..Asking::default() }, ..base() },
+        &Config { template: RequestTemplate { headers: vec!["x".into()], ..RequestTemplate::default() }, ..base() },
         &mut (),
-        &Stop::new(),
+        &StopSignal::new(),
     );
     assert!(matches!(result, Err(LoadError::Header { .. })));
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hearken_load::{Config, Progress, Snapshot, Stop};
+use hearken_load::{Config, Progress, Snapshot, StopSignal};
 
 #[derive(Default)]
 struct RecordedCalls {
@@ -18,16 +18,16 @@ struct RecordedCalls {
 }
 
 impl Progress for RecordedCalls {
-    fn prepared(&mut self) {
+    fn on_prepared(&mut self) {
         self.calls.push("prepared");
     }
 
-    fn over(&mut self) {
+    fn on_finished(&mut self) {
         self.calls.push("over");
         self.at_the_end = self.seen.load(Ordering::SeqCst);
     }
 
-    fn tick(&mut self, so_far: &Snapshot) {
+    fn on_interval(&mut self, so_far: &Snapshot) {
         if !so_far.elapsed.is_zero() {
             self.calls.push("tick");
         }
@@ -60,11 +60,11 @@ fn the_end_is_reported_once_after_the_last_reply() {
         duration: Some(Duration::from_millis(300)),
         connections: NonZeroUsize::new(20).unwrap(),
         threads: NonZeroUsize::new(2).unwrap(),
-        interval: Duration::from_millis(100),
+        report_interval: Duration::from_millis(100),
         ..Config::default()
     };
-    let report = hearken_load::run(&config, &mut recorded, &Stop::new()).unwrap();
-    assert_eq!(report.requests.replies, report.requests.intended);
+    let report = hearken_load::run(&config, &mut recorded, &StopSignal::new()).unwrap();
+    assert_eq!(report.requests.replies, report.requests.scheduled);
     assert_eq!(recorded.at_the_end, report.requests.replies);
     assert_eq!((recorded.calls.first(), recorded.calls.last()), (Some(&"prepared"), Some(&"over")));
     assert_eq!(recorded.calls.iter().filter(|call| **call == "over").count(), 1);

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, Config, Model, Profile, Rank, Report, Source, Stop, run};
+use hearken_load::{Arrivals, Config, Model, Profile, Rank, Report, Source, StopSignal, run};
 use tempfile::NamedTempFile;
 
 fn load(config: &Config) -> Report {
-    let report = run(config, &mut (), &Stop::new()).unwrap();
+    let report = run(config, &mut (), &StopSignal::new()).unwrap();
     assert_conserved(&report);
     assert_eq!(report.requests.failed, 0, "{report}");
     report
@@ -53,18 +53,18 @@ fn parts_add_up_to_the_full_load() {
             connections: NonZeroUsize::new(8).unwrap(),
             threads: NonZeroUsize::new(threads).unwrap(),
             timeout: Duration::from_secs(20),
-            idle: 10,
+            idle_connections: 10,
             seed: Some(5),
             ..Config::default()
         };
         let whole = load(&config);
         let parts = three(&config);
-        assert_eq!(sum(&parts, |of| of.requests.intended), whole.requests.intended);
+        assert_eq!(sum(&parts, |of| of.requests.scheduled), whole.requests.scheduled);
         assert_eq!(sum(&parts, |of| of.requests.replies), whole.requests.replies);
         assert_eq!((whole.connections, sum(&parts, |of| of.connections)), (8, 8));
         assert_eq!((whole.connections_opened, sum(&parts, |of| of.connections_opened)), (8, 8));
-        assert_eq!((whole.idle.held, sum(&parts, |of| of.idle.held)), (10, 10));
-        assert_eq!(sum(&parts, |of| of.idle.asked), 10);
+        assert_eq!((whole.idle.open, sum(&parts, |of| of.idle.open)), (10, 10));
+        assert_eq!(sum(&parts, |of| of.idle.requested), 10);
         let offered: f64 = parts.iter().map(|of| of.offered_rate).sum();
         assert!((offered / whole.offered_rate - 1.0).abs() < 0.01, "{offered}");
         assert!(parts.iter().all(|of| of.seed == 5));
@@ -113,11 +113,11 @@ fn random_arrivals_of_parts_are_independent() {
         seed: Some(9),
         ..Config::default()
     });
-    let all = sum(&parts, |of| of.requests.intended);
+    let all = sum(&parts, |of| of.requests.scheduled);
     // Six standard deviations.
     assert!((450..750).contains(&all), "{all}");
-    let first = parts[0].requests.intended;
-    assert!(parts.iter().any(|of| of.requests.intended != first), "{first}");
+    let first = parts[0].requests.scheduled;
+    assert!(parts.iter().any(|of| of.requests.scheduled != first), "{first}");
 }
 
 fn from_now(by: Duration) -> (SystemTime, u64) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server, black_hole};
-use hearken_load::{Arrivals, Config, Count, Errors, Model, Profile, Report, Stop, Timeouts, run};
+use hearken_load::{Arrivals, Config, Count, Errors, Model, Profile, Report, StopSignal, Timeouts, run};
 
 const LIMIT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(20);
@@ -25,9 +25,9 @@ fn config(url: String) -> Config {
 
 /// Runs a load in which all requests time out.
 fn load(config: &Config) -> Report {
-    let report = run(config, &mut (), &Stop::new()).unwrap();
+    let report = run(config, &mut (), &StopSignal::new()).unwrap();
     assert_conserved(&report);
-    assert_eq!(report.requests.intended, ALL, "{report}");
+    assert_eq!(report.requests.scheduled, ALL, "{report}");
     assert_eq!(report.errors, Errors { client_timo: ALL, ..Errors::default() }, "{report}");
     report
 }
@@ -43,7 +43,7 @@ fn connect_timeout() {
     for (model, per_connection) in [(Model::Requests, one()), (Model::Connections, None)] {
         let model = Some(model);
         let report =
-            load(&Config { model, per_connection, connect_timeout, ..config(url.clone()) });
+            load(&Config { model, requests_per_connection: per_connection, connect_timeout, ..config(url.clone()) });
         assert_eq!(report.timeouts, Timeouts { connect: ALL, ..Timeouts::default() });
         assert_eq!((report.requests.sent, report.connections_opened), (0, 0));
     }
@@ -57,7 +57,7 @@ fn connect_timeout() {
 #[test]
 fn the_request_timeout_includes_connecting() {
     let (url, _held) = black_hole();
-    let report = load(&Config { per_connection: one(), timeout: LIMIT, ..config(url) });
+    let report = load(&Config { requests_per_connection: one(), timeout: LIMIT, ..config(url) });
     assert_eq!(report.timeouts, Timeouts { connect: ALL, ..Timeouts::default() });
 }
 
@@ -69,7 +69,7 @@ fn first_byte_timeout() {
         [(one(), Model::Requests), (None, Model::Requests), (one(), Model::Connections)]
     {
         let model = Some(model);
-        let config = Config { model, per_connection, first_byte_timeout, ..config(server.url()) };
+        let config = Config { model, requests_per_connection: per_connection, first_byte_timeout, ..config(server.url()) };
         let report = load(&config);
         assert_eq!(report.timeouts, Timeouts { first_byte: ALL, ..Timeouts::default() });
         assert_eq!(report.requests.sent, ALL);
@@ -85,7 +85,7 @@ fn request_timeout() {
     let timeout = 2 * LIMIT;
     for first_byte_timeout in [None, first_byte_timeout] {
         let base = config(server.url());
-        let report = load(&Config { per_connection, timeout, first_byte_timeout, ..base });
+        let report = load(&Config { requests_per_connection: per_connection, timeout, first_byte_timeout, ..base });
         assert_eq!(report.timeouts.first_byte, 0, "{report}");
         assert_eq!(report.timeouts.reply + report.timeouts.connect, ALL, "{report}");
     }
@@ -101,20 +101,20 @@ fn the_first_byte_timeout_applies_to_each_pipelined_request() {
         &Config {
             model: Some(Model::Connections),
             rate: Profile::constant(100.0),
-            per_connection: NonZeroU32::new(4).map(Count::exactly),
+            requests_per_connection: NonZeroU32::new(4).map(Count::exactly),
             pipeline: NonZeroUsize::new(4).unwrap(),
             first_byte_timeout: Some(Duration::from_secs(1)),
             duration: Some(Duration::from_millis(1)),
             ..config(server.url())
         },
         &mut (),
-        &Stop::new(),
+        &StopSignal::new(),
     )
     .unwrap();
     assert_conserved(&report);
-    assert_eq!((report.requests.intended, report.requests.replies), (4, 3), "{report}");
+    assert_eq!((report.requests.scheduled, report.requests.replies), (4, 3), "{report}");
     assert_eq!(report.timeouts, Timeouts { first_byte: 1, ..Timeouts::default() });
-    assert_eq!((report.sessions.begun, report.sessions.failed), (1, 1));
+    assert_eq!((report.sessions.started, report.sessions.failed), (1, 1));
 }
 
 /// Checks that timeouts do not reduce the offered load.
@@ -129,10 +129,10 @@ fn timeouts_do_not_reduce_the_offered_load() {
             ..config(server.url())
         },
         &mut (),
-        &Stop::new(),
+        &StopSignal::new(),
     )
     .unwrap();
     assert_conserved(&report);
-    assert_eq!(report.requests.intended, 1000, "{report}");
+    assert_eq!(report.requests.scheduled, 1000, "{report}");
     assert_eq!(report.errors.client_timo, 1000, "{report}");
 }

@@ -8,7 +8,7 @@ use crate::server::tls::{Authority, Closing};
 use crate::server::{Behaviour, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
-    Arrivals, Asking, Config, Count, Errors, Handshakes, Model, Profile, Report, Stop, TlsOptions,
+    Arrivals, RequestTemplate, Config, Count, Errors, Handshakes, Model, Profile, Report, StopSignal, TlsOptions,
     run,
 };
 
@@ -28,9 +28,9 @@ fn config(url: String, tls: TlsOptions) -> Config {
 }
 
 fn load(config: &Config) -> Report {
-    let report = run(config, &mut (), &Stop::new()).unwrap();
+    let report = run(config, &mut (), &StopSignal::new()).unwrap();
     assert_conserved(&report);
-    assert_eq!(report.requests.intended, ALL, "{report}");
+    assert_eq!(report.requests.scheduled, ALL, "{report}");
     report
 }
 
@@ -46,7 +46,7 @@ fn persistent_connections() {
         for behaviour in [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte] {
             let server = authority.start_server(Closing::Announced, move |_| behaviour);
             let events = events.to_owned();
-            let report = load(&Config { events, ..config(server.url(), authority.options()) });
+            let report = load(&Config { mechanism: events, ..config(server.url(), authority.options()) });
             assert_eq!(report.errors, Errors::default(), "{report}");
             assert_eq!((report.requests.replies, server.replies()), (ALL, ALL));
             assert_eq!((report.connections_opened, server.accepted()), (4, 4));
@@ -64,7 +64,7 @@ fn new_connections_resume_sessions() {
     for resumption in [true, false] {
         let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
         let tls = TlsOptions { resumption, ..authority.options() };
-        let report = load(&Config { per_connection: each(1), ..config(server.url(), tls) });
+        let report = load(&Config { requests_per_connection: each(1), ..config(server.url(), tls) });
         assert_eq!(report.requests.replies, ALL, "{report}");
         let Handshakes { full, resumed, failed } = report.tls;
         assert_eq!((full + resumed, failed), (ALL, 0), "{report}");
@@ -82,14 +82,14 @@ fn sends_no_requests_to_untrusted_servers() {
     {
         let model = Some(model);
         let base = config(server.url(), other.options());
-        let report = load(&Config { model, per_connection, ..base.clone() });
+        let report = load(&Config { model, requests_per_connection: per_connection, ..base.clone() });
         assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
         assert!(report.tls.failed >= ALL, "{report}");
         assert_eq!((report.tls.full, report.connections_opened), (0, 0), "{report}");
         let warning = report.warnings.iter().find(|text| text.contains("--cacert FILE"));
         assert!(warning.is_some(), "{report}");
         let insecure = TlsOptions { insecure: true, ..other.options() };
-        let report = load(&Config { model, per_connection, tls: insecure, ..base });
+        let report = load(&Config { model, requests_per_connection: per_connection, tls: insecure, ..base });
         assert_eq!(report.requests.replies, ALL, "{report}");
     }
     assert_eq!(server.requests(), 3 * ALL);
@@ -101,19 +101,19 @@ fn reports_servers_without_tls() {
     // The client hello looks like an incomplete request, so the server must not wait for its end.
     let addr = crate::server::hasty(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5);
     let url = format!("https://{addr}/");
-    let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
+    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
     assert!(report.warnings.iter().any(|text| text.contains("TLS")), "{report}");
     // A server that closes the connection immediately.
     let url = format!("https://{}/", crate::server::hanging_up());
-    let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
+    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { conn_reset: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
     // A port on which no server listens.
     let (url, _held) = refusing();
     let url = url.replace("http:", "https:");
-    let report = load(&Config { per_connection: each(1), ..config(url, authority.options()) });
+    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { conn_refused: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes::default());
 }
@@ -136,7 +136,7 @@ fn distinguishes_announced_and_truncated_closes() {
             let server = authority.start_server(closing, move |_| behaviour);
             let per_connection = each(1);
             let base = config(server.url(), authority.options());
-            let report = load(&Config { per_connection, ..base });
+            let report = load(&Config { requests_per_connection: per_connection, ..base });
             let failed = if complete { 0 } else { ALL };
             assert_eq!(report.requests.failed, failed, "{behaviour:?} {closing:?} {report}");
             let Errors { conn_reset, other, .. } = report.errors;
@@ -162,14 +162,14 @@ fn pipelines_requests() {
         let report = run(
             &Config {
                 model: Some(model),
-                per_connection: each(8),
+                requests_per_connection: each(8),
                 pipeline: NonZeroUsize::new(4).unwrap(),
                 rate: Profile::constant(50.0),
                 threads: NonZeroUsize::new(2).unwrap(),
                 ..config(server.url(), authority.options())
             },
             &mut (),
-            &Stop::new(),
+            &StopSignal::new(),
         )
         .unwrap();
         assert_conserved(&report);
@@ -185,8 +185,8 @@ fn checks_content() {
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Chunked);
     let sum = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     for (expect, check) in [(format!("sha256={sum}"), 0), ("length=4".to_owned(), ALL)] {
-        let asking = Asking { expect: Some(expect.parse().unwrap()), ..Asking::default() };
-        let report = load(&Config { asking, ..config(server.url(), authority.options()) });
+        let asking = RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() };
+        let report = load(&Config { template: asking, ..config(server.url(), authority.options()) });
         assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{report}");
         assert_eq!(report.connections_opened, 4);
     }
@@ -198,9 +198,9 @@ fn holds_idle_connections() {
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
     for idle_request in [false, true] {
         let base = config(server.url(), authority.options());
-        let report = load(&Config { idle: 20, idle_request, ..base });
+        let report = load(&Config { idle_connections: 20, idle_sends_request: idle_request, ..base });
         let requests = if idle_request { 20 } else { 0 };
-        assert_eq!((report.idle.held, report.idle.lost), (20, 0), "{report}");
+        assert_eq!((report.idle.open, report.idle.lost), (20, 0), "{report}");
         assert_eq!((report.idle.requests, report.idle.replies), (requests, requests), "{report}");
         assert_eq!(report.tls.full + report.tls.resumed, 24, "{report}");
         assert_eq!(report.connections_opened, 4);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::fixtures::{Piece, report};
-use hearken_load::{Objectives, Part, Report, Server, ServerSample, ServerUse};
+use hearken_load::{Objectives, Part, Report, Server, ServerSample, ServerUsage};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../../docs/load-result.md");
@@ -11,25 +11,25 @@ const DOCUMENT: &str = include_str!("../../../../docs/load-result.md");
 /// Creates a result with all optional fields.
 fn full() -> Report {
     let mut full = report(&[Piece { latencies: vec![1], ..Piece::default() }]);
-    full.per_connection = Some("1".to_owned());
+    full.requests_per_connection = Some("1".to_owned());
     full.command = vec!["hearken".to_owned()];
     full.machine = "a machine".to_owned();
     let part = Part {
         rank: 0,
         size: 1,
-        start_asked_unix_ns: Some(1),
-        start_late_ns: 1,
+        scheduled_start_unix_ns: Some(1),
+        start_delay_ns: 1,
         clock_synchronised: Some(true),
         clock_max_error_us: Some(1),
     };
     full.part = Some(part);
     full.parts = vec![part];
     let samples = vec![ServerSample::default()];
-    let total = ServerUse::default();
-    full.objectives = "p99<5ms".parse::<Objectives>().unwrap().judge(&full);
+    let total = ServerUsage::default();
+    full.objectives = "p99<5ms".parse::<Objectives>().unwrap().evaluate(&full);
     full.server = Some(Server { samples, total, ..Server::default() });
     let objectives: Objectives = "p99<5ms,errors<1%".parse().unwrap();
-    full.objectives = objectives.judge(&full);
+    full.objectives = objectives.evaluate(&full);
     full
 }
 

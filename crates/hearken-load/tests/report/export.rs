@@ -25,7 +25,7 @@ fn csv_has_one_line_per_interval() {
     let text = export::csv(&example());
     let lines: Vec<_> = text.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 4);
-    assert!(lines[0].starts_with("at_s,length_s,draining,intended,"), "{}", lines[0]);
+    assert!(lines[0].starts_with("offset_s,duration_s,draining,scheduled,"), "{}", lines[0]);
     let columns = lines[0].split(',').count();
     assert!(lines.iter().all(|line| line.split(',').count() == columns), "{text}");
     assert!(lines[1].starts_with("0,1,false,4,4,3,1,0,10,3.000,3,"), "{}", lines[1]);

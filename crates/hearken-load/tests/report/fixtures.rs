@@ -40,23 +40,23 @@ pub(crate) fn report(pieces: &[Piece]) -> Report {
         duration_s: sending as f64,
         connections: 50,
         threads: 1,
-        events: "epoll-edge".to_owned(),
+        mechanism: "epoll-edge".to_owned(),
         ..Report::default()
     };
     let failed = pieces.iter().map(|piece| piece.failed).sum();
     report.requests.replies = all.len() as u64;
     report.requests.failed = failed;
-    report.requests.intended = all.len() as u64 + failed;
-    report.requests.sent = report.requests.intended;
+    report.requests.scheduled = all.len() as u64 + failed;
+    report.requests.sent = report.requests.scheduled;
     report.status.success = all.len() as u64;
     report.errors.client_timo = failed;
     report.timeouts.reply = failed;
     report.bytes.received = 100 * all.len() as u64;
-    report.idle.asked = 10;
+    report.idle.requested = 10;
     report.intervals = pieces.iter().enumerate().map(interval).collect();
     let in_time: u64 = report.intervals.iter().filter(|i| !i.draining).map(|i| i.replies).sum();
     report.reply_rate = if sending > 0 { in_time as f64 / sending as f64 } else { 0.0 };
-    report.reply_rate_samples = Samples::of_reply_rate(&report.intervals);
+    report.reply_rate_samples = Samples::from_intervals(&report.intervals);
     report.histograms.latency = histogram(&all);
     report.histograms.service = report.histograms.latency.clone();
     report.latency_ns = report.histograms.latency.quantiles();
@@ -70,15 +70,15 @@ fn interval((index, piece): (usize, &Piece)) -> Interval {
     let latency = histogram(&piece.latencies);
     let replies = piece.latencies.len() as u64;
     Interval {
-        at_s: index as f64,
-        length_s: 1.0,
+        offset_s: index as f64,
+        duration_s: 1.0,
         draining: piece.draining,
-        intended: if piece.draining { 0 } else { replies + piece.failed },
+        scheduled: if piece.draining { 0 } else { replies + piece.failed },
         sent: if piece.draining { 0 } else { replies + piece.failed },
         replies,
         failed: piece.failed,
         connections_opened: 0,
-        idle_held: 10,
+        idle_open: 10,
         latency_ns: latency.quantiles(),
         latency: latency.encode(),
     }

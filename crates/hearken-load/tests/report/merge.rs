@@ -66,14 +66,14 @@ proptest! {
         for (merged, whole) in merged.intervals.iter().zip(&whole.intervals) {
             prop_assert_eq!(merged.histogram().unwrap(), whole.histogram().unwrap());
             let mut expected = whole.clone();
-            expected.idle_held *= u64::from(size);
+            expected.idle_open *= u64::from(size);
             expected.latency.clone_from(&merged.latency);
             prop_assert_eq!(merged, &expected);
         }
         prop_assert_eq!(merged.reply_rate_samples, whole.reply_rate_samples);
         prop_assert!(merged.warnings.is_empty(), "{:?}", merged.warnings);
         prop_assert_eq!(merged.parts.len(), size as usize);
-        prop_assert_eq!(merged.check(), Ok(()));
+        prop_assert_eq!(merged.validate(), Ok(()));
     }
 
     #[test]
@@ -87,8 +87,8 @@ proptest! {
         for ((part, late), says) in parts.iter_mut().zip(late).zip(says) {
             part.started_unix_ns += late;
             let own = part.part.as_mut().unwrap();
-            own.start_asked_unix_ns = Some(crate::fixtures::STARTED);
-            own.start_late_ns = late;
+            own.scheduled_start_unix_ns = Some(crate::fixtures::STARTED);
+            own.start_delay_ns = late;
             if says {
                 part.warnings.push("it was late".to_owned());
             }
@@ -115,14 +115,14 @@ fn rejects_results_of_different_loads() {
         ("workload", |report| report.workload.push('x')),
         ("model", |report| report.model = Model::Sessions),
         ("arrivals", |report| report.arrivals = Arrivals::Uniform),
-        ("per_connection", |report| report.per_connection = Some("1".to_owned())),
+        ("requests_per_connection", |report| report.requests_per_connection = Some("1".to_owned())),
         ("rate", |report| report.rate.clear()),
     ];
     for (name, change) in changes {
         let mut parts = parts(3);
         change(&mut parts[1]);
         let error = merge(&parts).unwrap_err();
-        assert_eq!(error.at(), Some(1), "{error}");
+        assert_eq!(error.index(), Some(1), "{error}");
         assert!(error.to_string().contains(name), "{error}");
     }
     let mut other = parts(2);
@@ -132,7 +132,7 @@ fn rejects_results_of_different_loads() {
     other[0].histograms.latency = hearken_load::Histogram::new();
     assert!(matches!(merge(&other), Err(MergeError::HistogramMismatch { index: 0, .. })));
     let mut other = parts(2);
-    other[1].intervals.iter_mut().for_each(|interval| interval.length_s = 0.7);
+    other[1].intervals.iter_mut().for_each(|interval| interval.duration_s = 0.7);
     assert!(matches!(merge(&other), Err(MergeError::IntervalMismatch { index: 1, .. })));
 }
 
@@ -141,7 +141,7 @@ fn rejects_duplicate_ranks() {
     let all = parts(8);
     let twice = [all[0].clone(), all[3].clone(), all[3].clone()];
     let error = merge(&twice).unwrap_err();
-    assert_eq!((error.at(), error.to_string().contains("rank 3")), (Some(2), true), "{error}");
+    assert_eq!((error.index(), error.to_string().contains("rank 3")), (Some(2), true), "{error}");
     let some = merge(&all[..4]).unwrap();
     let error = merge(&[some, merge(&all[2..]).unwrap()]).unwrap_err();
     assert!(error.to_string().contains("ranks 2-3"), "{error}");
@@ -219,7 +219,7 @@ fn intervals_of_later_parts_are_shifted() {
     let mut late = part(1, 2, two([vec![1; 1000], vec![1; 10_000], vec![]]));
     late.started_unix_ns += 1_020_000_000;
     let merged = merge(&[late, early]).unwrap();
-    let actual: Vec<_> = merged.intervals.iter().map(|piece| (piece.at_s, piece.replies)).collect();
+    let actual: Vec<_> = merged.intervals.iter().map(|piece| (piece.offset_s, piece.replies)).collect();
     assert_eq!(actual, [(0.0, 1), (1.0, 1010), (2.0, 10_100), (3.0, 0)]);
     assert_eq!(merged.started_unix_ns, crate::fixtures::STARTED);
 }
@@ -232,10 +232,10 @@ fn objectives_are_evaluated_on_the_merged_result() {
         let piece = Piece { latencies: vec![5; 100], ..Piece::default() };
         part(rank, 2, report(&[piece.clone(), piece]))
     });
-    all.iter_mut().for_each(|part| part.objectives = objectives.judge(part));
-    assert_eq!(all[0].objectives.iter().map(|of| of.met).collect::<Vec<_>>(), [false, true]);
+    all.iter_mut().for_each(|part| part.objectives = objectives.evaluate(part));
+    assert_eq!(all[0].objectives.iter().map(|of| of.passed).collect::<Vec<_>>(), [false, true]);
     let merged = merge(&all).unwrap();
-    assert_eq!(merged.objectives.iter().map(|of| of.met).collect::<Vec<_>>(), [true, true]);
+    assert_eq!(merged.objectives.iter().map(|of| of.passed).collect::<Vec<_>>(), [true, true]);
 }
 
 #[test]
@@ -244,12 +244,12 @@ fn aligns_intervals_of_different_lengths() {
     let fine = part(0, 2, report(&[1, 2, 3, 4].map(piece)));
     let mut coarse = part(1, 2, report(&[10, 20].map(piece)));
     for (at, interval) in [0.0, 2.0].into_iter().zip(&mut coarse.intervals) {
-        (interval.at_s, interval.length_s) = (at, 2.0);
+        (interval.offset_s, interval.duration_s) = (at, 2.0);
     }
     let merged = merge(&[fine, coarse]).unwrap();
-    let actual: Vec<_> = merged.intervals.iter().map(|i| (i.at_s, i.length_s, i.replies)).collect();
+    let actual: Vec<_> = merged.intervals.iter().map(|i| (i.offset_s, i.duration_s, i.replies)).collect();
     assert_eq!(actual, [(0.0, 2.0, 13), (2.0, 2.0, 27)]);
-    assert!(merged.intervals.iter().all(|interval| interval.idle_held == 20));
+    assert!(merged.intervals.iter().all(|interval| interval.idle_open == 20));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn different_profiles_are_listed_with_counts() {
         part.rate = rate.to_owned();
     }
     let error = merge(&all).unwrap_err();
-    assert!(error.to_string().contains("rate") && error.at() == Some(2), "{error}");
+    assert!(error.to_string().contains("rate") && error.index() == Some(2), "{error}");
     // Results without ranks may have different profiles.
     all.iter_mut().for_each(|part| part.part = None);
     let merged = merge(&all[..2]).unwrap();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Finds the rank in an environment given as `NAME=VALUE` pairs separated by spaces.
 fn find(rank: Option<u32>, size: Option<u32>, environment: &str) -> Result<Rank, RankError> {
-    Rank::find(rank, size, |name| {
+    Rank::detect(rank, size, |name| {
         let mut pairs = environment.split(' ').filter_map(|pair| pair.split_once('='));
         pairs.find(|pair| pair.0 == name).map(|pair| pair.1.to_owned())
     })
@@ -58,7 +58,7 @@ fn finds_the_rank_of_each_launcher() {
 fn given_values_take_precedence() {
     let found = find(Some(1), Some(2), &format!("{OMPI} SLURM_PROCID=x")).unwrap();
     assert_eq!(found, Rank::new(1, 2).unwrap());
-    assert_eq!(find(None, None, "").unwrap(), Rank::ALONE);
+    assert_eq!(find(None, None, "").unwrap(), Rank::SINGLE);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn rejects_an_invalid_rank_in_json() {
     let read = |text| serde_json::from_str::<Rank>(text).map_err(|error| error.to_string());
     assert_eq!(read(r#"{"rank":1,"size":2}"#), Ok(Rank::new(1, 2).unwrap()));
     assert!(read(r#"{"rank":2,"size":2}"#).unwrap_err().contains("rank 2 of 2"));
-    let text = serde_json::to_string(&Rank::ALONE).unwrap();
+    let text = serde_json::to_string(&Rank::SINGLE).unwrap();
     assert_eq!(text, r#"{"rank":0,"size":1}"#);
 }
 
@@ -163,7 +163,7 @@ proptest! {
             "SLURM_ARRAY_TASK_STEP", "SLURM_ARRAY_TASK_COUNT", "JOB_COMPLETION_INDEX",
             "NOMAD_ALLOC_INDEX",
         ];
-        let found = Rank::find(None, size.map(u32::from), |name| {
+        let found = Rank::detect(None, size.map(u32::from), |name| {
             let at = NAMES.iter().position(|other| *other == name).expect("a known name");
             (!values[at].is_empty()).then(|| values[at].clone())
         });

@@ -28,11 +28,11 @@ http://127.0.0.1:8080/
     report.rate = "50..150@2s".to_owned();
     report.workload = "wsesslog a.log".to_owned();
     report.threads = 2;
-    report.sessions = Sessions { begun: 12, completed: 10, failed: 2 };
+    report.sessions = Sessions { started: 12, completed: 10, failed: 2 };
     report.timeouts = Timeouts { connect: 1, first_byte: 2, reply: 0 };
     report.tls = Handshakes { full: 3, resumed: 9, failed: 0 };
     report.connect_ns = report.latency_ns;
-    report.idle = Idle { asked: 9, held: 9, requests: 4, replies: 3, ..Idle::default() };
+    report.idle = Idle { requested: 9, open: 9, requests: 4, replies: 3, ..Idle::default() };
     let all = report.to_string();
     for line in [
         "  load       100.0 sessions/s offered for 2.0 s, poisson (seed 7)\n",

@@ -18,7 +18,7 @@ pub(crate) fn report(latencies_ms: &[u64], failed: u64) -> Report {
         duration_s: 1.0,
         connections: 1,
         threads: 1,
-        requests: Requests { intended: replies + failed, replies, failed, ..Requests::default() },
+        requests: Requests { scheduled: replies + failed, replies, failed, ..Requests::default() },
         reply_rate: replies as f64,
         latency_ns: latency.quantiles(),
         errors: Errors { client_timo: failed, ..Errors::default() },

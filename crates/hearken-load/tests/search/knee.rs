@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use hearken_load::knee::{
-    Knee, KneeOptions, LimitedBy, Purpose, Search, Step, Trial, Trials, find_knee,
+    Knee, KneeOptions, LimitedBy, Purpose, Search, Step, Trial, TrialRunner, find_knee,
 };
 use hearken_load::{Errors, LoadError, Report};
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
         time += pause + duration;
         let late = rate > server.generator;
         let met = !late && (rate <= capacity) != (random.f64() < server.stray);
-        let trial = Trial { met, generator_late: late, replies: rate as u64, ..Trial::default() };
+        let trial = Trial { passed: met, generator_limited: late, replies: rate as u64, ..Trial::default() };
         search.record(trial, pause + duration);
     }
     panic!("the search does not end");
@@ -101,9 +101,9 @@ fn covered(server: &Simulated) -> u64 {
             search(&Simulated { capacity, ..server.clone() }, &options(seed));
         let tried = knee.trials.len() - recoveries;
         assert!(tried <= 60 && time <= options(seed).max_time, "{knee}");
-        assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high), "{knee}");
-        searches.push((tried, recoveries, time.as_secs(), knee.high.unwrap_or(0.0) / knee.low));
-        knee.low <= capacity && knee.high.is_some_and(|high| capacity <= high)
+        assert!(knee.rate_low <= knee.rate && knee.rate_high.is_none_or(|high| knee.rate <= high), "{knee}");
+        searches.push((tried, recoveries, time.as_secs(), knee.rate_high.unwrap_or(0.0) / knee.rate_low));
+        knee.rate_low <= capacity && knee.rate_high.is_some_and(|high| capacity <= high)
     });
     let covered = covered.count() as u64 * 100 / seeds;
     searches.sort_by(|a, b| a.partial_cmp(b).unwrap());
@@ -154,7 +154,7 @@ fn reaches_the_target_precision() {
         let found = search(&Simulated::default(), &KneeOptions { precision, ..options(1) });
         let knee = &found.knee;
         assert_eq!((knee.limited_by, knee.complete), (LimitedBy::Server, true));
-        assert!(knee.high.unwrap() / knee.low <= 1.0 + 2.0 * precision, "{knee}");
+        assert!(knee.rate_high.unwrap() / knee.rate_low <= 1.0 + 2.0 * precision, "{knee}");
         assert!(knee.trials.len() - found.recoveries <= most, "{knee}");
     }
 }
@@ -163,7 +163,7 @@ fn reaches_the_target_precision() {
 #[test]
 fn rates_are_not_ordered_by_time() {
     let knee = search(&Simulated { noise: 0.03, ..Simulated::default() }, &options(3)).knee;
-    let rates = knee.trials.iter().filter(|trial| trial.purpose == Purpose::Edge);
+    let rates = knee.trials.iter().filter(|trial| trial.purpose == Purpose::Refine);
     let rates: Vec<_> = rates.map(|trial| trial.rate).collect();
     let up = rates.windows(2).filter(|pair| pair[0] < pair[1]).count();
     assert!(rates.len() >= 8 && up * 4 >= rates.len() && up * 4 <= rates.len() * 3, "{rates:?}");
@@ -173,7 +173,7 @@ fn rates_are_not_ordered_by_time() {
 fn reports_objectives_that_are_never_met() {
     let found = search(&Simulated { capacity: 0.0, ..Simulated::default() }, &options(1));
     assert_eq!(found.knee.limited_by, LimitedBy::NeverMet);
-    assert_eq!((found.knee.rate, found.knee.low), (0.0, 0.0));
+    assert_eq!((found.knee.rate, found.knee.rate_low), (0.0, 0.0));
     assert!(found.knee.trials.len() < 12, "{}", found.knee);
     assert!(found.knee.to_string().contains("none: objectives not met at 1.0 requests/s"));
 }
@@ -183,32 +183,32 @@ fn finds_a_capacity_below_the_start_rate() {
     let found = search(&Simulated { capacity: 7.0, ..Simulated::default() }, &options(1));
     let knee = found.knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
-    assert!(knee.low <= 7.0 && knee.high.unwrap() >= 7.0, "{knee}");
+    assert!(knee.rate_low <= 7.0 && knee.rate_high.unwrap() >= 7.0, "{knee}");
 }
 
 #[test]
 fn reports_the_maximum_rate_as_the_limit() {
     let options = KneeOptions { max_rate: 9_000.0, ..options(1) };
     let knee = search(&Simulated::default(), &options).knee;
-    assert_eq!((knee.limited_by, knee.rate, knee.high), (LimitedBy::MaxRate, 9_000.0, None));
+    assert_eq!((knee.limited_by, knee.rate, knee.rate_high), (LimitedBy::MaxRate, 9_000.0, None));
     assert!(knee.to_string().contains("above 9,000 requests/s, the maximum rate of the search"));
     let close = KneeOptions { max_rate: 10_050.0, ..options };
     let knee = search(&Simulated::default(), &close).knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
-    assert!(knee.rate <= 10_050.0 && knee.low <= 10_000.0, "{knee}");
+    assert!(knee.rate <= 10_050.0 && knee.rate_low <= 10_000.0, "{knee}");
 }
 
 #[test]
 fn reports_the_generator_as_the_limit() {
     let server = Simulated { capacity: 50_000.0, generator: 20_000.0, ..Simulated::default() };
     let knee = search(&server, &options(1)).knee;
-    assert_eq!((knee.limited_by, knee.high), (LimitedBy::Generator, None));
+    assert_eq!((knee.limited_by, knee.rate_high), (LimitedBy::Generator, None));
     assert!((18_000.0..=20_000.0).contains(&knee.rate), "{knee}");
     assert!(knee.trials.len() < 30, "{knee}");
     // A generator that is late only far above the server's capacity does not matter.
     let knee = search(&Simulated { generator: 11_000.0, ..Simulated::default() }, &options(1)).knee;
     assert_eq!(knee.limited_by, LimitedBy::Server);
-    assert!(knee.low <= 10_000.0 && knee.high.unwrap() >= 10_000.0, "{knee}");
+    assert!(knee.rate_low <= 10_000.0 && knee.rate_high.unwrap() >= 10_000.0, "{knee}");
 }
 
 #[test]
@@ -221,14 +221,14 @@ fn stops_if_the_server_does_not_recover() {
             Step::Done(knee) => break knee,
             Step::Try { rate, pause, duration, .. } => {
                 broken |= rate > server.capacity;
-                let trial = Trial { met: !broken, replies: 1, ..Trial::default() };
+                let trial = Trial { passed: !broken, replies: 1, ..Trial::default() };
                 search.record(trial, pause + duration);
             }
         }
     };
     assert!(knee.notes[0].contains("did not recover"), "{knee}");
     assert_eq!(knee.limited_by, LimitedBy::Unfinished);
-    assert_eq!((knee.rate, knee.low), (6_400.0, 6_400.0));
+    assert_eq!((knee.rate, knee.rate_low), (6_400.0, 6_400.0));
 }
 
 proptest! {
@@ -260,16 +260,16 @@ proptest! {
                     prop_assert!(rate > 0.0 && rate <= max_rate * 1.000_001);
                     steps += u32::from(purpose != Purpose::Recovery);
                     time += pause + duration;
-                    let generator_late = random.f64() < late;
-                    let met = random.f64() < likely;
+                    let generator_limited = random.f64() < late;
+                    let passed = random.f64() < likely;
                     let replies = random.u64(0..3);
-                    let trial = Trial { met, replies, generator_late, ..Trial::default() };
+                    let trial = Trial { passed, replies, generator_limited, ..Trial::default() };
                     search.record(trial, pause + duration);
                 }
             }
         };
         prop_assert!(steps <= max_trials && time <= options.max_time);
-        prop_assert!(knee.low <= knee.rate && knee.high.is_none_or(|high| knee.rate <= high));
+        prop_assert!(knee.rate_low <= knee.rate && knee.rate_high.is_none_or(|high| knee.rate <= high));
         let json = serde_json::to_string(&knee).unwrap();
         let back: Knee = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(back.trials.len(), knee.trials.len());
@@ -286,7 +286,7 @@ struct Fake {
     stop_after: usize,
 }
 
-impl Trials for Fake {
+impl TrialRunner for Fake {
     fn run(&mut self, rate: f64, duration: Duration) -> Result<Report, LoadError> {
         let over = if rate > self.capacity { 100 } else { 1 };
         let mut report = fixtures::report(&vec![over; 50], 0);
@@ -294,7 +294,7 @@ impl Trials for Fake {
         report.offered_rate = rate;
         report.duration_s = duration.as_secs_f64();
         report.reply_rate = 50.0 / report.duration_s;
-        report.requests.waited = if over > 1 { 40 } else { 0 };
+        report.requests.queued = if over > 1 { 40 } else { 0 };
         Ok(report)
     }
 
@@ -303,7 +303,7 @@ impl Trials for Fake {
         self.trials.len() < self.stop_after
     }
 
-    fn told(&mut self, trial: &Trial) {
+    fn on_trial(&mut self, trial: &Trial) {
         self.trials.push(trial.clone());
     }
 }
@@ -314,11 +314,11 @@ fn runs_trials_until_the_knee_is_found() {
         Fake { capacity: 1_000.0, paused: Duration::ZERO, trials: Vec::new(), stop_after: 999 };
     let knee = find_knee(&options(1), &mut fake).unwrap();
     assert_eq!((knee.url.as_str(), knee.limited_by), ("http://fake/", LimitedBy::Server));
-    assert!(knee.low <= 1_000.0 && knee.high.unwrap() >= 1_000.0, "{knee}");
+    assert!(knee.rate_low <= 1_000.0 && knee.rate_high.unwrap() >= 1_000.0, "{knee}");
     assert_eq!(fake.trials, knee.trials);
     assert!(fake.paused >= knee.trials.len() as u32 * options(1).pause);
-    let failed = knee.trials.iter().find(|trial| !trial.met).unwrap();
-    assert_eq!(failed.judgements.len(), 3);
+    let failed = knee.trials.iter().find(|trial| !trial.passed).unwrap();
+    assert_eq!(failed.objective_results.len(), 3);
     assert!(failed.rate > 1_000.0 && failed.p99_ns >= 100_000_000);
     assert!(knee.notes[0].contains("use more connections"), "{knee}");
     assert!(knee.to_string().contains("not met: p99\n"), "{knee}");
@@ -332,7 +332,7 @@ fn trials_detect_a_saturated_generator() {
         let mut report = fixtures::report(&[latency_ms; 100], no_ports);
         report.lateness_ns.p99 = lateness_ms * MS;
         report.errors = Errors { addr_unavail: no_ports, ..Errors::default() };
-        Trial::from_report(&report, &KneeOptions::default().objectives, busy).generator_late
+        Trial::from_report(&report, &KneeOptions::default().objectives, busy).generator_limited
     };
     assert!(!is_limit(0, 100, 0.5, 0) && !is_limit(1, 2, 0.5, 0));
     // The generator was late, but the server caused a much longer delay.
@@ -346,7 +346,7 @@ fn a_stopped_search_returns_a_partial_result() {
         Fake { capacity: 1_000.0, paused: Duration::ZERO, trials: Vec::new(), stop_after: 3 };
     let knee = find_knee(&options(1), &mut fake).unwrap();
     assert_eq!((knee.complete, knee.limited_by), (false, LimitedBy::Unfinished));
-    assert_eq!((knee.trials.len(), knee.low, knee.high), (3, 400.0, None));
+    assert_eq!((knee.trials.len(), knee.rate_low, knee.rate_high), (3, 400.0, None));
 }
 
 #[test]

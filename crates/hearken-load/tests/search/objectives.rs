@@ -70,17 +70,17 @@ fn rejects_invalid_objectives_with_a_reason() {
 #[test]
 fn failed_requests_exceed_every_limit() {
     let fast = vec![1; 980];
-    assert!(judge("p99<5ms", &fixtures::report(&fast, 0)).met);
+    assert!(judge("p99<5ms", &fixtures::report(&fast, 0)).passed);
     let dropping = fixtures::report(&fast, 20);
     let judged = judge("p99<5ms", &dropping);
-    assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Failed), false));
+    assert_eq!((judged.measured, judged.passed), (Measured::Missing(NoValue::Failed), false));
     assert!(judged.to_string().contains("a failed request"), "{judged}");
-    assert!(judge("p98<5ms", &dropping).met);
-    assert!(!judge("p98.1<5ms", &dropping).met);
-    assert!(!judge("mean<5ms", &dropping).met && !judge("max<5ms", &dropping).met);
-    assert!(judge("errors<=2%", &dropping).met && !judge("errors<0.02", &dropping).met);
-    assert!(judge("rate>=0.98", &dropping).met && !judge("rate>98%", &dropping).met);
-    assert!(judge("rate>=980/s", &dropping).met && !judge("rate>=981/s", &dropping).met);
+    assert!(judge("p98<5ms", &dropping).passed);
+    assert!(!judge("p98.1<5ms", &dropping).passed);
+    assert!(!judge("mean<5ms", &dropping).passed && !judge("max<5ms", &dropping).passed);
+    assert!(judge("errors<=2%", &dropping).passed && !judge("errors<0.02", &dropping).passed);
+    assert!(judge("rate>=0.98", &dropping).passed && !judge("rate>98%", &dropping).passed);
+    assert!(judge("rate>=980/s", &dropping).passed && !judge("rate>=981/s", &dropping).passed);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn an_objective_without_data_is_not_met() {
         "idle>=0",
     ] {
         let judged = judge(objective, &fixtures::report(&[], 0));
-        assert_eq!((judged.measured, judged.met), (Measured::Missing(NoValue::Nothing), false));
+        assert_eq!((judged.measured, judged.passed), (Measured::Missing(NoValue::NoData), false));
     }
 }
 
@@ -104,8 +104,8 @@ fn an_objective_without_data_is_not_met() {
 fn rejects_objectives_that_the_load_cannot_measure() {
     let measurable = |text: &str, rate, idle, model| {
         let read: Objectives = text.parse().unwrap();
-        let config = Config { rate: Profile::constant(rate), idle, model, ..Config::default() };
-        read.measurable(&config).map_err(|error| error.to_string())
+        let config = Config { rate: Profile::constant(rate), idle_connections: idle, model, ..Config::default() };
+        read.check_measurable(&config).map_err(|error| error.to_string())
     };
     assert_eq!(measurable("p99<1s,errors<1%,idle>=99%", 5.0, 1, None), Ok(()));
     assert!(measurable("p99<1s,idle>=99%", 5.0, 0, None).unwrap_err().contains("no idle"));
@@ -117,7 +117,7 @@ fn rejects_objectives_that_the_load_cannot_measure() {
 fn results_are_displayed_and_serialised() {
     let mut report = fixtures::report(&[2, 3, 4], 0);
     let objectives: Objectives = "p50<5ms,max<=5ms,errors<0.1%,rate>=0.99".parse().unwrap();
-    report.objectives = objectives.judge(&report);
+    report.objectives = objectives.evaluate(&report);
     let text = report.to_string();
     assert!(text.contains("\n  objective  p50 < 5 ms: met, 3.00 ms\n"), "{text}");
     assert!(text.contains("\n  objective  max <= 5 ms: met, 4.00 ms\n"), "{text}");
@@ -176,7 +176,7 @@ proptest! {
         for (comparison, first, second) in
             [("<", strict, loose), ("<=", strict, loose), (">", loose, strict), (">=", loose, strict)]
         {
-            let met = |limit| judge(&format!("{figure}{comparison}{limit}ms"), &report).met;
+            let met = |limit| judge(&format!("{figure}{comparison}{limit}ms"), &report).passed;
             prop_assert!(!met(first) || met(second));
         }
     }

@@ -25,13 +25,13 @@ const LISTENER: u32 = MAX_CONNECTIONS as u32;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const TIMEOUTS: Timeouts = Timeouts {
-    head: Duration::from_secs(5),
+    header: Duration::from_secs(5),
     body: Duration::from_secs(5),
-    request: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
+    upload: Duration::from_secs(10),
+    keepalive: Duration::from_secs(60),
     send: Duration::from_secs(10),
 };
-const LIMITS: Limits = Limits { head_bytes: 8 * 1024, fields: 64, target_bytes: 4 * 1024 };
+const LIMITS: Limits = Limits { max_head_bytes: 8 * 1024, max_fields: 64, max_target_bytes: 4 * 1024 };
 
 /// An event queue with the token of the connection as payload; `None` for the listener.
 type Queue = queue_thread::Queue<Option<Token>>;
@@ -54,7 +54,7 @@ impl Driver {
             timeouts: TIMEOUTS,
             min_rate: 1024,
             limits: LIMITS,
-            half_close: HalfClose::Waits,
+            half_close: HalfClose::Respond,
             proxy_protocol: Vec::new(),
             needs_peers: false,
         };
@@ -66,7 +66,7 @@ impl Driver {
     /// Runs until the queue is woken.
     pub(super) fn run(mut self, queue: &Queue) {
         loop {
-            let timeout = self.io.timers.next().map(|next| next.since(Time::now()));
+            let timeout = self.io.timers.next_deadline().map(|next| next.duration_since(Time::now()));
             let events = match queue.next_events(MAX_CONNECTIONS, timeout) {
                 Ok(events) if events.woken() => return,
                 Ok(events) => events,
@@ -78,12 +78,12 @@ impl Driver {
             self.io.now = Time::now();
             self.front.begin_turn(self.io.now, unix_seconds());
             for event in events {
-                match event.who {
+                match event.token {
                     Some(token) => self.on_ready(token, event.readiness),
                     None => self.accept(queue),
                 }
             }
-            while let Some(slot) = self.io.timers.expired(self.io.now) {
+            while let Some(slot) = self.io.timers.pop_expired(self.io.now) {
                 self.on_deadline(slot);
             }
             self.front.end_turn();

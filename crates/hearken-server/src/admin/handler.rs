@@ -8,8 +8,8 @@ use hearken_http::{Body, Method, Request, ResponseHead, Version};
 
 use crate::front::{Answer, Handled, Handler, Incoming, Transport};
 use crate::runtime::access_log::json;
-use crate::runtime::administration::{Order, Sources};
-use crate::runtime::metrics::{CONTENT_TYPE, UpstreamFigures};
+use crate::runtime::administration::{UpstreamCommand, AdminSources};
+use crate::runtime::metrics::{CONTENT_TYPE, UpstreamStats};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -25,7 +25,7 @@ GET /healthz
 
 /// The handler of requests to the admin address.
 pub(crate) struct Admin {
-    sources: Sources,
+    sources: AdminSources,
     is_loopback: bool,
 }
 
@@ -38,7 +38,7 @@ struct Response {
 }
 
 impl Admin {
-    pub(super) fn new(sources: Sources) -> Admin {
+    pub(super) fn new(sources: AdminSources) -> Admin {
         Admin { sources, is_loopback: true }
     }
 
@@ -59,9 +59,9 @@ impl Admin {
             [Some(b"healthz"), None, ..] => health,
             [Some(b"upstreams"), Some(name), Some(order), None] => {
                 let order = match order {
-                    b"drain" => Order::Drain,
-                    b"ready" => Order::Ready,
-                    b"off" => Order::Off,
+                    b"drain" => UpstreamCommand::Drain,
+                    b"ready" => UpstreamCommand::Ready,
+                    b"off" => UpstreamCommand::Off,
                     _ => return text(404, ENDPOINTS),
                 };
                 if request.method != Method::Post {
@@ -140,22 +140,22 @@ fn is_local(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
 }
 
-fn metrics(sources: &Sources) -> Response {
+fn metrics(sources: &AdminSources) -> Response {
     let mut page = String::new();
     (sources.metrics)(&mut page);
     Response { content_type: CONTENT_TYPE, ..text(200, page) }
 }
 
-fn health(sources: &Sources) -> Response {
+fn health(sources: &AdminSources) -> Response {
     if sources.stopping.load(Ordering::Acquire) {
         return text(503, "draining\n");
     }
     text(200, "ok\n")
 }
 
-fn upstreams(sources: &Sources) -> Response {
+fn upstreams(sources: &AdminSources) -> Response {
     let mut out = b"{\"upstreams\":[".to_vec();
-    for (at, stats) in sources.figures().iter().enumerate() {
+    for (at, stats) in sources.stats().iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"\n" } else { b",\n" });
         upstream(stats, &mut out);
     }
@@ -163,7 +163,7 @@ fn upstreams(sources: &Sources) -> Response {
     Response { content_type: JSON, ..text(200, out) }
 }
 
-fn upstream(it: &UpstreamFigures, out: &mut Vec<u8>) {
+fn upstream(it: &UpstreamStats, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"name\":");
     json::string(it.name.as_bytes(), out);
     out.extend_from_slice(b",\"state\":");
@@ -189,22 +189,22 @@ fn upstream(it: &UpstreamFigures, out: &mut Vec<u8>) {
 }
 
 /// Applies a command to the upstream servers with this percent-encoded name.
-fn apply_command(sources: &Sources, name: &[u8], order: Order) -> Response {
+fn apply_command(sources: &AdminSources, name: &[u8], order: UpstreamCommand) -> Response {
     let Some(name) = decoded(name) else {
         return text(400, "the name is not percent-encoded UTF-8\n");
     };
-    if sources.order(&name, order).is_ok() {
+    if sources.apply(&name, order).is_ok() {
         return text(
             200,
             match order {
-                Order::Drain => "draining\n",
-                Order::Ready => "ready\n",
-                Order::Off => "off\n",
+                UpstreamCommand::Drain => "draining\n",
+                UpstreamCommand::Ready => "ready\n",
+                UpstreamCommand::Off => "off\n",
             },
         );
     }
     let mut content = b"no such upstream; the upstreams are:\n".to_vec();
-    for upstream in sources.figures() {
+    for upstream in sources.stats() {
         content.extend_from_slice(upstream.name.as_bytes());
         content.push(b'\n');
     }

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hearken::io::{Body, SendOutcome, Then};
+use hearken::io::{Body, SendOutcome, CloseMode};
 use hearken::timer::{Time, Wheel};
 use hearken::{Interest, Registration, Token};
 use rustix::net::sockopt::set_socket_linger;
@@ -192,7 +192,7 @@ impl Transport for Sockets {
         count == bytes.len()
     }
 
-    fn send_final(&mut self, token: Token, bytes: &[u8], _: Then) -> SendOutcome {
+    fn send_final(&mut self, token: Token, bytes: &[u8], _: CloseMode) -> SendOutcome {
         if self.send_bytes(token, bytes) { SendOutcome::Complete } else { SendOutcome::Pending }
     }
 

@@ -22,7 +22,7 @@ impl Front {
         let timeouts = &self.settings.timeouts;
         let span = match wait {
             Wait::Nothing => None,
-            Wait::Head => Some(timeouts.head),
+            Wait::Head => Some(timeouts.header),
             Wait::Body => Some(timeouts.body),
             Wait::Send => Some(timeouts.send),
         };

@@ -80,13 +80,13 @@ pub(crate) struct Settings {
 pub struct Timeouts {
     /// Time to receive the head of a request, from its first byte, or from the accept for the first
     /// request of a connection (408).
-    pub head: Duration,
+    pub header: Duration,
     /// Period over which the rate of a request body is measured (408).
     pub body: Duration,
     /// Time to receive a complete request body (408).
-    pub request: Duration,
+    pub upload: Duration,
     /// Time for which an idle connection stays open between requests.
-    pub idle: Duration,
+    pub keepalive: Duration,
     /// Period over which the rate of a response is measured.
     pub send: Duration,
 }
@@ -94,10 +94,10 @@ pub struct Timeouts {
 impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts {
-            head: Duration::from_secs(10),
+            header: Duration::from_secs(10),
             body: Duration::from_secs(30),
-            request: Duration::from_secs(3600),
-            idle: Duration::from_secs(60),
+            upload: Duration::from_secs(3600),
+            keepalive: Duration::from_secs(60),
             // A receive window that was full opens in large steps, which may be far apart.
             send: Duration::from_secs(30),
         }
@@ -110,9 +110,9 @@ impl Default for Timeouts {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HalfClose {
     /// The server sends the response.
-    Waits,
+    Respond,
     /// The server cancels the request and closes the connection.
-    Left,
+    Cancel,
 }
 
 /// The client side of all connections of a driver. See the [module](self).
@@ -128,7 +128,7 @@ pub(crate) struct Front {
     out: Vec<u8>,
     date: DateCache,
     log: Option<AccessLog>,
-    metrics: Arc<metrics::Worker>,
+    metrics: Arc<metrics::WorkerMetrics>,
     /// Responses by status class, and bytes sent, in this turn.
     answered: [u64; 6],
     sent: u64,
@@ -146,7 +146,7 @@ impl Front {
         settings: Settings,
         connections: usize,
         log: Option<AccessLog>,
-        metrics: Arc<metrics::Worker>,
+        metrics: Arc<metrics::WorkerMetrics>,
     ) -> Front {
         Front {
             connections: Connections::with_capacity(connections),
@@ -171,7 +171,7 @@ impl Front {
     pub(crate) fn begin_turn(&mut self, now: Time, unix_seconds: u64) {
         self.date.update(unix_seconds);
         self.connections.begin_turn();
-        self.idle_until = now + self.settings.timeouts.idle;
+        self.idle_until = now + self.settings.timeouts.keepalive;
     }
 
     /// Ends a turn: publishes counters and flushes the log.
@@ -205,7 +205,7 @@ impl Front {
         if self.settings.proxy_protocol.iter().any(sends_header) {
             self.connections.get(token).flags.insert(Flags::HEADER);
         }
-        io.set_timer(token, Some(io.turn_time() + self.settings.timeouts.head));
+        io.set_timer(token, Some(io.turn_time() + self.settings.timeouts.header));
         io.resume_reading(token);
     }
 
@@ -309,14 +309,14 @@ impl Front {
 
     /// Returns the counters of this worker.
     #[inline]
-    pub(crate) fn metrics(&self) -> &metrics::Worker {
+    pub(crate) fn metrics(&self) -> &metrics::WorkerMetrics {
         &self.metrics
     }
 
     /// Records an error.
     #[cold]
     pub(crate) fn record_error(&self, error: Error) {
-        self.metrics().error(error);
+        self.metrics().record_error(error);
     }
 
     /// Removes and closes a client connection.

@@ -237,7 +237,7 @@ impl Front {
         let reader = BodyReader::new(request.body, limit, &self.settings.limits);
         let active = &mut self.requests[index];
         active.store(request, head);
-        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.request);
+        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.upload);
         let reader = match reader {
             Ok(reader) => reader,
             Err(reject) => return self.reject(io, index, reject),
@@ -264,7 +264,7 @@ impl Front {
         let Some(reader) = &mut request.discard else { return };
         let mut at = 0;
         while at < bytes.len() && !reader.is_done() {
-            match reader.next(&bytes[at..]) {
+            match reader.read(&bytes[at..]) {
                 Ok(piece) => at += piece.consumed,
                 Err(reject) => return self.reject(io, index, reject),
             }
@@ -347,7 +347,7 @@ impl Front {
         index: u32,
     ) {
         match proxy_protocol::parse(&self.requests[index].received) {
-            Ok(Parsed::More) => {}
+            Ok(Parsed::Incomplete) => {}
             Ok(Parsed::Header { len, source, .. }) => {
                 self.requests[index].received.drain(..len);
                 self.connections.get(token).flags.remove(Flags::HEADER);
@@ -415,7 +415,7 @@ impl Front {
                 return false;
             }
         }
-        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.request);
+        active.body_deadline = Some(io.turn_time() + self.settings.timeouts.upload);
         self.update_deadline(io, index);
         true
     }
@@ -445,7 +445,7 @@ impl Front {
             return true;
         }
         request.facts.remove(Facts::EXPECTS_CONTINUE);
-        match relay.pass(&request.received, out) {
+        match relay.forward(&request.received, out) {
             Ok(used) => {
                 request.received.drain(..used);
                 self.record_uploaded(index, used);
@@ -515,17 +515,17 @@ impl Front {
         let request = &mut self.requests[index];
         request.facts.remove(Facts::EXPECTS_CONTINUE);
         let Upload::Flowing { relay, .. } = &mut request.upload else { return };
-        let plain = usize::try_from(relay.plain()).unwrap_or(usize::MAX).min(bytes.len());
+        let plain = usize::try_from(relay.passthrough_len()).unwrap_or(usize::MAX).min(bytes.len());
         let mut framed = std::mem::take(&mut self.out);
         let used = if plain > 0 {
             relay.skip(plain as u64);
             Ok(plain)
         } else {
-            relay.pass(bytes, &mut framed)
+            relay.forward(bytes, &mut framed)
         };
         match used {
             Ok(used) => {
-                let rest = relay.plain();
+                let rest = relay.passthrough_len();
                 // Further bytes belong to the next request.
                 request.received.extend_from_slice(&bytes[used..]);
                 self.record_uploaded(index, used);
@@ -590,7 +590,7 @@ impl Front {
         let request = &mut self.requests[index];
         let max_bytes = match &request.upload {
             _ if request.stage == Stage::Tunnel => u64::MAX,
-            Upload::Flowing { relay, .. } => relay.plain(),
+            Upload::Flowing { relay, .. } => relay.passthrough_len(),
             _ => 0,
         };
         if max_bytes < MIN_RELAY_BYTES
@@ -702,7 +702,7 @@ impl Front {
             Stage::Handler
                 // A body that the handler has not started may have been received completely.
                 if matches!(request.upload, Upload::Flowing { started: true, .. })
-                    || self.settings.half_close == HalfClose::Left =>
+                    || self.settings.half_close == HalfClose::Cancel =>
             {
                 self.on_disconnected(io, handler, index);
             }

@@ -1,7 +1,7 @@
 //! Immediate, deferred and streamed responses; errors.
 
 use hearken::Token;
-use hearken::io::{Body, SendOutcome, Then};
+use hearken::io::{Body, SendOutcome, CloseMode};
 use hearken_http::{DateCache, Request, ResponseHead, Version, reason};
 
 use super::Front;
@@ -673,8 +673,8 @@ impl Front {
         let duration = io.turn_time().as_nanos().saturating_sub(request.started_at.as_nanos());
         if !request.facts.contains(Facts::COUNTED) {
             let metrics = self.metrics();
-            metrics.answered(request.status);
-            metrics.took(duration);
+            metrics.record_response(request.status);
+            metrics.record_duration(duration);
         }
         if self.log.is_some() {
             self.log_ended(index, std::time::Duration::from_nanos(duration));
@@ -731,7 +731,7 @@ fn send<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags)
 
 #[inline(never)]
 fn send_final<T: Transport>(io: &mut T, token: Token, bytes: &[u8], flags: &mut Flags) -> bool {
-    let then = if flags.contains(Flags::LINGER) { Then::Shutdown } else { Then::Close };
+    let then = if flags.contains(Flags::LINGER) { CloseMode::Shutdown } else { CloseMode::Close };
     let outcome = io.send_final(token, bytes, then);
     flags.set(Flags::TRANSPORT_CLOSES, outcome == SendOutcome::PendingClose);
     outcome == SendOutcome::Complete

@@ -1,7 +1,7 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
-use hearken::io::{Body, Outgoing, Relay, SendOutcome, Then};
+use hearken::io::{Body, Outgoing, Relay, SendOutcome, CloseMode};
 use hearken::timer::Time;
 
 use crate::runtime::peek::{PeekResult, peek};
@@ -20,7 +20,7 @@ pub(crate) trait Transport {
     fn send_bytes(&mut self, token: Token, bytes: &[u8]) -> bool;
 
     /// Sends the last bytes of a connection, which the caller shuts down or closes next.
-    fn send_final(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome;
+    fn send_final(&mut self, token: Token, bytes: &[u8], then: CloseMode) -> SendOutcome;
 
     /// Sends `head`, which it empties, and then `body`. The driver calls
     /// [`Front::on_sent`](super::Front::on_sent) when the send is complete.
@@ -89,12 +89,12 @@ impl<I: Relay> Transport for I {
     }
 
     #[inline]
-    fn send_final(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
+    fn send_final(&mut self, token: Token, bytes: &[u8], then: CloseMode) -> SendOutcome {
         self.send_last(token, bytes, then)
     }
 
     fn send_body(&mut self, token: Token, head: &mut Vec<u8>, body: Body) {
-        let mut buffer = self.pool().lend_beyond();
+        let mut buffer = self.pool().acquire_over_limit();
         buffer.as_vec().append(head);
         self.send(token, Outgoing { head: buffer, body });
     }

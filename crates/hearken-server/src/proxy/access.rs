@@ -18,7 +18,7 @@ const DEFAULT_TUNNEL_PORT: u16 = 443;
 
 /// The access rules of a forward proxy.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct AccessRules {
     allow: Rules,
     deny: Rules,
     ports: Vec<u16>,
@@ -26,7 +26,7 @@ pub struct Access {
 
 /// The reason to deny access to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
+pub enum AccessDenied {
     /// A rule denies the name.
     Name,
     /// A rule denies the network of this address.
@@ -36,39 +36,39 @@ pub enum Refused {
     /// The address is not public, and no rule allows its network.
     NotPublic(IpAddr),
     /// The host is neither a valid name nor an unambiguously formatted address.
-    Spelling,
+    InvalidHost,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for AccessDenied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Name => write!(f, "the name is denied"),
-            Refused::Address(ip) => write!(f, "the address {ip} is denied"),
-            Refused::NotAllowed => write!(f, "no rule allows the server"),
-            Refused::NotPublic(ip) => {
+            AccessDenied::Name => write!(f, "the name is denied"),
+            AccessDenied::Address(ip) => write!(f, "the address {ip} is denied"),
+            AccessDenied::NotAllowed => write!(f, "no rule allows the server"),
+            AccessDenied::NotPublic(ip) => {
                 write!(f, "the address {ip} is not public; allow its network to permit access")
             }
-            Refused::Spelling => write!(f, "the host is neither a name nor an IP address"),
+            AccessDenied::InvalidHost => write!(f, "the host is neither a name nor an IP address"),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for AccessDenied {}
 
 /// The result of the check of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum HostCheck {
     /// The host is this address, and access is allowed.
     Address(IpAddr),
     /// The host is a name to resolve. Each of its addresses must be checked.
-    LookUp,
+    Resolve,
 }
 
-impl Access {
+impl AccessRules {
     /// Creates the rules from settings.
-    pub fn new(forward: &Forward) -> Access {
+    pub fn new(forward: &Forward) -> AccessRules {
         let ports = &forward.connect_ports;
-        Access {
+        AccessRules {
             allow: Rules::new(&forward.allow),
             deny: Rules::new(&forward.deny),
             ports: if ports.is_empty() { vec![DEFAULT_TUNNEL_PORT] } else { ports.clone() },
@@ -80,52 +80,52 @@ impl Access {
     ///
     /// # Errors
     /// Access is denied, so the name must not be resolved.
-    pub fn name(&self, host: &str) -> Result<Verdict, Refused> {
+    pub fn check_host(&self, host: &str) -> Result<HostCheck, AccessDenied> {
         if let Some(ip) = parse_literal(host) {
-            return self.address(host, ip).map(|()| Verdict::Address(ip));
+            return self.check_address(host, ip).map(|()| HostCheck::Address(ip));
         }
         if ends_in_number(host) || host.contains([':', '%', '[', ']']) {
-            return Err(Refused::Spelling);
+            return Err(AccessDenied::InvalidHost);
         }
         if self.deny.matches_name(host) {
-            return Err(Refused::Name);
+            return Err(AccessDenied::Name);
         }
         if self.allow.is_empty() || self.allow.matches_name(host) || !self.allow.networks.is_empty()
         {
-            return Ok(Verdict::LookUp);
+            return Ok(HostCheck::Resolve);
         }
-        Err(Refused::NotAllowed)
+        Err(AccessDenied::NotAllowed)
     }
 
     /// Checks an address of a host. Must be called for each address before connecting to it.
     ///
     /// # Errors
     /// Access is denied.
-    pub fn address(&self, host: &str, addr: IpAddr) -> Result<(), Refused> {
+    pub fn check_address(&self, host: &str, addr: IpAddr) -> Result<(), AccessDenied> {
         let addr = addr.to_canonical();
         if self.deny.matches_name(host) {
-            return Err(Refused::Name);
+            return Err(AccessDenied::Name);
         }
         let inner = embedded_v4(addr).map(IpAddr::V4);
         if self.deny.matches_network(addr)
             || inner.is_some_and(|inner| self.deny.matches_network(inner))
         {
-            return Err(Refused::Address(addr));
+            return Err(AccessDenied::Address(addr));
         }
         if self.allow.matches_network(addr) {
             return Ok(());
         }
         if !is_public(addr) {
-            return Err(Refused::NotPublic(addr));
+            return Err(AccessDenied::NotPublic(addr));
         }
         if self.allow.is_empty() || self.allow.matches_name(host) {
             return Ok(());
         }
-        Err(Refused::NotAllowed)
+        Err(AccessDenied::NotAllowed)
     }
 
     /// Returns whether tunnels may use this port.
-    pub fn tunnel_port(&self, port: u16) -> bool {
+    pub fn allows_tunnel_port(&self, port: u16) -> bool {
         self.ports.contains(&port)
     }
 }

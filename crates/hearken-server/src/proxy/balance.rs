@@ -26,11 +26,11 @@ mod tried;
 use policy::{GroupSelection, LocalState, Policy, Selector};
 use rotation::Rotation;
 use snapshot::{Group, WEIGHT_SCALE};
-pub use tried::Tried;
+pub use tried::TriedServers;
 
 /// The result of the selection of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pick {
+pub enum Selection {
     /// The selected server. The request counts as in flight there until its end is reported.
     Server(usize),
     /// All suitable servers have reached their request limit.
@@ -41,9 +41,9 @@ pub enum Pick {
 
 /// The outcome of a request at a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum RequestOutcome {
     /// The server responded.
-    Well,
+    Succeeded,
     /// The request failed, which counts as a failure of the server.
     Failed,
     /// The request was cancelled for a reason unrelated to the server, such as a disconnected client.
@@ -52,7 +52,7 @@ pub enum Ended {
 
 /// An address to connect to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Where {
+pub enum Endpoint {
     /// An IP address and port.
     Inet(SocketAddr),
     /// The path of a Unix socket.
@@ -114,7 +114,7 @@ impl Balancer {
             let same = (0..index).filter(|&before| servers.name(before) == name).count() as u64;
             states[index].seed = hash::mix(hash::hash(name.as_bytes()).wrapping_add(same));
         }
-        let policy = match config.policy {
+        let policy = match config.balance {
             Balance::RoundRobin => Policy::RoundRobin,
             Balance::LeastConnections => Policy::LeastConnections,
             Balance::RandomTwo => Policy::RandomTwo,
@@ -160,7 +160,7 @@ impl Balancer {
     /// Selects a server for a request with this [hash key](Balancer::hash), which only hash
     /// balancing uses. Avoids servers in `tried`. The request then counts as in flight there.
     #[inline]
-    pub fn pick(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
+    pub fn select(&mut self, now: Time, key: u64, tried: TriedServers) -> Selection {
         self.now = now;
         if self.servers.version() != self.version || now >= self.refresh_at {
             self.refresh(now);
@@ -182,9 +182,9 @@ impl Balancer {
     }
 
     #[inline(never)]
-    fn select_slow(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
+    fn select_slow(&mut self, now: Time, key: u64, tried: TriedServers) -> Selection {
         let selection = self.select_from_groups(now, key, tried);
-        if let Pick::Server(server) = selection
+        if let Selection::Server(server) = selection
             && !tried.is_empty()
         {
             increment(&self.counters[server].retries);
@@ -192,14 +192,14 @@ impl Balancer {
         selection
     }
 
-    fn select_from_groups(&mut self, now: Time, key: u64, tried: Tried) -> Pick {
+    fn select_from_groups(&mut self, now: Time, key: u64, tried: TriedServers) -> Selection {
         if let Some(server) = self.begin_trial(now, key, tried) {
             return self.acquire(server);
         }
         // Servers that were tried come last, after the backups.
         let mut selected = GroupSelection::None;
         for (group, tried) in
-            [(&self.active, tried), (&self.fallback, tried), (&self.active, Tried::default())]
+            [(&self.active, tried), (&self.fallback, tried), (&self.active, TriedServers::default())]
         {
             selected = self.selector.select(&mut self.states, group, key, tried);
             if selected != GroupSelection::None {
@@ -208,13 +208,13 @@ impl Balancer {
         }
         match selected {
             GroupSelection::Server(server) => self.acquire(server),
-            GroupSelection::Full => Pick::Full,
+            GroupSelection::Full => Selection::Full,
             GroupSelection::None => self.fail_open(tried),
         }
     }
 
     /// Returns a server for which this request becomes the trial, if any.
-    fn begin_trial(&mut self, now: Time, key: u64, tried: Tried) -> Option<u32> {
+    fn begin_trial(&mut self, now: Time, key: u64, tried: TriedServers) -> Option<u32> {
         for &server in &self.trials {
             let local = &self.states[server as usize];
             let fits = local.has_capacity()
@@ -231,7 +231,7 @@ impl Balancer {
     }
 
     /// Selects the server whose pause ends first, because no server is up.
-    fn fail_open(&mut self, tried: Tried) -> Pick {
+    fn fail_open(&mut self, tried: TriedServers) -> Selection {
         let first = (0..self.states.len())
             .map(|server| (server, self.servers.condition(server)))
             .filter(|(_, condition)| condition.is_available)
@@ -244,19 +244,19 @@ impl Balancer {
             });
         match first {
             Some((server, _)) if self.states[server].has_capacity() => self.acquire(server as u32),
-            Some(_) => Pick::Full,
-            None => Pick::Down,
+            Some(_) => Selection::Full,
+            None => Selection::Down,
         }
     }
 
     #[inline(always)]
-    fn acquire(&mut self, server: u32) -> Pick {
+    fn acquire(&mut self, server: u32) -> Selection {
         let local = &mut self.states[server as usize];
         local.in_flight += 1;
         let tally = &self.counters[server as usize];
         increment(&tally.requests);
         tally.in_flight.store(local.in_flight.into(), Ordering::Relaxed);
-        Pick::Server(server as usize)
+        Selection::Server(server as usize)
     }
 
     /// Returns whether another server could get the request. With hash balancing, none could.
@@ -266,7 +266,7 @@ impl Balancer {
     }
 
     /// Returns whether the server is up and below its request limit.
-    pub fn has_room(&self, server: usize) -> bool {
+    pub fn has_capacity(&self, server: usize) -> bool {
         let fit = |server| {
             let condition = self.servers.condition(server);
             condition.is_available && condition.paused_until == 0
@@ -281,19 +281,19 @@ impl Balancer {
 
     /// Reports the end of a request for which `server` was selected.
     #[inline]
-    pub fn ended(&mut self, server: usize, now: Time, how: Ended) {
+    pub fn end_request(&mut self, server: usize, now: Time, how: RequestOutcome) {
         self.now = now;
         let Some(local) = self.states.get_mut(server) else { return };
         local.in_flight = local.in_flight.saturating_sub(1);
         self.counters[server].in_flight.store(local.in_flight.into(), Ordering::Relaxed);
         let other = !self.active.members.is_empty();
         match how {
-            Ended::Well => self.servers.record_success(server, now, other),
-            Ended::Failed => {
+            RequestOutcome::Succeeded => self.servers.record_success(server, now, other),
+            RequestOutcome::Failed => {
                 increment(&self.counters[server].failures);
                 self.servers.record_failure(server, now, other);
             }
-            Ended::Cancelled => {}
+            RequestOutcome::Cancelled => {}
         }
         if local.holds_trial {
             self.end_trial(server);
@@ -303,7 +303,7 @@ impl Balancer {
     /// Reports the success of a request that is still in flight and may take long, such as a tunnel.
     /// A trial thus ends before the request does.
     #[inline]
-    pub fn goes_well(&mut self, server: usize, now: Time) {
+    pub fn record_success(&mut self, server: usize, now: Time) {
         self.now = now;
         let Some(local) = self.states.get(server) else { return };
         let holds_trial = local.holds_trial;
@@ -322,7 +322,7 @@ impl Balancer {
     }
 
     /// Returns the next address of a server, in rotation; `None` if its name has no address.
-    pub fn connected_to(&mut self, server: usize) -> Option<Where> {
+    pub fn next_endpoint(&mut self, server: usize) -> Option<Endpoint> {
         let version = self.servers.addresses_version();
         if version != self.addresses_version {
             self.addresses_version = version;
@@ -336,7 +336,7 @@ impl Balancer {
 
     /// Reports a failed connection to `addr`. For ten seconds, the other addresses of the server take
     /// precedence.
-    pub fn failed_at(&mut self, server: usize, addr: SocketAddr) {
+    pub fn record_connect_failure(&mut self, server: usize, addr: SocketAddr) {
         if let Some(rotation) = self.rotations.get_mut(server) {
             rotation.record_failure(addr, self.now + Duration::from_secs(10));
         }

@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hearken_http::forward::Given;
+use hearken_http::forward::HeaderPolicy;
 
 pub use crate::front::HalfClose;
 pub use crate::runtime::access_log::LogFormat;
@@ -16,13 +16,13 @@ pub use crate::runtime::proxy_protocol::ProxyProtocol;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Mode and upstream servers of the proxy.
-    pub to: To,
+    pub mode: ProxyMode,
     /// Timeouts of the upstream side.
     pub timeouts: Timeouts,
     /// Maximum size of the head of a response.
     pub limits: hearken_http::Limits,
     /// Maximum size in bytes of a request body (413); unlimited if `None`.
-    pub body_limit: Option<u64>,
+    pub max_body_bytes: Option<u64>,
     /// Settings of the forwarding header fields.
     pub fields: Fields,
     /// Whether to move long bodies and tunnels within the kernel by splice(2), if available.
@@ -31,11 +31,11 @@ pub struct Config {
 
 /// The mode of a proxy.
 #[derive(Clone, Debug)]
-pub enum To {
+pub enum ProxyMode {
     /// A reverse proxy, which forwards requests to configured servers.
-    Upstreams(Upstreams),
+    Reverse(Upstreams),
     /// A forward proxy, which forwards requests to the servers that they name.
-    Anywhere(Forward),
+    Forward(Forward),
 }
 
 /// The upstream servers of a reverse proxy.
@@ -44,28 +44,28 @@ pub struct Upstreams {
     /// Servers; at least one.
     pub servers: Vec<Server>,
     /// Load balancing method.
-    pub policy: Balance,
+    pub balance: Balance,
     /// Maximum number of idle connections kept open to each server, over all workers. With 0, each
     /// request uses a new connection and has the field `Connection: close`.
-    pub keep: usize,
+    pub keepalive: usize,
     /// Maximum number of requests in flight at each server, over all workers; unlimited if `None`.
     /// The workers divide the limit, and each may have at least one.
     pub max_requests: Option<NonZeroUsize>,
     /// Maximum number of queued requests over all workers. If the queue is full, requests are
     /// answered with 503.
-    pub queue: usize,
+    pub max_queue: usize,
     /// Maximum number of servers to try per request. A request is retried only if no server can
     /// have processed it, or if its method is safe.
-    pub tries: NonZeroU32,
+    pub max_attempts: NonZeroU32,
     /// Passive health checks; disabled if `None`.
-    pub passive: Option<Passive>,
+    pub passive: Option<PassiveChecks>,
     /// Active health checks; disabled if `None`.
-    pub active: Option<Active>,
+    pub health: Option<HealthCheck>,
     /// Time over which the weight of a recovered server increases to its full value. Zero disables
     /// the slow start.
     pub slow_start: Duration,
     /// Interval at which names are resolved again. Zero disables it.
-    pub resolve_every: Duration,
+    pub resolve_interval: Duration,
     /// Version of the PROXY protocol header to send on each connection, if any. Such connections are
     /// not reused.
     pub send_proxy_protocol: Option<ProxyProtocol>,
@@ -125,22 +125,22 @@ pub enum HashKey {
 ///
 /// A failure is a connection that fails or times out, or a response with status 502, 503 or 504.
 #[derive(Clone, Copy, Debug)]
-pub struct Passive {
+pub struct PassiveChecks {
     /// Number of consecutive failures after which a server is paused.
-    pub failures: NonZeroU32,
+    pub max_fails: NonZeroU32,
     /// Time for which a failed server is paused. Afterwards it gets one request as a trial.
-    pub pause: Duration,
+    pub fail_timeout: Duration,
 }
 
 /// Settings of active health checks.
 #[derive(Clone, Debug)]
-pub struct Active {
+pub struct HealthCheck {
     /// Request target of the GET request.
     pub path: String,
     /// Value of the Host field. Defaults to the address of the server.
     pub host: Option<String>,
     /// Interval between checks of a server.
-    pub every: Duration,
+    pub interval: Duration,
     /// Timeout of a check.
     pub timeout: Duration,
     /// Number of consecutive failed checks after which a server is down.
@@ -161,7 +161,7 @@ pub struct Forward {
     /// Ports that tunnels (CONNECT) may use; only 443 if empty.
     pub connect_ports: Vec<u16>,
     /// Maximum number of idle upstream connections kept open, over all workers.
-    pub keep: usize,
+    pub keepalive: usize,
 }
 
 /// An access rule that matches servers.
@@ -184,11 +184,11 @@ pub struct Fields {
     /// different names.
     pub via: String,
     /// Policy for `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
-    pub x_forwarded: Given,
+    pub x_forwarded: HeaderPolicy,
     /// Policy for `Forwarded` (RFC 7239).
-    pub forwarded: Given,
+    pub forwarded: HeaderPolicy,
     /// Whether to send the client's Host to the server. Otherwise, Host is the server's address.
-    pub keep_host: bool,
+    pub preserve_host: bool,
 }
 
 /// Timeouts of the upstream side.
@@ -201,26 +201,26 @@ pub struct Timeouts {
     /// Time for the server to receive the next part of a request (504).
     pub send: Duration,
     /// Time from the end of the request to the end of the response head (504).
-    pub response: Duration,
+    pub response_header: Duration,
     /// Time between two reads of a response body. When it expires, the client connection is closed.
     pub response_body: Duration,
     /// Time for a complete request, from its head to the end of the response (504, or the client
     /// connection is closed). Zero disables the timeout.
-    pub whole: Duration,
+    pub request: Duration,
     /// Time without bytes in either direction after which a tunnel is closed.
     pub tunnel: Duration,
     /// Time for which an idle upstream connection stays open.
-    pub keep: Duration,
+    pub keepalive: Duration,
 }
 
 impl Config {
     /// Creates default settings for a mode.
-    pub fn new(to: To) -> Config {
+    pub fn new(to: ProxyMode) -> Config {
         Config {
-            to,
+            mode: to,
             timeouts: Timeouts::default(),
             limits: hearken_http::Limits::default(),
-            body_limit: None,
+            max_body_bytes: None,
             fields: Fields::default(),
             splice: true,
         }
@@ -232,15 +232,15 @@ impl Upstreams {
     pub fn new(servers: Vec<Server>) -> Upstreams {
         Upstreams {
             servers,
-            policy: Balance::RoundRobin,
-            keep: 256,
+            balance: Balance::RoundRobin,
+            keepalive: 256,
             max_requests: None,
-            queue: 1024,
-            tries: NonZeroU32::new(2).unwrap_or(NonZeroU32::MIN),
-            passive: Some(Passive::default()),
-            active: None,
+            max_queue: 1024,
+            max_attempts: NonZeroU32::new(2).unwrap_or(NonZeroU32::MIN),
+            passive: Some(PassiveChecks::default()),
+            health: None,
             slow_start: Duration::ZERO,
-            resolve_every: Duration::from_secs(30),
+            resolve_interval: Duration::from_secs(30),
             send_proxy_protocol: None,
         }
     }
@@ -253,21 +253,21 @@ impl Server {
     }
 }
 
-impl Default for Passive {
-    fn default() -> Passive {
-        Passive {
-            failures: NonZeroU32::new(3).unwrap_or(NonZeroU32::MIN),
-            pause: Duration::from_secs(10),
+impl Default for PassiveChecks {
+    fn default() -> PassiveChecks {
+        PassiveChecks {
+            max_fails: NonZeroU32::new(3).unwrap_or(NonZeroU32::MIN),
+            fail_timeout: Duration::from_secs(10),
         }
     }
 }
 
-impl Default for Active {
-    fn default() -> Active {
-        Active {
+impl Default for HealthCheck {
+    fn default() -> HealthCheck {
+        HealthCheck {
             path: "/".to_owned(),
             host: None,
-            every: Duration::from_secs(5),
+            interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),
             fall: NonZeroU32::new(3).unwrap_or(NonZeroU32::MIN),
             rise: NonZeroU32::new(2).unwrap_or(NonZeroU32::MIN),
@@ -280,9 +280,9 @@ impl Default for Fields {
     fn default() -> Fields {
         Fields {
             via: random_name(),
-            x_forwarded: Given::Replace,
-            forwarded: Given::Remove,
-            keep_host: true,
+            x_forwarded: HeaderPolicy::Replace,
+            forwarded: HeaderPolicy::Remove,
+            preserve_host: true,
         }
     }
 }
@@ -298,11 +298,11 @@ impl Default for Timeouts {
             queue: Duration::from_secs(5),
             connect: Duration::from_secs(5),
             send: Duration::from_secs(30),
-            response: Duration::from_secs(60),
+            response_header: Duration::from_secs(60),
             response_body: Duration::from_secs(30),
-            whole: Duration::ZERO,
+            request: Duration::ZERO,
             tunnel: Duration::from_secs(600),
-            keep: Duration::from_secs(30),
+            keepalive: Duration::from_secs(30),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Proxy {
                 () if is_sending => Some(timeouts.send),
                 () if is_relayed => Some(timeouts.response_body),
                 () if cx.front.waits_for_body(id) || cx.front.is_blocked(id) => None,
-                () if matches!(exchange.state, State::Waiting { .. }) => Some(timeouts.response),
+                () if matches!(exchange.state, State::Waiting { .. }) => Some(timeouts.response_header),
                 () => Some(timeouts.response_body),
             },
             _ => None,
@@ -62,7 +62,7 @@ impl Proxy {
         let waits_for_body = cx.front.waits_for_body(id);
         if is_waiting && (is_blocked || !waits_for_body) {
             let error = if is_blocked { Error::SendTimeout } else { Error::ResponseTimeout };
-            self.metrics().error(error);
+            self.metrics().record_error(error);
             self.record_failure(key, "the request timed out");
             let reason = "the upstream server did not respond in time";
             self.respond_error(cx, key, 504, reason, Outcome::UpstreamTimeout);
@@ -70,7 +70,7 @@ impl Proxy {
             && (is_blocked || is_relayed || !(cx.front.is_blocked(id) || waits_for_body))
         {
             let error = if is_blocked { Error::SendTimeout } else { Error::ResponseBodyTimeout };
-            self.metrics().error(error);
+            self.metrics().record_error(error);
             self.record_failure(key, "the response body timed out");
             self.abort(cx, key, Outcome::UpstreamTimeout);
         }
@@ -121,7 +121,7 @@ impl Proxy {
             }
             _ => return,
         };
-        self.metrics().error(error);
+        self.metrics().record_error(error);
         self.respond_error(cx, key, status, reason, Outcome::Rejected);
     }
 }

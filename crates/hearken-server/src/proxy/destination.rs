@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::access::Access;
+use super::access::AccessRules;
 use super::balance::Balancer;
-use super::config::{Balance, Config, HashKey, ProxyProtocol, To};
+use super::config::{Balance, Config, HashKey, ProxyProtocol, ProxyMode};
 use super::exchange::Route;
 use super::resolver::Lookups;
 use super::servers::Servers;
@@ -32,7 +32,7 @@ pub(crate) struct ReverseProxy {
 }
 
 pub(crate) struct ForwardProxy {
-    pub(super) access: Access,
+    pub(super) access: AccessRules,
     pub(super) lookups: Lookups,
     keepalive: usize,
 }
@@ -47,32 +47,32 @@ impl Destination {
         seed: u64,
     ) -> Destination {
         let share = |all: usize| all.div_ceil(workers);
-        let upstreams = match (&config.to, lookups) {
-            (To::Anywhere(forward), Some(lookups)) => {
-                let (access, keep) = (Access::new(forward), share(forward.keep));
+        let upstreams = match (&config.mode, lookups) {
+            (ProxyMode::Forward(forward), Some(lookups)) => {
+                let (access, keep) = (AccessRules::new(forward), share(forward.keepalive));
                 return Destination::Forward(Box::new(ForwardProxy {
                     access,
                     lookups,
                     keepalive: keep,
                 }));
             }
-            (To::Anywhere(_), None) => &super::config::Upstreams::new(Vec::new()),
-            (To::Upstreams(upstreams), _) => upstreams,
+            (ProxyMode::Forward(_), None) => &super::config::Upstreams::new(Vec::new()),
+            (ProxyMode::Reverse(upstreams), _) => upstreams,
         };
         Destination::Reverse(Box::new(ReverseProxy {
             balancer: Balancer::new(upstreams, servers.clone(), index, workers, seed),
             servers: servers.clone(),
-            hash: match &upstreams.policy {
+            hash: match &upstreams.balance {
                 Balance::Hash(key) => Some(key.clone()),
                 _ => None,
             },
             // A connection with a header for one client must not carry requests of another.
             keepalive: match upstreams.send_proxy_protocol {
                 Some(_) => 0,
-                None => share(upstreams.keep),
+                None => share(upstreams.keepalive),
             },
-            max_queue: share(upstreams.queue),
-            max_attempts: u8::try_from(upstreams.tries.get()).unwrap_or(u8::MAX),
+            max_queue: share(upstreams.max_queue),
+            max_attempts: u8::try_from(upstreams.max_attempts.get()).unwrap_or(u8::MAX),
             proxy_protocol: upstreams.send_proxy_protocol,
         }))
     }
@@ -128,14 +128,14 @@ impl Destination {
 
 /// Returns whether the proxy needs the addresses of clients.
 pub(super) fn needs_client_addresses(config: &Config) -> bool {
-    use hearken_http::forward::Given::{Append, Replace};
+    use hearken_http::forward::HeaderPolicy::{Append, Replace};
     let has_address = |policy| matches!(policy, Append | Replace);
-    let by_address = match &config.to {
-        To::Upstreams(upstreams) => {
-            upstreams.policy == Balance::Hash(HashKey::Client)
+    let by_address = match &config.mode {
+        ProxyMode::Reverse(upstreams) => {
+            upstreams.balance == Balance::Hash(HashKey::Client)
                 || upstreams.send_proxy_protocol.is_some()
         }
-        To::Anywhere(_) => false,
+        ProxyMode::Forward(_) => false,
     };
     by_address || has_address(config.fields.x_forwarded) || has_address(config.fields.forwarded)
 }

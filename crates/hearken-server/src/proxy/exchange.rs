@@ -6,7 +6,7 @@ use hearken::timer::Time;
 use hearken_http::forward::Relay;
 use hearken_http::{Method, Request, ResponseParser};
 
-use super::balance::Tried;
+use super::balance::TriedServers;
 use crate::front::RequestId;
 
 /// The destination of a request.
@@ -121,7 +121,7 @@ pub(super) struct Exchange {
     pub(super) state: State,
     pub(super) kind: MethodKind,
     /// Servers on which the request failed.
-    pub(super) tried: Tried,
+    pub(super) tried: TriedServers,
     /// Number of server selections, and of times the request was sent.
     pub(super) attempts: u8,
     pub(super) sends: u8,
@@ -166,7 +166,7 @@ impl Exchanges {
         exchange.id = id;
         exchange.state = State::Routing;
         exchange.kind = MethodKind::from_method(&request.method);
-        exchange.tried = Tried::default();
+        exchange.tried = TriedServers::default();
         exchange.attempts = 0;
         exchange.sends = 0;
         exchange.needs_new_connection = false;
@@ -211,7 +211,7 @@ impl Exchange {
             id: RequestId::from_bits(u64::MAX),
             state: State::Free,
             kind: MethodKind::Other,
-            tried: Tried::default(),
+            tried: TriedServers::default(),
             attempts: 0,
             sends: 0,
             needs_new_connection: false,

@@ -8,7 +8,7 @@ use hearken_http::{Request, Target};
 use super::destination::Destination;
 use super::exchange::{MethodKind, Route, State};
 use super::handler::{Cx, Proxy};
-use super::resolver::Asked;
+use super::resolver::LookupResult;
 use crate::front::RequestId;
 use crate::runtime::access_log::Outcome;
 use crate::runtime::metrics::Error;
@@ -29,29 +29,29 @@ impl Proxy {
             return self.respond_error(cx, key, 400, reason, Outcome::Rejected);
         };
         let is_tunnel = exchange.kind == MethodKind::Connect;
-        if to.access.name(host).is_err() || (is_tunnel && !to.access.tunnel_port(port)) {
+        if to.access.check_host(host).is_err() || (is_tunnel && !to.access.allows_tunnel_port(port)) {
             return self.deny(cx, key);
         }
-        match to.lookups.ask(host, port, id.to_bits(), now) {
-            Asked::Known(addrs) => {
-                let may = |addr: &&SocketAddr| to.access.address(host, addr.ip()).is_ok();
+        match to.lookups.look_up(host, port, id.to_bits(), now) {
+            LookupResult::Known(addrs) => {
+                let may = |addr: &&SocketAddr| to.access.check_address(host, addr.ip()).is_ok();
                 exchange.addresses.extend(addrs.iter().filter(may).take(MAX_ADDRESSES));
                 // `connect_next` takes addresses from the end.
                 exchange.addresses.reverse();
                 self.connect_next(cx, key);
             }
-            Asked::Failed(_) => {
-                self.metrics().error(Error::NameNotFound);
+            LookupResult::Failed(_) => {
+                self.metrics().record_error(Error::NameNotFound);
                 let reason = "cannot resolve the name of the server";
                 self.respond_error(cx, key, 502, reason, Outcome::Rejected);
             }
-            Asked::Later => {
+            LookupResult::Pending => {
                 exchange.state = State::Resolving;
                 let until = now + self.config.timeouts.connect;
                 cx.front.set_request_timer(cx.io, id, Some(until));
             }
-            Asked::Busy => {
-                self.metrics().error(Error::QueueFull);
+            LookupResult::Busy => {
+                self.metrics().record_error(Error::QueueFull);
                 let reason = "too many names are being resolved";
                 self.respond_error(cx, key, 503, reason, Outcome::Rejected);
             }
@@ -71,7 +71,7 @@ impl Proxy {
     pub(super) fn on_names_resolved<I: Relay>(&mut self, cx: &mut Cx<'_, I>) {
         let Destination::Forward(to) = &mut self.destination else { return };
         let mut answers = Vec::new();
-        to.lookups.answers(Self::now(cx), |ticket, found| {
+        to.lookups.take_results(Self::now(cx), |ticket, found| {
             answers.push((ticket, found.is_ok()));
         });
         for (ticket, found) in answers {
@@ -81,7 +81,7 @@ impl Proxy {
                 // The lookup is answered from the cache now.
                 self.resolve(cx, key);
             } else {
-                self.metrics().error(Error::NameNotFound);
+                self.metrics().record_error(Error::NameNotFound);
                 let reason = "cannot resolve the name of the server";
                 self.respond_error(cx, key, 502, reason, Outcome::Rejected);
             }
@@ -91,7 +91,7 @@ impl Proxy {
     /// Answers a request for a server to which access is denied.
     #[cold]
     fn deny<I: Relay>(&mut self, cx: &mut Cx<'_, I>, key: u32) {
-        self.metrics().error(Error::AccessDenied);
+        self.metrics().record_error(Error::AccessDenied);
         let reason = "access to this server is denied";
         self.respond_error(cx, key, 403, reason, Outcome::Rejected);
     }

@@ -31,7 +31,7 @@ pub(crate) struct Proxy {
     pub(super) stale_entries: usize,
     /// Pending tasks.
     pub(super) ready: VecDeque<Task>,
-    pub(super) metrics: Arc<metrics::Worker>,
+    pub(super) metrics: Arc<metrics::WorkerMetrics>,
     /// The route that selects the handler.
     pub(super) route: u32,
     /// Buffer for outgoing messages.
@@ -56,13 +56,13 @@ impl Proxy {
     pub(crate) fn new(
         config: Arc<Config>,
         destination: Destination,
-        metrics: Arc<metrics::Worker>,
+        metrics: Arc<metrics::WorkerMetrics>,
         route: u32,
     ) -> Proxy {
         let fields = &config.fields;
         Proxy {
-            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.keep_host)
-                .counting_hops(),
+            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.preserve_host)
+                .with_hop_count(),
             upstreams: destination.connections(),
             lifetimes: IdleLifetimes::new(destination.servers()),
             destination,
@@ -79,7 +79,7 @@ impl Proxy {
     }
 
     #[inline]
-    pub(super) fn metrics(&self) -> &metrics::Worker {
+    pub(super) fn metrics(&self) -> &metrics::WorkerMetrics {
         &self.metrics
     }
 
@@ -154,7 +154,7 @@ impl<I: Relay> Handler<I> for Proxy {
     #[inline]
     fn on_request(&mut self, incoming: Incoming<'_, I>, request: &Request<'_>) -> Handled {
         let key = self.exchanges.reserve();
-        let limit = self.config.body_limit.unwrap_or(u64::MAX);
+        let limit = self.config.max_body_bytes.unwrap_or(u64::MAX);
         let (mut cx, id) = match incoming.defer(request, key, limit) {
             Ok(deferred) => deferred,
             Err(handled) => {
@@ -165,12 +165,12 @@ impl<I: Relay> Handler<I> for Proxy {
         let cx = &mut cx;
         let now = cx.io.now();
         self.exchanges.begin(key, id, request, now);
-        let timeout = self.config.timeouts.whole;
+        let timeout = self.config.timeouts.request;
         if !timeout.is_zero() {
             cx.front.set_request_deadline(cx.io, id, now + timeout);
         }
         if forward::is_loop(&self.rules, request) {
-            self.metrics().error(Error::Loop);
+            self.metrics().record_error(Error::Loop);
             self.respond_error(cx, key, 508, "forwarding loop detected", Outcome::Rejected);
         } else if !matches!(request.method, Method::Options | Method::Trace | Method::Connect)
             || self.should_forward(cx, key, request)
@@ -320,7 +320,7 @@ impl Proxy {
 
     /// Returns the time for which an idle upstream connection stays open.
     pub(super) fn idle_timeout(&self, announced: Option<Duration>) -> Duration {
-        let timeout = self.config.timeouts.keep;
+        let timeout = self.config.timeouts.keepalive;
         announced.map_or(timeout, |announced| announced.min(timeout))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hearken::timer::{Time, Wheel};
 use hearken_http::head;
 
-use super::config::{Active, ProxyProtocol, Upstreams};
+use super::config::{HealthCheck, ProxyProtocol, Upstreams};
 use super::servers::{Endpoints, Servers};
 use crate::runtime::queue_thread::{self, QueueThread};
 
@@ -29,30 +29,30 @@ type Queue = queue_thread::Queue<usize>;
 
 /// The thread that checks servers. Dropping it ends the thread immediately.
 #[derive(Debug)]
-pub struct Checker {
+pub struct HealthChecker {
     _thread: Option<QueueThread>,
 }
 
-impl Checker {
+impl HealthChecker {
     /// Starts the checks if `config` enables them. The result must be dropped in the descriptor table
     /// in which it was created.
     ///
     /// # Errors
     /// The thread or its descriptors cannot be created.
-    pub fn start(config: &Upstreams, servers: Arc<Servers>) -> io::Result<Checker> {
-        let Some(active) = config.active.clone() else {
-            return Ok(Checker { _thread: None });
+    pub fn start(config: &Upstreams, servers: Arc<Servers>) -> io::Result<HealthChecker> {
+        let Some(active) = config.health.clone() else {
+            return Ok(HealthChecker { _thread: None });
         };
         let preface = config.send_proxy_protocol;
         let thread = QueueThread::start("checker", move |queue| {
             Ok(move || Checks::new(active, preface, servers).run(&queue))
         })?;
-        Ok(Checker { _thread: Some(thread) })
+        Ok(HealthChecker { _thread: Some(thread) })
     }
 }
 
 /// Returns the request that checks a server.
-fn format_request(active: &Active, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
+fn format_request(active: &HealthCheck, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
     // The proxy checks on its own behalf, so the header contains no client address.
     let mut out = match preface {
         None => Vec::new(),
@@ -83,7 +83,7 @@ struct Check {
 
 /// The state of the thread.
 struct Checks {
-    config: Active,
+    config: HealthCheck,
     servers: Arc<Servers>,
     /// One timer per server, for the start of its next check or the timeout of the current one.
     timers: Wheel,
@@ -91,9 +91,9 @@ struct Checks {
 }
 
 impl Checks {
-    fn new(active: Active, preface: Option<ProxyProtocol>, servers: Arc<Servers>) -> Checks {
+    fn new(active: HealthCheck, preface: Option<ProxyProtocol>, servers: Arc<Servers>) -> Checks {
         let now = Time::now();
-        let apart = active.every.min(MAX_INITIAL_SPREAD)
+        let apart = active.interval.min(MAX_INITIAL_SPREAD)
             / u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
         let mut timers = Wheel::new(now);
         let check = |server: usize| {
@@ -115,7 +115,7 @@ impl Checks {
     fn run(mut self, queue: &Queue) {
         loop {
             let now = Time::now();
-            while let Some(server) = self.timers.expired(now) {
+            while let Some(server) = self.timers.pop_expired(now) {
                 let server = server as usize;
                 match &self.checks[server].probe {
                     None => self.start_check(queue, server, now),
@@ -125,10 +125,10 @@ impl Checks {
                     }
                 }
             }
-            let timeout = self.timers.next().map(|next| next.since(Time::now()));
+            let timeout = self.timers.next_deadline().map(|next| next.duration_since(Time::now()));
             match queue.next_events(64, timeout) {
                 Ok(events) if events.woken() => return,
-                Ok(events) => events.for_each(|event| self.resume(event.who)),
+                Ok(events) => events.for_each(|event| self.resume(event.token)),
                 Err(_) => thread::sleep(RETRY_DELAY),
             }
         }
@@ -136,7 +136,7 @@ impl Checks {
 
     fn start_check(&mut self, queue: &Queue, server: usize, now: Time) {
         let check = &mut self.checks[server];
-        check.next_start = now + self.config.every.max(Duration::from_millis(1));
+        check.next_start = now + self.config.interval.max(Duration::from_millis(1));
         let endpoints = self.servers.endpoints(server);
         if matches!(&endpoints, Endpoints::Inet(addresses) if addresses.is_empty()) {
             // The server is down because its name has no address.
@@ -165,7 +165,7 @@ impl Checks {
         let check = &mut self.checks[server];
         check.probe = None;
         // Jitter of up to 5 %, so that checks do not stay synchronised.
-        let twentieth = self.config.every / 20;
+        let twentieth = self.config.interval / 20;
         let part = (now.as_nanos() as u32).wrapping_mul(0x9e37_79b9) >> 16;
         check.next_start =
             (check.next_start + twentieth.mul_f64(f64::from(part) / 65536.0)).max(now);
@@ -177,7 +177,7 @@ impl Checks {
             Ok(()) => Ok(()),
         };
         let is_healthy = result.is_ok();
-        self.servers.checked(server, result);
+        self.servers.record_check(server, result);
         if is_healthy != check.is_down {
             check.contrary_results = 0;
             return;

@@ -20,7 +20,7 @@ use super::servers::{Servers, lock};
 mod lookups;
 
 use lookups::ResultQueue;
-pub use lookups::{Asked, Lookups};
+pub use lookups::{LookupResult, Lookups};
 
 /// Number of threads, and thus of concurrent lookups.
 const THREAD_COUNT: usize = 2;
@@ -90,14 +90,14 @@ impl Resolver {
     /// # Errors
     /// A thread cannot be started.
     pub fn start() -> io::Result<Resolver> {
-        Resolver::with(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+        Resolver::with_lookup(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
     /// Starts the threads with another lookup function, which gets a host and a port.
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn with(
+    pub fn with_lookup(
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> io::Result<Resolver> {
         let shared = Shared {
@@ -119,7 +119,7 @@ impl Resolver {
 
     /// Starts to resolve the names of servers periodically. Waits up to `within` for the first
     /// results, and returns a message for each name without an address.
-    pub fn first_round(
+    pub fn watch_servers(
         &self,
         config: &Upstreams,
         servers: &Arc<Servers>,
@@ -139,7 +139,7 @@ impl Resolver {
                     host: host.as_str().into(),
                     servers: Arc::clone(servers),
                     targets: vec![(server, *port)],
-                    interval: config.resolve_every,
+                    interval: config.resolve_interval,
                     next_lookup: Some(now),
                     last_result: None,
                 }),
@@ -177,7 +177,7 @@ impl Resolver {
 
     /// Sets the waker of a worker, which is woken when results are available. Must be called in the
     /// descriptor table in which the resolver was started.
-    pub fn add(&self, worker: usize, waker: Waker) {
+    pub fn set_waker(&self, worker: usize, waker: Waker) {
         let mut wakers = lock(&self.wakers);
         if wakers.len() <= worker {
             wakers.resize(worker + 1, None);
@@ -295,10 +295,10 @@ impl Watched {
                     found.iter_mut().for_each(|addr| addr.set_port(port));
                     // Sorted, so that another order does not count as a change.
                     found.sort_unstable();
-                    self.servers.resolved(server, Ok(&found));
+                    self.servers.record_resolution(server, Ok(&found));
                 }
                 Err(reason) => {
-                    self.servers.resolved(server, Err(reason.clone()));
+                    self.servers.record_resolution(server, Err(reason.clone()));
                     if !self.servers.has_address(server) {
                         wait = Some(wait.map_or(RETRY_INTERVAL, |wait| wait.min(RETRY_INTERVAL)));
                     }

@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use hearken::io::{Relay, RelayEnd};
-use hearken_http::forward::{self, Relay as BodyRelay, ResponseTo};
+use hearken_http::forward::{self, Relay as BodyRelay, ResponseOptions};
 use hearken_http::{Response, ResponseBody, Version};
 
-use super::balance::Ended;
+use super::balance::RequestOutcome;
 use super::exchange::{Attempt, Route, State};
 use super::handler::{Cx, Proxy};
 use super::upstream::{Connection, Flags};
@@ -111,7 +111,7 @@ impl Proxy {
         let sent = exchange.times.sent;
         let Some(context) = cx.front.response_context(id) else { return };
         let date = forward::needs_date(response).then_some(context.date);
-        let to = ResponseTo { version: context.version, keep_alive: context.keep_alive, date };
+        let to = ResponseOptions { version: context.version, keep_alive: context.keep_alive, date };
         let framing = forward::response(&self.rules, &mut self.out, response, &to);
         let persistence = match context.keep_alive {
             _ if framing == ResponseBody::UntilClose => Persistence::UntilClose,
@@ -132,7 +132,7 @@ impl Proxy {
                 // The body is incomplete or needs another framing.
                 let relay = BodyRelay::new(body, framing, u64::MAX, &self.config.limits);
                 let passed = relay.and_then(|mut relay| {
-                    let used = relay.pass(rest, &mut self.out)?;
+                    let used = relay.forward(rest, &mut self.out)?;
                     Ok((relay, used))
                 });
                 match passed {
@@ -147,7 +147,7 @@ impl Proxy {
                 }
             }
         };
-        self.metrics().responded(now.as_nanos().saturating_sub(sent.as_nanos()));
+        self.metrics().record_upstream_response(now.as_nanos().saturating_sub(sent.as_nanos()));
         let keep = response.keep_alive;
         let Some(relay) = download else {
             let more = used < rest.len();
@@ -183,7 +183,7 @@ impl Proxy {
     ) {
         let upstream = &mut self.upstreams[attempt.connection];
         if attempt.reused {
-            let idle = now.since(upstream.idle_since);
+            let idle = now.duration_since(upstream.idle_since);
             self.lifetimes.record_reused(upstream.route, idle);
         }
         if response.keep_alive
@@ -200,16 +200,16 @@ impl Proxy {
         let id = exchange.id;
         let State::Responding { attempt, download, .. } = &mut exchange.state else { return };
         let connection = attempt.connection;
-        let plain = usize::try_from(download.plain()).unwrap_or(usize::MAX).min(bytes.len());
+        let plain = usize::try_from(download.passthrough_len()).unwrap_or(usize::MAX).min(bytes.len());
         let passed = if plain > 0 {
             download.skip(plain as u64);
             Ok(plain)
         } else {
-            download.pass(bytes, &mut self.out)
+            download.forward(bytes, &mut self.out)
         };
         let Ok(used) = passed else {
             self.out.clear();
-            self.metrics().error(Error::BadResponse);
+            self.metrics().record_error(Error::BadResponse);
             self.record_failure(key, "malformed response body");
             return self.abort(cx, key, Outcome::BadResponse);
         };
@@ -237,7 +237,7 @@ impl Proxy {
         let State::Responding { attempt, download, .. } = &exchange.state else {
             return false;
         };
-        let (connection, plain, id) = (attempt.connection, download.plain(), exchange.id);
+        let (connection, plain, id) = (attempt.connection, download.passthrough_len(), exchange.id);
         self.relay_to_client(cx, id, connection, plain)
     }
 
@@ -289,7 +289,7 @@ impl Proxy {
         let now = Self::now(cx);
         let route = self.upstreams[attempt.connection].route;
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
-            balancer.goes_well(server, now);
+            balancer.record_success(server, now);
         }
     }
 
@@ -310,7 +310,7 @@ impl Proxy {
             return self.bad_response(cx, key, "the protocol was not requested");
         }
         exchange.times.responded = Self::now(cx);
-        forward::switching(&self.rules, &mut self.out, response);
+        forward::switching_protocols(&self.rules, &mut self.out, response);
         self.out.extend_from_slice(rest);
         let length = rest.len() as u64;
         let taken = cx.front.write_head(cx.io, id, 101, Persistence::Close, &self.out, length);
@@ -332,14 +332,14 @@ impl Proxy {
         match &mut exchange.state {
             State::Tunnel { .. } => self.on_server_ended_tunnel(cx, key),
             State::Responding { download, keep, .. } => {
-                if download.end(&mut self.out).is_ok() {
+                if download.finish(&mut self.out).is_ok() {
                     *keep = false;
                     cx.front.write(cx.io, id, &self.out, 0);
                     self.out.clear();
                     return self.finish(cx, key, false);
                 }
                 self.out.clear();
-                self.metrics().error(Error::Truncated);
+                self.metrics().record_error(Error::Truncated);
                 self.record_failure(key, "the connection was closed within the response");
                 self.abort(cx, key, Outcome::UpstreamClosed);
             }
@@ -364,7 +364,7 @@ impl Proxy {
         let Some(key) = upstream.exchange else { return self.close_stale(cx, connection) };
         match self.exchanges[key].state {
             State::Responding { .. } | State::Tunnel { .. } => {
-                self.metrics().error(Error::Truncated);
+                self.metrics().record_error(Error::Truncated);
                 self.record_failure(key, &format!("receive: {error}"));
                 self.abort(cx, key, Outcome::UpstreamClosed);
             }
@@ -380,7 +380,7 @@ impl Proxy {
     /// Closes an idle connection that the server has closed.
     fn close_stale<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) {
         let upstream = &self.upstreams[connection];
-        let idle = Self::now(cx).since(upstream.idle_since);
+        let idle = Self::now(cx).duration_since(upstream.idle_since);
         let route = upstream.route;
         self.lifetimes.record_closed(route, idle);
         self.close(cx, connection);
@@ -395,7 +395,7 @@ impl Proxy {
         reason: &'static str,
     ) {
         self.out.clear();
-        self.metrics().error(Error::BadResponse);
+        self.metrics().record_error(Error::BadResponse);
         self.record_failure(key, &format!("invalid response: {reason}"));
         let reason = "the upstream server sent an invalid response";
         self.respond_error(cx, key, 502, reason, Outcome::BadResponse);
@@ -425,7 +425,7 @@ impl Proxy {
             cx,
             key,
             (keep, State::Free),
-            if is_success { Ended::Well } else { Ended::Failed },
+            if is_success { RequestOutcome::Succeeded } else { RequestOutcome::Failed },
         );
         self.exchanges.end(key);
     }

@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use hearken::io::{Address, Relay};
-use hearken_http::forward::{self, RequestTo};
+use hearken_http::forward::{self, RequestOptions};
 use hearken_http::{Request, ResponseParser};
 
-use super::balance::{Balancer, Ended, Pick, Where};
+use super::balance::{Balancer, RequestOutcome, Selection, Endpoint};
 use super::config::HashKey;
 use super::destination::Destination;
 use super::exchange::{Attempt, MethodKind, Route, State};
@@ -55,13 +55,13 @@ impl Proxy {
                 })
             }
         };
-        match to.balancer.pick(now, hash, exchange.tried) {
-            Pick::Server(server) => self.forward_to(cx, key, Route::Server(server), request),
-            Pick::Full => {
+        match to.balancer.select(now, hash, exchange.tried) {
+            Selection::Server(server) => self.forward_to(cx, key, Route::Server(server), request),
+            Selection::Full => {
                 self.enqueue(cx, key, "all upstream servers are busy and the queue is full");
             }
-            Pick::Down => {
-                self.metrics().error(Error::NoServer);
+            Selection::Down => {
+                self.metrics().record_error(Error::NoServer);
                 self.respond_error(
                     cx,
                     key,
@@ -84,7 +84,7 @@ impl Proxy {
             self.queue.retain(|&(key, id)| exchanges.is_queued(key, id));
         }
         if self.queue.len() >= max {
-            self.metrics().error(Error::QueueFull);
+            self.metrics().record_error(Error::QueueFull);
             return self.respond_error(cx, key, 503, reason, Outcome::Rejected);
         }
         let exchange = &mut self.exchanges[key];
@@ -147,7 +147,7 @@ impl Proxy {
         let mut address = None;
         let opened = self.connect(cx, route, &mut address);
         let is_at_limit =
-            opened.as_ref().err().is_some_and(|error| hearken::limit::met(error).is_some());
+            opened.as_ref().err().is_some_and(|error| hearken::limit::describe(error).is_some());
         if waited && !is_at_limit {
             cx.front.set_request_timer(cx.io, id, None);
         }
@@ -162,11 +162,11 @@ impl Proxy {
             Err(_) if is_at_limit => {
                 // The proxy has reached a limit. This is neither a failure of the server nor an
                 // attempt, and no reason to process the queue.
-                self.metrics().error(Error::ResourceLimit);
+                self.metrics().record_error(Error::ResourceLimit);
                 if let (Route::Server(server), Some(balancer)) =
                     (route, self.destination.balancer())
                 {
-                    balancer.ended(server, now, Ended::Cancelled);
+                    balancer.end_request(server, now, RequestOutcome::Cancelled);
                 }
                 let exchange = &mut self.exchanges[key];
                 exchange.attempts = exchange.attempts.saturating_sub(1);
@@ -185,12 +185,12 @@ impl Proxy {
     ) -> io::Result<hearken::Token> {
         let address = match (route, &mut self.destination) {
             (Route::Server(server), Destination::Reverse(to)) => {
-                match to.balancer.connected_to(server) {
-                    Some(Where::Inet(addr)) => {
+                match to.balancer.next_endpoint(server) {
+                    Some(Endpoint::Inet(addr)) => {
                         *at = Some(addr);
                         Address::Inet(addr)
                     }
-                    Some(Where::Unix(path)) => Address::Unix(path),
+                    Some(Endpoint::Unix(path)) => Address::Unix(path),
                     None => {
                         let none = "the name has no address";
                         return Err(io::Error::new(io::ErrorKind::NotFound, none));
@@ -201,7 +201,7 @@ impl Proxy {
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         match cx.io.connect(&address, None) {
-            Err(error) if hearken::limit::met(&error).is_some() => {
+            Err(error) if hearken::limit::describe(&error).is_some() => {
                 // Closes an idle connection to free its descriptor: an upstream connection, or else a
                 // client connection if the request cannot wait for a connection in use.
                 let can_wait = self.upstreams.is_in_use() && !self.destination.is_forward();
@@ -233,7 +233,7 @@ impl Proxy {
     #[cold]
     fn is_open<I: Relay>(&mut self, cx: &mut Cx<'_, I>, connection: u32) -> bool {
         let upstream = &self.upstreams[connection];
-        let idle = Self::now(cx).since(upstream.idle_since);
+        let idle = Self::now(cx).duration_since(upstream.idle_since);
         // The event loop may not have processed a pending event yet.
         if cx.io.socket(upstream.token).map(peek) != Some(PeekResult::Nothing) {
             self.lifetimes.record_closed(upstream.route, idle);
@@ -305,7 +305,7 @@ impl Proxy {
             }
             _ => request.host.unwrap_or_default(),
         };
-        let to = RequestTo { authority, client, keep_alive };
+        let to = RequestOptions { authority, client, keep_alive };
         forward::request(&self.rules, &mut self.out, request, &to);
         exchange.state = State::Waiting {
             attempt,
@@ -317,7 +317,7 @@ impl Proxy {
         exchange.times.sent = now;
         if cx.front.is_uploaded(id) {
             if self.send_buffered(cx, connection) {
-                let until = now + self.config.timeouts.response;
+                let until = now + self.config.timeouts.response_header;
                 return cx.io.set_deadline(self.upstreams[connection].token, Some(until));
             }
             return self.update_upstream_deadline(cx, key);
@@ -330,7 +330,7 @@ impl Proxy {
         let taken = self.send_buffered(cx, connection);
         if !cx.front.is_uploaded(id) {
             if cx.front.is_half_closed(id) {
-                self.metrics().error(Error::ClientDisconnected);
+                self.metrics().record_error(Error::ClientDisconnected);
                 return self.abort(cx, key, Outcome::ClientDisconnected);
             }
             if taken {
@@ -350,7 +350,7 @@ impl Proxy {
         address: Option<SocketAddr>,
         error: &io::Error,
     ) {
-        self.metrics().error(Error::ConnectFailed);
+        self.metrics().record_error(Error::ConnectFailed);
         self.avoid_address(route, address);
         self.record_server_failure(route, &format!("connect: {error}"));
         self.retry_or_fail(cx, key, route, 502, "cannot connect to an upstream server");
@@ -364,7 +364,7 @@ impl Proxy {
         connection: u32,
     ) {
         let Connection { route, address, .. } = self.upstreams[connection];
-        self.metrics().error(Error::ConnectTimeout);
+        self.metrics().record_error(Error::ConnectTimeout);
         self.avoid_address(route, address);
         self.record_server_failure(route, "connect: timed out");
         let reason = "connecting to an upstream server timed out";
@@ -376,7 +376,7 @@ impl Proxy {
         if let (Route::Server(server), Some(address)) = (route, address)
             && let Some(balancer) = self.destination.balancer()
         {
-            balancer.failed_at(server, address);
+            balancer.record_connect_failure(server, address);
         }
     }
 
@@ -399,7 +399,7 @@ impl Proxy {
                 if received.is_empty())
             && exchange.sends < 2;
         if !is_repeatable {
-            self.metrics().error(Error::ServerClosed);
+            self.metrics().record_error(Error::ServerClosed);
             if !attempt.reused {
                 self.record_failure(key, CLOSED_EARLY);
             }
@@ -419,7 +419,7 @@ impl Proxy {
         {
             self.exchanges[key].tried.insert(server);
         }
-        self.release_connection(cx, key, (false, State::Routing), Ended::Cancelled);
+        self.release_connection(cx, key, (false, State::Routing), RequestOutcome::Cancelled);
         self.retry(key);
     }
 
@@ -458,9 +458,9 @@ impl Proxy {
             Destination::Forward(_) => !exchange.addresses.is_empty(),
         };
         if exchange.state.attempt().is_some() {
-            self.release_connection(cx, key, (false, State::Routing), Ended::Failed);
+            self.release_connection(cx, key, (false, State::Routing), RequestOutcome::Failed);
         } else {
-            self.end_request(cx, route, Ended::Failed);
+            self.end_request(cx, route, RequestOutcome::Failed);
         }
         if !has_more {
             return self.respond_error(cx, key, status, reason, Outcome::Rejected);
@@ -487,7 +487,7 @@ impl Proxy {
         cx: &mut Cx<'_, I>,
         key: u32,
         (keep, next): (bool, State),
-        outcome: Ended,
+        outcome: RequestOutcome,
     ) {
         let state = &mut self.exchanges[key].state;
         let (attempt, is_tunnel) =
@@ -495,7 +495,7 @@ impl Proxy {
         self.stale_entries += usize::from(matches!(state, State::Queued));
         *state = next;
         if is_tunnel {
-            self.metrics().tunnels_open.down();
+            self.metrics().tunnels_open.decrement();
         }
         let Some(Attempt { connection, failed, .. }) = attempt else { return };
         let route = self.upstreams[connection].route;
@@ -520,7 +520,7 @@ impl Proxy {
         } else {
             self.close(cx, connection);
         }
-        self.end_request(cx, route, if failed { Ended::Failed } else { outcome });
+        self.end_request(cx, route, if failed { RequestOutcome::Failed } else { outcome });
     }
 
     /// Reports to the balancer the end of a request in flight.
@@ -529,11 +529,11 @@ impl Proxy {
         &mut self,
         cx: &mut Cx<'_, I>,
         route: Route,
-        outcome: Ended,
+        outcome: RequestOutcome,
     ) {
         let now = Self::now(cx);
         if let (Route::Server(server), Some(balancer)) = (route, self.destination.balancer()) {
-            balancer.ended(server, now, outcome);
+            balancer.end_request(server, now, outcome);
             if !self.queue.is_empty() {
                 self.ready.push_back(Task::ServeQueue);
             }

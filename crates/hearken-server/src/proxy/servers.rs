@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hearken::timer::Time;
 
 use super::config::Upstreams;
-pub use crate::runtime::administration::Order;
+pub use crate::runtime::administration::UpstreamCommand;
 
 mod passive;
 mod server_state;
@@ -41,7 +41,7 @@ pub enum State {
 
 /// The counters of a server, over all workers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Figures {
+pub struct ServerStats {
     /// Requests sent to the server.
     pub requests: u64,
     /// Failed requests.
@@ -96,8 +96,8 @@ impl Servers {
                 .collect(),
             version: AtomicU64::new(1),
             addresses_version: AtomicU64::new(1),
-            failures: config.passive.map_or(0, |passive| passive.failures.get()),
-            pause: config.passive.map_or(0, |passive| nanos(passive.pause)),
+            failures: config.passive.map_or(0, |passive| passive.max_fails.get()),
+            pause: config.passive.map_or(0, |passive| nanos(passive.fail_timeout)),
             slow_start: nanos(config.slow_start),
             counters: Mutex::default(),
         }
@@ -149,24 +149,24 @@ impl Servers {
     }
 
     /// Applies a command of an administrator.
-    pub fn set(&self, server: usize, order: Order) {
+    pub fn apply(&self, server: usize, order: UpstreamCommand) {
         let Some(shared) = self.servers.get(server) else { return };
         let flag = match order {
-            Order::Ready => 0,
-            Order::Drain => DRAINING,
-            Order::Off => OFF,
+            UpstreamCommand::Ready => 0,
+            UpstreamCommand::Drain => DRAINING,
+            UpstreamCommand::Off => OFF,
         };
         let change = |flags| Some(flags & !(DRAINING | OFF) | flag);
         let before = shared.flags.fetch_update(Relaxed, Relaxed, change).unwrap_or_default();
         let paused = shared.paused_until.load(Relaxed) != 0;
-        if order == Order::Ready && (before & (DRAINING | OFF) != 0 || paused) {
+        if order == UpstreamCommand::Ready && (before & (DRAINING | OFF) != 0 || paused) {
             shared.recover(Time::now());
         }
         self.increment_version();
     }
 
     /// Records the result of a health check. The caller decides about [`set_down`](Servers::set_down).
-    pub fn checked(&self, server: usize, outcome: Result<(), String>) {
+    pub fn record_check(&self, server: usize, outcome: Result<(), String>) {
         let Some(shared) = self.servers.get(server) else { return };
         match outcome {
             Ok(()) => drop(shared.checks_ok.fetch_add(1, Relaxed)),
@@ -198,7 +198,7 @@ impl Servers {
 
     /// Records the result of resolving the name of a server. After a failure, the server keeps its
     /// previous addresses; without any, it is down. Ignores servers without a name.
-    pub fn resolved(&self, server: usize, found: Result<&[SocketAddr], String>) {
+    pub fn record_resolution(&self, server: usize, found: Result<&[SocketAddr], String>) {
         let Some(shared) = self.servers.get(server) else { return };
         let ServerAddress::Name(addresses) = &shared.address else { return };
         match found {
@@ -229,12 +229,12 @@ impl Servers {
     }
 
     /// Returns the counters of a server.
-    pub fn figures(&self, server: usize) -> Figures {
-        let Some(shared) = self.servers.get(server) else { return Figures::default() };
-        let mut stats = Figures {
+    pub fn stats(&self, server: usize) -> ServerStats {
+        let Some(shared) = self.servers.get(server) else { return ServerStats::default() };
+        let mut stats = ServerStats {
             checks_ok: shared.checks_ok.load(Relaxed),
             checks_failed: shared.checks_failed.load(Relaxed),
-            ..Figures::default()
+            ..ServerStats::default()
         };
         for counters in lock(&self.counters).iter().filter_map(|all| all.get(server)) {
             stats.requests += counters.requests.load(Relaxed);

@@ -8,14 +8,14 @@ use std::time::Duration;
 use hearken::Waker;
 use hearken::timer::Time;
 
-use super::config::{Config, To, Upstreams};
+use super::config::{Config, ProxyMode, Upstreams};
 use super::destination::{self, Destination};
 use super::handler::Proxy;
-use super::health::Checker;
+use super::health::HealthChecker;
 use super::resolver::{Lookups, Resolver};
 use super::servers::{Servers, State};
-use crate::runtime::administration::{self, NoSuchUpstream, Order};
-use crate::runtime::metrics::UpstreamFigures;
+use crate::runtime::administration::{self, NoSuchUpstream, UpstreamCommand};
+use crate::runtime::metrics::UpstreamStats;
 use crate::runtime::server::{StartError, WorkerContext};
 
 /// Maximum time for which the start waits until the names of the servers are resolved.
@@ -34,7 +34,7 @@ pub(crate) struct SharedState {
 /// The background threads of a proxy. Dropping this ends them.
 pub(crate) struct Threads {
     resolver: Resolver,
-    checker: Option<Checker>,
+    checker: Option<HealthChecker>,
 }
 
 impl SharedState {
@@ -48,16 +48,16 @@ impl SharedState {
         workers: usize,
     ) -> Result<(SharedState, Threads, Vec<String>), StartError> {
         let none = Upstreams::new(Vec::new());
-        let (upstreams, lookups) = match &config.to {
-            To::Upstreams(upstreams) if upstreams.servers.is_empty() => {
+        let (upstreams, lookups) = match &config.mode {
+            ProxyMode::Reverse(upstreams) if upstreams.servers.is_empty() => {
                 return Err(StartError::NoUpstream);
             }
-            To::Upstreams(upstreams) => (upstreams, 0),
-            To::Anywhere(_) => (&none, workers),
+            ProxyMode::Reverse(upstreams) => (upstreams, 0),
+            ProxyMode::Forward(_) => (&none, workers),
         };
         let servers = Arc::new(Servers::new(upstreams));
         let resolver = Resolver::start()?;
-        let warnings = resolver.first_round(upstreams, &servers, RESOLVE_TIMEOUT);
+        let warnings = resolver.watch_servers(upstreams, &servers, RESOLVE_TIMEOUT);
         let shared = SharedState {
             config: Arc::new(config.clone()),
             weights: upstreams.servers.iter().map(|server| server.weight.get().into()).collect(),
@@ -94,20 +94,20 @@ impl SharedState {
         wakers: Vec<Waker>,
     ) -> io::Result<()> {
         for (worker, waker) in wakers.into_iter().enumerate() {
-            threads.resolver.add(worker, waker);
+            threads.resolver.set_waker(worker, waker);
         }
-        if let To::Upstreams(upstreams) = &self.config.to {
-            threads.checker = Some(Checker::start(upstreams, self.servers.clone())?);
+        if let ProxyMode::Reverse(upstreams) = &self.config.mode {
+            threads.checker = Some(HealthChecker::start(upstreams, self.servers.clone())?);
         }
         Ok(())
     }
 }
 
-impl administration::Upstreams for SharedState {
-    fn figures(&self) -> Vec<UpstreamFigures> {
+impl administration::UpstreamControl for SharedState {
+    fn stats(&self) -> Vec<UpstreamStats> {
         let snapshot = |server| {
-            let stats = self.servers.figures(server);
-            UpstreamFigures {
+            let stats = self.servers.stats(server);
+            UpstreamStats {
                 name: self.servers.name(server).to_owned(),
                 state: match self.servers.state(server) {
                     State::Up => "up",
@@ -129,10 +129,10 @@ impl administration::Upstreams for SharedState {
         (0..self.servers.len()).map(snapshot).collect()
     }
 
-    fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
+    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
         let all = 0..self.servers.len();
         let named: Vec<usize> = all.filter(|&server| self.servers.name(server) == name).collect();
-        named.iter().for_each(|&server| self.servers.set(server, order));
+        named.iter().for_each(|&server| self.servers.apply(server, order));
         if named.is_empty() { Err(NoSuchUpstream) } else { Ok(()) }
     }
 }

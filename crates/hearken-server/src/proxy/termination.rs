@@ -2,7 +2,7 @@
 
 use hearken::io::Relay;
 
-use super::balance::Ended;
+use super::balance::RequestOutcome;
 use super::exchange::State;
 use super::handler::{Cx, Proxy};
 use crate::front::UpstreamEntry;
@@ -40,7 +40,7 @@ impl Proxy {
         if cx.front.is_logging() {
             self.set_log_entry(cx, key);
         }
-        self.release_connection(cx, key, (false, State::Free), Ended::Cancelled);
+        self.release_connection(cx, key, (false, State::Free), RequestOutcome::Cancelled);
         self.exchanges.end(key);
     }
 
@@ -52,9 +52,9 @@ impl Proxy {
         let entry = UpstreamEntry {
             upstream: exchange.last_route.map(|route| self.destination.name(route).into_owned()),
             attempts: exchange.attempts.into(),
-            queue_time: times.selected.since(times.started),
-            connect_time: times.sent.since(times.selected),
-            header_time: times.responded.since(times.started),
+            queue_time: times.selected.duration_since(times.started),
+            connect_time: times.sent.duration_since(times.selected),
+            header_time: times.responded.duration_since(times.started),
         };
         cx.front.set_upstream_entry(exchange.id, entry);
     }

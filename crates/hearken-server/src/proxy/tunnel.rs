@@ -108,7 +108,7 @@ impl Proxy {
         key: u32,
         attempt: Attempt,
     ) {
-        self.metrics().tunnels_open.up();
+        self.metrics().tunnels_open.increment();
         self.record_success(cx, attempt);
         self.exchanges[key].state = State::Tunnel { attempt, client_shut: false };
         let id = self.exchanges[key].id;

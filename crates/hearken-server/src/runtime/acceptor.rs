@@ -9,7 +9,7 @@ use hearken::io::{Address, Io, ListenOptions};
 
 use super::limit_reached::LimitReporter;
 use super::server::WorkerContext;
-use crate::runtime::event_loops::Loops;
+use crate::runtime::event_loops::EventLoopConfig;
 
 /// Pause after an accept that failed, unless a connection closes before.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ impl Acceptor {
     pub(crate) fn open(
         io: &mut impl Io,
         worker: &WorkerContext,
-        loops: &Loops,
+        loops: &EventLoopConfig,
         peers: bool,
     ) -> io::Result<Acceptor> {
         let mut options = ListenOptions::default();

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::metrics::UpstreamFigures;
+use super::metrics::UpstreamStats;
 
 /// A command for an upstream server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Order {
+pub enum UpstreamCommand {
     /// Resume sending requests to the server.
     Ready,
     /// Send no new requests to the server. Requests in progress complete.
@@ -22,40 +22,40 @@ pub enum Order {
 pub struct NoSuchUpstream;
 
 /// The upstream servers of one handler.
-pub trait Upstreams: Send + Sync {
+pub trait UpstreamControl: Send + Sync {
     /// Returns the state and counters of the servers.
-    fn figures(&self) -> Vec<UpstreamFigures>;
+    fn stats(&self) -> Vec<UpstreamStats>;
 
     /// Applies a command to the servers with this name.
     ///
     /// # Errors
     /// No server has this name.
-    fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream>;
+    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream>;
 }
 
 /// The data and commands of a server.
-pub struct Sources {
+pub struct AdminSources {
     /// Function that appends the metrics page.
     pub metrics: Box<dyn Fn(&mut String) + Send + Sync>,
     /// The upstream servers.
-    pub upstreams: Vec<Arc<dyn Upstreams>>,
+    pub upstreams: Vec<Arc<dyn UpstreamControl>>,
     /// Whether the server is stopping.
     pub stopping: Arc<AtomicBool>,
 }
 
-impl Sources {
+impl AdminSources {
     /// Returns the state and counters of all upstream servers.
-    pub fn figures(&self) -> Vec<UpstreamFigures> {
-        self.upstreams.iter().flat_map(|upstreams| upstreams.figures()).collect()
+    pub fn stats(&self) -> Vec<UpstreamStats> {
+        self.upstreams.iter().flat_map(|upstreams| upstreams.stats()).collect()
     }
 
     /// Applies a command to the upstream servers with this name.
     ///
     /// # Errors
     /// No server has this name.
-    pub fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
+    pub fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
         // Several handlers may have a server with this name.
-        let applies = |upstreams: &&Arc<dyn Upstreams>| upstreams.order(name, order).is_ok();
+        let applies = |upstreams: &&Arc<dyn UpstreamControl>| upstreams.apply(name, order).is_ok();
         match self.upstreams.iter().filter(applies).count() {
             0 => Err(NoSuchUpstream),
             _ => Ok(()),
@@ -63,7 +63,7 @@ impl Sources {
     }
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for AdminSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("stopping", &self.stopping).finish_non_exhaustive()
     }

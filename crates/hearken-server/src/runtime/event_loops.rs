@@ -10,7 +10,7 @@ use super::limit_reached::LimitReached;
 
 /// Settings of the listening socket and the event loops.
 #[derive(Clone, Debug)]
-pub struct Loops {
+pub struct EventLoopConfig {
     /// Address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
     /// Event mechanism: a name accepted by [`hearken::io::find`], `uring`, or `auto`.
@@ -34,19 +34,19 @@ pub struct Loops {
     /// connection assigned to a full worker waits even if another worker has capacity.
     pub max_connections: Option<NonZeroUsize>,
     /// Maximum time for requests in progress to complete when the server stops.
-    pub grace: Duration,
+    pub shutdown_timeout: Duration,
     /// Whether to measure the processor time of waits for events. Each wait then reads the
     /// processor clock of the thread twice.
-    pub meter_waits: bool,
+    pub measure_waits: bool,
     /// Function that reports an exhausted limit. The worker's thread calls it at most once a minute.
     /// It must not use descriptors other than the standard ones.
     pub on_limit: fn(&LimitReached<'_>),
 }
 
-impl Default for Loops {
-    fn default() -> Loops {
+impl Default for EventLoopConfig {
+    fn default() -> EventLoopConfig {
         let policy = Policy::default();
-        Loops {
+        EventLoopConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             events: hearken::mechanism::AUTO.to_owned(),
             workers: NonZeroUsize::MIN,
@@ -55,8 +55,8 @@ impl Default for Loops {
             order: policy.order,
             interest: policy.interest,
             max_connections: None,
-            grace: Duration::from_secs(10),
-            meter_waits: false,
+            shutdown_timeout: Duration::from_secs(10),
+            measure_waits: false,
             on_limit: |_| (),
         }
     }

@@ -1,6 +1,6 @@
 //! Limits of each worker: its share of the connections and files of the process.
 
-use crate::runtime::event_loops::Loops;
+use crate::runtime::event_loops::EventLoopConfig;
 
 /// Limits of one worker.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ impl WorkerLimits {
     /// division. `descriptors` is the size of a descriptor table. With `own`, each worker has its own
     /// table; otherwise the workers share one.
     pub(crate) fn new(
-        loops: &Loops,
+        loops: &EventLoopConfig,
         connects: bool,
         workers: usize,
         descriptors: usize,
@@ -48,10 +48,10 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use super::WorkerLimits;
-    use crate::runtime::event_loops::Loops;
+    use crate::runtime::event_loops::EventLoopConfig;
 
     fn all(workers: usize, own: bool, max: usize, connects: bool) -> usize {
-        let loops = Loops { max_connections: NonZeroUsize::new(max), ..Loops::default() };
+        let loops = EventLoopConfig { max_connections: NonZeroUsize::new(max), ..EventLoopConfig::default() };
         let share = |index| WorkerLimits::new(&loops, connects, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
     }

@@ -1,6 +1,6 @@
 //! Counters of a server, and the metrics page in the Prometheus text format (version 0.0.4).
 //!
-//! Each worker has its own [`Worker`] and is its only writer. Counting is a load and a store, without
+//! Each worker has its own [`WorkerMetrics`] and is its only writer. Counting is a load and a store, without
 //! a locked instruction and without moving cache lines between processors. A reader may see some
 //! values slightly older than others.
 
@@ -59,13 +59,13 @@ impl Gauge {
 
     /// Increments the value.
     #[inline]
-    pub fn up(&self) {
+    pub fn increment(&self) {
         self.0.add(1);
     }
 
     /// Decrements the value.
     #[inline]
-    pub fn down(&self) {
+    pub fn decrement(&self) {
         self.0.set(self.get().saturating_sub(1));
     }
 
@@ -149,7 +149,7 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 // Aligned to two cache lines, because processors prefetch pairs of lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Worker {
+pub struct WorkerMetrics {
     /// Client connections accepted.
     pub connections_accepted: Counter,
     /// Idle client connections closed to accept new ones.
@@ -202,10 +202,10 @@ struct Waits {
     cpu_nanoseconds: Counter,
 }
 
-impl Worker {
+impl WorkerMetrics {
     /// Records a request that ended with this status; 0 if no response was sent.
     #[inline]
-    pub fn answered(&self, status: u16) {
+    pub fn record_response(&self, status: u16) {
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
         if let Some(counter) = self.statuses.get(class) {
             counter.add(1);
@@ -222,7 +222,7 @@ impl Worker {
 
     /// Records an error.
     #[inline]
-    pub fn error(&self, error: Error) {
+    pub fn record_error(&self, error: Error) {
         if let Some(counter) = self.errors.get(error as usize) {
             counter.add(1);
         }
@@ -230,18 +230,18 @@ impl Worker {
 
     /// Records the duration of a request, from its head to the end of its response.
     #[inline]
-    pub fn took(&self, nanoseconds: u64) {
-        self.durations.add(nanoseconds);
+    pub fn record_duration(&self, nanoseconds: u64) {
+        self.durations.record(nanoseconds);
     }
 
     /// Records the response time of an upstream server, from the sent request to the received head.
     #[inline]
-    pub fn responded(&self, nanoseconds: u64) {
-        self.responses.add(nanoseconds);
+    pub fn record_upstream_response(&self, nanoseconds: u64) {
+        self.responses.record(nanoseconds);
     }
 
     /// Copies the library's counters of waits. Called once per tick, not per wait.
-    pub fn events(&self, counters: &Counters) {
+    pub fn set_wait_counters(&self, counters: &Counters) {
         let waits = &self.waits;
         waits.waits.set(counters.waits);
         waits.empty_waits.set(counters.empty_waits);
@@ -254,13 +254,13 @@ impl Worker {
 
     /// Records the processor time of a wait for events.
     #[inline]
-    pub fn waited(&self, cpu: Duration) {
+    pub fn record_wait_cpu(&self, cpu: Duration) {
         self.waits.cpu_nanoseconds.add(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Marks the calling thread as one with its own descriptor table, so that its descriptors are
     /// counted.
-    pub fn has_own_table(&self) {
+    pub fn mark_own_table(&self) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         self.own_table.store(u64::from(thread.unsigned_abs()), Ordering::Relaxed);
     }
@@ -274,7 +274,7 @@ impl Worker {
 #[derive(Debug)]
 pub struct Metrics {
     /// Counters by worker index.
-    pub workers: Box<[Arc<Worker>]>,
+    pub workers: Box<[Arc<WorkerMetrics>]>,
     /// Queue of the access log, which counts dropped lines.
     access_log: OnceLock<LogSink>,
     /// Start time, since 1970-01-01 00:00:00 UTC.
@@ -283,7 +283,7 @@ pub struct Metrics {
 
 /// The state and counters of an upstream server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpstreamFigures {
+pub struct UpstreamStats {
     /// Name in the configuration.
     pub name: String,
     /// State: `up`, `starting`, `paused`, `down`, `draining` or `off`.
@@ -306,7 +306,7 @@ pub struct UpstreamFigures {
 
 /// Statistics of waits for events (calls of `next_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitFigures {
+pub struct WaitStats {
     /// Number of waits.
     pub waits: u64,
     /// Waits that returned no event.
@@ -321,9 +321,9 @@ pub struct WaitFigures {
     pub cpu: Duration,
 }
 
-impl fmt::Display for WaitFigures {
+impl fmt::Display for WaitStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WaitFigures { waits, empty_waits, events, changes, calls, cpu } = self;
+        let WaitStats { waits, empty_waits, events, changes, calls, cpu } = self;
         let each = *events as f64 / (waits - empty_waits.min(waits)).max(1) as f64;
         write!(
             f,
@@ -358,11 +358,11 @@ impl Metrics {
     }
 
     /// Returns the statistics of waits for events, over all workers.
-    pub fn waits(&self) -> WaitFigures {
+    pub fn waits(&self) -> WaitStats {
         let sum = |counter: fn(&Waits) -> &Counter| {
             self.workers.iter().map(|worker| counter(&worker.waits).get()).sum::<u64>()
         };
-        WaitFigures {
+        WaitStats {
             waits: sum(|waits| &waits.waits),
             empty_waits: sum(|waits| &waits.empty_waits),
             events: sum(|waits| &waits.events),
@@ -373,7 +373,7 @@ impl Metrics {
     }
 
     /// Appends the metrics page in the Prometheus text format.
-    pub fn render(&self, upstreams: &[UpstreamFigures], out: &mut String) {
+    pub fn render(&self, upstreams: &[UpstreamStats], out: &mut String) {
         exposition::render(self, upstreams, out);
         process::render(self, out);
     }

@@ -4,7 +4,7 @@
 //! The receiver trusts the header, so the parser is strict. The specification leaves some choices:
 //!
 //! - A header may arrive in pieces.
-//! - The length of version 2 headers is limited to [`MOST`] bytes.
+//! - The length of version 2 headers is limited to [`MAX_HEADER_LENGTH`] bytes.
 //! - Addresses of Unix sockets and datagrams are ignored.
 //! - A checksum is optional, but must be correct.
 //! - An IPv4-mapped IPv6 address is converted to IPv4.
@@ -15,7 +15,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Maximum length of a version 2 header in bytes.
-pub const MOST: usize = 4096;
+pub const MAX_HEADER_LENGTH: usize = 4096;
 /// Maximum length of a version 1 line in bytes.
 const MAX_LINE: usize = 107;
 const V1: &[u8] = b"PROXY ";
@@ -36,7 +36,7 @@ pub enum ProxyProtocol {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
     /// An incomplete header.
-    More,
+    Incomplete,
     /// A complete header.
     Header {
         /// Length of the header in bytes.
@@ -54,7 +54,7 @@ pub enum Parsed {
 /// use hearken_server::runtime::proxy_protocol::{Parsed, parse};
 ///
 /// let bytes = b"PROXY TCP4 192.0.2.1 192.0.2.2 50000 80\r\nGET / HTTP/1.1\r\n";
-/// assert_eq!(parse(&bytes[..20]), Ok(Parsed::More));
+/// assert_eq!(parse(&bytes[..20]), Ok(Parsed::Incomplete));
 /// let Ok(Parsed::Header { len, source, .. }) = parse(bytes) else { panic!() };
 /// assert!(bytes[len..].starts_with(b"GET "));
 /// assert_eq!(source, Some("192.0.2.1:50000".parse()?));
@@ -69,7 +69,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, &'static str> {
         (true, _) if bytes.len() > V1.len() => parse_line(bytes),
         (_, true) if bytes.len() > V2.len() => parse_binary(bytes),
         (false, false) => Err("the connection does not begin with a PROXY protocol header"),
-        _ => Ok(Parsed::More),
+        _ => Ok(Parsed::Incomplete),
     }
 }
 
@@ -79,7 +79,7 @@ fn parse_line(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
     let line = match end.and_then(|end| window.split_at_checked(end)) {
         Some((line, [b'\r', b'\n', ..])) => line,
-        Some((_, [b'\r'])) | None if window.len() < MAX_LINE => return Ok(Parsed::More),
+        Some((_, [b'\r'])) | None if window.len() < MAX_LINE => return Ok(Parsed::Incomplete),
         Some((_, [b'\r', _, ..] | [b'\n', ..])) => {
             return Err("PROXY protocol: the line does not end with CR LF");
         }
@@ -127,18 +127,18 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
         Some(0x22..=0x2f) => return Err("PROXY protocol: the command is neither LOCAL nor PROXY"),
         _ => return Err("PROXY protocol: the version is not 2"),
     };
-    let Some(&family) = rest.get(1) else { return Ok(Parsed::More) };
+    let Some(&family) = rest.get(1) else { return Ok(Parsed::Incomplete) };
     // The rest of a LOCAL header is ignored.
     let assigned = family >> 4 <= 3 && family & 15 <= 2;
     if !(local || assigned) {
         return Err("PROXY protocol: unknown address family or transport protocol");
     }
-    let &[_, _, high, low, ref rest @ ..] = rest else { return Ok(Parsed::More) };
+    let &[_, _, high, low, ref rest @ ..] = rest else { return Ok(Parsed::Incomplete) };
     let len = bytes.len() - rest.len() + usize::from(u16::from_be_bytes([high, low]));
-    if len > MOST {
+    if len > MAX_HEADER_LENGTH {
         return Err("PROXY protocol: the header is longer than 4096 bytes");
     }
-    let Some(header) = bytes.get(..len) else { return Ok(Parsed::More) };
+    let Some(header) = bytes.get(..len) else { return Ok(Parsed::Incomplete) };
     if local {
         return own(len);
     }

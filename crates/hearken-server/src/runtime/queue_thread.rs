@@ -60,7 +60,7 @@ impl Drop for QueueThread {
 fn open<P: Copy + 'static>() -> io::Result<Queue<P>> {
     let open = |name| {
         let spec = mechanism::find(name).map_err(io::Error::other)?;
-        EventQueue::over(spec.open().map_err(io::Error::other)?)
+        EventQueue::with_mechanism(spec.open().map_err(io::Error::other)?)
     };
     open("epoll-level").or_else(|_| open("poll"))
 }

@@ -17,7 +17,7 @@ use hearken::{Waker, Wakeups};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::access_log::{LogSink, LogWriter};
-use super::event_loops::Loops;
+use super::event_loops::EventLoopConfig;
 use super::limits::WorkerLimits;
 use super::metrics::{self, Metrics};
 
@@ -69,7 +69,7 @@ pub struct Server {
     events: String,
     connections: usize,
     own_tables_unavailable: Option<Unavailable>,
-    stop: Stopper,
+    stop: ServerHandle,
     workers: Vec<JoinHandle<io::Result<()>>>,
     supervisor: Option<JoinHandle<()>>,
     metrics: Arc<Metrics>,
@@ -93,13 +93,13 @@ impl std::fmt::Debug for Server {
 
 /// A handle that stops a server or reopens its access log, from any thread.
 #[derive(Clone, Debug)]
-pub struct Stopper {
+pub struct ServerHandle {
     stop: Arc<AtomicBool>,
     log: Option<LogSink>,
     wakers: Arc<Mutex<Vec<Waker>>>,
 }
 
-impl Stopper {
+impl ServerHandle {
     /// Stops the server. It accepts no more connections, completes requests in progress within the
     /// shutdown timeout, and ends its threads. Returns immediately.
     pub fn stop(&self) {
@@ -143,7 +143,7 @@ impl Drop for StopOnExit {
 }
 
 /// Starts the thread that stops all workers when one ends. The thread ends with the last worker.
-fn supervise(ended: mpsc::Receiver<()>, stop: Stopper) -> io::Result<JoinHandle<()>> {
+fn supervise(ended: mpsc::Receiver<()>, stop: ServerHandle) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("supervisor".to_owned()).spawn(move || {
         while ended.recv().is_ok() {
             stop.stop();
@@ -168,7 +168,7 @@ pub(crate) struct WorkerContext {
 
 impl WorkerContext {
     /// Returns the worker's counters.
-    pub(crate) fn worker_metrics(&self) -> Arc<metrics::Worker> {
+    pub(crate) fn worker_metrics(&self) -> Arc<metrics::WorkerMetrics> {
         self.metrics.workers.get(self.index).cloned().unwrap_or_default()
     }
 }
@@ -232,7 +232,7 @@ fn run_until_stopped(
 
 /// Starts the workers. `connects` is whether they open upstream connections.
 pub(crate) fn start_workers(
-    loops: &Loops,
+    loops: &EventLoopConfig,
     connects: bool,
     log: Option<&Path>,
     metrics: &Arc<Metrics>,
@@ -262,7 +262,7 @@ pub(crate) fn start_workers(
     if let Some(sink) = &sink {
         metrics.set_access_log(sink.clone());
     }
-    let stop = Stopper { stop: Arc::default(), log: sink.clone(), wakers: Arc::default() };
+    let stop = ServerHandle { stop: Arc::default(), log: sink.clone(), wakers: Arc::default() };
     let mut server = Server {
         addr: loops.listen,
         events: spec.to_string(),
@@ -298,7 +298,7 @@ pub(crate) fn start_workers(
             service: service.clone(),
             events: loops.events.clone(),
             policy,
-            grace: loops.grace,
+            grace: loops.shutdown_timeout,
             context: WorkerContext {
                 index,
                 workers: workers.get(),
@@ -336,7 +336,7 @@ impl Server {
     }
 
     /// Returns the name of the event mechanism.
-    pub fn events(&self) -> &str {
+    pub fn mechanism(&self) -> &str {
         &self.events
     }
 
@@ -346,12 +346,12 @@ impl Server {
     }
 
     /// Returns the maximum number of open client connections over all workers.
-    pub fn connections(&self) -> usize {
+    pub fn max_connections(&self) -> usize {
         self.connections
     }
 
     /// Returns the reason if the workers share a descriptor table because they cannot have their own.
-    pub fn one_table(&self) -> Option<&Unavailable> {
+    pub fn own_tables_unavailable(&self) -> Option<&Unavailable> {
         self.own_tables_unavailable.as_ref()
     }
 
@@ -397,7 +397,7 @@ impl Server {
     }
 
     /// Returns a handle that stops the server.
-    pub fn stopper(&self) -> Stopper {
+    pub fn handle(&self) -> ServerHandle {
         self.stop.clone()
     }
 

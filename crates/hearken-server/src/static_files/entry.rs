@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hearken::io::{Body, FilePart};
-use hearken_http::conditional::{Conditions, EntityTag, Outcome, Validators, evaluate, if_range};
+use hearken_http::conditional::{Preconditions, EntityTag, Outcome, Validators, evaluate, if_range};
 use hearken_http::range::{self, ByteRange, RangeOutcome};
 use hearken_http::{
     DateCache, Method, ResponseHead, Version, format_http_date, head, parse_http_date,
@@ -226,7 +226,7 @@ impl Entry {
         let request = exchange.request;
         let etag = EntityTag { weak: false, opaque: &self.etag };
         let current = Validators { etag: Some(etag), last_modified: self.modified };
-        match evaluate(request.method, &Conditions::from(request), Some(&current)) {
+        match evaluate(request.method, &Preconditions::from(request), Some(&current)) {
             Outcome::Proceed => {}
             Outcome::PreconditionFailed => return exchange.error(412, out),
             Outcome::NotModified => {
@@ -246,7 +246,7 @@ impl Entry {
         });
         let length = self.length;
         match range::parse(range, length) {
-            RangeOutcome::Part(part) if applies => {
+            RangeOutcome::Single(part) if applies => {
                 let ByteRange { first, last } = part;
                 ResponseHead::new(out, 206)
                     .content_range(first, last, length)
@@ -255,7 +255,7 @@ impl Entry {
                 exchange.end_head(out);
                 self.answer_body(206, first, part.length(), exchange, out)
             }
-            RangeOutcome::Parts(parts) if applies => match self.multipart(&parts) {
+            RangeOutcome::Multiple(parts) if applies => match self.multipart(&parts) {
                 Some((boundary, body)) => self.answer_multipart(&boundary, body, exchange, out),
                 None => self.answer_full(exchange, out),
             },

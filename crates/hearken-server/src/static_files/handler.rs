@@ -40,15 +40,15 @@ impl<T: Transport> Handler<T> for StaticFiles {
 
     #[inline]
     fn begin_turn(&mut self, now: Time) {
-        self.site.new_turn();
+        self.site.begin_turn();
         if self.close_unused_at.is_some_and(|at| now >= at) {
-            self.close_unused_at = self.site.tidy().then(|| now + CLOSE_INTERVAL);
+            self.close_unused_at = self.site.close_unused().then(|| now + CLOSE_INTERVAL);
         }
     }
 
     #[inline]
     fn end_turn(&mut self, now: Time) -> Option<Time> {
-        if self.close_unused_at.is_none() && self.site.cached().1 > 0 {
+        if self.close_unused_at.is_none() && self.site.cache_usage().1 > 0 {
             self.close_unused_at = Some(now + CLOSE_INTERVAL);
         }
         self.close_unused_at

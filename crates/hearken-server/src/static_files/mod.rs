@@ -60,13 +60,13 @@ pub struct SiteConfig {
     /// Name of the file that is served for a directory.
     pub index: String,
     /// Maximum size in bytes of the cache of small files.
-    pub cache_bytes: usize,
+    pub max_cache_bytes: usize,
     /// Maximum size in bytes of a cached file. Larger files are sent from their descriptor.
-    pub cache_file_bytes: usize,
+    pub max_cached_file_bytes: usize,
     /// Maximum number of large files kept open between requests.
-    pub open_files: usize,
+    pub max_open_files: usize,
     /// Maximum size in bytes of a request body (413). The body is discarded.
-    pub body_limit: u64,
+    pub max_body_bytes: u64,
 }
 
 impl Default for SiteConfig {
@@ -75,10 +75,10 @@ impl Default for SiteConfig {
             root: PathBuf::from("."),
             dotfiles: false,
             index: "index.html".to_owned(),
-            cache_bytes: 64 * 1024 * 1024,
-            cache_file_bytes: 64 * 1024,
-            open_files: 64,
-            body_limit: 1024 * 1024,
+            max_cache_bytes: 64 * 1024 * 1024,
+            max_cached_file_bytes: 64 * 1024,
+            max_open_files: 64,
+            max_body_bytes: 1024 * 1024,
         }
     }
 }
@@ -129,9 +129,9 @@ impl Site {
             root,
             dotfiles: config.dotfiles,
             index,
-            max_small_bytes: config.cache_file_bytes as u64,
-            small_files: Cache::new(config.cache_bytes),
-            large_files: Cache::new(config.open_files),
+            max_small_bytes: config.max_cached_file_bytes as u64,
+            small_files: Cache::new(config.max_cache_bytes),
+            large_files: Cache::new(config.max_open_files),
             turn: 0,
             // Random, so that other workers and later processes create different ETags.
             salt: RandomState::new().build_hasher().finish(),
@@ -142,21 +142,21 @@ impl Site {
 
     /// Begins a turn of the event loop. The site checks each cached file again at its next use.
     #[inline]
-    pub fn new_turn(&mut self) {
+    pub fn begin_turn(&mut self) {
         self.turn = self.turn.wrapping_add(1);
     }
 
     /// Closes large files that were not used since the last call, because an open file takes disk
     /// space even after it is deleted. Returns whether any files are still open. If so, call it again
     /// after a few seconds.
-    pub fn tidy(&mut self) -> bool {
+    pub fn close_unused(&mut self) -> bool {
         self.large_files.remove_unused(Entry::is_idle);
         self.large_files.len() > 0
     }
 
     /// Returns the estimated size in bytes of the cache of small files, and the number of large files
     /// kept open.
-    pub fn cached(&self) -> (usize, usize) {
+    pub fn cache_usage(&self) -> (usize, usize) {
         (self.small_files.weight(), self.large_files.len())
     }
 
@@ -241,7 +241,7 @@ impl Site {
     /// The status of the error response.
     fn locate(&self, raw: &[u8], path: &mut Vec<u8>, key: &mut Vec<u8>) -> Result<(), u16> {
         let safe = resolve(raw, path).map_err(|error| error.status())?;
-        if safe.has_dot_segment_file && !self.dotfiles && !url_path::is_well_known(safe.path) {
+        if safe.has_hidden_segment && !self.dotfiles && !url_path::is_well_known(safe.path) {
             return Err(404);
         }
         let is_directory = safe.trailing_slash;

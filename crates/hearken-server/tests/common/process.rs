@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use hearken_server::proxy::config::To;
+use hearken_server::proxy::config::ProxyMode;
 use hearken_server::{Config, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit, setrlimit};
 
@@ -64,15 +64,15 @@ pub(crate) fn run_server() -> bool {
         setup.files_config_at(root.into())
     } else {
         let upstream = variable(PROXY).unwrap().parse().unwrap();
-        let mut config: Config = setup.proxy_config(To::Upstreams(upstreams_at(&[upstream])));
+        let mut config: Config = setup.proxy_config(ProxyMode::Reverse(upstreams_at(&[upstream])));
         // Open connections are not waited for.
-        config.loops.grace = ms(200);
+        config.event_loops.shutdown_timeout = ms(200);
         config
     };
     let server = start(&config).unwrap();
     println!("listening on {}", server.addr());
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    server.stopper().stop();
+    server.handle().stop();
     server.wait().unwrap();
     true
 }

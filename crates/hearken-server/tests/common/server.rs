@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use hearken::io::readiness::{InterestPolicy, Order};
 use hearken::mechanism::{Open, Unavailable};
-use hearken_http::forward::Given;
+use hearken_http::forward::HeaderPolicy;
 use hearken_server::proxy::{
     self,
-    config::{Address, Server as Upstream, To, Upstreams},
+    config::{Address, Server as Upstream, ProxyMode, Upstreams},
 };
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
@@ -133,13 +133,13 @@ impl Setup {
     }
 
     fn apply(&self, config: &mut Config) {
-        config.loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        config.loops.events = self.events.to_owned();
-        config.loops.accept_limit = self.accept_limit;
-        config.loops.order = self.order;
-        config.loops.interest = self.interest;
-        config.loops.workers = workers(self.workers);
-        config.loops.grace = TEST_TIMEOUT / 2;
+        config.event_loops.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.event_loops.events = self.events.to_owned();
+        config.event_loops.accept_limit = self.accept_limit;
+        config.event_loops.order = self.order;
+        config.event_loops.interest = self.interest;
+        config.event_loops.workers = workers(self.workers);
+        config.event_loops.shutdown_timeout = TEST_TIMEOUT / 2;
     }
 
     /// Returns a configuration that serves `site` on a free port of the loopback interface.
@@ -154,7 +154,7 @@ impl Setup {
     }
 
     /// Returns a configuration of a proxy on a free port of the loopback interface.
-    pub(crate) fn proxy_config(&self, to: To) -> Config {
+    pub(crate) fn proxy_config(&self, to: ProxyMode) -> Config {
         let mut config = Config::proxy(proxy::Config::new(to));
         self.apply(&mut config);
         proxy_config(&mut config).splice = self.splice;
@@ -172,10 +172,10 @@ impl Setup {
         upstreams: &[SocketAddr],
         change: impl FnOnce(&mut Config),
     ) -> RunningServer {
-        self.proxy_to(To::Upstreams(upstreams_at(upstreams)), change)
+        self.proxy_to(ProxyMode::Reverse(upstreams_at(upstreams)), change)
     }
 
-    pub(crate) fn proxy_to(&self, to: To, change: impl FnOnce(&mut Config)) -> RunningServer {
+    pub(crate) fn proxy_to(&self, to: ProxyMode, change: impl FnOnce(&mut Config)) -> RunningServer {
         self.start(self.proxy_config(to), change)
     }
 
@@ -193,14 +193,14 @@ pub(crate) fn upstreams_at(addresses: &[SocketAddr]) -> Upstreams {
 
 /// Returns the settings of the proxy.
 pub(crate) fn proxy_config(config: &mut Config) -> &mut proxy::Config {
-    config.first_proxy().unwrap()
+    config.proxy_mut().unwrap()
 }
 
 /// Returns the upstream servers of a reverse proxy.
 pub(crate) fn upstreams_config(config: &mut Config) -> &mut Upstreams {
-    match &mut proxy_config(config).to {
-        To::Upstreams(upstreams) => upstreams,
-        To::Anywhere(_) => panic!("a forward proxy has no upstream servers"),
+    match &mut proxy_config(config).mode {
+        ProxyMode::Reverse(upstreams) => upstreams,
+        ProxyMode::Forward(_) => panic!("a forward proxy has no upstream servers"),
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn workers(count: usize) -> NonZeroUsize {
 
 /// Limits the number of open connections.
 pub(crate) fn limit_connections(config: &mut Config, count: usize) {
-    config.loops.max_connections = NonZeroUsize::new(count);
+    config.event_loops.max_connections = NonZeroUsize::new(count);
 }
 
 /// Sets the minimum rate of uploads in bytes per second, and the period over which it is measured.
@@ -221,12 +221,12 @@ pub(crate) fn limit_uploads(config: &mut Config, min_rate: u64, period: Duration
 
 /// Sets the timeout of a request with its body.
 pub(crate) fn request_timeout(config: &mut Config, timeout: Duration) {
-    config.timeouts.request = timeout;
+    config.timeouts.upload = timeout;
 }
 
 /// Listens on `addr`.
 pub(crate) fn listen_on(config: &mut Config, addr: SocketAddr) {
-    config.loops.listen = addr;
+    config.event_loops.listen = addr;
 }
 
 /// Sets the name in `Via`. An empty name omits the field.
@@ -235,7 +235,7 @@ pub(crate) fn via(config: &mut Config, name: &str) {
 }
 
 /// Sets the policy for received fields that describe the client.
-pub(crate) fn x_forwarded(config: &mut Config, policy: Given) {
+pub(crate) fn x_forwarded(config: &mut Config, policy: HeaderPolicy) {
     proxy_config(config).fields.x_forwarded = policy;
 }
 
@@ -304,7 +304,7 @@ impl RunningServer {
 
     fn stop_and_wait(&mut self) {
         let Some(server) = self.server.take() else { return };
-        server.stopper().stop();
+        server.handle().stop();
         let result = server.wait();
         if !thread::panicking() {
             result.unwrap_or_else(|error| panic!("{:?}: {error}", self.setup));

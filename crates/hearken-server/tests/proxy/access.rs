@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use hearken_server::proxy::access::{Access, Refused, Verdict};
+use hearken_server::proxy::access::{AccessRules, AccessDenied, HostCheck};
 use hearken_server::proxy::config::{Forward, Rule};
 use proptest::prelude::*;
 
@@ -32,8 +32,8 @@ fn rules(texts: &[&str]) -> Vec<Rule> {
     texts.iter().map(rule).collect()
 }
 
-fn access(allow: &[&str], deny: &[&str]) -> Access {
-    Access::new(&Forward { allow: rules(allow), deny: rules(deny), ..Forward::default() })
+fn access(allow: &[&str], deny: &[&str]) -> AccessRules {
+    AccessRules::new(&Forward { allow: rules(allow), deny: rules(deny), ..Forward::default() })
 }
 
 const NOT_PUBLIC: &[&str] = &[
@@ -116,47 +116,47 @@ const PUBLIC: &[&str] = &[
 fn only_public_addresses_are_allowed_by_default() {
     let access = access(&[], &[]);
     for text in NOT_PUBLIC {
-        let refused = access.address("a", ip(text));
-        assert!(matches!(refused, Err(Refused::NotPublic(_))), "{text}: {refused:?}");
-        assert!(access.name(text).is_err(), "{text}");
+        let refused = access.check_address("a", ip(text));
+        assert!(matches!(refused, Err(AccessDenied::NotPublic(_))), "{text}: {refused:?}");
+        assert!(access.check_host(text).is_err(), "{text}");
     }
     for text in PUBLIC {
-        assert_eq!(access.address("a", ip(text)), Ok(()), "{text}");
-        assert_eq!(access.name(text), Ok(Verdict::Address(ip(text))), "{text}");
+        assert_eq!(access.check_address("a", ip(text)), Ok(()), "{text}");
+        assert_eq!(access.check_host(text), Ok(HostCheck::Address(ip(text))), "{text}");
     }
 }
 
 fn an_allowed_name_does_not_allow_private_addresses() {
     let access = access(&["a.example", ".b.example"], &[]);
     for host in ["a.example", "A.Example.", "b.example", "x.y.B.example", "x.b.example."] {
-        assert_eq!(access.name(host), Ok(Verdict::LookUp), "{host}");
-        assert_eq!(access.address(host, ip("8.8.8.8")), Ok(()), "{host}");
+        assert_eq!(access.check_host(host), Ok(HostCheck::Resolve), "{host}");
+        assert_eq!(access.check_address(host, ip("8.8.8.8")), Ok(()), "{host}");
         for text in NOT_PUBLIC {
-            assert!(access.address(host, ip(text)).is_err(), "{host} {text}");
+            assert!(access.check_address(host, ip(text)).is_err(), "{host} {text}");
         }
     }
     for host in ["x.a.example", "xb.example", "example", "a.example.org", "", ".", "a.example.."] {
-        assert!(access.name(host).is_err(), "{host}");
-        assert_eq!(access.address(host, ip("8.8.8.8")), Err(Refused::NotAllowed), "{host}");
+        assert!(access.check_host(host).is_err(), "{host}");
+        assert_eq!(access.check_address(host, ip("8.8.8.8")), Err(AccessDenied::NotAllowed), "{host}");
     }
 }
 
 fn allowed_networks_may_be_private() {
     let access = access(&["10.1.0.0/16", "fd00::/8", "::ffff:192.168.1.0/120"], &["10.1.2.0/24"]);
     // Any name may have such an address.
-    assert_eq!(access.name("any.example"), Ok(Verdict::LookUp));
+    assert_eq!(access.check_host("any.example"), Ok(HostCheck::Resolve));
     for text in ["10.1.0.1", "::ffff:10.1.255.255", "fd12::1", "192.168.1.255"] {
-        assert_eq!(access.address("any.example", ip(text)), Ok(()), "{text}");
+        assert_eq!(access.check_address("any.example", ip(text)), Ok(()), "{text}");
     }
     for text in ["10.2.0.1", "127.0.0.1", "fc00::1", "192.168.2.0", "64:ff9b::a01:1", "::10.1.0.1"]
     {
-        let refused = access.address("any.example", ip(text));
-        assert!(matches!(refused, Err(Refused::NotPublic(_))), "{text}: {refused:?}");
+        let refused = access.check_address("any.example", ip(text));
+        assert!(matches!(refused, Err(AccessDenied::NotPublic(_))), "{text}: {refused:?}");
     }
-    assert_eq!(access.address("any.example", ip("8.8.8.8")), Err(Refused::NotAllowed));
+    assert_eq!(access.check_address("any.example", ip("8.8.8.8")), Err(AccessDenied::NotAllowed));
     for text in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::"] {
-        let refused = access.address("any.example", ip(text));
-        assert!(matches!(refused, Err(Refused::Address(_))), "{text}: {refused:?}");
+        let refused = access.check_address("any.example", ip(text));
+        assert!(matches!(refused, Err(AccessDenied::Address(_))), "{text}: {refused:?}");
     }
 }
 
@@ -164,16 +164,16 @@ fn deny_rules_override_allow_rules() {
     let all = ["0.0.0.0/0", "::/0", ".example"];
     let access = access(&all, &[".bad.example", "evil.example", "8.0.0.0/8", "2606::/16"]);
     for host in ["bad.example", "x.BAD.example.", "evil.example", "EVIL.example."] {
-        assert_eq!(access.name(host), Err(Refused::Name), "{host}");
-        assert_eq!(access.address(host, ip("1.1.1.1")), Err(Refused::Name), "{host}");
+        assert_eq!(access.check_host(host), Err(AccessDenied::Name), "{host}");
+        assert_eq!(access.check_address(host, ip("1.1.1.1")), Err(AccessDenied::Name), "{host}");
     }
     for text in ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::808:808", "2606:4700::1111"] {
-        assert!(access.address("good.example", ip(text)).is_err(), "{text}");
-        assert!(access.name(text).is_err(), "{text}");
-        assert!(access.name(&format!("[{text}]")).is_err(), "{text}");
+        assert!(access.check_address("good.example", ip(text)).is_err(), "{text}");
+        assert!(access.check_host(text).is_err(), "{text}");
+        assert!(access.check_host(&format!("[{text}]")).is_err(), "{text}");
     }
     for text in ["1.1.1.1", "127.0.0.1", "::1", "2001:db8::1"] {
-        assert_eq!(access.address("good.example", ip(text)), Ok(()), "{text}");
+        assert_eq!(access.check_address("good.example", ip(text)), Ok(()), "{text}");
     }
 }
 
@@ -201,21 +201,21 @@ fn ambiguous_address_spellings_are_rejected() {
         "[[::1]]",
         "a:1",
     ] {
-        assert_eq!(access.name(host), Err(Refused::Spelling), "{host}");
+        assert_eq!(access.check_host(host), Err(AccessDenied::InvalidHost), "{host}");
     }
     for host in ["1.2.3.4.example", "0x7f.example", "a1", "x0x1", "127-0-0-1.example", "1e1"] {
-        assert_eq!(access.name(host), Ok(Verdict::LookUp), "{host}");
+        assert_eq!(access.check_host(host), Ok(HostCheck::Resolve), "{host}");
     }
     for host in ["127.0.0.1", "127.0.0.1.", "[::1]", "::1", "[::ffff:127.0.0.1]"] {
-        assert!(matches!(access.name(host), Ok(Verdict::Address(_))), "{host}");
+        assert!(matches!(access.check_host(host), Ok(HostCheck::Address(_))), "{host}");
     }
 }
 
 fn tunnels_are_limited_to_configured_ports() {
     let https = access(&[], &[]);
-    assert!(https.tunnel_port(443) && !https.tunnel_port(80) && !https.tunnel_port(0));
-    let set = Access::new(&Forward { connect_ports: vec![22, 8443], ..Forward::default() });
-    assert!(set.tunnel_port(22) && set.tunnel_port(8443) && !set.tunnel_port(443));
+    assert!(https.allows_tunnel_port(443) && !https.allows_tunnel_port(80) && !https.allows_tunnel_port(0));
+    let set = AccessRules::new(&Forward { connect_ports: vec![22, 8443], ..Forward::default() });
+    assert!(set.allows_tunnel_port(22) && set.allows_tunnel_port(8443) && !set.allows_tunnel_port(443));
 }
 
 proptest! {
@@ -225,14 +225,14 @@ proptest! {
         let v4 = Ipv4Addr::from_bits(bits);
         let [high, rest] = [(bits >> 16) as u16, bits as u16];
         let access = access(&[], &["8.8.0.0/16"]);
-        let expected = access.address("a", v4.into()).is_ok();
-        prop_assert_eq!(access.address("a", v4.to_ipv6_mapped().into()).is_ok(), expected);
+        let expected = access.check_address("a", v4.into()).is_ok();
+        prop_assert_eq!(access.check_address("a", v4.to_ipv6_mapped().into()).is_ok(), expected);
         for form in [
             Ipv6Addr::new(0, 0, 0, 0, 0, 0, high, rest),
             Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, rest),
             Ipv6Addr::new(0x2002, high, rest, low, 0, 0, 0, low),
         ] {
-            prop_assert_eq!(access.address("a", form.into()).is_ok(), expected, "{}", form);
+            prop_assert_eq!(access.check_address("a", form.into()).is_ok(), expected, "{}", form);
         }
         // Compares with the stable predicates of the standard library.
         if v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
@@ -259,17 +259,17 @@ proptest! {
         let as_rules = |rules: &[(u32, u8)]| {
             rules.iter().map(|&(ip, bits)| Rule::Network(Ipv4Addr::from_bits(ip).into(), bits)).collect()
         };
-        let with = |allow, deny| Access::new(&Forward { allow, deny, ..Forward::default() });
+        let with = |allow, deny| AccessRules::new(&Forward { allow, deny, ..Forward::default() });
         let addr_ip = IpAddr::from(Ipv4Addr::from_bits(addr));
-        let public = with(vec![], vec![]).address("a", addr_ip).is_ok();
+        let public = with(vec![], vec![]).check_address("a", addr_ip).is_ok();
         let expected = !inside(&deny) && (inside(&allow) || allow.is_empty() && public);
-        let got = with(as_rules(&allow), as_rules(&deny)).address("a", addr_ip);
+        let got = with(as_rules(&allow), as_rules(&deny)).check_address("a", addr_ip);
         prop_assert_eq!(got.is_ok(), expected, "{} {:?}", addr_ip, got);
     }
 
     fn parses_any_host_without_panicking(host in "\\PC{0,12}|[0-9a-fx.:\\[\\]]{0,16}", bits in any::<u128>()) {
         let access = access(&[".a", "b"], &["c", ".ab"]);
-        let _ = access.name(&host);
-        let _ = access.address(&host, Ipv6Addr::from_bits(bits).into());
+        let _ = access.check_host(&host);
+        let _ = access.check_address(&host, Ipv6Addr::from_bits(bits).into());
     }
 }

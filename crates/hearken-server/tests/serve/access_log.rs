@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 
-use hearken_server::proxy::config::{Address, Server, To, Upstreams};
+use hearken_server::proxy::config::{Address, Server, ProxyMode, Upstreams};
 use hearken_server::static_files::SiteConfig;
-use hearken_server::{Config, Loops, StartError, proxy, start};
+use hearken_server::{Config, EventLoopConfig, StartError, proxy, start};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ fn config(dir: &TempDir, log: &str) -> Config {
     fs::write(dir.path().join("1b"), "x").unwrap();
     let site = SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() };
     Config {
-        loops: Loops { listen: "127.0.0.1:0".parse().unwrap(), ..Loops::default() },
+        event_loops: EventLoopConfig { listen: "127.0.0.1:0".parse().unwrap(), ..EventLoopConfig::default() },
         access_log: Some(dir.path().join(log)),
         ..Config::static_files(site)
     }
@@ -44,7 +44,7 @@ fn each_response_is_a_line_that_clients_cannot_break() {
         client.send(request);
         client.drain();
     }
-    server.stopper().stop();
+    server.handle().stop();
     server.wait().unwrap();
 
     let log = fs::read_to_string(dir.path().join(".log")).unwrap();
@@ -85,7 +85,7 @@ fn reopening_continues_in_a_new_file() {
     // logrotate renames the file and then notifies the server.
     let dir = TempDir::new().unwrap();
     let mut config = config(&dir, ".log");
-    config.loops.workers = workers(2);
+    config.event_loops.workers = workers(2);
     let server = start(&config).unwrap();
     let get = |path: &str| {
         let mut client = Client::connect(server.addr());
@@ -96,10 +96,10 @@ fn reopening_continues_in_a_new_file() {
     get("/before");
     wait_for_line(&log);
     fs::rename(&log, &old).unwrap();
-    server.stopper().reopen_log();
+    server.handle().reopen_log();
     get("/after");
     wait_for_line(&log);
-    server.stopper().stop();
+    server.handle().stop();
     server.wait().unwrap();
     for (path, target) in [(old, "/before"), (log, "/after")] {
         let text = fs::read_to_string(path).unwrap();
@@ -121,7 +121,7 @@ fn a_stalled_reader_delays_no_request_and_no_shutdown() {
         client.send(&request);
         assert_eq!(client.response().status, 200);
     }
-    server.stopper().stop();
+    server.handle().stop();
     server.wait().unwrap();
     drop(reader);
 }
@@ -130,9 +130,9 @@ fn a_stalled_reader_delays_no_request_and_no_shutdown() {
 fn metrics_count_lost_lines() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = Address::Inet(upstream.local_addr().unwrap());
-    let to = To::Upstreams(Upstreams::new(vec![Server::new(to)]));
+    let to = ProxyMode::Reverse(Upstreams::new(vec![Server::new(to)]));
     let mut config = Config::proxy(proxy::Config::new(to));
-    config.loops.listen = "127.0.0.1:0".parse().unwrap();
+    config.event_loops.listen = "127.0.0.1:0".parse().unwrap();
     config.access_log = Some("/dev/full".into());
     let server = start(&config).unwrap();
     let mut client = Client::connect(server.addr());

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hearken_server::admin::{self, AdminServer};
-use hearken_server::runtime::administration::{NoSuchUpstream, Order, Sources, Upstreams};
-use hearken_server::runtime::metrics::{Metrics, UpstreamFigures};
+use hearken_server::runtime::administration::{NoSuchUpstream, UpstreamCommand, AdminSources, UpstreamControl};
+use hearken_server::runtime::metrics::{Metrics, UpstreamStats};
 use serde_json::{Value, json};
 
 use crate::common::client::Response;
@@ -18,24 +18,24 @@ const NAMES: [&str; 2] = ["127.0.0.1:9000", "/run/é.sock"];
 /// Two upstream servers, and the orders that they received.
 #[derive(Default)]
 struct Recorder {
-    orders: Mutex<Vec<(String, Order)>>,
+    orders: Mutex<Vec<(String, UpstreamCommand)>>,
 }
 
-impl Upstreams for Recorder {
-    fn figures(&self) -> Vec<UpstreamFigures> {
+impl UpstreamControl for Recorder {
+    fn stats(&self) -> Vec<UpstreamStats> {
         let last_failure = Some("connect: \"refused\"\n".to_owned());
-        let figures = |name: &str, last_failure| UpstreamFigures {
+        let figures = |name: &str, last_failure| UpstreamStats {
             name: name.to_owned(),
             state: "up",
             weight: 3,
             requests: 7,
             last_failure,
-            ..UpstreamFigures::default()
+            ..UpstreamStats::default()
         };
         vec![figures(NAMES[0], None), figures(NAMES[1], last_failure)]
     }
 
-    fn order(&self, name: &str, order: Order) -> Result<(), NoSuchUpstream> {
+    fn apply(&self, name: &str, order: UpstreamCommand) -> Result<(), NoSuchUpstream> {
         if !NAMES.contains(&name) {
             return Err(NoSuchUpstream);
         }
@@ -58,7 +58,7 @@ fn start() -> TestAdmin {
 fn start_with(metrics: impl Fn(&mut String) + Send + Sync + 'static) -> TestAdmin {
     let upstreams = Arc::<Recorder>::default();
     let stopping = Arc::<AtomicBool>::default();
-    let sources = Sources {
+    let sources = AdminSources {
         metrics: Box::new(metrics),
         upstreams: vec![upstreams.clone()],
         stopping: Arc::clone(&stopping),
@@ -147,9 +147,9 @@ fn passes_orders_to_upstreams() {
         assert_eq!(response.field("Allow").is_some(), expected == 405, "{line}: {response:?}");
     }
     let expected = [
-        ("127.0.0.1:9000", Order::Drain),
-        ("127.0.0.1:9000", Order::Ready),
-        ("/run/é.sock", Order::Off),
+        ("127.0.0.1:9000", UpstreamCommand::Drain),
+        ("127.0.0.1:9000", UpstreamCommand::Ready),
+        ("/run/é.sock", UpstreamCommand::Off),
     ];
     assert_eq!(
         *test.upstreams.orders.lock().unwrap(),

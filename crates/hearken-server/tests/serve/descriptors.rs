@@ -71,7 +71,7 @@ fn served(clients: &[Client]) -> usize {
 pub(crate) fn the_connection_limit_is_shared_by_workers(setup: &Setup) {
     let site = Site::new();
     let server = setup.serve(&site, |config| {
-        config.loops.workers = workers(3);
+        config.event_loops.workers = workers(3);
         limit_connections(config, 5);
     });
     assert_eq!(count_served(&server, 5), 5);
@@ -80,7 +80,7 @@ pub(crate) fn the_connection_limit_is_shared_by_workers(setup: &Setup) {
 pub(crate) fn the_connection_limit_may_be_below_the_worker_count(setup: &Setup) {
     let site = Site::new();
     let server = setup.serve(&site, |config| {
-        config.loops.workers = workers(4);
+        config.event_loops.workers = workers(4);
         limit_connections(config, 2);
     });
     assert_eq!(count_served(&server, 2), 2);
@@ -232,11 +232,11 @@ fn a_failing_worker_ends_the_server() {
     });
     let site = Site::new();
     let mut config = Config::static_files(SiteConfig::default());
-    config.loops.listen = ([127, 0, 0, 1], 0).into();
-    config.loops.events = "poll".to_owned();
-    config.loops.workers = workers(4);
-    config.site().unwrap().root = site.root();
-    config.loops.grace = TEST_TIMEOUT * 2;
+    config.event_loops.listen = ([127, 0, 0, 1], 0).into();
+    config.event_loops.events = "poll".to_owned();
+    config.event_loops.workers = workers(4);
+    config.static_files_mut().unwrap().root = site.root();
+    config.event_loops.shutdown_timeout = TEST_TIMEOUT * 2;
     let server = hearken_server::start(&config).unwrap();
     let mut client = Client::connect(server.addr());
     client.get("/small");
@@ -255,17 +255,17 @@ fn reports_the_connection_limit_once() {
     static REPORTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let site = Site::new();
     let mut config = Config::static_files(SiteConfig::default());
-    config.loops.listen = ([127, 0, 0, 1], 0).into();
-    config.loops.max_connections = NonZeroUsize::new(2);
-    config.loops.on_limit = |met| REPORTS.lock().unwrap().push(met.to_string());
-    config.site().unwrap().root = site.root();
+    config.event_loops.listen = ([127, 0, 0, 1], 0).into();
+    config.event_loops.max_connections = NonZeroUsize::new(2);
+    config.event_loops.on_limit = |met| REPORTS.lock().unwrap().push(met.to_string());
+    config.static_files_mut().unwrap().root = site.root();
     let server = hearken_server::start(&config).unwrap();
-    assert_eq!(server.connections(), 2);
+    assert_eq!(server.max_connections(), 2);
     for _ in 0..3 {
         let mut clients = [(); 2].map(|()| Client::connect(server.addr()));
         clients.iter_mut().for_each(|client| drop(client.get("/small")));
     }
-    server.stopper().stop();
+    server.handle().stop();
     server.wait().unwrap();
     let reports = REPORTS.lock().unwrap();
     assert_eq!(reports.len(), 1, "{reports:?}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use hearken_server::runtime::metrics::{Error, Metrics, UpstreamFigures};
+use hearken_server::runtime::metrics::{Error, Metrics, UpstreamStats};
 use proptest::prelude::*;
 
 /// The name, labels and value of a sample.
@@ -110,7 +110,7 @@ fn quoted(text: &str) -> (String, &str) {
     panic!("unterminated: {text}");
 }
 
-fn page(metrics: &Metrics, upstreams: &[UpstreamFigures]) -> Vec<Sample> {
+fn page(metrics: &Metrics, upstreams: &[UpstreamStats]) -> Vec<Sample> {
     let mut out = String::new();
     metrics.render(upstreams, &mut out);
     check(&out)
@@ -132,23 +132,23 @@ fn the_page_has_what_was_counted() {
     let metrics = Metrics::new(2);
     let [one, two] = &*metrics.workers else { panic!() };
     one.connections_accepted.add(3);
-    one.connections_open.up();
-    one.connections_open.up();
-    one.connections_open.down();
+    one.connections_open.increment();
+    one.connections_open.increment();
+    one.connections_open.decrement();
     two.connections_open.set(7);
     for status in [200, 204, 304, 404, 503, 0, 999] {
-        two.answered(status);
+        two.record_response(status);
     }
-    one.error(Error::Truncated);
-    two.error(Error::Truncated);
+    one.record_error(Error::Truncated);
+    two.record_error(Error::Truncated);
     one.bytes_sent_client.add(5);
     two.bytes_sent_client.add(6);
-    one.took(2_000_000);
-    two.took(100_000_000_000);
-    one.responded(128_000);
+    one.record_duration(2_000_000);
+    two.record_duration(100_000_000_000);
+    one.record_upstream_response(128_000);
     let counters = hearken::mechanism::Counters { waits: 8, calls: 9, ..Default::default() };
-    one.events(&counters);
-    two.waited(Duration::from_nanos(1_500_000_001));
+    one.set_wait_counters(&counters);
+    two.record_wait_cpu(Duration::from_nanos(1_500_000_001));
 
     let samples = page(&metrics, &[]);
     let get = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
@@ -159,16 +159,16 @@ fn the_page_has_what_was_counted() {
         let labels = [("worker", "1"), ("status", status)];
         assert_eq!(get("hearken_requests_total", &labels), count, "{status}");
     }
-    assert_eq!(get("hearken_errors_total", &[("kind", "truncated")]), 2.0);
+    assert_eq!(get("hearken_errors_total", &[("kind", "response_truncated")]), 2.0);
     assert_eq!(get("hearken_client_sent_bytes_total", &[]), 11.0);
     assert_eq!(get("hearken_event_waits_total", &[("worker", "0")]), 8.0);
-    assert_eq!(get("hearken_event_calls_total", &[("worker", "0")]), 9.0);
+    assert_eq!(get("hearken_event_system_calls_total", &[("worker", "0")]), 9.0);
     assert_eq!(get("hearken_event_wait_cpu_seconds_total", &[("worker", "1")]), 1.500_000_001);
     assert_eq!(get("hearken_request_duration_seconds_count", &[]), 2.0);
     assert_eq!(get("hearken_request_duration_seconds_sum", &[]), 100.002);
     assert_eq!(get("hearken_request_duration_seconds_bucket", &[("le", "67.108864")]), 1.0);
-    assert_eq!(get("hearken_upstream_response_seconds_bucket", &[("le", "0.000096")]), 0.0);
-    assert_eq!(get("hearken_upstream_response_seconds_bucket", &[("le", "0.000128")]), 1.0);
+    assert_eq!(get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000096")]), 0.0);
+    assert_eq!(get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000128")]), 1.0);
     assert!(get("process_open_fds", &[]) >= 3.0);
     assert!(get("process_open_fds", &[]) < get("process_max_fds", &[]));
     assert!(get("process_resident_memory_bytes", &[]) > 100_000.0);
@@ -179,7 +179,7 @@ fn the_page_has_what_was_counted() {
 fn every_error_kind_has_its_own_counter() {
     let metrics = Metrics::new(1);
     for (times, &error) in Error::ALL.iter().enumerate() {
-        (0..=times).for_each(|_| metrics.workers[0].error(error));
+        (0..=times).for_each(|_| metrics.workers[0].record_error(error));
     }
     let samples = page(&metrics, &[]);
     for (times, error) in Error::ALL.iter().enumerate() {
@@ -205,7 +205,7 @@ fn descriptors_of_all_tables_are_counted() {
     let (thread, _waker) = Table::Own
         .spawn(std::thread::Builder::new(), start, |(metrics, ready, ends), _wakeups| {
             let files: Vec<_> = (0..100).map(|_| std::fs::File::open("/dev/null")).collect();
-            metrics.workers[0].has_own_table();
+            metrics.workers[0].mark_own_table();
             let _ = ready.send(());
             let _ = ends.recv();
             Ok(files.len())
@@ -223,8 +223,8 @@ proptest! {
     fn the_page_is_well_formed_with_any_upstream_names(
         names in proptest::collection::vec("a( #[23])?|[a-c\"\\\\\n{}é ]{0,3}|\\PC{0,8}", 0..6),
     ) {
-        let figures = |name: &String| UpstreamFigures {
-            name: name.clone(), state: "up", weight: 2, requests: 3, ..UpstreamFigures::default()
+        let figures = |name: &String| UpstreamStats {
+            name: name.clone(), state: "up", weight: 2, requests: 3, ..UpstreamStats::default()
         };
         let upstreams: Vec<_> = names.iter().map(figures).collect();
         let samples = page(&Metrics::new(1), &upstreams);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hearken_server::proxy::config::ProxyProtocol;
-use hearken_server::runtime::proxy_protocol::{MOST, Parsed, parse, write};
+use hearken_server::runtime::proxy_protocol::{MAX_HEADER_LENGTH, Parsed, parse, write};
 use proptest::prelude::*;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -88,12 +88,12 @@ fn rejects_malformed_text_headers() {
         assert!(parse(line.as_bytes()).is_err(), "{line:?}");
     }
     // 107 bytes without the end of the line.
-    let long = format!("PROXY UNKNOWN {}", "x".repeat(MOST));
-    assert_eq!(parse(&long.as_bytes()[..106]), Ok(Parsed::More));
+    let long = format!("PROXY UNKNOWN {}", "x".repeat(MAX_HEADER_LENGTH));
+    assert_eq!(parse(&long.as_bytes()[..106]), Ok(Parsed::Incomplete));
     assert!(parse(&long.as_bytes()[..107]).is_err() && parse(long.as_bytes()).is_err());
     let ends_late = format!("PROXY UNKNOWN {}\r\n", "x".repeat(92));
     assert!(ends_late.len() == 108 && parse(ends_late.as_bytes()).is_err());
-    assert_eq!(parse(&ends_late.as_bytes()[..106]), Ok(Parsed::More));
+    assert_eq!(parse(&ends_late.as_bytes()[..106]), Ok(Parsed::Incomplete));
 }
 
 const FOUR: [u8; 12] = [192, 0, 2, 1, 192, 0, 2, 2, 0xc3, 0x50, 0, 80];
@@ -144,13 +144,13 @@ fn rejects_malformed_binary_headers() {
         (0x21, 0x11, with(&[4, 0, 1])),
         (0x21, 0x11, with(&[3, 0, 4, 1, 2, 3, 4])),
         (0x21, 0x11, with(&[3, 0, 3, 1, 2, 3])),
-        (0x20, 0x00, vec![0; MOST - 15]),
+        (0x20, 0x00, vec![0; MAX_HEADER_LENGTH - 15]),
     ] {
         let bytes = binary(command, family, &block);
         assert!(parse(&bytes).is_err(), "{command:x} {family:x} {}", block.len());
     }
-    let longest = binary(0x20, 0, &vec![0; MOST - 16]);
-    assert_eq!(parse(&longest), header(MOST, None));
+    let longest = binary(0x20, 0, &vec![0; MAX_HEADER_LENGTH - 16]);
+    assert_eq!(parse(&longest), header(MAX_HEADER_LENGTH, None));
     // Rejected before the rest is buffered.
     assert!(parse(&[SIGNATURE, &[0x21, 0x11, 0xff, 0xff]].concat()).is_err());
     assert!(parse(&[SIGNATURE, &[0x12]].concat()).is_err());
@@ -233,7 +233,7 @@ proptest! {
         write(version, source, destination, &mut bytes);
         let len = bytes.len();
         for end in 0..len {
-            prop_assert_eq!(parse(&bytes[..end]), Ok(Parsed::More));
+            prop_assert_eq!(parse(&bytes[..end]), Ok(Parsed::Incomplete));
         }
         bytes.extend_from_slice(&after);
         let both = source.zip(destination);
@@ -294,7 +294,7 @@ proptest! {
         // More bytes do not change a result.
         for end in 0..bytes.len() {
             let early = parse(&bytes[..end]);
-            prop_assert!(early == Ok(Parsed::More) || early == result, "{} {:?}", end, early);
+            prop_assert!(early == Ok(Parsed::Incomplete) || early == result, "{} {:?}", end, early);
         }
     }
 }

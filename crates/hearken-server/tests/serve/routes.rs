@@ -10,7 +10,7 @@ use std::thread;
 
 use hearken_server::config::{Handler, Route};
 use hearken_server::proxy;
-use hearken_server::proxy::config::{Address, Server as Upstream, To, Upstreams};
+use hearken_server::proxy::config::{Address, Server as Upstream, ProxyMode, Upstreams};
 use hearken_server::static_files::SiteConfig;
 
 use crate::common::{Client, RunningServer, Setup, Site, TEST_TIMEOUT, get, ms, pattern, request};
@@ -24,7 +24,7 @@ fn routed(setup: &Setup, site: &Site, upstream: SocketAddr) -> RunningServer {
             Route { prefix: "/files/".into(), handler: Handler::StaticFiles(files) },
             Route {
                 prefix: "/api/".into(),
-                handler: Handler::Proxy(Box::new(proxy::Config::new(To::Upstreams(
+                handler: Handler::Proxy(Box::new(proxy::Config::new(ProxyMode::Reverse(
                     Upstreams::new(servers),
                 )))),
             },

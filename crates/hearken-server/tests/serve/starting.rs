@@ -10,9 +10,9 @@ use crate::common::{Client, RunningServer, Setup, Site, get, workers};
 
 pub(crate) fn four_workers_share_an_address(setup: &Setup) {
     let site = Site::new();
-    let server = setup.serve(&site, |config| config.loops.workers = workers(4));
+    let server = setup.serve(&site, |config| config.event_loops.workers = workers(4));
     assert_eq!(server.workers(), 4);
-    assert_eq!(server.events(), setup.events);
+    assert_eq!(server.mechanism(), setup.events);
     assert_ne!(server.addr().port(), 0);
     let mut clients: Vec<Client> = (0..64).map(|_| server.client()).collect();
     clients.iter_mut().for_each(|client| client.send(get("/small")));
@@ -30,8 +30,8 @@ pub(crate) fn serves_over_ipv6(setup: &Setup) {
     let site = Site::new();
     for count in [1, 2] {
         let server = setup.serve(&site, |config| {
-            config.loops.listen = local;
-            config.loops.workers = workers(count);
+            config.event_loops.listen = local;
+            config.event_loops.workers = workers(count);
         });
         assert!(server.addr().is_ipv6());
         assert_eq!(server.client().get("/small").body, b"small\n");
@@ -55,8 +55,8 @@ pub(crate) fn two_servers_are_independent(setup: &Setup) {
 
 fn config(site: &Site) -> Config {
     let mut config = Config::static_files(SiteConfig::default());
-    config.loops.listen = (Ipv4Addr::LOCALHOST, 0).into();
-    config.site().unwrap().root = site.root();
+    config.event_loops.listen = (Ipv4Addr::LOCALHOST, 0).into();
+    config.static_files_mut().unwrap().root = site.root();
     config
 }
 
@@ -82,7 +82,7 @@ fn reports_a_port_in_use() {
     for addr in [exclusive.local_addr().unwrap(), shared] {
         for count in [1, 3] {
             let mut config = config(&site);
-            (config.loops.listen, config.loops.workers) = (addr, workers(count));
+            (config.event_loops.listen, config.event_loops.workers) = (addr, workers(count));
             let error = start_error(&config, &addr.to_string());
             assert!(matches!(error, StartError::Listen { .. }), "{count} workers: {error:?}");
         }
@@ -96,9 +96,9 @@ fn restarts_on_the_same_port() {
     let restart = || {
         let mut config = config(&site);
         for count in [1, 2, 1, 2] {
-            config.loops.workers = workers(count);
+            config.event_loops.workers = workers(count);
             let server = start(&config)?;
-            config.loops.listen = server.addr();
+            config.event_loops.listen = server.addr();
             let mut client = Client::connect(server.addr());
             client.get("/small");
             drop(server);
@@ -117,7 +117,7 @@ fn reports_an_unavailable_address() {
     let listen = SocketAddr::from(([192, 0, 2, 1], 0));
     for count in [1, 2] {
         let mut config = config(&site);
-        (config.loops.listen, config.loops.workers) = (listen, workers(count));
+        (config.event_loops.listen, config.event_loops.workers) = (listen, workers(count));
         assert!(matches!(start_error(&config, "192.0.2.1"), StartError::Listen { .. }));
     }
 }
@@ -127,9 +127,9 @@ fn reports_a_missing_directory() {
     let site = Site::new();
     for name in ["missing", "small"] {
         let mut config = config(&site);
-        config.site().unwrap().root = site.root().join(name);
+        config.static_files_mut().unwrap().root = site.root().join(name);
         for count in [1, 2] {
-            config.loops.workers = workers(count);
+            config.event_loops.workers = workers(count);
             assert!(matches!(start_error(&config, name), StartError::Handler { .. }), "{name}");
         }
     }
@@ -139,7 +139,7 @@ fn reports_a_missing_directory() {
 fn reports_an_unknown_mechanism() {
     let site = Site::new();
     let mut config = config(&site);
-    config.loops.events = "kqueue".to_owned();
+    config.event_loops.events = "kqueue".to_owned();
     assert!(matches!(start_error(&config, "kqueue"), StartError::Mechanism(_)));
 }
 
@@ -147,6 +147,6 @@ fn reports_an_unknown_mechanism() {
 fn selects_the_best_mechanism_by_default() {
     let site = Site::new();
     let server = start(&config(&site)).unwrap();
-    assert_eq!(server.events(), hearken::mechanism::auto::choose().best().entry.name);
+    assert_eq!(server.mechanism(), hearken::mechanism::auto::ranking().best().entry.name);
     assert_eq!(Client::connect(server.addr()).get("/small").body, b"small\n");
 }

@@ -15,7 +15,7 @@ pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     busy.send(get("/huge"));
     assert_eq!(busy.head().length(), HUGE);
     let addr = server.addr();
-    server.stopper().stop();
+    server.handle().stop();
     idle.assert_closed();
     new.assert_closed();
     assert!(!site.is_served_at(addr), "the server still accepts connections");
@@ -27,14 +27,14 @@ pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
 
 pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
     let site = Site::with_huge();
-    let server = setup.serve(&site, |config| config.loops.grace = ms(200));
+    let server = setup.serve(&site, |config| config.event_loops.shutdown_timeout = ms(200));
     let (mut slow, mut partial) = (server.client(), server.client());
     slow.send(get("/huge"));
     slow.head();
     partial.send("GET /sma");
     partial.send("l");
     let since = Instant::now();
-    server.stopper().stop();
+    server.handle().stop();
     server.wait();
     assert_took(since, ms(200), "ended");
     assert!(slow.drain() < HUGE);
@@ -52,7 +52,7 @@ pub(crate) fn answers_requests_sent_before_the_stop(setup: &Setup) {
         for client in &mut clients {
             client.send(get("/cached"));
         }
-        server.stopper().stop();
+        server.handle().stop();
         for (index, client) in clients.iter_mut().enumerate() {
             assert!(client.response().body == pattern()[..50_000], "client {index}");
             client.assert_closed();
@@ -71,7 +71,7 @@ pub(crate) fn finishes_request_heads_that_have_begun(setup: &Setup) {
     first.send(before);
     later.get("/small");
     later.send(before);
-    server.stopper().stop();
+    server.handle().stop();
     idle.assert_closed();
     for client in [&mut first, &mut later] {
         client.send(after);
@@ -96,7 +96,7 @@ pub(crate) fn late_requests_do_not_reset_the_last_response(setup: &Setup) {
     idle.get("/small");
     client.send(get("/large"));
     assert_eq!(client.head().length(), LARGE as u64);
-    server.stopper().stop();
+    server.handle().stop();
     idle.assert_closed();
     // The rest is in the buffers of the two sockets.
     client.skip(LARGE as u64 - 600_000);
@@ -113,8 +113,8 @@ pub(crate) fn stops_at_once_without_open_connections(setup: &Setup) {
     let site = Site::new();
     for count in [1, 3] {
         let server = setup.serve(&site, |config| {
-            config.loops.workers = workers(count);
-            config.loops.grace = TEST_TIMEOUT * 2;
+            config.event_loops.workers = workers(count);
+            config.event_loops.shutdown_timeout = TEST_TIMEOUT * 2;
         });
         server.client().get("/small");
         let since = Instant::now();

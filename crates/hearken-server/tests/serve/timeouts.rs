@@ -16,9 +16,9 @@ type Case = (&'static str, fn(&RunningServer));
 pub(crate) fn slow_and_idle_clients_time_out(setup: &Setup) {
     let site = Site::new();
     let server = setup.serve(&site, |config| {
-        config.timeouts.head = TIMEOUT;
+        config.timeouts.header = TIMEOUT;
         config.timeouts.body = TIMEOUT;
-        config.timeouts.idle = TIMEOUT;
+        config.timeouts.keepalive = TIMEOUT;
     });
     let cases: [Case; 6] = [
         ("a new connection without a request", |server| {

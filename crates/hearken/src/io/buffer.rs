@@ -56,14 +56,14 @@ impl Pool {
 
     /// Returns an empty buffer, or `None` if `limit` buffers are in use. O(1).
     #[inline]
-    pub fn lend(&self) -> Option<Buffer> {
-        (!self.is_exhausted()).then(|| self.lend_beyond())
+    pub fn acquire(&self) -> Option<Buffer> {
+        (!self.is_exhausted()).then(|| self.acquire_over_limit())
     }
 
     /// Returns an empty buffer even if `limit` buffers are in use: for a response that releases
     /// more memory than it needs. O(1).
     #[inline]
-    pub fn lend_beyond(&self) -> Buffer {
+    pub fn acquire_over_limit(&self) -> Buffer {
         self.0.in_use.set(self.0.in_use.get() + 1);
         let free = self.0.free.borrow_mut().pop();
         let mut storage = free.unwrap_or_else(|| self.0.make());
@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Returns the number of buffers in use.
-    pub fn lent(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.0.in_use.get()
     }
 
@@ -182,7 +182,7 @@ impl Buffer {
     /// Detaches the memory from the pool, so that the buffer no longer counts as in use. Bytes for
     /// a slow peer then do not prevent other connections from receiving. O(1).
     #[inline]
-    pub fn keep(&mut self) {
+    pub fn detach(&mut self) {
         self.copy_provided();
         if let Some(pool) = self.0.as_mut().and_then(|storage| storage.pool.take()) {
             pool.in_use.set(pool.in_use.get() - 1);
@@ -191,7 +191,7 @@ impl Buffer {
 
     /// Returns the number of bytes that fit before the buffer grows.
     #[inline]
-    pub fn room(&self) -> usize {
+    pub fn spare_capacity(&self) -> usize {
         self.0.as_ref().map_or(0, |storage| storage.bytes.capacity() - storage.bytes.len())
     }
 }

@@ -74,7 +74,7 @@ pub struct Outgoing {
 impl Outgoing {
     /// Creates one from a copy of `bytes`, without a body.
     pub fn copy(pool: &Pool, bytes: &[u8]) -> Outgoing {
-        let mut head = pool.lend_beyond();
+        let mut head = pool.acquire_over_limit();
         head.as_vec().extend_from_slice(bytes);
         Outgoing { head, body: Body::None }
     }
@@ -112,7 +112,7 @@ impl fmt::Debug for Outgoing {
 
 /// The operation that follows a [last send](Io::send_last).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Then {
+pub enum CloseMode {
     /// [`Io::shutdown`].
     Shutdown,
     /// [`Io::close`].
@@ -187,7 +187,7 @@ pub enum CompletionKind {
 #[derive(Debug)]
 pub enum RelayEnd {
     /// The requested number of bytes was moved.
-    Most,
+    Complete,
     /// The peer ended its side and all bytes before that were moved. This replaces
     /// [`CompletionKind::End`].
     End,
@@ -272,9 +272,9 @@ pub trait Io {
     /// packet.
     ///
     /// After [`Complete`](SendOutcome::Complete) the caller must perform the announced operation at
-    /// once. With [`Then::Close`], only a deadline may be set until then, and [`close`](Io::close)
+    /// once. With [`CloseMode::Close`], only a deadline may be set until then, and [`close`](Io::close)
     /// or [`abort`](Io::abort) discard the rest.
-    fn send_last(&mut self, token: Token, bytes: &[u8], mode: Then) -> SendOutcome {
+    fn send_last(&mut self, token: Token, bytes: &[u8], mode: CloseMode) -> SendOutcome {
         let _ = mode;
         if self.send_now(token, bytes) { SendOutcome::Complete } else { SendOutcome::Pending }
     }
@@ -355,7 +355,7 @@ pub trait Io {
     fn counters(&self) -> Counters;
 
     /// Returns the number of listeners and connections.
-    fn open(&self) -> usize;
+    fn open_count(&self) -> usize;
 }
 
 /// Relaying: moves bytes from one connection to another without handing them to the caller.

@@ -29,7 +29,7 @@ use super::large_transfers::{LARGE_TRANSFER, LargeTransfers, Queue};
 use super::relay::Relays;
 use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{SendOutcome, Then, sockets};
+use super::{SendOutcome, CloseMode, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::timer::{Time, Wheel};
@@ -100,7 +100,7 @@ impl<M: Mechanism> ReadinessIo<M> {
         policy: Policy,
         wakeups: Wakeups,
     ) -> io::Result<ReadinessIo<M>> {
-        let (waker, wakeups) = wakeups.split();
+        let (waker, wakeups) = wakeups.into_parts();
         let mut registry = Registry::new(mechanism);
         let wakeups = registry.insert(wakeups);
         registry.declare(wakeups, Interest::READ)?;
@@ -284,7 +284,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
     }
 
     #[inline]
-    fn send_last(&mut self, token: Token, bytes: &[u8], _: Then) -> SendOutcome {
+    fn send_last(&mut self, token: Token, bytes: &[u8], _: CloseMode) -> SendOutcome {
         shared::send_last_immediately(self, token, bytes)
     }
 
@@ -348,8 +348,8 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         let has_work =
             !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
         let timeout = if !has_work && !has_buffers {
-            let until = [self.wheel.next(), until].into_iter().flatten().min();
-            until.map(|until| until.since(Time::now()))
+            let until = [self.wheel.next_deadline(), until].into_iter().flatten().min();
+            until.map(|until| until.duration_since(Time::now()))
         } else {
             Some(Duration::ZERO)
         };
@@ -374,13 +374,13 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
                 self.cursor += 1;
                 self.registry
                     .event(index)
-                    .and_then(|event| self.on_event(event.who, event.readiness))
+                    .and_then(|event| self.on_event(event.token, event.readiness))
             } else if let Some(token) =
                 self.turn.pop_front().or_else(|| self.large_transfers.next())
             {
                 self.resume(token)
             } else {
-                let Some(slot) = self.wheel.expired(self.now) else {
+                let Some(slot) = self.wheel.pop_expired(self.now) else {
                     self.turn_ended = true;
                     return None;
                 };
@@ -409,7 +409,7 @@ impl<M: Mechanism> Io for ReadinessIo<M> {
         self.registry.counters()
     }
 
-    fn open(&self) -> usize {
+    fn open_count(&self) -> usize {
         self.registry.len() - 1
     }
 }

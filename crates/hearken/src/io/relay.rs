@@ -157,7 +157,7 @@ impl Relay {
                 Err(errno) => return RelayStep::Ended(RelayEnd::SendFailed(errno.into())),
             }
             if self.remaining == 0 {
-                return RelayStep::Ended(RelayEnd::Most);
+                return RelayStep::Ended(RelayEnd::Complete);
             }
             if !self.readable {
                 self.release_pipe(shared);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::Relay;
 use super::readiness::{Policy, ReadinessIo};
 use super::uring::{self, Settings, UringIo};
-use crate::mechanism::{self, Choice, Open, Options, SelectError, Unavailable};
+use crate::mechanism::{self, OptionSpec, Open, Options, SelectError, Unavailable};
 use crate::waker::Wakeups;
 
 /// The name of [`uring`](super::uring) on every command line.
@@ -17,7 +17,7 @@ pub const URING: &str = "uring";
 pub const URING_SUMMARY: &str = "io_uring(7) completions: the kernel performs the operations";
 
 /// The options of [`uring`](super::uring).
-pub const URING_OPTIONS: &[Choice] = uring::OPTIONS;
+pub const URING_OPTIONS: &[OptionSpec] = uring::OPTIONS;
 
 /// An implementation with its options, as written on a command line: a mechanism, or
 /// `uring:option=value`.
@@ -52,7 +52,7 @@ impl Spec {
             Spec::Readiness(spec) => spec.probe(),
             Spec::Uring(options) => {
                 let settings = Settings::from_options(options, &Policy::default());
-                mechanism::apart(|| UringIo::new(settings).map(drop))
+                mechanism::in_new_thread(|| UringIo::new(settings).map(drop))
             }
         }
     }
@@ -102,7 +102,7 @@ pub fn find(spec: &str) -> Result<Spec, SelectError> {
     }
     let mut chosen = Options::defaults(URING_OPTIONS);
     for option in options.into_iter().flat_map(|options| options.split(':')) {
-        chosen.choose(URING, option)?;
+        chosen.set_from_text(URING, option)?;
     }
     Ok(Spec::Uring(chosen))
 }

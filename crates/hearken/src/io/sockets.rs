@@ -72,7 +72,7 @@ fn connecting(addr: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedF
     if let Some(source) = source {
         if source.port() == 0 {
             // If refused, each port of the source allows only one connection.
-            let _ = sys::choose_port_at_connect(&fd);
+            let _ = sys::bind_without_port(&fd);
         }
         net::bind(&fd, &source)?;
     }
@@ -150,7 +150,7 @@ pub(super) fn delivered(fd: Option<impl AsFd>, sent: u64) -> u64 {
 
 /// Returns the number of bytes that the socket has taken and the peer's host has not acknowledged.
 pub(super) fn undelivered(fd: Option<impl AsFd>) -> u64 {
-    fd.map_or(0, |fd| sys::unacknowledged(fd).unwrap_or(0))
+    fd.map_or(0, |fd| sys::unacknowledged_bytes(fd).unwrap_or(0))
 }
 
 /// Returns the local address.

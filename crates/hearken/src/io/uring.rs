@@ -55,10 +55,10 @@ use super::readiness::Policy;
 use super::relay::Relays;
 use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{SendOutcome, Then, sockets};
+use super::{SendOutcome, CloseMode, sockets};
 use crate::event::Token;
-use crate::mechanism::{Choice, Counters, Options, Unavailable, Values};
-use crate::ring::{Cqe, Ring, Sqe, Work, op};
+use crate::mechanism::{OptionSpec, Counters, Options, Unavailable, Values};
+use crate::ring::{Cqe, Ring, Sqe, CompletionMode, op};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 
@@ -138,26 +138,26 @@ const MAX_REENTRIES: u32 = 8;
 const MAX_ACCEPTS: u32 = 64;
 
 /// Options on a command line.
-pub(super) const OPTIONS: &[Choice] = &[
-    Choice {
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
         name: "sends",
         help: "send small responses immediately, by a call each, or through the ring, in one call for all",
         values: Values::OneOf(&[SendsBy::Calls.name(), SendsBy::Ring.name()]),
     },
-    Choice {
+    OptionSpec {
         name: "buffers",
         help: "maximum number of receive buffers",
-        values: Values::Number { default: 4096, least: 1, most: 32_768 },
+        values: Values::Number { default: 4096, min: 1, max: 32_768 },
     },
-    Choice {
+    OptionSpec {
         name: "size",
         help: "size of a receive buffer in bytes",
-        values: Values::Number { default: 16_384, least: 64, most: 1 << 20 },
+        values: Values::Number { default: 16_384, min: 64, max: 1 << 20 },
     },
-    Choice {
+    OptionSpec {
         name: "completions",
         help: "size of the completion queue, rounded up to a power of two",
-        values: Values::Number { default: 4096, least: 16, most: 32_768 },
+        values: Values::Number { default: 4096, min: 16, max: 32_768 },
     },
 ];
 
@@ -271,12 +271,12 @@ impl UringIo {
     ) -> Result<UringIo, Unavailable> {
         let submissions = settings.submissions.clamp(8, 4096);
         let completions = settings.completions.clamp(2 * submissions, 32_768);
-        let ring = Ring::open(Work::Deferred, (submissions, completions))?;
-        ring.require(op::SEND_ZC, "it needs Linux 6.0, for multishot receives")?;
+        let ring = Ring::open(CompletionMode::Deferred, (submissions, completions))?;
+        ring.require_operation(op::SEND_ZC, "it needs Linux 6.0, for multishot receives")?;
         let count = settings.buffers.clamp(1, 32_768) as u16;
         let size = settings.buffer_size.clamp(64, 1 << 24) as u32;
         let buffers = Buffers::new(&ring, count, size)?;
-        let (waker, wakeups) = wakeups()?.split();
+        let (waker, wakeups) = wakeups()?.into_parts();
         let now = Time::now();
         Ok(UringIo {
             ring,
@@ -431,8 +431,8 @@ impl Io for UringIo {
     }
 
     #[inline]
-    fn send_last(&mut self, token: Token, bytes: &[u8], mode: Then) -> SendOutcome {
-        if mode == Then::Shutdown || self.settings.sends == SendsBy::Calls {
+    fn send_last(&mut self, token: Token, bytes: &[u8], mode: CloseMode) -> SendOutcome {
+        if mode == CloseMode::Shutdown || self.settings.sends == SendsBy::Calls {
             return shared::send_last_immediately(self, token, bytes);
         }
         let outgoing = Outgoing::copy(&self.pool, bytes);
@@ -490,12 +490,12 @@ impl Io for UringIo {
         let has_work =
             !self.turn.is_empty() || !self.large_transfers.is_empty() || !self.done.is_empty();
         if has_completions || has_buffers || has_work {
-            if self.ring.stirs() {
+            if self.ring.needs_enter() {
                 self.enter(0, None);
             }
         } else {
-            let until = [self.wheel.next(), until].into_iter().flatten().min();
-            let timeout = until.map(|until| until.since(Time::now()));
+            let until = [self.wheel.next_deadline(), until].into_iter().flatten().min();
+            let timeout = until.map(|until| until.duration_since(Time::now()));
             self.enter(u32::from(timeout != Some(Duration::ZERO)), timeout);
         }
         if let Some(error) = self.failed.take() {
@@ -530,7 +530,7 @@ impl Io for UringIo {
             {
                 self.resume(token)
             } else {
-                let Some(slot) = self.wheel.expired(self.now) else {
+                let Some(slot) = self.wheel.pop_expired(self.now) else {
                     if self.reentries_left > 0 && self.submit_again() {
                         continue;
                     }
@@ -564,7 +564,7 @@ impl Io for UringIo {
         Counters { overflows, calls, ..self.counters }
     }
 
-    fn open(&self) -> usize {
+    fn open_count(&self) -> usize {
         self.sockets.open()
     }
 }

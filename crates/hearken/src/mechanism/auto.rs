@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::table::apart;
+use super::table::in_new_thread;
 use super::{Mechanism, Registry, Spec, TABLE, Trigger, Unavailable, WaitCost, Watches};
 use crate::event::{Interest, Token};
 
@@ -40,9 +40,9 @@ pub enum Verdict {
     /// The CPU time of its best round.
     Measured(Duration),
     /// The reason why it was not a candidate.
-    NotMeasured(&'static str),
+    Excluded(&'static str),
     /// The reason why it is not available.
-    Refused(Unavailable),
+    Unavailable(Unavailable),
     /// The error that ended its measurement.
     Failed(io::Error),
 }
@@ -53,8 +53,8 @@ impl fmt::Display for Verdict {
             Verdict::Measured(time) => {
                 write!(f, "{:.1} us per round", time.as_nanos() as f64 / 1000.0)
             }
-            Verdict::NotMeasured(reason) => write!(f, "not considered: {reason}"),
-            Verdict::Refused(reason) => write!(f, "not available: {reason}"),
+            Verdict::Excluded(reason) => write!(f, "not considered: {reason}"),
+            Verdict::Unavailable(reason) => write!(f, "not available: {reason}"),
             Verdict::Failed(error) => write!(f, "failed: {error}"),
         }
     }
@@ -82,9 +82,9 @@ impl Ranking {
     }
 
     /// Returns the candidates that are not available, with the reason.
-    pub fn refused(&self) -> impl Iterator<Item = (&Spec, &Unavailable)> {
+    pub fn unavailable(&self) -> impl Iterator<Item = (&Spec, &Unavailable)> {
         self.rows.iter().filter_map(|(spec, verdict)| match verdict {
-            Verdict::Refused(reason) => Some((spec, reason)),
+            Verdict::Unavailable(reason) => Some((spec, reason)),
             _ => None,
         })
     }
@@ -93,15 +93,15 @@ impl Ranking {
 /// Returns the results of the measurement. The first call in a process makes it.
 ///
 /// ```
-/// let ranking = hearken::mechanism::auto::choose();
+/// let ranking = hearken::mechanism::auto::ranking();
 /// println!("the best mechanism is {}", ranking.best());
 /// for (spec, verdict) in &ranking.rows {
 ///     println!("{spec}: {verdict}");
 /// }
 /// ```
-pub fn choose() -> &'static Ranking {
+pub fn ranking() -> &'static Ranking {
     static RANKING: OnceLock<Ranking> = OnceLock::new();
-    RANKING.get_or_init(|| apart(measure))
+    RANKING.get_or_init(|| in_new_thread(measure))
 }
 
 /// Returns the reason why a mechanism is not a candidate, or `None` if it is one.
@@ -128,10 +128,10 @@ fn measure() -> Ranking {
         .map(|entry| {
             let spec = entry.spec();
             let verdict = match exclusion(&spec) {
-                Some(reason) => Verdict::NotMeasured(reason),
+                Some(reason) => Verdict::Excluded(reason),
                 None => match spec.open().map(drop) {
                     Ok(()) => Verdict::Measured(Duration::MAX),
-                    Err(reason) => Verdict::Refused(reason),
+                    Err(reason) => Verdict::Unavailable(reason),
                 },
             };
             (spec, verdict)
@@ -152,8 +152,8 @@ fn measure() -> Ranking {
         // If every measurement failed for lack of descriptors, the mechanisms may still be
         // available.
         Verdict::Failed(_) => u128::MAX - 2,
-        Verdict::Refused(_) => u128::MAX - 1,
-        Verdict::NotMeasured(_) => u128::MAX,
+        Verdict::Unavailable(_) => u128::MAX - 1,
+        Verdict::Excluded(_) => u128::MAX,
     });
     break_ties(&mut rows);
     Ranking { rows }
@@ -220,14 +220,14 @@ fn exchange(
         let batch = registry.wait(PAIRS, Some(Duration::from_millis(100)))?;
         for index in 0..batch {
             let Some(event) = registry.event(index) else { continue };
-            let Some(source) = registry.get(event.who) else { continue };
+            let Some(source) = registry.get(event.token) else { continue };
             match rustix::io::read(source, &mut [0; 8]) {
                 Ok(_) => received += 1,
                 Err(Errno::AGAIN) => {}
                 Err(errno) => return Err(errno.into()),
             }
             if registry.semantics().trigger == Trigger::OneShot {
-                registry.declare(event.who, Interest::READ)?;
+                registry.declare(event.token, Interest::READ)?;
             }
         }
     }

@@ -45,7 +45,7 @@ impl Open for AsLevel<Epoll<Edge>> {
     const AUTO: bool = true;
 
     fn open_with(_: &Options) -> Result<Self, Unavailable> {
-        Ok(AsLevel::believing(Epoll::open()?))
+        Ok(AsLevel::without_verification(Epoll::open()?))
     }
 }
 

@@ -46,7 +46,7 @@ pub trait Mode: fmt::Debug + 'static {
     /// The condition under which it reports a ready descriptor again.
     const TRIGGER: Trigger;
     /// Whether both directions are registered once.
-    const BOTH: bool;
+    const REGISTERS_BOTH: bool;
 }
 
 /// Level-triggered. A change of interest is a system call.
@@ -65,21 +65,21 @@ impl Mode for Level {
     const NAME: &'static str = "epoll-level";
     const SUMMARY: &'static str = "epoll(7), level-triggered";
     const TRIGGER: Trigger = Trigger::Level;
-    const BOTH: bool = false;
+    const REGISTERS_BOTH: bool = false;
 }
 
 impl Mode for Edge {
     const NAME: &'static str = "epoll-edge";
     const SUMMARY: &'static str = "epoll(7), edge-triggered";
     const TRIGGER: Trigger = Trigger::Edge;
-    const BOTH: bool = false;
+    const REGISTERS_BOTH: bool = false;
 }
 
 impl Mode for Once {
     const NAME: &'static str = "epoll-once";
     const SUMMARY: &'static str = "epoll(7), level-triggered, both directions registered once";
     const TRIGGER: Trigger = Trigger::Level;
-    const BOTH: bool = true;
+    const REGISTERS_BOTH: bool = true;
 }
 
 /// The maximum batch size, which bounds the memory of a batch. The kernel has a limit too.
@@ -215,7 +215,7 @@ fn last_error() -> Errno {
 
 impl<M: Mode> Epoll<M> {
     fn flags(interest: Interest) -> epoll::EventFlags {
-        flags(if M::BOTH { Interest::all() } else { interest }, M::TRIGGER)
+        flags(if M::REGISTERS_BOTH { Interest::all() } else { interest }, M::TRIGGER)
     }
 
     /// Returns the epoll descriptor.
@@ -253,14 +253,14 @@ impl<M: Mode> Open for Epoll<M> {
     const SUMMARY: &'static str = M::SUMMARY;
     const SEMANTICS: Semantics = Semantics {
         trigger: M::TRIGGER,
-        change: if M::BOTH { ChangeCost::Memory } else { ChangeCost::SystemCall },
-        wait: if M::BOTH { WaitCost::Registered } else { WaitCost::Ready },
+        change: if M::REGISTERS_BOTH { ChangeCost::Memory } else { ChangeCost::SystemCall },
+        wait: if M::REGISTERS_BOTH { WaitCost::Registered } else { WaitCost::Ready },
         close_revokes: true,
-        registers_both: M::BOTH,
+        registers_both: M::REGISTERS_BOTH,
         sharing: Sharing::Exclusive,
         ..Semantics::COMMON
     };
-    const AUTO: bool = !M::BOTH;
+    const AUTO: bool = !M::REGISTERS_BOTH;
 
     fn open_with(_: &Options) -> Result<Self, Unavailable> {
         let epoll = create()?;
@@ -296,7 +296,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
     }
 
     unsafe fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
-        if M::BOTH {
+        if M::REGISTERS_BOTH {
             return Ok(());
         }
         // SAFETY: the caller keeps fd open.
@@ -327,7 +327,7 @@ impl<M: Mode> Mechanism for Epoll<M> {
         let Some(event) = self.batch.get(index) else {
             return super::NO_EVENT;
         };
-        Event { who: Token::from_bits(event.u64), readiness: Readiness::from_poll(event.events) }
+        Event { token: Token::from_bits(event.u64), readiness: Readiness::from_poll(event.events) }
     }
 
     fn calls(&self) -> u64 {

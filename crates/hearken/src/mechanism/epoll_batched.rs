@@ -35,7 +35,7 @@ use rustix::io::Errno;
 
 use super::borrow;
 use super::epoll;
-use super::options::{Choice, Options, Values};
+use super::options::{OptionSpec, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
 
@@ -211,18 +211,18 @@ impl Open for EpollBatched {
     const SUMMARY: &'static str = "epoll(7), with changes submitted in batches through io_uring(7)";
     const SEMANTICS: Semantics = semantics(Trigger::Edge);
     const AUTO: bool = true;
-    const OPTIONS: &'static [Choice] = &[
-        Choice {
+    const OPTIONS: &'static [OptionSpec] = &[
+        OptionSpec {
             name: "trigger",
             help: "edge-triggered or level-triggered",
             values: Values::OneOf(&["edge", "level"]),
         },
-        Choice {
+        OptionSpec {
             name: "wait",
             help: "wait with epoll_wait(2), or in the ring, which submits changes and waits in one call",
             values: Values::OneOf(&["epoll", "ring"]),
         },
-        Choice {
+        OptionSpec {
             name: "via",
             help: "submit changes through a ring if available, or with one call each",
             values: Values::OneOf(&["ring", "calls"]),
@@ -358,7 +358,7 @@ impl Mechanism for EpollBatched {
         let Some(event) = self.batch.get(index) else {
             return super::NO_EVENT;
         };
-        Event { who: Token::from_bits(event.u64), readiness: Readiness::from_poll(event.events) }
+        Event { token: Token::from_bits(event.u64), readiness: Readiness::from_poll(event.events) }
     }
 
     fn calls(&self) -> u64 {

@@ -68,7 +68,7 @@ impl Open for KernelQueue {
         trigger: Trigger::Edge,
         reports: BOTH,
         close_revokes: true,
-        watches: Watches::Signalling,
+        watches: Watches::SignalDriven,
         sharing: Sharing::Owner,
         privileged: true,
         ..Semantics::COMMON

@@ -43,7 +43,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::poll::{Poll, Position};
-use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, Values, WaitCost};
+use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, Values, WaitCost};
 use crate::event::{Event, Interest, Token};
 
 mod schedule;
@@ -70,7 +70,7 @@ impl Locality {
     }
 
     /// Returns the total number of descriptors passed to the kernel.
-    pub fn asked(&self) -> u64 {
+    pub fn polled(&self) -> u64 {
         self.polled
     }
 
@@ -111,21 +111,21 @@ impl Open for Locality {
     const NAME: &'static str = "locality";
     const SUMMARY: &'static str = "poll(2) on the descriptors likely to have events, in three sets";
     const SEMANTICS: Semantics = Semantics { wait: WaitCost::Active, ..Poll::SEMANTICS };
-    const OPTIONS: &'static [Choice] = &[
-        Choice {
+    const OPTIONS: &'static [OptionSpec] = &[
+        OptionSpec {
             name: "tuning",
             help: "adapt N and the time between polls of all sets, or use fixed values",
             values: Values::OneOf(&["adaptive", "fixed"]),
         },
-        Choice {
+        OptionSpec {
             name: "n",
             help: "N: the initial value if adaptive, the constant value if fixed",
-            values: Values::Number { default: 5, least: 2, most: 64 },
+            values: Values::Number { default: 5, min: 2, max: 64 },
         },
-        Choice {
+        OptionSpec {
             name: "sleep-us",
             help: "maximum time in microseconds in which only active descriptors are polled",
-            values: Values::Number { default: 4000, least: 0, most: 100_000 },
+            values: Values::Number { default: 4000, min: 0, max: 100_000 },
         },
     ];
 
@@ -143,7 +143,7 @@ impl Mechanism for Locality {
         &Self::SEMANTICS
     }
 
-    fn within(&self) -> u32 {
+    fn scan_interval(&self) -> u32 {
         self.schedule.within()
     }
 

@@ -41,9 +41,9 @@ mod table;
 pub mod trigger;
 pub mod uring_poll;
 
-pub use options::{Choice, Options, Values};
+pub use options::{OptionSpec, Options, Values};
 pub use registry::{Counters, Registry};
-pub(crate) use table::apart;
+pub(crate) use table::in_new_thread;
 pub use table::{AUTO, Entry, SelectError, Spec, TABLE, Visitor, find, visit};
 
 pub use crate::unavailable::Unavailable;
@@ -90,7 +90,7 @@ pub enum Watches {
     Any,
     /// Kinds that raise signals if O_ASYNC is set: sockets, pipes, FIFOs and terminals. Others are
     /// rejected with `EPERM`.
-    Signalling,
+    SignalDriven,
 }
 
 /// The instances that receive an event if several, usually in as many threads, watch the same open
@@ -120,7 +120,7 @@ pub enum Sharing {
 ///     semantics.trigger = Trigger::Edge;
 ///     semantics
 /// };
-/// assert!(EDGE.tells_state());
+/// assert!(EDGE.reports_state());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -176,7 +176,7 @@ impl Semantics {
     /// already have handled the arrival. An arrival that still holds may be reported twice.
     /// `READ_CLOSED` is set if the end of the stream arrived together with data. If it arrived
     /// alone, the event may be `READABLE` only.
-    pub const fn tells_state(&self) -> bool {
+    pub const fn reports_state(&self) -> bool {
         matches!(self.watches, Watches::Any) && !self.overflows
     }
 }
@@ -207,7 +207,7 @@ impl Semantics {
 ///
 /// * *Level*: a descriptor is in every batch (subject to `max`) while a condition of its interest
 ///   holds. A mechanism that does not check all descriptors in every wait may report a quiet one up
-///   to [`within`](Mechanism::within) waits later. A wait that continues reports it within bounded
+///   to [`scan_interval`](Mechanism::scan_interval) waits later. A wait that continues reports it within bounded
 ///   time.
 /// * *Edge*: a descriptor is in one batch after each arrival of data, send-buffer space or the end
 ///   of the stream. It is also in one batch after `declare` and `change` if it is ready at that
@@ -236,7 +236,7 @@ impl Semantics {
 ///
 /// **Spurious events.** An event states that an operation was possible when the kernel checked, not
 /// that it still is. Another owner of the same open file may have taken the data, or a checksum may
-/// have failed. Operations must therefore be non-blocking. Without [`Semantics::tells_state`], the
+/// have failed. Operations must therefore be non-blocking. Without [`Semantics::reports_state`], the
 /// kernel checked at the time of the arrival. A wait may return no events before its timeout. There
 /// are no other spurious events: in particular, tokens that were not declared never appear.
 ///
@@ -334,7 +334,7 @@ pub trait Mechanism: fmt::Debug {
     /// Returns the maximum number of waits until an event on a quiet descriptor is reported, not
     /// counting waits that a signal interrupted. It is 1 unless a wait checks only some of the
     /// descriptors.
-    fn within(&self) -> u32 {
+    fn scan_interval(&self) -> u32 {
         1
     }
 
@@ -356,7 +356,7 @@ pub trait Open: Mechanism + Sized + 'static {
     /// The properties with default options.
     const SEMANTICS: Semantics;
     /// The options.
-    const OPTIONS: &'static [Choice] = &[];
+    const OPTIONS: &'static [OptionSpec] = &[];
     /// Whether [`auto`] measures the mechanism and may select it. Its default options must not need
     /// privileges, its waits must cost O(ready), and it must watch all kinds of descriptors.
     const AUTO: bool = false;
@@ -382,7 +382,7 @@ pub trait Open: Mechanism + Sized + 'static {
 }
 
 /// The result of [`Mechanism::event`] if there is no event.
-const NO_EVENT: Event = Event { who: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
+const NO_EVENT: Event = Event { token: Token::from_bits(u64::MAX), readiness: Readiness::empty() };
 
 /// Returns the descriptor in the form that system calls take.
 ///
@@ -452,8 +452,8 @@ impl Mechanism for Box<dyn Mechanism> {
         (**self).event(index)
     }
 
-    fn within(&self) -> u32 {
-        (**self).within()
+    fn scan_interval(&self) -> u32 {
+        (**self).scan_interval()
     }
 
     fn overflows(&self) -> u64 {

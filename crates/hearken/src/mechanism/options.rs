@@ -4,7 +4,7 @@ use std::fmt;
 
 /// An option of a mechanism, written `name:option=value` on command lines.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct OptionSpec {
     /// The option's name.
     pub name: &'static str,
     /// A description in one line.
@@ -23,9 +23,9 @@ pub enum Values {
         /// The default.
         default: u64,
         /// The minimum.
-        least: u64,
+        min: u64,
         /// The maximum.
-        most: u64,
+        max: u64,
     },
 }
 
@@ -33,14 +33,14 @@ impl fmt::Display for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Values::OneOf(words) => f.write_str(&words.join("|")),
-            Values::Number { default, least, most } => {
+            Values::Number { default, min: least, max: most } => {
                 write!(f, "{least}..{most}, {default} by default")
             }
         }
     }
 }
 
-/// The values of a mechanism's options, validated against its [`Choice`]s.
+/// The values of a mechanism's options, validated against its [`OptionSpec`]s.
 ///
 /// ```
 /// let mut spec = hearken::mechanism::find("uring-poll")?;
@@ -52,14 +52,14 @@ impl fmt::Display for Values {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    specs: &'static [Choice],
+    specs: &'static [OptionSpec],
     words: Vec<(&'static str, &'static str)>,
     numbers: Vec<(&'static str, u64)>,
 }
 
 impl Options {
     /// Returns the defaults of `specs`.
-    pub const fn defaults(specs: &'static [Choice]) -> Options {
+    pub const fn defaults(specs: &'static [OptionSpec]) -> Options {
         Options { specs, words: Vec::new(), numbers: Vec::new() }
     }
 
@@ -83,7 +83,7 @@ impl Options {
                 self.words.retain(|(option, _)| *option != name);
                 self.words.push((spec.name, word));
             }
-            Values::Number { least, most, .. } => {
+            Values::Number { min: least, max: most, .. } => {
                 let number = value.parse().ok().filter(|number| (least..=most).contains(number));
                 self.numbers.retain(|(option, _)| *option != name);
                 self.numbers.push((spec.name, number.ok_or_else(invalid)?));
@@ -119,7 +119,7 @@ impl Options {
 /// Writes the options that differ from the defaults, as they follow a mechanism's name.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Choice { name, values, .. } in self.specs {
+        for OptionSpec { name, values, .. } in self.specs {
             match values {
                 Values::OneOf([first, ..]) if self.get(name) != *first => {
                     write!(f, ":{name}={}", self.get(name))?;

@@ -159,7 +159,7 @@ impl List {
             }
             let flags = self.polled[index].revents();
             if !flags.is_empty() {
-                batch.push(Event { who: self.entries[index].1, readiness: readiness(flags) });
+                batch.push(Event { token: self.entries[index].1, readiness: readiness(flags) });
                 remaining -= 1;
             }
             index += 1;

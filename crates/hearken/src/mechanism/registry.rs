@@ -294,14 +294,14 @@ impl<M: Mechanism, S: AsFd + 'static> Registry<M, S> {
     /// interest does not include the event.
     #[inline]
     pub fn event(&mut self, index: usize) -> Option<Event> {
-        let Event { who: token, readiness } = self.mechanism.event(index);
+        let Event { token, readiness } = self.mechanism.event(index);
         if let Some(slot) = self.slots.get(token.slot() as usize)
             && slot.generation == token.generation()
         {
-            let readiness = readiness.answering(slot.interest);
+            let readiness = readiness.restrict_to(slot.interest);
             if !readiness.is_empty() {
                 self.counters.events += 1;
-                return Some(Event { who: token, readiness });
+                return Some(Event { token, readiness });
             }
         }
         self.count_spurious();

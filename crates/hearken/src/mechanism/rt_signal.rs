@@ -17,7 +17,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher};
-use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, bpf, signal};
+use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, bpf, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, as they are queued.
@@ -36,7 +36,7 @@ impl Open for RtSignal {
     const NAME: &'static str = "rt-signal";
     const SUMMARY: &'static str = "real-time signals, queued by the kernel";
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
-    const OPTIONS: &'static [Choice] = &[DEQUEUE, RECOVER];
+    const OPTIONS: &'static [OptionSpec] = &[DEQUEUE, RECOVER];
 
     fn open_with(options: &Options) -> Result<RtSignal, Unavailable> {
         Ok(RtSignal { dispatcher: SignalDispatcher::open(options, false)? })

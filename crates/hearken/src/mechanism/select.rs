@@ -178,7 +178,7 @@ impl Mechanism for Select {
                 readiness |= Readiness::WRITABLE;
             }
             if let Some(token) = self.tokens[fd as usize] {
-                self.batch.push((fd, Event { who: token, readiness }));
+                self.batch.push((fd, Event { token, readiness }));
             }
         }
         if self.batch.len() > max.max(1) {

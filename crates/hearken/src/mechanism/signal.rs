@@ -75,7 +75,7 @@ thread_local! {
 ///
 /// # Errors
 /// `n` exceeds the hard limit.
-pub fn limit_queue(n: u64) -> io::Result<()> {
+pub fn set_queue_limit(n: u64) -> io::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
     Ok(setrlimit(Resource::Sigpending, Rlimit { current: Some(n), maximum })?)
 }

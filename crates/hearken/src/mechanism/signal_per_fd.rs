@@ -19,7 +19,7 @@ use std::{fmt, io};
 use super::bpf::{self, Suppressor};
 use super::signal::SignalInfo;
 use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher, SignalFilter};
-use super::{Choice, Mechanism, Open, Options, Semantics, Unavailable, Values, signal};
+use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, Values, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, at most one pending per descriptor.
@@ -50,7 +50,7 @@ impl SignalFilter for Merging {
     }
 }
 
-const WHERE: Choice = Choice {
+const WHERE: OptionSpec = OptionSpec {
     name: "where",
     help: "where the signals of a descriptor are merged; the kernel needs an eBPF program for it",
     values: Values::OneOf(&["user", "kernel"]),
@@ -67,7 +67,7 @@ impl Open for SignalPerFd {
     const NAME: &'static str = "signal-per-fd";
     const SUMMARY: &'static str = "real-time signals, at most one pending per descriptor";
     const SEMANTICS: Semantics = signal::dispatcher::SEMANTICS;
-    const OPTIONS: &'static [Choice] = &[WHERE, DEQUEUE, RECOVER];
+    const OPTIONS: &'static [OptionSpec] = &[WHERE, DEQUEUE, RECOVER];
 
     fn needs_privileges(options: &Options) -> bool {
         options.get(WHERE.name) == "kernel"

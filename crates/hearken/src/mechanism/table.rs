@@ -3,7 +3,7 @@
 use std::fmt;
 use std::thread;
 
-use super::options::{Choice, Options, Values};
+use super::options::{OptionSpec, Options, Values};
 use super::{Mechanism, Open, Semantics, Unavailable, auto};
 
 /// Calls `$callback!` with the table of mechanisms: one line each, `module => Type`.
@@ -50,7 +50,7 @@ pub struct Entry {
     /// The properties with default options.
     pub semantics: Semantics,
     /// The options.
-    pub options: &'static [Choice],
+    pub options: &'static [OptionSpec],
     /// Whether [`auto`] may select it.
     pub auto: bool,
     needs_privileges: fn(&Options) -> bool,
@@ -59,7 +59,7 @@ pub struct Entry {
 
 impl Options {
     /// Sets an option of mechanism `name` from its text form, `option=value`.
-    pub(crate) fn choose(&mut self, name: &'static str, option: &str) -> Result<(), SelectError> {
+    pub(crate) fn set_from_text(&mut self, name: &'static str, option: &str) -> Result<(), SelectError> {
         let invalid = |reason| SelectError::Option { name, reason };
         let (option, value) = option.split_once('=').ok_or_else(|| {
             invalid(format!("'{option}' is not an option (use {name}:option=value)"))
@@ -77,7 +77,7 @@ impl Entry {
     /// Returns the mechanism with its default options, and with each other word of each option.
     pub fn variants(&'static self) -> Vec<Spec> {
         let mut variants = vec![self.spec()];
-        for Choice { name, values, .. } in self.options {
+        for OptionSpec { name, values, .. } in self.options {
             let Values::OneOf(words) = values else { continue };
             for word in words.iter().skip(1) {
                 let mut spec = self.spec();
@@ -132,7 +132,7 @@ impl Spec {
     /// # Errors
     /// The errors of [`open`](Self::open).
     pub fn probe(&self) -> Result<(), Unavailable> {
-        apart(|| self.open().map(drop))
+        in_new_thread(|| self.open().map(drop))
     }
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Spec {
 /// Calls `task` in a new thread, or in this one if no thread can be started. A mechanism can have
 /// lasting effects on its thread: a signal stays blocked, or a call is interrupted after a ring is
 /// closed.
-pub(crate) fn apart<T: Send>(task: impl Fn() -> T + Sync) -> T {
+pub(crate) fn in_new_thread<T: Send>(task: impl Fn() -> T + Sync) -> T {
     let result = thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, &task).ok()?;
         thread.join().ok()
@@ -263,14 +263,14 @@ fn unknown(name: &str) -> SelectError {
 /// [`SelectError::Unknown`], [`SelectError::Option`].
 pub fn find(spec: &str) -> Result<Spec, SelectError> {
     if spec == AUTO {
-        return Ok(auto::choose().best().clone());
+        return Ok(auto::ranking().best().clone());
     }
     let mut parts = spec.split(':');
     let name = parts.next().unwrap_or_default();
     let entry = TABLE.iter().find(|entry| entry.name == name).ok_or_else(|| unknown(name))?;
     let mut spec = entry.spec();
     for part in parts {
-        spec.options.choose(entry.name, part)?;
+        spec.options.set_from_text(entry.name, part)?;
     }
     Ok(spec)
 }
@@ -289,7 +289,7 @@ pub fn visit<V: Visitor>(spec: &str, mut visitor: V) -> Result<V::Output, Select
             .map_err(|(_, reason)| SelectError::Unavailable { name: spec.to_string(), reason });
     }
     let mut last = None;
-    for spec in auto::choose().in_order() {
+    for spec in auto::ranking().in_order() {
         match visit_one(spec, visitor) {
             Ok(output) => return Ok(output),
             Err((again, reason)) => {

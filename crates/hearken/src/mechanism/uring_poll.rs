@@ -31,10 +31,10 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use self::completions::{Completions, State, Watch, user_data};
-use super::options::{Choice, Options, Values};
+use super::options::{OptionSpec, Options, Values};
 use super::{ChangeCost, Mechanism, Open, Semantics, Sharing, Trigger, Unavailable};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::ring::{Ring, Sqe, Work};
+use crate::ring::{Ring, Sqe, CompletionMode};
 
 mod completions;
 
@@ -121,9 +121,9 @@ impl UringPoll {
     /// Submits all changes.
     fn submit(&mut self) -> io::Result<()> {
         while let Some(&number) = self.changed.front() {
-            if self.ring.is_short_of(2) {
+            if self.ring.lacks_space_for(2) {
                 self.enter(0, None, 0)?;
-                if self.ring.is_short_of(2) {
+                if self.ring.lacks_space_for(2) {
                     return Ok(()); // The kernel is out of memory. The next wait tries again.
                 }
             }
@@ -178,7 +178,7 @@ impl UringPoll {
         if armed.is_empty() {
             return Ok(());
         }
-        if self.ring.is_short_of(1) {
+        if self.ring.lacks_space_for(1) {
             self.enter(0, None, 0)?;
         }
         self.completions.awaited = request;
@@ -272,28 +272,28 @@ impl Open for UringPoll {
     const SUMMARY: &'static str = "io_uring(7) poll requests: completions read from shared memory";
     const SEMANTICS: Semantics = semantics(Trigger::Edge);
     const AUTO: bool = true;
-    const OPTIONS: &'static [Choice] = &[
-        Choice {
+    const OPTIONS: &'static [OptionSpec] = &[
+        OptionSpec {
             name: "shots",
             help: "multishot requests (edge-triggered), or one request per event (one-shot)",
             values: Values::OneOf(&["multi", "one"]),
         },
-        Choice {
+        OptionSpec {
             name: "work",
             help: "post completions in waits only, or at the end of any system call",
             values: Values::OneOf(&["deferred", "cooperative"]),
         },
-        Choice {
+        OptionSpec {
             name: "completions",
             help: "size of the completion queue, rounded up to a power of two",
-            values: Values::Number { default: 8192, least: 16, most: 32768 },
+            values: Values::Number { default: 8192, min: 16, max: 32768 },
         },
     ];
 
     fn open_with(options: &Options) -> Result<Self, Unavailable> {
         let work = match options.get("work") {
-            "cooperative" => Work::Cooperative,
-            _ => Work::Deferred,
+            "cooperative" => CompletionMode::Cooperative,
+            _ => CompletionMode::Deferred,
         };
         let completions = options.number("completions") as u32;
         Ok(UringPoll {
@@ -350,7 +350,7 @@ impl Mechanism for UringPoll {
             self.completions.take_deferred(&mut self.watches, max);
         }
         let sleeps = self.completions.batch.is_empty() && timeout != Some(Duration::ZERO);
-        if sleeps || self.ring.stirs() {
+        if sleeps || self.ring.needs_enter() {
             self.enter(sleeps.into(), timeout, max)?;
             // On newer kernels one enter does only some of the deferred work.
             for _ in 0..64 {
@@ -366,7 +366,7 @@ impl Mechanism for UringPoll {
     #[inline]
     fn event(&self, index: usize) -> Event {
         match self.completions.batch.get(index) {
-            Some(&(token, flags)) => Event { who: token, readiness: Readiness::from_poll(flags) },
+            Some(&(token, flags)) => Event { token, readiness: Readiness::from_poll(flags) },
             None => super::NO_EVENT,
         }
     }
@@ -387,7 +387,7 @@ impl Drop for UringPoll {
         for number in 0..self.watches.len() {
             let watch = self.watches[number];
             if watch.state.contains(State::ARMED) {
-                if self.ring.is_short_of(1) && self.enter(0, None, 0).is_err() {
+                if self.ring.lacks_space_for(1) && self.enter(0, None, 0).is_err() {
                     return;
                 }
                 self.cancel(user_data(number as u32, watch.generation));

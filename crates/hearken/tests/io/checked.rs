@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use hearken::Token;
 use hearken::io::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use hearken::io::{RelayEnd, SendOutcome, Then};
+use hearken::io::{RelayEnd, SendOutcome, CloseMode};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;
@@ -44,7 +44,7 @@ struct Record {
 
 impl<I: Io> Checked<I> {
     pub(crate) fn new(io: I) -> Checked<I> {
-        assert_eq!(io.open(), 0);
+        assert_eq!(io.open_count(), 0);
         Checked { io, open_sockets: HashMap::new(), used_tokens: HashSet::new() }
     }
 
@@ -69,7 +69,7 @@ impl<I: Io> Checked<I> {
     }
 
     fn check_open_count(&self) {
-        assert_eq!(self.io.open(), self.open_sockets.len(), "open() returns a wrong number");
+        assert_eq!(self.io.open_count(), self.open_sockets.len(), "open() returns a wrong number");
     }
 
     fn check(&mut self, Completion { token, kind }: &Completion) {
@@ -103,7 +103,7 @@ impl<I: Io> Checked<I> {
                 let (max, _) = record.relays.take().expect("no relay is active");
                 assert!(!record.ended, "relayed after the end");
                 match ended {
-                    RelayEnd::Most => assert_eq!(*moved, max),
+                    RelayEnd::Complete => assert_eq!(*moved, max),
                     RelayEnd::End | RelayEnd::ReceiveFailed(_) => record.ended = true,
                     RelayEnd::SendFailed(_) => {}
                 }
@@ -192,7 +192,7 @@ impl<I: Io> Io for Checked<I> {
         self.io.send(token, outgoing);
     }
 
-    fn send_last(&mut self, token: Token, bytes: &[u8], then: Then) -> SendOutcome {
+    fn send_last(&mut self, token: Token, bytes: &[u8], then: CloseMode) -> SendOutcome {
         let last = self.io.send_last(token, bytes, then);
         self.record_immediate_send(token, last == SendOutcome::Complete);
         if let Some(record) = self.open_sockets.get_mut(&token) {
@@ -267,8 +267,8 @@ impl<I: Io> Io for Checked<I> {
         self.io.counters()
     }
 
-    fn open(&self) -> usize {
-        self.io.open()
+    fn open_count(&self) -> usize {
+        self.io.open_count()
     }
 }
 

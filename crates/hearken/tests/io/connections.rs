@@ -37,7 +37,7 @@ pub(crate) fn refused_connect_is_reported<I: Io>(case: &Case<'_, I>) {
         }
     }
     net.run_until_idle();
-    assert_eq!(net.io.open(), 0);
+    assert_eq!(net.io.open_count(), 0);
 }
 
 /// Checks connecting from another loopback address.
@@ -57,7 +57,7 @@ pub(crate) fn refuses_a_source_address_of_another_host<I: Io>(case: &Case<'_, I>
     let source = SocketAddr::from(([192, 0, 2, 1], 0));
     let error = net.io.connect(&net.addr.into(), Some(source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable);
-    assert_eq!(net.io.open(), 1);
+    assert_eq!(net.io.open_count(), 1);
 }
 
 /// Checks that a connection that is started before it is established receives bytes that the peer
@@ -104,11 +104,11 @@ pub(crate) fn operations_on_closed_tokens_do_nothing<I: Io>(case: &Case<'_, I>) 
         assert_eq!(error.kind(), ErrorKind::NotConnected);
         let error = net.io.peer_addr(dead).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotConnected);
-        assert_eq!(net.io.open(), 4);
+        assert_eq!(net.io.open_count(), 4);
     }
     net.expect_end(from, b"");
     net.run_until_idle();
-    assert_eq!(net.io.pool().lent(), 0);
+    assert_eq!(net.io.pool().in_use(), 0);
     let accepted = *net.accepted.last().unwrap();
     net.send(accepted, b"still here");
     net.expect_received(other, b"still here");
@@ -153,7 +153,7 @@ pub(crate) fn no_completion_follows_a_close_in_its_handler<I: Io>(case: &Case<'_
                 net.seen(from).ended || net.seen(from).failed.is_some()
             });
             net.run_until_idle(); // `Checked` detects later completions.
-            assert_eq!(net.io.open(), 2);
+            assert_eq!(net.io.open_count(), 2);
         }
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn no_completion_follows_a_close_in_another_handler<I: Io>(case: &Cas
         });
     }
     net.run_until_idle();
-    assert_eq!(net.io.open(), 1 + 6 + 2);
+    assert_eq!(net.io.open_count(), 1 + 6 + 2);
 }
 
 /// Checks that pending operations of a closed connection do not affect the next one, which may
@@ -263,18 +263,18 @@ pub(crate) fn abort_resets_the_connection<I: Io>(case: &Case<'_, I>) {
 /// Checks that `open()` counts listeners and connections until they are closed.
 pub(crate) fn open_counts_listeners_and_connections<I: Io>(case: &Case<'_, I>) {
     let mut net = Net::new(case);
-    assert_eq!(net.io.open(), 1);
+    assert_eq!(net.io.open_count(), 1);
     let (from, to) = net.started_pair();
-    assert_eq!(net.io.open(), 3);
+    assert_eq!(net.io.open_count(), 3);
     net.io.shutdown(from);
     net.expect_end(to, b"");
-    assert_eq!(net.io.open(), 3);
+    assert_eq!(net.io.open_count(), 3);
     net.io.close(to);
-    assert_eq!(net.io.open(), 2);
+    assert_eq!(net.io.open_count(), 2);
     net.run("it ends", |net| net.seen(from).ended || net.seen(from).failed.is_some());
     net.io.abort(from);
     net.io.close(net.listener);
-    assert_eq!(net.io.open(), 0);
+    assert_eq!(net.io.open_count(), 0);
     net.turn(Duration::ZERO);
-    assert_eq!(net.io.open(), 0);
+    assert_eq!(net.io.open_count(), 0);
 }

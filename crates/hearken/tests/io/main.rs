@@ -323,7 +323,7 @@ fn over_readiness(subject: &Subject, policy: Policy, clause: Clause<ReadinessIo<
             || (policy.interest == InterestPolicy::Once && !is_edge),
         turn_bytes: (policy.turn_bytes < 10_000).then_some(policy.turn_bytes),
         bulk_bytes: (policy.turn_time.as_nanos() == 1).then_some(policy.turn_bytes),
-        max_waits: mechanism.within(),
+        max_waits: mechanism.scan_interval(),
         accept_limit: policy.accept_limit.map(std::num::NonZeroU32::get),
         keeps_interest: policy.order == Order::TryFirst
             && policy.interest != InterestPolicy::EveryState

@@ -126,7 +126,7 @@ pub(crate) fn any_script_preserves_the_stream<I: Io>(case: &Case<'_, I>) {
             let (from, to) = if index == 0 { (from, to) } else { (to, from) };
             prop_assert!(to.net.seen(to.token).received == from.bytes, "the received bytes differ");
             prop_assert_eq!(&from.net.seen(from.token).sent, &vec![Ok(()); from.sends]);
-            prop_assert_eq!(from.net.io.pool().lent(), 0);
+            prop_assert_eq!(from.net.io.pool().in_use(), 0);
         }
         Ok(())
     });

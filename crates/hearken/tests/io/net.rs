@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hearken::Token;
 use hearken::io::{Body, Buffer, CompletionKind, FilePart, Io, ListenOptions, Outgoing, RelayEnd};
-use hearken::io::{SendOutcome, Then};
+use hearken::io::{SendOutcome, CloseMode};
 
 use crate::Case;
 use crate::checked::Checked;
@@ -58,7 +58,7 @@ pub(crate) struct Seen {
 /// The reason for the end of a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Relayed {
-    Most,
+    Complete,
     End,
     ReceiveFailed(ErrorKind),
     SendFailed(ErrorKind),
@@ -148,7 +148,7 @@ impl<I: Io> Net<I> {
             }
             CompletionKind::Relayed { moved, ended } => {
                 let reason = match ended {
-                    RelayEnd::Most => Relayed::Most,
+                    RelayEnd::Complete => Relayed::Complete,
                     RelayEnd::End => Relayed::End,
                     RelayEnd::ReceiveFailed(error) => Relayed::ReceiveFailed(error.kind()),
                     RelayEnd::SendFailed(error) => Relayed::SendFailed(error.kind()),
@@ -278,7 +278,7 @@ impl<I: Io> Net<I> {
 
     /// Sends `head` and `body`.
     pub(crate) fn send_with(&mut self, token: Token, bytes: &[u8], body: Body) {
-        let mut head = self.io.pool().lend_beyond();
+        let mut head = self.io.pool().acquire_over_limit();
         head.as_vec().extend_from_slice(bytes);
         self.io.send(token, Outgoing { head, body });
     }
@@ -293,7 +293,7 @@ impl<I: Io> Net<I> {
     /// Sends `bytes` as the last ones. Returns whether the implementation closes the connection
     /// afterwards.
     pub(crate) fn send_last(&mut self, token: Token, bytes: &[u8]) -> bool {
-        let last = self.io.send_last(token, bytes, Then::Close);
+        let last = self.io.send_last(token, bytes, CloseMode::Close);
         if last == SendOutcome::Complete {
             self.seen(token).sent.push(Ok(()));
         }

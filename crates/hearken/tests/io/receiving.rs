@@ -57,7 +57,7 @@ pub(crate) fn receives_nothing_before_start<I: Io>(case: &Case<'_, I>) {
 
 /// Takes all buffers of the pool.
 fn exhaust<I: Io>(net: &Net<I>) -> Vec<Buffer> {
-    std::iter::from_fn(|| net.io.pool().lend()).collect()
+    std::iter::from_fn(|| net.io.pool().acquire()).collect()
 }
 
 /// Checks that nothing is received while the pool is exhausted, and that all waiting connections
@@ -93,7 +93,7 @@ pub(crate) fn resumes_when_a_buffer_returns_to_an_exhausted_pool<I: Io>(case: &C
     drop(lent);
     net.run_until_idle();
     net.holds_buffers = true;
-    let rest = net.io.pool().lend(); // One buffer fewer.
+    let rest = net.io.pool().acquire(); // One buffer fewer.
     let (from, to) = pairs[0];
     let more = pattern(5, net.io.pool().size() * 10);
     net.send(from, &more);
@@ -105,7 +105,7 @@ pub(crate) fn resumes_when_a_buffer_returns_to_an_exhausted_pool<I: Io>(case: &C
     net.held_buffers.clear();
     drop(rest);
     net.expect_received(to, &all);
-    assert_eq!(net.io.pool().lent(), 0);
+    assert_eq!(net.io.pool().in_use(), 0);
 }
 
 /// Checks that connections that wait for a buffer receive one in turn.
@@ -162,7 +162,7 @@ pub(crate) fn idle_connections_hold_no_buffer<I: Io>(case: &Case<'_, I>) {
         net.expect_received(from, b"response");
     }
     net.run_until_idle();
-    assert_eq!(net.io.pool().lent(), 0);
+    assert_eq!(net.io.pool().in_use(), 0);
     net.assert_sleeps(case);
 }
 

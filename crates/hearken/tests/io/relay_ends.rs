@@ -39,7 +39,7 @@ pub(crate) fn end_is_reported_after_all_bytes<I: Relay>(case: &Case<'_, I>) {
             if !begun {
                 hop.relay(if length < LONG { ALL } else { length as u64 });
                 hop.run("it is sent", |hop| !hop.outer.seen(hop.source).sent.is_empty());
-                let reason = if length < LONG { Relayed::End } else { Relayed::Most };
+                let reason = if length < LONG { Relayed::End } else { Relayed::Complete };
                 assert_eq!(hop.wait_for_end(), (length as u64, reason));
                 continue;
             }
@@ -161,7 +161,7 @@ pub(crate) fn closing_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) {
                 hop.outer.seen(hop.sink).received.clear();
                 hop.relay(5);
                 hop.outer.send(other, b"again");
-                assert_eq!(hop.wait_for_end(), (5, Relayed::Most));
+                assert_eq!(hop.wait_for_end(), (5, Relayed::Complete));
                 hop.expect_at_sink(b"again");
             } else {
                 let (_, reason) = hop.wait_for_end();
@@ -179,7 +179,7 @@ pub(crate) fn closing_either_side_ends_the_relay<I: Relay>(case: &Case<'_, I>) {
                 hop.outer.io.start(other);
                 hop.relay(5);
                 hop.outer.send(hop.source, b"again");
-                assert_eq!(hop.wait_for_end(), (5, Relayed::Most));
+                assert_eq!(hop.wait_for_end(), (5, Relayed::Complete));
                 hop.expect_at_sink(b"again");
             }
         }

@@ -22,7 +22,7 @@ pub(crate) fn relays_exactly_the_requested_bytes<I: Relay>(case: &Case<'_, I>) {
         hop.outer.send(hop.source, &bytes);
         sent.extend_from_slice(&bytes[..length]);
         hop.relay(length as u64);
-        assert_eq!(hop.wait_for_end(), (length as u64, Relayed::Most));
+        assert_eq!(hop.wait_for_end(), (length as u64, Relayed::Complete));
         hop.expect_at_sink(&sent);
         hop.net.io.start(hop.from);
         hop.run("what follows is received", |hop| hop.net.seen(hop.from).received.len() >= 1000);
@@ -33,7 +33,7 @@ pub(crate) fn relays_exactly_the_requested_bytes<I: Relay>(case: &Case<'_, I>) {
         hop.expect_at_sink(&sent);
     }
     hop.run("all is acknowledged", |hop| hop.net.io.delivered(hop.to) == sent.len() as u64);
-    assert_eq!(hop.net.io.pool().lent(), 0);
+    assert_eq!(hop.net.io.pool().in_use(), 0);
     hop.net.assert_sleeps(case);
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn slow_sink_pauses_the_relay<I: Relay>(case: &Case<'_, I>) {
             hop.outer.io.stop(hop.sink);
             hop.turn(Duration::ZERO);
         }
-        assert_eq!(hop.wait_for_end(), (bytes.len() as u64, Relayed::Most));
+        assert_eq!(hop.wait_for_end(), (bytes.len() as u64, Relayed::Complete));
         assert!(hop.outer.seen(hop.sink).received == bytes);
         assert_eq!(hop.net.io.relayed(hop.from), 0);
         hop.run("all is acknowledged", |hop| hop.net.io.undelivered(hop.to) == 0);
@@ -183,7 +183,7 @@ pub(crate) fn relays_behind_pending_sends<I: Relay>(case: &Case<'_, I>) {
     hop.net.assert_sleeps(case);
     assert_eq!(hop.net.io.relayed(hop.from), 0);
     hop.outer.io.start(hop.sink);
-    assert_eq!(hop.wait_for_end(), (second.len() as u64, Relayed::Most));
+    assert_eq!(hop.wait_for_end(), (second.len() as u64, Relayed::Complete));
     hop.expect_at_sink(&[&first[..], b"more", &second].concat());
     assert_eq!(hop.net.seen(hop.to).sent, [Ok(()), Ok(())]);
 
@@ -241,7 +241,7 @@ pub(crate) fn relays_after_received_bytes<I: Relay>(case: &Case<'_, I>) {
         hop.relay(length as u64);
         hop.net.io.start(hop.from);
         hop.net.io.stop(hop.from);
-        assert_eq!(hop.wait_for_end(), (length as u64, Relayed::Most), "in round {round}");
+        assert_eq!(hop.wait_for_end(), (length as u64, Relayed::Complete), "in round {round}");
         sent.extend_from_slice(&bytes[100..]);
         hop.expect_at_sink(&sent);
         hop.net.seen(hop.from).received.clear();
@@ -271,7 +271,7 @@ pub(crate) fn loses_nothing_with_one_completion_per_turn<I: Relay>(case: &Case<'
     for (from, sink, bytes) in &hops {
         assert!(hop.outer.seen(*sink).received == bytes[..150_000]);
         hop.run("the end of the relay is reported", |hop| !hop.net.seen(*from).relayed.is_empty());
-        assert_eq!(hop.net.seen(*from).relayed, [(150_000, Relayed::Most)]);
+        assert_eq!(hop.net.seen(*from).relayed, [(150_000, Relayed::Complete)]);
         hop.net.io.start(*from);
         let rest = &bytes[150_000..];
         hop.run("the rest is received", |hop| hop.net.seen(*from).received.len() == rest.len());

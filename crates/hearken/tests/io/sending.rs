@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearken::io::{Body, Io, SendOutcome, Then};
+use hearken::io::{Body, Io, SendOutcome, CloseMode};
 
 use crate::Case;
 use crate::net::{LONG, Net, file, part, pattern};
@@ -54,7 +54,7 @@ pub(crate) fn final_send_arrives_before_the_end<I: Io>(case: &Case<'_, I>) {
         let mut net = Net::new(case);
         let (from, to) = net.started_pair();
         let bytes = pattern(12, length);
-        if net.io.send_last(to, &bytes, Then::Shutdown) != SendOutcome::Complete {
+        if net.io.send_last(to, &bytes, CloseMode::Shutdown) != SendOutcome::Complete {
             net.expect_sent(to, 1);
         }
         if closes {
@@ -276,11 +276,11 @@ pub(crate) fn head_buffer_returns_while_the_body_is_pending<I: Io>(case: &Case<'
     net.send_with(to, b"head", Body::Bytes(long.clone()));
     net.send(to, b"second");
     net.run_until_idle();
-    assert_eq!(net.io.pool().lent(), 0, "a peer that does not read occupies buffers");
+    assert_eq!(net.io.pool().in_use(), 0, "a peer that does not read occupies buffers");
     net.io.start(from);
     net.expect_received(from, &[b"head", &long[..], b"second"].concat());
     net.expect_sent(to, 2);
-    assert_eq!(net.io.pool().lent(), 0);
+    assert_eq!(net.io.pool().in_use(), 0);
 }
 
 /// Checks that the final send is delivered, followed by the end, whichever side closes the
@@ -303,7 +303,7 @@ pub(crate) fn final_send_is_delivered_and_closes<I: Io>(case: &Case<'_, I>) {
             }
             let deadline = net.io.now() + Duration::from_secs(3600);
             net.io.set_deadline(to, Some(deadline));
-            let (bytes, open) = (pattern(round as u64, length), net.io.open());
+            let (bytes, open) = (pattern(round as u64, length), net.io.open_count());
             all.extend_from_slice(&bytes);
             let closes = net.send_last(to, &bytes);
             let count = 1 + usize::from(behind);
@@ -312,7 +312,7 @@ pub(crate) fn final_send_is_delivered_and_closes<I: Io>(case: &Case<'_, I>) {
             if !closes {
                 net.io.close(to);
             }
-            assert_eq!(net.io.open(), open - 1);
+            assert_eq!(net.io.open_count(), open - 1);
             net.expect_end(from, &all);
             net.io.close(from);
         }
@@ -355,11 +355,11 @@ pub(crate) fn final_send_can_be_abandoned_and_can_fail<I: Io>(case: &Case<'_, I>
     let (from, to) = net.started_pair();
     net.io.abort(from);
     net.run_until_idle();
-    let open = net.io.open();
+    let open = net.io.open_count();
     net.send_last(to, b"last");
     net.run("it fails", |net| !net.seen(to).sent.is_empty());
     assert!(is_disconnected(net.seen(to).sent.last()));
-    assert_eq!(net.io.open(), open);
+    assert_eq!(net.io.open_count(), open);
     net.io.close(to);
     net.assert_sleeps(case);
 }

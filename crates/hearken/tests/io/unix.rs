@@ -128,7 +128,7 @@ pub(crate) fn connect_fails_immediately_without_a_listener<I: Io>(case: &Case<'_
     assert!(left.exists());
     let refused = net.io.connect(&unix(&left), None);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    assert_eq!(net.io.open(), 2);
+    assert_eq!(net.io.open_count(), 2);
 }
 
 /// Checks that paths that are invalid for Unix sockets are refused.

@@ -61,12 +61,12 @@ fn received_bytes_outlive_the_ring() {
         let pool = io.pool().clone();
         drop(io);
         assert_eq!(peer.read(&mut [0; 8]).unwrap(), 0, "the connection is not closed");
-        assert_eq!((&*bytes, pool.lent()), (&b"kept"[..], 1));
+        assert_eq!((&*bytes, pool.in_use()), (&b"kept"[..], 1));
         bytes.consume(1);
         bytes.as_vec().extend_from_slice(b" on");
         assert_eq!(&*bytes, b"ept on");
         drop(bytes);
-        assert_eq!(pool.lent(), 0);
+        assert_eq!(pool.in_use(), 0);
         Some(())
     });
     receiving.join().unwrap();
@@ -82,7 +82,7 @@ fn drop_cancels_and_frees_pending_sends() {
             let body = Bytes::from(vec![7; 8 << 20]);
             let shared = body.clone();
             for _ in 0..2 {
-                let head = io.pool().lend_beyond();
+                let head = io.pool().acquire_over_limit();
                 io.send(token, Outgoing { head, body: Body::Bytes(body.clone()) });
             }
             drop(body);
@@ -135,7 +135,7 @@ fn accepts_no_more_than_reserved() {
         // Peers cannot observe whether their connection was accepted. The kernel's table shows it.
         let waiting = listen_queue(addr.port());
         assert_eq!(waiting, 15, "the kernel accepted too many");
-        assert_eq!(io.open(), 6);
+        assert_eq!(io.open_count(), 6);
         io.start(listener);
         for _ in 5..20 {
             assert!(matches!(completion(&mut io).kind, CompletionKind::Accepted { .. }));

@@ -117,7 +117,7 @@ impl Receiver {
     fn event(&mut self, index: usize) -> Option<Token> {
         let event = self.registry.event(index)?;
         self.counts.events += 1;
-        Some(event.who)
+        Some(event.token)
     }
 
     /// Reports that an event was handled until `EAGAIN`, and arms one-shot mechanisms.

@@ -55,13 +55,13 @@ type Watch<M> = Registry<M, UnixStream>;
 /// Waits once. Returns the events.
 fn wait<M: Mechanism>(watch: &mut Watch<M>, timeout: Option<Duration>) -> Vec<(Token, Readiness)> {
     let got = watch.wait(64, timeout).unwrap();
-    (0..got).filter_map(|at| watch.event(at)).map(|event| (event.who, event.readiness)).collect()
+    (0..got).filter_map(|at| watch.event(at)).map(|event| (event.token, event.readiness)).collect()
 }
 
 fn the_trigger_is_level() {
     let watch = Watch::new(AsLevel::new(Epoll::<Edge>::open().unwrap()));
     assert_eq!(watch.semantics().trigger, Trigger::Level);
-    let [one, other] = [(); 2].map(|()| AsLevel::believing(Epoll::<Edge>::open().unwrap()));
+    let [one, other] = [(); 2].map(|()| AsLevel::without_verification(Epoll::<Edge>::open().unwrap()));
     assert_eq!(one.semantics().reports, <Epoll<Edge> as Open>::SEMANTICS.reports);
     assert!(std::ptr::eq(one.semantics(), other.semantics()), "equal semantics are stored once");
 }
@@ -69,7 +69,7 @@ fn the_trigger_is_level() {
 /// Checks that each reported descriptor costs one poll, except after the caller reports that a call
 /// would block, and that inactive descriptors cost nothing.
 fn a_level_costs_a_poll_of_reported_descriptors() {
-    let mut watch = Watch::new(AsLevel::believing(Epoll::<Edge>::open().unwrap()));
+    let mut watch = Watch::new(AsLevel::without_verification(Epoll::<Edge>::open().unwrap()));
     let idle: Vec<_> = (0..50).map(|_| pair()).collect();
     let (idle, _peers): (Vec<_>, Vec<_>) = idle.into_iter().unzip();
     for source in idle {
@@ -97,7 +97,7 @@ fn a_level_costs_a_poll_of_reported_descriptors() {
 
 /// Checks that a direction is still reported after the other one would block.
 fn the_other_direction_is_still_reported() {
-    for mechanism in [AsLevel::believing as fn(Epoll<Edge>) -> _, AsLevel::new] {
+    for mechanism in [AsLevel::without_verification as fn(Epoll<Edge>) -> _, AsLevel::new] {
         let mut watch = Watch::new(mechanism(Epoll::open().unwrap()));
         let (socket, mut peer) = pair();
         let token = watch.insert(socket);
@@ -123,7 +123,7 @@ fn check_that_no_event_is_lost<M: Mechanism + 'static>(
     mechanism: M,
     read: fn(&Registration<UnixStream>) -> usize,
 ) {
-    let queue = EventQueue::<usize, M>::over(mechanism).unwrap();
+    let queue = EventQueue::<usize, M>::with_mechanism(mechanism).unwrap();
     let mut registrations = Vec::new();
     let mut writers = Vec::new();
     for who in 0..3 {
@@ -144,7 +144,7 @@ fn check_that_no_event_is_lost<M: Mechanism + 'static>(
         let mut events = 0;
         for event in queue.next_events(2, PATIENCE).unwrap() {
             events += 1;
-            left -= read(&registrations[event.who]);
+            left -= read(&registrations[event.token]);
         }
         assert!(events > 0, "{left} bytes were not reported");
     }
@@ -186,14 +186,14 @@ fn a_few_bytes(from: &Registration<UnixStream>) -> usize {
 fn no_event_is_lost() {
     for read in [until_it_would_block, until_a_short_read, a_few_bytes] {
         check_that_no_event_is_lost(AsLevel::new(Epoll::<Edge>::open().unwrap()), read);
-        check_that_no_event_is_lost(AsLevel::believing(Epoll::<Edge>::open().unwrap()), read);
+        check_that_no_event_is_lost(AsLevel::without_verification(Epoll::<Edge>::open().unwrap()), read);
     }
 }
 
 /// Checks the wake-ups of a queue over the adapter.
 fn wakers_work_repeatedly() {
     fn over<M: Mechanism + 'static>(mechanism: M) {
-        let queue = EventQueue::<u64, M>::over(mechanism).unwrap();
+        let queue = EventQueue::<u64, M>::with_mechanism(mechanism).unwrap();
         for _ in 0..3 {
             let waker = queue.waker();
             let thread = thread::spawn(move || waker.wake());

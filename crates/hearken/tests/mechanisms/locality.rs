@@ -101,7 +101,7 @@ impl World {
     }
 
     fn checked(&self) -> u64 {
-        self.registry.mechanism().asked()
+        self.registry.mechanism().polled()
     }
 
     fn write(&self, at: usize) {
@@ -117,7 +117,7 @@ impl World {
     fn wait(&mut self, max: usize, timeout: Option<Duration>) -> Vec<usize> {
         let got = self.registry.wait(max, timeout).unwrap();
         let indices = (0..got).filter_map(|index| self.registry.event(index)).map(|event| {
-            self.sockets.iter().position(|(token, _)| *token == event.who).expect("registered")
+            self.sockets.iter().position(|(token, _)| *token == event.token).expect("registered")
         });
         indices.collect::<Vec<_>>()
     }
@@ -255,7 +255,7 @@ fn listeners_and_locked_descriptors_stay_active() {
 
 fn the_wake_up_of_a_queue_stays_active() {
     let mechanism = open(&[("tuning", "fixed"), ("n", "64"), ("sleep-us", "100000")]);
-    let queue = EventQueue::<u64, _>::over(mechanism).unwrap();
+    let queue = EventQueue::<u64, _>::with_mechanism(mechanism).unwrap();
     let (socket, _there) = UnixStream::pair().unwrap();
     let _registration = queue.declare_interest(socket, Interest::READ, 1).unwrap();
     for _ in 0..200 {
@@ -274,7 +274,7 @@ fn idle_descriptors_are_found_within_the_bound() {
     let adaptive = World::over(open(&[("sleep-us", "100000")]));
     let worlds = [(fixed(2), 200), (fixed(3), 200), (fixed(7), 200), (adaptive, 6000)];
     for mut world in worlds.map(|(world, duplicates)| world.with(100).with_duplicates(duplicates)) {
-        let within = world.registry.mechanism().within();
+        let within = world.registry.mechanism().scan_interval();
         // The first socket is always ready, so no wait has a reason to check the other sets.
         world.write(0);
         for _ in 0..2 * within {
@@ -331,7 +331,7 @@ fn active_descriptors_do_not_starve_others() {
     let _lock = lock_many_descriptors();
     for world in [fixed(3), adaptive()] {
         let mut world = world.with(260);
-        let within = world.registry.mechanism().within();
+        let within = world.registry.mechanism().scan_interval();
         for _ in 0..100 {
             world.wait(1, AT_ONCE);
         }
@@ -569,7 +569,7 @@ proptest! {
     fn adaptive_tuning_respects_its_bound(steps in steps(100)) {
         let _lock = lock_many_descriptors();
         let mut world = adaptive().with(100);
-        let within = world.registry.mechanism().within();
+        let within = world.registry.mechanism().scan_interval();
         let mut ready = [None; 100];
         for step in steps {
             match step {

@@ -39,7 +39,7 @@ fn auto_scales_with_ready_descriptors_and_needs_no_privileges() {
 }
 
 fn auto_ranks_every_mechanism_with_a_reason() {
-    let ranking = auto::choose();
+    let ranking = auto::ranking();
     let mut ranked: Vec<_> = ranking.rows.iter().map(|(spec, _)| spec.entry.name).collect();
     let mut all: Vec<_> = TABLE.iter().map(|entry| entry.name).collect();
     ranked.sort_unstable();
@@ -85,7 +85,7 @@ fn invalid_options_are_refused() {
                         assert_eq!(parse(word).unwrap().options.get(choice.name), *word);
                     }
                 }
-                Values::Number { default, least, most } => {
+                Values::Number { default, min: least, max: most } => {
                     assert!((least..=most).contains(&default));
                     for number in [least, most, default] {
                         let parsed = parse(&number.to_string()).unwrap();

@@ -93,7 +93,7 @@ fn add(registry: &mut Watched, source: UnixStream, interest: Interest) -> Token 
 fn wait(registry: &mut Watched, max: usize, timeout: Option<Duration>) -> Vec<Token> {
     let got = registry.wait(max, timeout).expect("wait");
     assert!(got <= max);
-    let tokens: Vec<_> = (0..got).filter_map(|at| registry.event(at)).map(|it| it.who).collect();
+    let tokens: Vec<_> = (0..got).filter_map(|at| registry.event(at)).map(|it| it.token).collect();
     let distinct: HashSet<_> = tokens.iter().collect();
     assert_eq!(distinct.len(), tokens.len(), "a token is twice in a batch");
     tokens
@@ -310,7 +310,7 @@ fn files_are_always_ready() {
         }
         registry.declare(file, READ).unwrap();
         let got = registry.wait(8, PATIENCE).unwrap();
-        let event = (0..got).filter_map(|at| registry.event(at)).find(|it| it.who == file);
+        let event = (0..got).filter_map(|at| registry.event(at)).find(|it| it.token == file);
         assert_eq!(event.unwrap().readiness, Readiness::READABLE);
         // The next descriptor with its number is not ready.
         assert!(registry.close(file) && registry.close(other));

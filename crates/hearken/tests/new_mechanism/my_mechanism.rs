@@ -79,7 +79,7 @@ impl Mechanism for MyMechanism {
         for (entry, (fd, (token, _))) in list.iter().zip(&polled) {
             let readiness = Readiness::from_poll(entry.revents().bits().into());
             if !readiness.is_empty() && self.batch.len() < max.max(1) {
-                self.batch.push(Event { who: *token, readiness });
+                self.batch.push(Event { token: *token, readiness });
                 next = **fd + 1;
             }
         }

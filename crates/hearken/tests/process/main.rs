@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     trials.extend(races::trials());
     let code = suite::run(trials);
     if let Ok(programs) = programs {
-        println!("{} stray signals", programs.strays());
+        println!("{} stray signals", programs.unattributed());
     }
     code
 }

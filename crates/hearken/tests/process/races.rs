@@ -80,11 +80,11 @@ impl World {
         let count = self.registry.wait(64, Some(Duration::from_millis(200))).expect("wait");
         for index in 0..count {
             let Some(event) = self.registry.event(index) else { continue };
-            let bytes = drain(self.registry.get(event.who).expect("a registered source"));
-            self.registry.would_block(event.who, Interest::READ);
+            let bytes = drain(self.registry.get(event.token).expect("a registered source"));
+            self.registry.would_block(event.token, Interest::READ);
             // One-shot mechanisms need to be armed again.
-            self.registry.declare(event.who, Interest::READ).expect("declare");
-            self.read[event.who.slot() as usize] += bytes;
+            self.registry.declare(event.token, Interest::READ).expect("declare");
+            self.read[event.token.slot() as usize] += bytes;
             sum += bytes;
             empty += u64::from(bytes == 0);
         }

@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the trials of this module.
 pub(crate) fn trials() -> Vec<Trial> {
-    let is_signal_mechanism = |spec: &Spec| spec.entry.semantics.watches == Watches::Signalling;
+    let is_signal_mechanism = |spec: &Spec| spec.entry.semantics.watches == Watches::SignalDriven;
     let specs: Vec<Spec> = suite::variants().filter(is_signal_mechanism).collect();
     let index_of = |spec: &Spec| {
         let name = spec.to_string();
@@ -96,7 +96,7 @@ pub(crate) fn run_child() -> Option<ExitCode> {
 fn run_storm(spec: &str, storm: &str, limit: Option<u64>) -> Result<(), String> {
     let spec = find(spec).map_err(|error| error.to_string())?;
     if let Some(limit) = limit {
-        signal::limit_queue(limit)
+        signal::set_queue_limit(limit)
             .map_err(|error| format!("cannot set RLIMIT_SIGPENDING: {error}"))?;
     }
     let max_descriptors = hearken::descriptors::raise_limit().unwrap_or(1 << 16) as usize;
@@ -174,7 +174,7 @@ fn batch(
 ) -> Vec<(Token, Readiness)> {
     let count = registry.wait(max, Some(timeout)).expect("wait");
     let events = (0..count).filter_map(|index| registry.event(index));
-    events.map(|event| (event.who, event.readiness)).collect()
+    events.map(|event| (event.token, event.readiness)).collect()
 }
 
 /// Checks that descriptors which would stay silent indefinitely are refused.

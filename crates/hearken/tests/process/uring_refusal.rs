@@ -93,7 +93,7 @@ fn falls_back_in_a_sandbox() {
             let before = registry.counters().calls;
             let count = registry.wait(64, Some(timeout)).unwrap();
             let tokens =
-                (0..count).filter_map(|index| registry.event(index)).map(|event| event.who);
+                (0..count).filter_map(|index| registry.event(index)).map(|event| event.token);
             (tokens.collect(), registry.counters().calls - before)
         };
         assert_eq!(wait(Duration::ZERO), (Vec::new(), 11));

@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     suite::trials_over("classes", suite::variants(), |spec| {
         let make = |(name, test): Test| {
             suite::trial("classes", spec, name, move |spec| {
-                let queue = EventQueue::over(suite::open(spec)).unwrap();
+                let queue = EventQueue::with_mechanism(suite::open(spec)).unwrap();
                 test(&World { queue, watched: RefCell::default() });
             })
         };
@@ -75,8 +75,8 @@ impl World {
     fn take(&self, max: usize, taken: usize) -> Vec<usize> {
         let mut seen = Vec::new();
         for event in self.queue.next_events(max, PATIENCE).unwrap().take(taken) {
-            seen.push(event.who);
-            let registration = &self.watched.borrow()[event.who].0;
+            seen.push(event.token);
+            let registration = &self.watched.borrow()[event.token].0;
             assert_ne!((&**registration).read(&mut [0; 64]).unwrap(), 0);
             if self.queue.semantics().trigger == Trigger::OneShot {
                 registration.change_interest(Interest::READ).unwrap();

@@ -75,7 +75,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     suite::trials_over("events", suite::variants(), |spec| {
         let test = |(name, test): (&str, fn(Queue))| {
             suite::trial("events", spec, name, move |spec| {
-                test(EventQueue::over(suite::open(spec)).expect("a queue"));
+                test(EventQueue::with_mechanism(suite::open(spec)).expect("a queue"));
             })
         };
         tests.into_iter().map(test).collect()
@@ -112,8 +112,8 @@ fn readable(queue: &Queue, count: u64) -> Vec<(Stream, UnixStream)> {
 fn take(queue: &Queue, timeout: Option<Duration>) -> Vec<Event<u64>> {
     let events: Vec<_> = queue.next_events(64, timeout).unwrap().collect();
     for (at, event) in events.iter().enumerate() {
-        let twice = events[..at].iter().any(|other| other.who == event.who);
-        assert!(!twice, "{} twice in a batch", event.who);
+        let twice = events[..at].iter().any(|other| other.token == event.token);
+        assert!(!twice, "{} twice in a batch", event.token);
     }
     events
 }
@@ -131,7 +131,7 @@ fn arm(queue: &Queue, registration: &Stream) {
 }
 
 fn event(who: u64, readiness: Readiness) -> Event<u64> {
-    Event { who, readiness }
+    Event { token: who, readiness }
 }
 
 fn drain(mut stream: &UnixStream) -> usize {
@@ -206,7 +206,7 @@ fn events_come_in_order_of_arrival(queue: Queue) {
     for at in order {
         pairs[at].1.write_all(b"x").unwrap();
     }
-    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
+    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.token).collect();
     // A mechanism that scans a list reports in the order of the list.
     if queue.semantics().wait == WaitCost::Ready {
         assert_eq!(payloads, order.map(|at| at as u64));
@@ -218,7 +218,7 @@ fn events_come_in_order_of_arrival(queue: Queue) {
 
 fn several_arrivals_are_one_event(queue: Queue) {
     let mut pairs = readable(&queue, 2);
-    let first = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
+    let first = queue.next_events(64, PATIENCE).unwrap().next().unwrap().token;
     // The event of the other remains in the batch, and more data arrive for it.
     let other = usize::from(first == 0);
     drain(&pairs[1 - other].0);
@@ -233,14 +233,14 @@ fn several_arrivals_are_one_event(queue: Queue) {
 fn a_batch_omits_dropped_registrations(queue: Queue) {
     let mut pairs: Vec<_> = readable(&queue, 6).into_iter().map(Some).collect();
     let mut events = queue.next_events(64, PATIENCE).unwrap();
-    let mut seen = vec![events.next().unwrap().who];
+    let mut seen = vec![events.next().unwrap().token];
     for dropped in [1, 2, 4] {
         if !seen.contains(&dropped) {
             pairs[dropped as usize] = None;
         }
     }
     let kept: Vec<_> = (0..6).filter(|&who| pairs[who as usize].is_some()).collect();
-    seen.extend(events.map(|event| event.who));
+    seen.extend(events.map(|event| event.token));
     seen.sort_unstable();
     assert_eq!(seen, kept);
 }
@@ -248,7 +248,7 @@ fn a_batch_omits_dropped_registrations(queue: Queue) {
 fn a_batch_omits_events_of_reused_slots(queue: Queue) {
     let mut pairs = readable(&queue, 3);
     let mut events = queue.next_events(64, PATIENCE).unwrap();
-    let first = events.next().unwrap().who;
+    let first = events.next().unwrap().token;
     // New registrations reuse the slots and, usually, the descriptor numbers.
     pairs.clear();
     let mut successors: Vec<_> = (10..13).map(|who| declared(&queue, READ, who)).collect();
@@ -260,11 +260,11 @@ fn a_batch_omits_events_of_reused_slots(queue: Queue) {
 
 fn remaining_events_come_first(queue: Queue) {
     let mut pairs = readable(&queue, 3);
-    let taken = queue.next_events(64, PATIENCE).unwrap().next().unwrap().who;
+    let taken = queue.next_events(64, PATIENCE).unwrap().next().unwrap().token;
     drain(&pairs[taken as usize].0);
     arm(&queue, &pairs[taken as usize].0);
     pairs[taken as usize].1.write_all(b"new").unwrap();
-    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.who).collect();
+    let mut payloads: Vec<_> = take(&queue, PATIENCE).iter().map(|event| event.token).collect();
     assert_eq!(payloads.pop(), Some(taken), "the later arrival comes last");
     assert_eq!(payloads.len(), 2, "the remaining events are still reported");
 }
@@ -285,8 +285,8 @@ fn at_most_max(queue: Queue) {
         let events: Vec<_> = queue.next_events(3, PATIENCE).unwrap().collect();
         assert!((1..=3).contains(&events.len()), "{events:?}");
         for event in events {
-            seen[event.who as usize] = true;
-            drain(&pairs[event.who as usize].0);
+            seen[event.token as usize] = true;
+            drain(&pairs[event.token as usize].0);
         }
     }
     assert_eq!(seen, [true; 10]);
@@ -319,14 +319,14 @@ fn batches_may_be_nested(queue: Queue) {
     let pairs = readable(&queue, 4);
     let mut seen = Vec::new();
     let mut outer = queue.next_events(64, PATIENCE).unwrap();
-    let first = outer.next().unwrap().who;
+    let first = outer.next().unwrap().token;
     drain(&pairs[first as usize].0);
     seen.push(first);
     for event in queue.next_events(2, PATIENCE).unwrap() {
-        drain(&pairs[event.who as usize].0);
-        seen.push(event.who);
+        drain(&pairs[event.token as usize].0);
+        seen.push(event.token);
     }
-    seen.extend(outer.map(|event| event.who));
+    seen.extend(outer.map(|event| event.token));
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2, 3]);
 }
@@ -399,7 +399,7 @@ fn an_expired_idle_deadline_can_be_cancelled(queue: Queue) {
     let mut events = queue.next_events(64, PATIENCE).unwrap();
     let first = events.next().unwrap();
     assert!(first.readiness.is_idle());
-    let other = if first.who == 1 { &two } else { &one };
+    let other = if first.token == 1 { &two } else { &one };
     other.0.set_idle_deadline(None);
     assert_eq!(events.next(), None);
     assert_eq!(take(&queue, Some(IDLE)), []);
@@ -523,7 +523,7 @@ fn a_waker_does_not_hide_events(queue: Queue) {
         let events = queue.next_events(1, PATIENCE).unwrap();
         woken += u32::from(events.woken());
         for event in events {
-            seen += drain(&pairs[event.who as usize].0);
+            seen += drain(&pairs[event.token as usize].0);
         }
     }
     assert_no_events(&queue);
@@ -603,14 +603,14 @@ fn a_refused_source_is_returned(queue: Queue) {
     let refused = queue.declare_interest(socket.clone(), WRITE, 2).unwrap_err();
     assert_eq!(refused.error.kind(), ErrorKind::AlreadyExists);
     assert!(refused.to_string().contains("declaring interest"));
-    assert!(Rc::ptr_eq(&refused.source_given_back, &socket));
+    assert!(Rc::ptr_eq(&refused.returned_source, &socket));
     assert_eq!(Rc::strong_count(&socket), 3, "nothing else owns the source");
     // The first registration is unaffected.
     assert_no_events(&queue);
     peer.write_all(b"x").unwrap();
     assert_eq!(take(&queue, PATIENCE), [event(1, Readiness::READABLE)]);
     drop(registration);
-    let again = queue.declare_interest(refused.source_given_back, READ, 3);
+    let again = queue.declare_interest(refused.returned_source, READ, 3);
     assert_eq!(take(&queue, PATIENCE), [event(3, Readiness::READABLE)]);
     drop(again);
 }

@@ -239,8 +239,8 @@ impl<M: Mechanism> World<M> {
                 continue;
             };
             let at =
-                self.sockets.iter().position(|socket| socket.declared && socket.token == event.who);
-            prop_assert!(at.is_some(), "{:?} is not declared", event.who);
+                self.sockets.iter().position(|socket| socket.declared && socket.token == event.token);
+            prop_assert!(at.is_some(), "{:?} is not declared", event.token);
             let at = at.unwrap();
             prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} is twice in a batch");
             events.push((at, event.readiness & directions(Interest::all())));
@@ -257,14 +257,14 @@ impl<M: Mechanism> World<M> {
             let mut still_due = Readiness::empty();
             match trigger {
                 Trigger::Level => prop_assert_eq!(readiness, now),
-                Trigger::OneShot if semantics.tells_state() => prop_assert_eq!(readiness, now),
+                Trigger::OneShot if semantics.reports_state() => prop_assert_eq!(readiness, now),
                 Trigger::OneShot => {
                     let seen = socket.seen & directions(socket.interest);
                     prop_assert!(seen.contains(readiness), "{at} was never {readiness:?}");
                 }
                 Trigger::Edge => {
                     let seen = socket.seen & directions(socket.interest);
-                    if semantics.tells_state() {
+                    if semantics.reports_state() {
                         prop_assert!(socket.active, "nothing has happened to {at}");
                         prop_assert!(readiness.contains(socket.due));
                         prop_assert!(seen.contains(readiness));
@@ -291,7 +291,7 @@ impl<M: Mechanism> World<M> {
     fn finish(&mut self) -> Result<(), TestCaseError> {
         let trigger = self.registry.semantics().trigger;
         if trigger == Trigger::Level {
-            for _ in 1..self.registry.mechanism().within() {
+            for _ in 1..self.registry.mechanism().scan_interval() {
                 self.wait(64)?;
             }
             let mut events = self.wait(64)?;
@@ -388,15 +388,15 @@ fn fills(registration: &Registration<UnixStream>, peer: &mut Peer) {
 /// batch. At the end, nothing is unread, and no event was false.
 fn queue_matches_the_model(spec: &suite::Subject) {
     let run = |steps: Vec<Step>| {
-        let queue = EventQueue::<usize, _>::over(suite::open(spec)).unwrap();
+        let queue = EventQueue::<usize, _>::with_mechanism(suite::open(spec)).unwrap();
         let mut sockets: Vec<_> = (0..SOCKETS).map(|_| Peer::pair()).collect();
         let mut watched = Declared::new();
         let take = |watched: &mut Declared, max: usize, taken: usize| {
             let mut seen = 0;
             for event in queue.next_events(max, Some(Duration::ZERO)).unwrap().take(taken) {
                 seen += 1;
-                let Some((registration, peer, interest)) = watched.get_mut(&event.who) else {
-                    return Err(TestCaseError::fail(format!("{} was removed", event.who)));
+                let Some((registration, peer, interest)) = watched.get_mut(&event.token) else {
+                    return Err(TestCaseError::fail(format!("{} was removed", event.token)));
                 };
                 let ready = event.readiness & directions(Interest::all());
                 let now = peer.ready() & directions(*interest);

@@ -43,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn queue(spec: &Spec) -> Queue {
-    Queue::over(suite::open(spec)).unwrap()
+    Queue::with_mechanism(suite::open(spec)).unwrap()
 }
 
 fn shared(wake: Wake) -> (Shared<UnixStream>, UnixStream) {
@@ -65,7 +65,7 @@ fn count_events(
     let timeout = Some(Duration::from_millis(patience));
     let mut count = 0;
     for event in queue.next_events(8, timeout).unwrap() {
-        assert_eq!(event.who, 7);
+        assert_eq!(event.token, 7);
         count += usize::from(event.readiness.is_readable());
         if queue.semantics().trigger == Trigger::OneShot {
             registration.change_interest(READ).unwrap();

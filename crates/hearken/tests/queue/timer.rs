@@ -35,7 +35,7 @@ fn at(nanos: u64) -> Time {
 /// Takes all expired timers.
 fn all_expired(wheel: &mut Wheel, now: u64) -> BTreeSet<u32> {
     let mut fired = BTreeSet::new();
-    while let Some(key) = wheel.expired(at(now)) {
+    while let Some(key) = wheel.pop_expired(at(now)) {
         assert!(fired.insert(key), "{key} fired twice");
     }
     fired
@@ -47,9 +47,9 @@ fn fires_once_at_the_first_tick_after_the_deadline() {
         let fires = deadline.next_multiple_of(TICK);
         let mut wheel = Wheel::new(at(start));
         wheel.arm(3, at(deadline));
-        assert_eq!(wheel.expired(at(fires - 1)), None, "deadline {deadline}");
-        assert_eq!(wheel.expired(at(fires)), Some(3), "deadline {deadline}");
-        assert_eq!(wheel.expired(at(fires + YEAR)), None);
+        assert_eq!(wheel.pop_expired(at(fires - 1)), None, "deadline {deadline}");
+        assert_eq!(wheel.pop_expired(at(fires)), Some(3), "deadline {deadline}");
+        assert_eq!(wheel.pop_expired(at(fires + YEAR)), None);
         assert_eq!(wheel.armed(), 0);
     }
 }
@@ -68,7 +68,7 @@ fn a_slot_returns_only_timers_that_are_due() {
                 BTreeSet::from([5]),
                 "level {level}, armed in the order {order:?}"
             );
-            assert!(wheel.next().unwrap() <= at(slot + 10 * TICK));
+            assert!(wheel.next_deadline().unwrap() <= at(slot + 10 * TICK));
             assert_eq!(all_expired(&mut wheel, slot + 10 * TICK), BTreeSet::from([10]));
         }
     }
@@ -81,12 +81,12 @@ fn a_deadline_beyond_the_span_of_the_wheel_waits() {
         for deadline in [start + TURN - TICK, start + TURN, start + 30 * YEAR] {
             let mut wheel = Wheel::new(at(start));
             wheel.arm(0, at(deadline));
-            assert_eq!(wheel.expired(at(start + SECOND)), None);
+            assert_eq!(wheel.pop_expired(at(start + SECOND)), None);
             assert!(
-                wheel.next().unwrap() > at(start + SECOND),
+                wheel.next_deadline().unwrap() > at(start + SECOND),
                 "start {start}, deadline {deadline}: a wait until the next expiry would not sleep"
             );
-            assert_eq!(wheel.expired(at(deadline.next_multiple_of(TICK))), Some(0));
+            assert_eq!(wheel.pop_expired(at(deadline.next_multiple_of(TICK))), Some(0));
         }
     }
 }
@@ -94,19 +94,19 @@ fn a_deadline_beyond_the_span_of_the_wheel_waits() {
 fn the_maximum_deadline_never_fires() {
     let mut wheel = Wheel::new(at(SECOND));
     wheel.arm(0, at(SECOND) + Duration::MAX);
-    assert_eq!(wheel.expired(at(SECOND)), None);
-    assert_eq!(wheel.expired(at(u64::MAX - TICK)), None);
+    assert_eq!(wheel.pop_expired(at(SECOND)), None);
+    assert_eq!(wheel.pop_expired(at(u64::MAX - TICK)), None);
     assert_eq!(wheel.armed(), 1);
     assert_eq!(wheel.deadline(0), Some(at(u64::MAX)));
     wheel.arm(0, at(0));
-    assert_eq!(wheel.expired(at(u64::MAX)), Some(0));
+    assert_eq!(wheel.pop_expired(at(u64::MAX)), Some(0));
 }
 
 fn a_past_deadline_fires_immediately() {
     let mut wheel = Wheel::new(at(YEAR));
     wheel.arm(1, at(0));
-    assert!(wheel.next().unwrap() <= at(YEAR + TICK));
-    assert_eq!(wheel.expired(at(YEAR)), Some(1));
+    assert!(wheel.next_deadline().unwrap() <= at(YEAR + TICK));
+    assert_eq!(wheel.pop_expired(at(YEAR)), Some(1));
 }
 
 /// Checks that sleeping until `next` reaches any deadline in a few steps.
@@ -117,10 +117,10 @@ fn following_next_reaches_a_distant_deadline_in_few_steps() {
     let mut now = start;
     for steps in 0.. {
         assert!(steps < 32, "no expiry at {now}");
-        let next = wheel.next().unwrap().as_nanos();
+        let next = wheel.next_deadline().unwrap().as_nanos();
         assert!(next > now && next <= deadline.next_multiple_of(TICK));
         now = next;
-        if wheel.expired(at(now)).is_some() {
+        if wheel.pop_expired(at(now)).is_some() {
             break;
         }
     }
@@ -133,8 +133,8 @@ fn cancelling_returns_whether_a_timer_was_armed() {
     wheel.arm(9, at(SECOND));
     assert!(wheel.cancel(9));
     assert!(!wheel.cancel(9));
-    assert_eq!(wheel.expired(at(YEAR)), None);
-    assert_eq!(wheel.next(), None);
+    assert_eq!(wheel.pop_expired(at(YEAR)), None);
+    assert_eq!(wheel.next_deadline(), None);
 }
 
 #[derive(Clone, Debug)]
@@ -220,7 +220,7 @@ proptest! {
                 Step::Pass(nanos) => now = now.saturating_add(nanos),
                 Step::Take => {
                     let due = model.values().any(|&tick| tick <= now / TICK);
-                    let fired = wheel.expired(at(now));
+                    let fired = wheel.pop_expired(at(now));
                     prop_assert_eq!(fired.is_some(), due);
                     if let Some(key) = fired {
                         let tick = model.remove(&key);
@@ -233,8 +233,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(wheel.armed(), model.len());
-            prop_assert_eq!(wheel.next().is_some(), !model.is_empty());
-            if let (Some(next), Some(&first)) = (wheel.next(), model.values().min()) {
+            prop_assert_eq!(wheel.next_deadline().is_some(), !model.is_empty());
+            if let (Some(next), Some(&first)) = (wheel.next_deadline(), model.values().min()) {
                 let latest = first.max(now / TICK).saturating_mul(TICK);
                 prop_assert!(next.as_nanos() <= latest, "the next expiry is too late");
             }

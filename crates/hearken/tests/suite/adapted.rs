@@ -27,7 +27,7 @@ impl Mode for OneShot {
     const NAME: &'static str = "one-shot";
     const SUMMARY: &'static str = "epoll(7), one-shot";
     const TRIGGER: Trigger = Trigger::OneShot;
-    const BOTH: bool = false;
+    const REGISTERS_BOTH: bool = false;
 }
 
 fn one_shot() -> Result<Epoll<OneShot>, Unavailable> {

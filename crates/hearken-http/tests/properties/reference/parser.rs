@@ -163,7 +163,7 @@ fn body(is_11: bool, lengths: &[&[u8]], codings: &[&[u8]]) -> Result<Body, Failu
 
 /// Parses the request that `bytes` starts with.
 pub(crate) fn parse(bytes: &[u8], limits: &Limits) -> Result<Parsed, Failure> {
-    let window = &bytes[..bytes.len().min(limits.head_bytes)];
+    let window = &bytes[..bytes.len().min(limits.max_head_bytes)];
     match read(window, limits) {
         Err(Failure::Incomplete) if window.len() < bytes.len() => Err(Failure::Rejected(431)),
         result => result,
@@ -184,7 +184,7 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Parsed, Failure> {
         return Err(BAD);
     }
     let target = reader.run(|byte| byte.is_ascii_graphic() && byte != b'#');
-    if target.len() > limits.target_bytes {
+    if target.len() > limits.max_target_bytes {
         return Err(Failure::Rejected(414));
     }
     reader.expect(b" ")?;
@@ -211,7 +211,7 @@ fn read(bytes: &[u8], limits: &Limits) -> Result<Parsed, Failure> {
         let value = trim(reader.run(is_text));
         reader.expect(b"\r\n")?;
         fields.push((name.to_vec(), value.to_vec()));
-        if fields.len() > limits.fields {
+        if fields.len() > limits.max_fields {
             return Err(Failure::Rejected(431));
         }
     }

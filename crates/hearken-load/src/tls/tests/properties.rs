@@ -111,7 +111,7 @@ proptest! {
         }
         let _ = session.receive(&record, &mut plain);
         let _ = session.receive(&record, &mut plain);
-        session.outgoing(&mut plain);
+        session.write_outgoing(&mut plain);
         prop_assert!(session.end().is_err());
     }
 
@@ -122,7 +122,7 @@ proptest! {
         let server = Server { versions, ..Server::default() }.config();
         let mut pair = Pair::new(&Tls::new("localhost", &trusting()).unwrap(), &server);
         let mut hello = Vec::new();
-        pair.client.outgoing(&mut hello);
+        pair.client.write_outgoing(&mut hello);
         pair.server.read_tls(&mut &hello[..]).unwrap();
         pair.server.process_new_packets().unwrap();
         let mut flight = Vec::new();

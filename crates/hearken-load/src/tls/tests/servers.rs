@@ -129,7 +129,7 @@ impl Pair {
         let mut sizes = pieces.iter().copied().cycle();
         loop {
             let mut up = Vec::new();
-            let sent = self.client.outgoing(&mut up);
+            let sent = self.client.write_outgoing(&mut up);
             assert_eq!(sent, !up.is_empty());
             cut(&up, &mut sizes, |piece| {
                 self.serve(piece);

@@ -66,7 +66,7 @@ fn access_logs_are_replayed_with_their_times() {
         let file = file(text);
         for (speed, factor) in [(1.0, 1), (0.5, 2)] {
             let path = file.path().to_owned();
-            let workload = load(&Source::AccessLog { path, speed, skip_bad: false }).unwrap();
+            let workload = load(&Source::AccessLog { path, speed, skip_invalid: false }).unwrap();
             let found = requests(&workload, &mut workload.cursor(0, 1, 1), 10);
             assert_eq!(found, ["GET /a\"", "POST /b", "GET /c"]);
             let expected = at.map(|at| Duration::from_millis(at * factor));
@@ -90,7 +90,7 @@ fn access_logs_are_replayed_with_their_times() {
     let file = file(combined);
     for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let path = file.path().to_owned();
-        assert!(load(&Source::AccessLog { path, speed, skip_bad: true }).is_err());
+        assert!(load(&Source::AccessLog { path, speed, skip_invalid: true }).is_err());
     }
 }
 

@@ -4,10 +4,10 @@ use hearken_http::{Body, Limits, Method, RequestParser};
 use proptest::prelude::*;
 
 use crate::url::Url;
-use crate::workload::Asking;
+use crate::workload::RequestTemplate;
 use crate::workload::message::{Message, MessageBuilder, Request};
 
-fn build(url: &str, template: &Asking, requests: &[Request<'_>]) -> Result<Vec<Message>, String> {
+fn build(url: &str, template: &RequestTemplate, requests: &[Request<'_>]) -> Result<Vec<Message>, String> {
     let url = Url::parse(url).unwrap();
     let mut builder = MessageBuilder::new(&url, template).map_err(|error| error.to_string())?;
     for request in requests {
@@ -18,7 +18,7 @@ fn build(url: &str, template: &Asking, requests: &[Request<'_>]) -> Result<Vec<M
 
 fn text(url: &str, fields: &[&str]) -> Result<String, String> {
     let headers = fields.iter().map(|&field| field.to_owned()).collect();
-    let template = Asking { headers, ..Asking::default() };
+    let template = RequestTemplate { headers, ..RequestTemplate::default() };
     let message = build(url, &template, &[Request::new("/a?b#c")])?.remove(0);
     let parsed = RequestParser::new().parse(&message.bytes, &Limits::default());
     assert_eq!(parsed.unwrap().unwrap().head_len, message.bytes.len());
@@ -55,7 +55,7 @@ fn rejects_invalid_fields() {
 #[test]
 fn encodes_methods_and_bodies() {
     let body = Some(b"x=1".to_vec());
-    let template = Asking { method: "PUT".to_owned(), body, ..Asking::default() };
+    let template = RequestTemplate { method: "PUT".to_owned(), body, ..RequestTemplate::default() };
     let get = Request { method: Some("GET"), ..Request::new("/") };
     let post = Request { method: Some("POST"), ..Request::new("/") };
     let own = Request { method: Some("PURGE"), body: Some(b"hello"), ..Request::new("/") };
@@ -83,8 +83,8 @@ fn encodes_methods_and_bodies() {
     assert_eq!(have_zero_length, [false, false, true, false]);
     for invalid in ["", "get", "CONNECT", "connect", "G T", "GET\r\n", "É"] {
         let request = Request { method: Some(invalid), ..Request::new("/") };
-        assert!(build("http://h/", &Asking::default(), &[request]).is_err(), "{invalid}");
-        let template = Asking { method: invalid.to_owned(), ..Asking::default() };
+        assert!(build("http://h/", &RequestTemplate::default(), &[request]).is_err(), "{invalid}");
+        let template = RequestTemplate { method: invalid.to_owned(), ..RequestTemplate::default() };
         assert!(build("http://h/", &template, &[]).is_err(), "{invalid}");
     }
 }
@@ -93,7 +93,7 @@ fn encodes_methods_and_bodies() {
 fn all_targets_must_belong_to_one_server() {
     let all = |target| {
         let options = Request { method: Some("OPTIONS"), ..Request::new(target) };
-        build("http://Host:80/x", &Asking::default(), &[options])
+        build("http://Host:80/x", &RequestTemplate::default(), &[options])
     };
     for same in ["http://host/y", "HTTP://HOST:80/y", "//host", "/y", "*"] {
         assert!(all(same).is_ok(), "{same}");
@@ -113,7 +113,7 @@ fn all_targets_must_belong_to_one_server() {
     }
     let message = &all("http://host/y?z#f").unwrap()[0];
     assert!(message.bytes.starts_with(b"OPTIONS /y?z HTTP/1.1\r\nHost: Host:80\r\n"));
-    assert!(build("http://h/", &Asking::default(), &[Request::new("*")]).is_err());
+    assert!(build("http://h/", &RequestTemplate::default(), &[Request::new("*")]).is_err());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn equal_messages_are_stored_once() {
     let checked = Request { expect: Some(&expect), ..Request::new("/") };
     let head = Request { method: Some("HEAD"), ..checked };
     let requests = [Request::new("/"), checked, Request::new("/#x"), checked, head];
-    let messages = build("http://h/", &Asking::default(), &requests).unwrap();
+    let messages = build("http://h/", &RequestTemplate::default(), &requests).unwrap();
     assert_eq!(messages.len(), 3);
     assert_eq!(messages[1].expect.as_deref(), Some(&expect));
     // Replies to HEAD have no content to check.
@@ -138,10 +138,10 @@ proptest! {
         field in "[A-Za-z-]{1,9}: [ -~\\r\\n]{0,20}|\\PC*",
         body in any::<Option<Vec<u8>>>(),
     ) {
-        let template = Asking { method, headers: vec![field], body, expect: None };
+        let template = RequestTemplate { method, headers: vec![field], body, expect: None };
         if let Ok(messages) = build("http://h/", &template, &[Request::new(&target)]) {
             let bytes = &messages[0].bytes;
-            let limits = Limits { target_bytes: 1 << 20, ..Limits::default() };
+            let limits = Limits { max_target_bytes: 1 << 20, ..Limits::default() };
             // The parser may reject messages for reasons other than framing, such as an invalid Host field.
             if let Ok(parsed) = RequestParser::new().parse(bytes, &limits) {
                 let parsed = parsed.unwrap();

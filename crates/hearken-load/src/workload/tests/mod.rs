@@ -15,7 +15,7 @@ mod sessions;
 mod shards;
 
 use super::wsesslog::Burst;
-use super::{Asking, Count, Cursor, Distribution, Source, Workload};
+use super::{RequestTemplate, Count, Cursor, Distribution, Source, Workload};
 use crate::url::Url;
 
 /// The other arguments of [`load`].
@@ -31,7 +31,7 @@ fn load_with(source: &Source, settings: Settings) -> Result<Arc<Workload>, Strin
     let think = settings.think.map(Distribution::Constant);
     let pipeline = NonZeroUsize::new(settings.pipeline).unwrap_or(NonZeroUsize::MIN);
     let url = Url::parse("http://h/base").unwrap();
-    Workload::load(&url, source, &Asking::default(), per_connection, think, pipeline)
+    Workload::load(&url, source, &RequestTemplate::default(), per_connection, think, pipeline)
         .map(Arc::new)
         .map_err(|error| error.to_string())
 }
@@ -53,8 +53,8 @@ fn sources(file: &NamedTempFile) -> [Source; 6] {
         Source::Urls(path.clone()),
         Source::Wlog { path: path.clone(), repeat: false },
         Source::Wsesslog { sessions: Some(3), think: Duration::ZERO, path: path.clone() },
-        Source::AccessLog { path: path.clone(), speed: 1.0, skip_bad: false },
-        Source::AccessLog { path: path.clone(), speed: 1.0, skip_bad: true },
+        Source::AccessLog { path: path.clone(), speed: 1.0, skip_invalid: false },
+        Source::AccessLog { path: path.clone(), speed: 1.0, skip_invalid: true },
         Source::Trace(path),
     ]
 }
@@ -72,10 +72,10 @@ fn requests(workload: &Arc<Workload>, cursor: &mut Cursor, max: usize) -> Vec<St
 
 /// Returns the bursts of the next session or connection with their messages.
 fn session(workload: &Workload, cursor: &mut Cursor) -> Option<Vec<(Duration, Vec<u32>)>> {
-    let mut script = cursor.begin()?;
+    let mut script = cursor.next_session()?;
     let mut bursts = Vec::new();
     while let Some(Burst { think, messages }) = cursor.next_burst(&mut script) {
-        let messages: Vec<_> = (0..messages).map(|_| cursor.next_in_burst(&mut script)).collect();
+        let messages: Vec<_> = (0..messages).map(|_| cursor.next_message(&mut script)).collect();
         messages.iter().for_each(|&index| _ = workload.message(index));
         bursts.push((think, messages));
     }

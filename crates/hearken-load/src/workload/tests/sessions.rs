@@ -94,7 +94,7 @@ fn the_manifest_describes_the_file_set() {
     let source = Source::Specweb { dir: dir.path().into() };
     let error = load(&source).unwrap_err();
     assert!(error.contains("specweb.manifest") && error.contains("--make"), "{error}");
-    crate::specweb::make(dir.path(), 2, &mut |_| ()).unwrap();
+    crate::specweb::create(dir.path(), 2, &mut |_| ()).unwrap();
     let workload = load(&source).unwrap();
     assert_eq!(workload.messages.len(), 72);
     assert_eq!(describe_message(&workload, 36 + 22), "GET /base/dir00001/class2_4");

@@ -50,7 +50,7 @@ proptest! {
             }
             if !repeat {
                 prop_assert_eq!(cursor.next_request(), None);
-                prop_assert_eq!(cursor.begin(), None);
+                prop_assert_eq!(cursor.next_session(), None);
             }
         }
         for (number, found) in found.into_iter().enumerate() {

@@ -8,7 +8,7 @@ pub fn assert_sums(report: &Report) {
     let requests = report.requests;
     let context = || format!("{report}\n{requests:?} {:?} {:?}", report.sessions, report.errors);
     assert_eq!(
-        requests.intended,
+        requests.scheduled,
         requests.replies + requests.failed + requests.unfinished,
         "{}",
         context()
@@ -18,7 +18,7 @@ pub fn assert_sums(report: &Report) {
     let timed_out = timeouts.connect + timeouts.first_byte + timeouts.reply;
     assert_eq!(errors.client_timo, timed_out, "{timeouts:?} {}", context());
     assert!(requests.replies + errors.check <= requests.sent, "{}", context());
-    assert!(requests.sent <= requests.intended, "{}", context());
+    assert!(requests.sent <= requests.scheduled, "{}", context());
     let complete: u64 = report.status.by_class()[1..].iter().map(|(_, count)| count).sum();
     assert_eq!(complete, requests.replies + errors.check, "{}", context());
 
@@ -32,17 +32,17 @@ pub fn assert_sums(report: &Report) {
     }
     let sessions = report.sessions;
     let lateness = match report.model {
-        Model::Requests => requests.intended,
-        _ => sessions.begun,
+        Model::Requests => requests.scheduled,
+        _ => sessions.started,
     };
     if report.model != Model::Closed {
         assert_eq!(histograms.lateness.len(), lateness, "{}", context());
     }
-    assert!(sessions.completed + sessions.failed <= sessions.begun, "{}", context());
+    assert!(sessions.completed + sessions.failed <= sessions.started, "{}", context());
     // Each failed session ended with a failed request.
     assert!(sessions.failed <= requests.failed, "{}", context());
     if report.model == Model::Requests {
-        assert_eq!(sessions.begun, 0);
+        assert_eq!(sessions.started, 0);
     }
 
     let mut whole = Histogram::new();
@@ -56,18 +56,18 @@ pub fn assert_sums(report: &Report) {
         );
         whole.add(&latency);
         let of = [
-            interval.intended,
+            interval.scheduled,
             interval.sent,
             interval.replies,
             interval.failed,
             interval.connections_opened,
         ];
         sums.iter_mut().zip(of).for_each(|(sum, of)| *sum += of);
-        assert!((interval.at_s - at).abs() < 1e-6, "{:?}", report.intervals);
-        at = interval.at_s + interval.length_s;
+        assert!((interval.offset_s - at).abs() < 1e-6, "{:?}", report.intervals);
+        at = interval.offset_s + interval.duration_s;
     }
     let opened = report.connections_opened;
-    let totals = [requests.intended, requests.sent, requests.replies, requests.failed, opened];
+    let totals = [requests.scheduled, requests.sent, requests.replies, requests.failed, opened];
     assert_eq!(sums, totals, "{:?}\n{}", report.intervals, context());
     assert_eq!(whole, histograms.latency);
 }

@@ -1,7 +1,7 @@
 //! Load balancing methods, which select a server of a group.
 
 use super::snapshot::Group;
-use super::{Tried, hash};
+use super::{TriedServers, hash};
 
 /// The state of a server in one worker.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Selector {
         states: &mut [LocalState],
         group: &Group,
         key: u64,
-        tried: Tried,
+        tried: TriedServers,
     ) -> GroupSelection {
         let members = &*group.members;
         let fresh = |server: u32| !tried.contains(server as usize);
@@ -236,7 +236,7 @@ pub(super) fn is_highest(
     members: &[u32],
     server: u32,
     key: u64,
-    tried: Tried,
+    tried: TriedServers,
 ) -> bool {
     let score = |server: u32| states[server as usize].score(key);
     highest_score(members, |other| !tried.contains(other as usize), score)

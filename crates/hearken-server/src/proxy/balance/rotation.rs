@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hearken::timer::Time;
 
-use super::Where;
+use super::Endpoint;
 use crate::proxy::servers::Endpoints;
 
 /// The addresses of a server, used in turn.
@@ -42,9 +42,9 @@ impl Rotation {
         self.addresses = endpoints;
     }
 
-    pub(super) fn next(&mut self, now: Time) -> Option<Where> {
+    pub(super) fn next(&mut self, now: Time) -> Option<Endpoint> {
         let addresses = match &self.addresses {
-            Endpoints::Unix(path) => return Some(Where::Unix(Arc::<Path>::clone(path))),
+            Endpoints::Unix(path) => return Some(Endpoint::Unix(Arc::<Path>::clone(path))),
             Endpoints::Inet(addresses) => addresses,
         };
         if self.failed_addresses != 0 && now >= self.failed_until {
@@ -57,7 +57,7 @@ impl Rotation {
             .find(|&at| at >= 64 || self.failed_addresses & 1 << at == 0)
             .unwrap_or(from);
         self.turn = at + 1;
-        addresses.get(at).copied().map(Where::Inet)
+        addresses.get(at).copied().map(Endpoint::Inet)
     }
 
     pub(super) fn record_failure(&mut self, addr: SocketAddr, until: Time) {

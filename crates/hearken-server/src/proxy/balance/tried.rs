@@ -3,9 +3,9 @@
 /// A set of servers as 64 bits. It is exact for the first 64 servers. Further servers share their
 /// bits, so a server may count as tried although it was not.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tried(u64);
+pub struct TriedServers(u64);
 
-impl Tried {
+impl TriedServers {
     /// Adds a server.
     #[inline]
     pub fn insert(&mut self, server: usize) {

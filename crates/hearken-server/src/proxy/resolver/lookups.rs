@@ -25,13 +25,13 @@ const MAX_NAME_LENGTH: usize = 254;
 
 /// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked<'l> {
+pub enum LookupResult<'l> {
     /// The addresses of the name, at least one.
     Known(&'l [SocketAddr]),
     /// The lookup failed, with this reason.
     Failed(&'l str),
     /// The lookup is pending. Its result will have the ticket.
-    Later,
+    Pending,
     /// Too many lookups are pending, so the name will not be resolved.
     Busy,
 }
@@ -96,15 +96,15 @@ impl Lookups {
 
     /// Looks up the addresses of `host`, a name or an address with or without brackets. If the lookup
     /// is pending, its result will have the `ticket`.
-    pub fn ask(&mut self, host: &str, port: u16, ticket: u64, now: Time) -> Asked<'_> {
+    pub fn look_up(&mut self, host: &str, port: u16, ticket: u64, now: Time) -> LookupResult<'_> {
         let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if let Ok(ip) = literal.unwrap_or(host).parse::<IpAddr>() {
             self.addresses.clear();
             self.addresses.push(SocketAddr::new(ip, port));
-            return Asked::Known(&self.addresses);
+            return LookupResult::Known(&self.addresses);
         }
         if host.is_empty() || host.len() > MAX_NAME_LENGTH || host.contains('\0') {
-            return Asked::Failed("invalid host name");
+            return LookupResult::Failed("invalid host name");
         }
         self.name.clear();
         self.name.push_str(host);
@@ -112,29 +112,29 @@ impl Lookups {
         let fresh = self.cache.get(&*self.name).is_some_and(|known| now < known.until);
         if fresh && let Some(known) = self.cache.get(&*self.name) {
             return match &known.found {
-                Ok(found) => Asked::Known(with_port(&mut self.addresses, found, port)),
-                Err(reason) => Asked::Failed(reason),
+                Ok(found) => LookupResult::Known(with_port(&mut self.addresses, found, port)),
+                Err(reason) => LookupResult::Failed(reason),
             };
         }
         if self.pending_count >= MAX_PENDING {
-            return Asked::Busy;
+            return LookupResult::Busy;
         }
         if let Some(waiting) = self.pending.get_mut(&*self.name) {
             waiting.push((ticket, port));
         } else {
             let name = Arc::from(&*self.name);
             if !self.shared.submit(&name, &self.result_queue) {
-                return Asked::Busy;
+                return LookupResult::Busy;
             }
             self.pending.insert(name, vec![(ticket, port)]);
         }
         self.pending_count += 1;
-        Asked::Later
+        LookupResult::Pending
     }
 
     /// Passes each available result to `each`, after a wake-up. Includes results for requests that
     /// have ended.
-    pub fn answers(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
+    pub fn take_results(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
         if !self.result_queue.has_results.swap(false, Ordering::Acquire) {
             return;
         }

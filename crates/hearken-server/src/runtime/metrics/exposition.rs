@@ -7,12 +7,12 @@ use std::fmt::{Display, Write};
 
 use crate::runtime::access_log::{LogCounters, LogSink};
 
-use super::{CLASSES, Error, Histogram, Metrics, UpstreamFigures, Worker};
+use super::{CLASSES, Error, Histogram, Metrics, UpstreamStats, WorkerMetrics};
 
 /// The name of a metric without prefix and suffix, its help text, and its getter.
 type Family<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const COUNTERS_BY_WORKER: &[Family<Worker>] = &[
+const COUNTERS_BY_WORKER: &[Family<WorkerMetrics>] = &[
     ("connections_accepted", "Client connections accepted.", |it| it.connections_accepted.get()),
     ("connections_evicted", "Idle client connections closed to accept new ones.", |it| {
         it.connections_evicted.get()
@@ -34,7 +34,7 @@ const COUNTERS_BY_WORKER: &[Family<Worker>] = &[
     }),
 ];
 
-const GAUGES_BY_WORKER: &[Family<Worker>] = &[
+const GAUGES_BY_WORKER: &[Family<WorkerMetrics>] = &[
     ("connections_open", "Open client connections.", |it| it.connections_open.get()),
     ("requests_in_flight", "Requests in progress.", |it| it.requests_in_flight.get()),
     ("requests_queued", "Requests in the queue for an upstream server.", |it| {
@@ -46,7 +46,7 @@ const GAUGES_BY_WORKER: &[Family<Worker>] = &[
     ("tunnels_open", "Open tunnels, including upgraded connections.", |it| it.tunnels_open.get()),
 ];
 
-const COUNTERS: &[Family<Worker>] = &[
+const COUNTERS: &[Family<WorkerMetrics>] = &[
     ("client_received_bytes", "Bytes received from clients.", |it| it.bytes_received_client.get()),
     ("client_sent_bytes", "Bytes sent to clients.", |it| it.bytes_sent_client.get()),
     ("upstream_received_bytes", "Bytes received from upstream servers.", |it| {
@@ -65,7 +65,7 @@ const COUNTERS: &[Family<Worker>] = &[
     ("retries", "Retries of requests.", |it| it.retries.get()),
 ];
 
-const UPSTREAM_COUNTERS: &[Family<UpstreamFigures>] = &[
+const UPSTREAM_COUNTERS: &[Family<UpstreamStats>] = &[
     ("upstream_requests", "Requests sent to the upstream server.", |it| it.requests),
     ("upstream_failures", "Failed requests to the upstream server.", |it| it.failures),
     (
@@ -78,7 +78,7 @@ const UPSTREAM_COUNTERS: &[Family<UpstreamFigures>] = &[
     }),
 ];
 
-const UPSTREAM_GAUGES: &[Family<UpstreamFigures>] = &[
+const UPSTREAM_GAUGES: &[Family<UpstreamStats>] = &[
     ("upstream_requests_in_flight", "Requests in progress at the upstream server.", |it| {
         it.in_flight
     }),
@@ -86,11 +86,11 @@ const UPSTREAM_GAUGES: &[Family<UpstreamFigures>] = &[
 ];
 
 /// Returns the counters of each worker.
-fn workers_of(metrics: &Metrics) -> impl Iterator<Item = &Worker> + Clone {
+fn workers_of(metrics: &Metrics) -> impl Iterator<Item = &WorkerMetrics> + Clone {
     metrics.workers.iter().map(|worker| &**worker)
 }
 
-pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamFigures], out: &mut String) {
+pub(super) fn render(metrics: &Metrics, upstreams: &[UpstreamStats], out: &mut String) {
     let mut page = Page { out };
     page.family("hearken_build_info", "gauge", "Version of the server; always 1.");
     page.sample("hearken_build_info", &[("version", &env!("CARGO_PKG_VERSION"))], 1);
@@ -158,7 +158,7 @@ fn render_access_log(metrics: &Metrics, page: &mut Page<'_>) {
     page.sample(&name, &[], write_errors);
 }
 
-fn render_upstreams(upstreams: &[UpstreamFigures], page: &mut Page<'_>) {
+fn render_upstreams(upstreams: &[UpstreamStats], page: &mut Page<'_>) {
     if upstreams.is_empty() {
         return;
     }

@@ -36,7 +36,7 @@ impl Default for Histogram {
 impl Histogram {
     /// Records a duration.
     #[inline]
-    pub fn add(&self, nanoseconds: u64) {
+    pub fn record(&self, nanoseconds: u64) {
         // A bound belongs to the bucket below it.
         let microseconds = nanoseconds.saturating_sub(1) / 1_000;
         let bucket = (half_octave_index(microseconds.max(64)) + 1)
@@ -100,7 +100,7 @@ mod tests {
             let near_bound = (bounds[bound] * 1_000).saturating_add_signed(off);
             let nanoseconds = if near { near_bound } else { any };
             let histogram = Histogram::default();
-            histogram.add(nanoseconds);
+            histogram.record(nanoseconds);
             let (upto, sum) = Histogram::cumulative([&histogram].into_iter());
             prop_assert_eq!(sum, nanoseconds);
             let want = bounds.iter().map(|bound| u64::from(nanoseconds <= bound * 1_000));

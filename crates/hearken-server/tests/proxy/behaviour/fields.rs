@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hearken_http::forward::Given;
+use hearken_http::forward::HeaderPolicy;
 use hearken_http::parse_http_date;
 use hearken_server::Config;
 
@@ -92,15 +92,15 @@ pub(crate) fn appends_keeps_or_removes_fields_about_the_client(setup: &Setup) {
         exchange(&mut proxy.connect(), request("GET", "/", ABOUT));
         notes.take().remove(0)
     };
-    let appended = with(Given::Append, Given::Append);
+    let appended = with(HeaderPolicy::Append, HeaderPolicy::Append);
     assert_eq!(appended.field("x-forwarded-for").as_deref(), Some("192.0.2.7, 127.0.0.1"));
     let forwarded = appended.field("forwarded").unwrap();
     let added = forwarded.strip_prefix("for=192.0.2.7;proto=https, ");
     assert!(added.is_some_and(|added| super::has(added, "for=127.0.0.1")), "{forwarded}");
-    let kept = with(Given::Keep, Given::Keep);
+    let kept = with(HeaderPolicy::Keep, HeaderPolicy::Keep);
     assert_eq!(kept.field("x-forwarded-for").as_deref(), Some("192.0.2.7"));
     assert_eq!(kept.field("forwarded").as_deref(), Some("for=192.0.2.7;proto=https"));
-    let none = with(Given::Remove, Given::Replace);
+    let none = with(HeaderPolicy::Remove, HeaderPolicy::Replace);
     assert!(!none.fields.iter().any(|(name, _)| name.starts_with("x-forwarded")), "{none:?}");
     let added = none.field("forwarded").unwrap();
     assert!(super::has(&added, "for=127.0.0.1") && !super::has(&added, "192.0.2.7"), "{added}");
@@ -110,7 +110,7 @@ pub(crate) fn sets_or_keeps_host(setup: &Setup) {
     let (origin, notes) = recording("");
     for keep in [true, false] {
         let proxy =
-            setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.keep_host = keep);
+            setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.preserve_host = keep);
         exchange(&mut proxy.connect(), get("/"));
         let host = if keep { "site.test".to_owned() } else { origin.addr().to_string() };
         assert_eq!(notes.take().remove(0).field("host"), Some(host));
@@ -185,7 +185,7 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
         exchange(&mut proxy.connect(), request("GET", "/", &lines));
         notes.take().remove(0)
     };
-    let changes: [fn(&mut Config); 2] = [|_| (), |config| x_forwarded(config, Given::Remove)];
+    let changes: [fn(&mut Config); 2] = [|_| (), |config| x_forwarded(config, HeaderPolicy::Remove)];
     for change in changes {
         let seen = with(change);
         for (name, value) in FIELDS {
@@ -194,7 +194,7 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
         }
     }
     let changes: [fn(&mut Config); 2] =
-        [|config| x_forwarded(config, Given::Keep), |config| x_forwarded(config, Given::Append)];
+        [|config| x_forwarded(config, HeaderPolicy::Keep), |config| x_forwarded(config, HeaderPolicy::Append)];
     for change in changes {
         let seen = with(change);
         for (name, value) in FIELDS {

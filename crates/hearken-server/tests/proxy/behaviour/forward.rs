@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hearken_server::proxy::config::{Forward, Rule, To};
+use hearken_server::proxy::config::{Forward, Rule, ProxyMode};
 
 use super::tunnels::echo_all;
 use super::{exchange, request};
@@ -11,11 +11,11 @@ use crate::common::{End, Kind, Origin, Recorder, RunningServer, Setup, content};
 fn proxy(setup: &Setup, change: impl FnOnce(&mut Forward)) -> RunningServer {
     let mut forward = Forward {
         allow: vec![Rule::Network([127, 0, 0, 0].into(), 8)],
-        keep: 10,
+        keepalive: 10,
         ..Forward::default()
     };
     change(&mut forward);
-    setup.proxy_to(To::Anywhere(forward), |_| ())
+    setup.proxy_to(ProxyMode::Forward(forward), |_| ())
 }
 
 fn absolute(addr: SocketAddr, path: &str) -> String {

@@ -40,7 +40,7 @@ pub(crate) fn limits_and_queues_requests_per_server(setup: &Setup) {
     let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
-        upstreams_config(config).queue = 1;
+        upstreams_config(config).max_queue = 1;
     });
     let [mut first, mut second, mut third] = [(); 3].map(|()| proxy.connect());
     first.send(get("/1"));
@@ -102,7 +102,7 @@ pub(crate) fn disconnected_clients_leave_the_queue(setup: &Setup) {
     let (origin, go, received) = delayed_origin();
     let proxy = setup.proxy(&[origin.addr()], |config| {
         upstreams_config(config).max_requests = NonZeroUsize::new(1);
-        upstreams_config(config).queue = 2;
+        upstreams_config(config).max_queue = 2;
     });
     let [mut first, mut second, mut third, mut fourth] = [(); 4].map(|()| proxy.connect());
     first.send(get("/1"));
@@ -132,7 +132,7 @@ pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
         }
     });
     let proxy =
-        setup.proxy(&[origin.addr()], |config| proxy_config(config).body_limit = Some(1000));
+        setup.proxy(&[origin.addr()], |config| proxy_config(config).max_body_bytes = Some(1000));
     assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(1000))).text(), "accepted");
     assert_eq!(exchange(&mut proxy.connect(), post("/", &"x".repeat(1001))).status(), 413);
     let chunk = format!("1f4\r\n{}\r\n", "x".repeat(500));
@@ -259,7 +259,7 @@ pub(crate) fn lingering_close_is_bounded_in_bytes(setup: &Setup) {
     // lost.
     let origin = Origin::responding(|_| "fine".to_owned());
     let proxy =
-        setup.proxy(&[origin.addr()], |config| proxy_config(config).body_limit = Some(1000));
+        setup.proxy(&[origin.addr()], |config| proxy_config(config).max_body_bytes = Some(1000));
     let refused = [
         "no request\r\n\r\n".to_owned(),
         request("POST", "/", "Content-Length: 1000000000000\r\n"),
@@ -288,7 +288,7 @@ fn proxy_to_itself(setup: &Setup, change: impl FnOnce(&mut Config)) -> RunningSe
         listen_on(config, addr);
         // Ends an undetected loop before descriptors run out.
         limit_connections(config, 200);
-        proxy_config(config).timeouts.response = ms(3000);
+        proxy_config(config).timeouts.response_header = ms(3000);
         change(config);
     })
 }

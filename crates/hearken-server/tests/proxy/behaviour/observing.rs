@@ -17,7 +17,7 @@ pub(crate) fn metrics_count_requests_and_connections(setup: &Setup) {
     let origin = Origin::responding(|request| "x".repeat(request.body.len()));
     let proxy = setup.proxy(&[origin.addr()], |config| {
         config.admin = Some(([127, 0, 0, 1], 0).into());
-        proxy_config(config).body_limit = Some(1000);
+        proxy_config(config).max_body_bytes = Some(1000);
     });
     let mut connection = proxy.connect();
     for _ in 0..7 {
@@ -102,15 +102,15 @@ pub(crate) fn logs_json_objects(setup: &Setup) {
     let lines = lines(&path, 3);
     proxy.end();
     let first = &lines[0];
-    let server = format!("\"server\":\"{}\"", origin.addr());
+    let server = format!("\"upstream\":\"{}\"", origin.addr());
     for part in [
         "\"method\":\"GET\"",
         "\"target\":\"/a?b=c\"",
         "\"host\":\"site.test\"",
         "\"status\":200",
-        "\"sent\":6",
+        "\"bytes_sent\":6",
         "\"user_agent\":\"a \\\"b\\\"\"",
-        "\"tries\":1",
+        "\"attempts\":1",
         "\"end\":\"done\"",
         &server,
     ] {

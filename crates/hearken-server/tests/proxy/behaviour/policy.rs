@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use hearken_server::proxy::config::{
-    Active, Address, Balance, HashKey, Passive, Server as Upstream, To, Upstreams,
+    HealthCheck, Address, Balance, HashKey, PassiveChecks, Server as Upstream, ProxyMode, Upstreams,
 };
 
 use super::{exchange, get, has, post, request};
@@ -57,7 +57,7 @@ pub(crate) fn least_connections_selects_the_idle_server(setup: &Setup) {
     };
     let origins = [hanging(0), hanging(1)];
     let proxy = setup.proxy(&addrs(&origins), |config| {
-        upstreams_config(config).policy = Balance::LeastConnections;
+        upstreams_config(config).balance = Balance::LeastConnections;
     });
     let mut busy = proxy.connect();
     busy.send(get("/hang"));
@@ -71,7 +71,7 @@ pub(crate) fn least_connections_selects_the_idle_server(setup: &Setup) {
 pub(crate) fn hashing_maps_equal_keys_to_one_server(setup: &Setup) {
     let origins = numbered(4);
     let proxy = setup.proxy(&addrs(&origins), |config| {
-        upstreams_config(config).policy = Balance::Hash(HashKey::Field("X-Session".to_owned()));
+        upstreams_config(config).balance = Balance::Hash(HashKey::Field("X-Session".to_owned()));
     });
     let mut connection = proxy.connect();
     let mut used = HashMap::new();
@@ -102,7 +102,7 @@ pub(crate) fn backup_servers_are_used_after_failures(setup: &Setup) {
     let proxy = setup.proxy(&[first.addr(), backup.addr()], |config| {
         upstreams_config(config).servers[1].backup = true;
         upstreams_config(config).passive =
-            Some(Passive { failures: NonZeroU32::MIN, pause: TEST_TIMEOUT });
+            Some(PassiveChecks { max_fails: NonZeroU32::MIN, fail_timeout: TEST_TIMEOUT });
     });
     let mut connection = proxy.connect();
     assert_eq!(times(&mut connection, 5)["first"], 5);
@@ -139,7 +139,7 @@ pub(crate) fn failed_servers_are_paused_and_tried_again(setup: &Setup) {
     let origin = Origin::responding(|_| "here".to_owned());
     let proxy = setup.proxy(&[addr, origin.addr()], |config| {
         upstreams_config(config).passive =
-            Some(Passive { failures: NonZeroU32::MIN, pause: ms(200) });
+            Some(PassiveChecks { max_fails: NonZeroU32::MIN, fail_timeout: ms(200) });
     });
     let mut connection = proxy.connect();
     for _ in 0..10 {
@@ -168,12 +168,12 @@ pub(crate) fn health_checks_take_servers_down_and_up(setup: &Setup) {
         }
     });
     let proxy = setup.proxy(&[origin.addr()], |config| {
-        upstreams_config(config).active = Some(Active {
+        upstreams_config(config).health = Some(HealthCheck {
             path: "/health".to_owned(),
-            every: ms(20),
+            interval: ms(20),
             fall: NonZeroU32::new(2).unwrap(),
             rise: NonZeroU32::new(2).unwrap(),
-            ..Active::default()
+            ..HealthCheck::default()
         });
     });
     let mut connection = proxy.connect();
@@ -188,8 +188,8 @@ pub(crate) fn resolves_server_names(setup: &Setup) {
     let origin = Origin::responding(|request| request.field("host").unwrap_or_default());
     let named = |name: &str| {
         let at = Address::Name(name.to_owned(), origin.addr().port());
-        let to = To::Upstreams(Upstreams::new(vec![Upstream::new(at)]));
-        setup.proxy_to(to, |config| proxy_config(config).fields.keep_host = false)
+        let to = ProxyMode::Reverse(Upstreams::new(vec![Upstream::new(at)]));
+        setup.proxy_to(to, |config| proxy_config(config).fields.preserve_host = false)
     };
     let port = origin.addr().port();
     let here = named("localhost");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstream, To, Upstreams};
+use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstream, ProxyMode, Upstreams};
 
 use super::{exchange, get, post, request};
 use crate::common::server::upstreams_config;
@@ -28,7 +28,7 @@ pub(crate) fn reuses_upstream_connections(setup: &Setup) {
 
 pub(crate) fn closes_upstream_connections_without_keepalive(setup: &Setup) {
     let origin = Origin::responding(|request| request.field("connection").unwrap_or_default());
-    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keep = 0);
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keepalive = 0);
     let mut connection = proxy.connect();
     for _ in 0..3 {
         let response = exchange(&mut connection, get("/"));
@@ -53,7 +53,7 @@ pub(crate) fn keeps_idle_connections_up_to_the_limit(setup: &Setup) {
         }
         ends.add(());
     });
-    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keep = 3);
+    let proxy = setup.proxy(&[origin.addr()], |config| upstreams_config(config).keepalive = 3);
     let mut clients: Vec<_> = (0..10).map(|_| proxy.connect()).collect();
     clients.iter_mut().for_each(|connection| connection.send(get("/hold")));
     wait_until("all requests reach the origin", || received.len() == 10);
@@ -116,7 +116,7 @@ pub(crate) fn sends_a_lost_request_at_most_twice(setup: &Setup) {
         }
     });
     let proxy = setup.proxy(&[origin.addr()], |config| {
-        upstreams_config(config).tries = NonZeroU32::new(5).unwrap();
+        upstreams_config(config).max_attempts = NonZeroU32::new(5).unwrap();
         upstreams_config(config).passive = None;
     });
     let mut connection = proxy.connect();
@@ -287,7 +287,7 @@ pub(crate) fn retries_on_the_same_server_with_hash_balancing(setup: &Setup) {
     });
     let addrs = [origins[0].0.addr(), origins[1].0.addr()];
     let proxy = setup
-        .proxy(&addrs, |config| upstreams_config(config).policy = Balance::Hash(HashKey::Target));
+        .proxy(&addrs, |config| upstreams_config(config).balance = Balance::Hash(HashKey::Target));
     let mut connection = proxy.connect();
     for _ in 0..4 {
         assert_eq!(exchange(&mut connection, get("/")).text(), "/");
@@ -305,7 +305,7 @@ pub(crate) fn connects_to_unix_sockets(setup: &Setup) {
         }
     });
     let at = Upstream::new(Address::Unix(path));
-    let proxy = setup.proxy_to(To::Upstreams(Upstreams::new(vec![at])), |_| ());
+    let proxy = setup.proxy_to(ProxyMode::Reverse(Upstreams::new(vec![at])), |_| ());
     let mut connection = proxy.connect();
     assert_eq!(exchange(&mut connection, get("/a")).text(), "/a 0");
     let body = "x".repeat(300_000);

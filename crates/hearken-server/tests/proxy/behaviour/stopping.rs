@@ -22,7 +22,7 @@ pub(crate) fn finishes_requests_in_flight(setup: &Setup) {
     one.send(get("/"));
     other.send(post("/", "body"));
     wait_until("both requests reach the origin", || received.len() == 2);
-    let stopper = proxy.stopper();
+    let stopper = proxy.handle();
     stopper.stop();
     drop(go);
     for connection in [&mut one, &mut other] {
@@ -58,7 +58,7 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
         peer.request();
         peer.connection.drain();
     });
-    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(200));
+    let proxy = setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
     let mut connection = proxy.connect();
     connection.send(get("/"));
     wait_until("the request reaches the origin", || origin.accepted() == 1);
@@ -71,11 +71,11 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
 
 pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {
     let origin = upgrading(echo_all);
-    let proxy = setup.proxy(&[origin.addr()], |config| config.loops.grace = ms(200));
+    let proxy = setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
     let mut connection = proxy.connect();
     let lines = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     assert_eq!(exchange(&mut connection, request("GET", "/", lines)).status(), 101);
-    proxy.stopper().stop();
+    proxy.handle().stop();
     connection.send("still");
     assert_eq!(connection.read_raw(5), b"still");
     let since = Instant::now();

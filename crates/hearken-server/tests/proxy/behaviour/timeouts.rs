@@ -6,7 +6,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 use hearken_server::Config;
-use hearken_server::proxy::config::{Forward, HalfClose, To};
+use hearken_server::proxy::config::{Forward, HalfClose, ProxyMode};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::{exchange, get, request};
@@ -31,8 +31,8 @@ pub(crate) fn exchanges_time_out(setup: &Setup) {
         }
     });
     let proxy = setup.proxy(&[origin.addr()], |config| {
-        proxy_config(config).timeouts.whole = ms(250);
-        proxy_config(config).timeouts.response = ms(10_000);
+        proxy_config(config).timeouts.request = ms(250);
+        proxy_config(config).timeouts.response_header = ms(10_000);
     });
     let since = Instant::now();
     assert_eq!(exchange(&mut proxy.connect(), get("/none")).status(), 504);
@@ -48,7 +48,7 @@ pub(crate) fn exchanges_time_out(setup: &Setup) {
 
 pub(crate) fn idle_connections_time_out(setup: &Setup) {
     let origin = Origin::responding(|_| "fine".to_owned());
-    let proxy = setup.proxy(&[origin.addr()], |config| config.timeouts.idle = ms(300));
+    let proxy = setup.proxy(&[origin.addr()], |config| config.timeouts.keepalive = ms(300));
     let mut connection = proxy.connect();
     exchange(&mut connection, get("/"));
     let since = Instant::now();
@@ -58,7 +58,7 @@ pub(crate) fn idle_connections_time_out(setup: &Setup) {
 
 pub(crate) fn slow_heads_time_out(setup: &Setup) {
     let origin = Origin::responding(|_| "fine".to_owned());
-    let proxy = setup.proxy(&[origin.addr()], |config| config.timeouts.head = ms(250));
+    let proxy = setup.proxy(&[origin.addr()], |config| config.timeouts.header = ms(250));
     let mut connection = proxy.connect();
     connection.send("GET / HTTP/1.1\r\nHost: a\r\nX: ");
     let since = Instant::now();
@@ -268,7 +268,7 @@ pub(crate) fn half_closed_clients_may_count_as_disconnected(setup: &Setup) {
         peer.connection.drain();
         recorder.add("closed");
     });
-    let proxy = setup.proxy(&[origin.addr()], |config| config.half_close = HalfClose::Left);
+    let proxy = setup.proxy(&[origin.addr()], |config| config.half_close = HalfClose::Cancel);
     let mut connection = proxy.connect();
     connection.send(get("/"));
     wait_until("the request reaches the origin", || recorded.len() == 1);
@@ -325,8 +325,8 @@ pub(crate) fn slow_uploads_end_at_the_request_timeout(setup: &Setup) {
     };
     assert_eq!(upload_slowly(setup, false, limit), Some(408));
     assert_eq!(upload_slowly(setup, true, limit), None);
-    let default = setup.proxy_config(To::Anywhere(Forward::default()));
-    assert!(!default.timeouts.request.is_zero(), "there is no request timeout by default");
+    let default = setup.proxy_config(ProxyMode::Forward(Forward::default()));
+    assert!(!default.timeouts.upload.is_zero(), "there is no request timeout by default");
 }
 
 pub(crate) fn uploads_wait_for_a_slow_server(setup: &Setup) {

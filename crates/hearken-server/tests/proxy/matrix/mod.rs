@@ -59,17 +59,17 @@ fn run_cases(setup: &Setup, cases: &Arc<[Case]>, short: ShortTimeouts) -> Vec<St
         enable_admin(config);
         // An origin that fails on purpose must not be paused.
         upstreams_config(config).passive = None;
-        upstreams_config(config).tries = NonZeroU32::MIN;
-        proxy_config(config).body_limit = Some(16 << 20);
+        upstreams_config(config).max_attempts = NonZeroU32::MIN;
+        proxy_config(config).max_body_bytes = Some(16 << 20);
         let timeouts = &mut config.timeouts;
         // After everything was sent, only this timeout detects a client that has disconnected.
         timeouts.send = ms(5000);
         if matches!(short, ShortTimeouts::Client | ShortTimeouts::Both) {
-            (timeouts.head, timeouts.body) = (STALL, STALL);
+            (timeouts.header, timeouts.body) = (STALL, STALL);
         }
         if matches!(short, ShortTimeouts::Server | ShortTimeouts::Both) {
             let timeouts = &mut proxy_config(config).timeouts;
-            (timeouts.response, timeouts.response_body) = (STALL, STALL);
+            (timeouts.response_header, timeouts.response_body) = (STALL, STALL);
         }
     });
     let next = AtomicUsize::new(0);

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
-use hearken_server::proxy::config::{Active, Address, Server, Upstreams};
-use hearken_server::proxy::health::Checker;
+use hearken_server::proxy::config::{HealthCheck, Address, Server, Upstreams};
+use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -23,9 +23,9 @@ fn checks_without_descriptors_are_not_failures() {
     }
     // It accepts no connection, so checks time out.
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
-    let active = Active { every: ms(5), timeout: ms(20), ..Active::default() };
+    let active = HealthCheck { interval: ms(5), timeout: ms(20), ..HealthCheck::default() };
     let server = Server::new(Address::Inet(origin.local_addr().unwrap()));
-    let config = Upstreams { active: Some(active), ..Upstreams::new(vec![server]) };
+    let config = Upstreams { health: Some(active), ..Upstreams::new(vec![server]) };
     let servers = Arc::new(Servers::new(&config));
     let set_limit = |current| {
         setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: Some(4096) })
@@ -34,18 +34,18 @@ fn checks_without_descriptors_are_not_failures() {
     // Leaves descriptors for the two sockets that stop the checker, and for no other.
     let next = origin.try_clone().unwrap().as_raw_fd() as u64;
     set_limit(next + 2);
-    let _checker = Checker::start(&config, Arc::clone(&servers)).unwrap();
+    let _checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
     wait_until("the missing descriptor is reported", || {
         servers.last_failure(0).is_some_and(|reason| {
-            assert_eq!(reason, "cannot be checked: socket: Too many open files (os error 24)");
+            assert_eq!(reason, "cannot perform the check: socket: Too many open files (os error 24)");
             true
         })
     });
     // Several checks are due in this time.
     thread::sleep(ms(50));
-    assert_eq!(servers.figures(0).checks_failed, 0);
+    assert_eq!(servers.stats(0).checks_failed, 0);
     assert_eq!(servers.state(0), State::Up);
     set_limit(1024);
-    wait_until("a check fails", || servers.figures(0).checks_failed > 0);
-    assert_eq!(servers.last_failure(0).as_deref(), Some("no answer within 20ms"));
+    wait_until("a check fails", || servers.stats(0).checks_failed > 0);
+    assert_eq!(servers.last_failure(0).as_deref(), Some("no response within 20ms"));
 }

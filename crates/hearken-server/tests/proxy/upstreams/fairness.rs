@@ -3,9 +3,9 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use hearken_server::proxy::balance::{Balancer, Ended, Pick, Tried};
+use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
 use hearken_server::proxy::config::{Balance, HashKey};
-use hearken_server::proxy::servers::{Order, Servers};
+use hearken_server::proxy::servers::{UpstreamCommand, Servers};
 use proptest::prelude::*;
 
 use super::support::{POLICIES, at, even, pick, pick_key, single_worker, tried, weighted};
@@ -58,7 +58,7 @@ fn least_connections_respects_weights() {
     }
     assert_eq!([balancer.in_flight(0), balancer.in_flight(1)], [10, 30]);
     for _ in 0..8 {
-        balancer.ended(0, at(0.0), Ended::Well);
+        balancer.end_request(0, at(0.0), RequestOutcome::Succeeded);
     }
     assert!((0..8).all(|_| pick(&mut balancer, at(0.0)) == 0));
 }
@@ -68,7 +68,7 @@ fn ties_of_idle_servers_rotate() {
     let mut order = Vec::new();
     for _ in 0..9 {
         let server = pick(&mut balancer, at(0.0));
-        balancer.ended(server, at(0.0), Ended::Well);
+        balancer.end_request(server, at(0.0), RequestOutcome::Succeeded);
         order.push(server);
     }
     assert_eq!(order, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
@@ -112,13 +112,13 @@ fn full_servers_are_skipped_except_by_hash() {
         let (_, mut balancer) = single_worker(&config);
         let first = pick(&mut balancer, at(0.0));
         if policy == HASH {
-            assert_eq!(balancer.pick(at(0.0), 0, Tried::default()), Pick::Full);
+            assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Full);
         } else {
             assert_eq!(pick(&mut balancer, at(0.0)), 1 - first);
         }
-        assert!(!balancer.has_room(first));
-        balancer.ended(first, at(0.0), Ended::Cancelled);
-        assert!(balancer.has_room(first));
+        assert!(!balancer.has_capacity(first));
+        balancer.end_request(first, at(0.0), RequestOutcome::Cancelled);
+        assert!(balancer.has_capacity(first));
         assert_eq!(pick(&mut balancer, at(0.0)), first);
     }
 }
@@ -133,13 +133,13 @@ fn the_request_limit_is_divided_among_workers() {
         let mut balancers = Vec::new();
         for worker in 0..workers {
             let mut balancer = Balancer::new(&config, Arc::clone(&servers), worker, workers, 1);
-            while balancer.pick(at(0.0), 0, Tried::default()) != Pick::Full {
+            while balancer.select(at(0.0), 0, TriedServers::default()) != Selection::Full {
                 got += 1;
             }
             balancers.push(balancer);
         }
         assert_eq!(got, expected);
-        assert_eq!(servers.figures(0).in_flight, expected as u64);
+        assert_eq!(servers.stats(0).in_flight, expected as u64);
     }
 }
 
@@ -149,11 +149,11 @@ fn tried_servers_are_skipped_until_all_were_tried() {
         for key in 0..50 {
             for left in 0..3 {
                 let others: Vec<usize> = (0..3).filter(|&server| server != left).collect();
-                assert_eq!(balancer.pick(at(0.0), key, tried(&others)), Pick::Server(left));
+                assert_eq!(balancer.select(at(0.0), key, tried(&others)), Selection::Server(left));
             }
-            assert!(matches!(balancer.pick(at(0.0), key, tried(&[0, 1, 2])), Pick::Server(_)));
+            assert!(matches!(balancer.select(at(0.0), key, tried(&[0, 1, 2])), Selection::Server(_)));
         }
-        let retries: u64 = (0..3).map(|server| servers.figures(server).retries).sum();
+        let retries: u64 = (0..3).map(|server| servers.stats(server).retries).sum();
         assert_eq!(retries, 200);
     }
 }
@@ -185,15 +185,15 @@ proptest! {
         let (servers, mut balancer) = single_worker(&weighted(HASH, &weights));
         let leaves = leaves.index(weights.len());
         let mut all = |servers: &Servers, order| {
-            servers.set(leaves, order);
+            servers.apply(leaves, order);
             keys.iter().map(|&key| pick_key(&mut balancer, at(0.0), key)).collect::<Vec<_>>()
         };
-        let before = all(&servers, Order::Ready);
-        let without = all(&servers, Order::Off);
+        let before = all(&servers, UpstreamCommand::Ready);
+        let without = all(&servers, UpstreamCommand::Off);
         for (&before, &without) in before.iter().zip(&without) {
             prop_assert!(without != leaves && (before == without || before == leaves));
         }
-        prop_assert_eq!(all(&servers, Order::Ready), before);
+        prop_assert_eq!(all(&servers, UpstreamCommand::Ready), before);
     }
 
     fn random_two_never_selects_the_busiest_server(
@@ -210,7 +210,7 @@ proptest! {
             let got = pick(&mut balancer, at(0.0));
             let others = loads.iter().enumerate().filter(|other| other.0 != got);
             prop_assert!(others.map(|other| *other.1).fold(0.0, f64::max) >= loads[got]);
-            balancer.ended(end.index(weights.len()), at(0.0), Ended::Well);
+            balancer.end_request(end.index(weights.len()), at(0.0), RequestOutcome::Succeeded);
         }
     }
 
@@ -228,27 +228,27 @@ proptest! {
         for (begins, index, bits) in steps {
             if begins {
                 let tried = tried(&[bits as usize % 7]);
-                match balancer.pick(at(0.0), bits, tried) {
-                    Pick::Server(server) => model[server] += 1,
-                    Pick::Full => {
+                match balancer.select(at(0.0), bits, tried) {
+                    Selection::Server(server) => model[server] += 1,
+                    Selection::Full => {
                         let full = |(server, &count): (usize, &usize)| {
                             count == max || (weights.len() > 1 && tried.contains(server))
                         };
                         let all = model.iter().enumerate().all(full);
                         prop_assert!(all || policy == HASH && model.contains(&max));
                     }
-                    Pick::Down => prop_assert!(false),
+                    Selection::Down => prop_assert!(false),
                 }
             } else {
                 // Ending a request that has not begun has no effect.
                 let server = index.index(weights.len());
-                balancer.ended(server, at(0.0), Ended::Cancelled);
+                balancer.end_request(server, at(0.0), RequestOutcome::Cancelled);
                 model[server] = model[server].saturating_sub(1);
             }
             for (server, &count) in model.iter().enumerate() {
                 prop_assert!(count <= max);
                 prop_assert_eq!(balancer.in_flight(server), count);
-                prop_assert_eq!(servers.figures(server).in_flight, count as u64);
+                prop_assert_eq!(servers.stats(server).in_flight, count as u64);
             }
         }
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hearken_server::proxy::config::{Active, Address, ProxyProtocol, Server, Upstreams};
-use hearken_server::proxy::health::Checker;
+use hearken_server::proxy::config::{HealthCheck, Address, ProxyProtocol, Server, Upstreams};
+use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -128,23 +128,23 @@ impl Origin {
     }
 }
 
-fn frequent_checks() -> Active {
-    Active {
+fn frequent_checks() -> HealthCheck {
+    HealthCheck {
         path: "/health?deep=1".to_owned(),
-        every: Duration::from_millis(5),
+        interval: Duration::from_millis(5),
         timeout: TEST_TIMEOUT,
-        ..Active::default()
+        ..HealthCheck::default()
     }
 }
 
 fn check(
     addresses: impl IntoIterator<Item = Address>,
-    active: Active,
-) -> (Upstreams, Arc<Servers>, Checker) {
+    active: HealthCheck,
+) -> (Upstreams, Arc<Servers>, HealthChecker) {
     let servers = addresses.into_iter().map(Server::new).collect();
-    let config = Upstreams { active: Some(active), ..Upstreams::new(servers) };
+    let config = Upstreams { health: Some(active), ..Upstreams::new(servers) };
     let servers = Arc::new(Servers::new(&config));
-    let checker = Checker::start(&config, Arc::clone(&servers)).unwrap();
+    let checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
     (config, servers, checker)
 }
 
@@ -166,25 +166,25 @@ fn checks_are_well_formed_requests() {
              Connection: close\r\n\r\n"
         )
     );
-    wait_until("the server is checked repeatedly", || servers.figures(0).checks_ok > 5);
+    wait_until("the server is checked repeatedly", || servers.stats(0).checks_ok > 5);
     assert_eq!((servers.state(0), servers.last_failure(0)), (State::Up, None));
     drop(checker);
     // The last request may still arrive.
-    let all = servers.figures(0).checks_ok;
+    let all = servers.stats(0).checks_ok;
     while origin.requests.recv_timeout(Duration::from_millis(50)).is_ok() {}
-    assert_eq!(servers.figures(0).checks_ok, all);
+    assert_eq!(servers.stats(0).checks_ok, all);
 
     for (protocol, preface) in [
         (ProxyProtocol::V1, "PROXY UNKNOWN\r\n"),
         (ProxyProtocol::V2, "\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"),
     ] {
-        let active = Active { host: Some("site.example".to_owned()), ..frequent_checks() };
+        let active = HealthCheck { host: Some("site.example".to_owned()), ..frequent_checks() };
         let config = Upstreams {
-            active: Some(active),
+            health: Some(active),
             send_proxy_protocol: Some(protocol),
             ..config.clone()
         };
-        let _checker = Checker::start(&config, Arc::clone(&servers)).unwrap();
+        let _checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
         let request = origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
         let rest = request.strip_prefix(preface).unwrap();
         assert!(rest.starts_with("GET /health?deep=1 HTTP/1.1\r\nHost: site.example\r\n"));
@@ -194,32 +194,32 @@ fn checks_are_well_formed_requests() {
 fn failed_checks_take_a_server_down_with_the_reason() {
     let head = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
     for (behaviour, reason) in [
-        (Behaviour::Responds(head), "answered 500 Internal Server Error"),
-        (Behaviour::RespondsSlowly(head), "answered 500 Internal Server Error"),
-        (Behaviour::Responds("HTTP/1.1 799 \r\n\r\n"), "answered 799"),
-        (Behaviour::Responds("HTTP/1.1 101 Switching Protocols\r\n\r\n"), "answered 101"),
-        (Behaviour::Responds(""), "closed the connection before its answer"),
-        (Behaviour::Responds("HTTP/1.1 200 OK\r\nServ"), "closed the connection within its answer"),
-        (Behaviour::Responds("220 mail.example ESMTP\r\n"), "answered what is no HTTP response"),
-        (Behaviour::RespondsEndlessly("HTTP/1.1 103 Early Hints\r\n\r\n"), "answered without end"),
-        (Behaviour::RespondsEndlessly("x"), "answered what is no HTTP response"),
+        (Behaviour::Responds(head), "status 500 Internal Server Error"),
+        (Behaviour::RespondsSlowly(head), "status 500 Internal Server Error"),
+        (Behaviour::Responds("HTTP/1.1 799 \r\n\r\n"), "status 799"),
+        (Behaviour::Responds("HTTP/1.1 101 Switching Protocols\r\n\r\n"), "status 101"),
+        (Behaviour::Responds(""), "connection closed before the response"),
+        (Behaviour::Responds("HTTP/1.1 200 OK\r\nServ"), "connection closed during the response"),
+        (Behaviour::Responds("220 mail.example ESMTP\r\n"), "malformed response"),
+        (Behaviour::RespondsEndlessly("HTTP/1.1 103 Early Hints\r\n\r\n"), "the response head is too long"),
+        (Behaviour::RespondsEndlessly("x"), "malformed response"),
     ] {
         let origin = Origin::start(behaviour);
         let (_, servers, _checker) = check([origin.address.clone()], frequent_checks());
         wait_until(reason, || {
             let down = servers.state(0) == State::Down;
-            assert!(!down || servers.figures(0).checks_failed >= 3);
+            assert!(!down || servers.stats(0).checks_failed >= 3);
             down
         });
         assert!(is_down_with(&servers, reason), "{:?} and not {reason}", servers.last_failure(0));
-        let ok = servers.figures(0).checks_ok;
+        let ok = servers.stats(0).checks_ok;
         origin.set_behaviour(Behaviour::RespondsSlowly(
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n\
              HTTP/1.0 302 Found\r\n\r\n",
         ));
         wait_until("the server is up again", || {
             let up = servers.state(0) == State::Up;
-            assert!(!up || servers.figures(0).checks_ok >= ok + 2);
+            assert!(!up || servers.stats(0).checks_ok >= ok + 2);
             up
         });
     }
@@ -227,9 +227,9 @@ fn failed_checks_take_a_server_down_with_the_reason() {
 
 fn checks_without_a_response_time_out() {
     let origin = Origin::start(Behaviour::Stalls);
-    let active = Active { timeout: Duration::from_millis(20), ..frequent_checks() };
+    let active = HealthCheck { timeout: Duration::from_millis(20), ..frequent_checks() };
     let (_, servers, _checker) = check([origin.address.clone()], active);
-    wait_until("the server is down", || is_down_with(&servers, "no answer within 20ms"));
+    wait_until("the server is down", || is_down_with(&servers, "no response within 20ms"));
 }
 
 fn servers_that_refuse_connections_are_down() {
@@ -250,9 +250,9 @@ fn servers_that_refuse_connections_are_down() {
 
 fn only_the_expected_status_is_healthy() {
     let origin = Origin::start(HEALTHY);
-    let active = Active { status: Some(204), ..frequent_checks() };
+    let active = HealthCheck { status: Some(204), ..frequent_checks() };
     let (_, servers, _checker) = check([origin.address.clone()], active);
-    wait_until("the server is down", || is_down_with(&servers, "answered 200 OK"));
+    wait_until("the server is down", || is_down_with(&servers, "status 200 OK"));
     origin.set_behaviour(Behaviour::Responds("HTTP/1.1 204 No Content\r\n\r\n"));
     wait_until("the server is up", || servers.state(0) == State::Up);
 }
@@ -261,12 +261,12 @@ fn a_different_outcome_resets_the_count() {
     let origin = Origin::start(Behaviour::Alternates);
     let two = NonZeroU32::new(2).unwrap();
     let (_, servers, _checker) =
-        check([origin.address.clone()], Active { fall: two, rise: two, ..frequent_checks() });
+        check([origin.address.clone()], HealthCheck { fall: two, rise: two, ..frequent_checks() });
     let wait_for_checks = |state| {
-        let before = servers.figures(0);
+        let before = servers.stats(0);
         wait_until("the server is checked repeatedly", || {
             assert_eq!(servers.state(0), state);
-            let now = servers.figures(0);
+            let now = servers.stats(0);
             now.checks_failed > before.checks_failed + 5 && now.checks_ok > before.checks_ok + 5
         });
     };
@@ -286,9 +286,9 @@ fn checks_unix_sockets() {
     assert!(
         origin.requests.recv_timeout(TEST_TIMEOUT).unwrap().contains("\r\nHost: localhost\r\n")
     );
-    wait_until("a check succeeds", || servers.figures(0).checks_ok > 0);
+    wait_until("a check succeeds", || servers.stats(0).checks_ok > 0);
     origin.set_behaviour(Behaviour::Responds(""));
-    wait_until("the server is down", || is_down_with(&servers, "before its answer"));
+    wait_until("the server is down", || is_down_with(&servers, "before the response"));
 }
 
 fn slow_servers_delay_neither_others_nor_the_stop() {
@@ -299,14 +299,14 @@ fn slow_servers_delay_neither_others_nor_the_stop() {
     for origin in &slow {
         origin.requests.recv_timeout(TEST_TIMEOUT).unwrap();
     }
-    let before = servers.figures(100).checks_ok;
+    let before = servers.stats(100).checks_ok;
     wait_until("the quick server is checked repeatedly", || {
-        servers.figures(100).checks_ok > before + 5
+        servers.stats(100).checks_ok > before + 5
     });
     let start = Instant::now();
     drop(checker);
     assert!(start.elapsed() < TEST_TIMEOUT / 2);
-    assert!((0..100).all(|server| servers.figures(server).checks_failed == 0));
+    assert!((0..100).all(|server| servers.stats(server).checks_failed == 0));
 }
 
 fn checks_every_address_of_a_name() {
@@ -316,14 +316,14 @@ fn checks_every_address_of_a_name() {
     };
     let named = [Address::Name("origin.example".to_owned(), 80), one.address.clone()];
     let (_, servers, _checker) = check(named, frequent_checks());
-    wait_until("the server with an address is checked", || servers.figures(1).checks_ok > 5);
-    assert_eq!((servers.figures(0).checks_ok, servers.figures(0).checks_failed), (0, 0));
-    servers.resolved(0, Ok(&[*first, *second]));
+    wait_until("the server with an address is checked", || servers.stats(1).checks_ok > 5);
+    assert_eq!((servers.stats(0).checks_ok, servers.stats(0).checks_failed), (0, 0));
+    servers.record_resolution(0, Ok(&[*first, *second]));
     assert!(
         other.requests.recv_timeout(TEST_TIMEOUT).unwrap().contains("\r\nHost: origin.example\r\n")
     );
     other.set_behaviour(Behaviour::Responds(""));
-    wait_until("checks of the second address fail", || servers.figures(0).checks_failed > 2);
+    wait_until("checks of the second address fail", || servers.stats(0).checks_failed > 2);
     assert_eq!(servers.state(0), State::Up);
 }
 
@@ -331,6 +331,6 @@ fn sends_no_checks_by_default() {
     let origin = Origin::start(HEALTHY);
     let config = Upstreams::new(vec![Server::new(origin.address.clone())]);
     let servers = Arc::new(Servers::new(&config));
-    drop(Checker::start(&config, servers).unwrap());
+    drop(HealthChecker::start(&config, servers).unwrap());
     assert!(origin.requests.try_recv().is_err());
 }

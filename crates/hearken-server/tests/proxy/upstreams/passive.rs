@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hearken_server::proxy::balance::{Balancer, Ended, Pick, Tried};
+use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
 use hearken_server::proxy::config::{Balance, HashKey};
-use hearken_server::proxy::servers::{Order, State};
+use hearken_server::proxy::servers::{UpstreamCommand, State};
 
 use super::support::{
     POLICIES, at, even, passive_checks, pick, pick_key, single_worker, tried, weighted,
@@ -27,8 +27,8 @@ crate::test_list! {
 fn fail(balancer: &mut Balancer, server: usize, now: f64, times: usize) {
     let others: Vec<usize> = (0..64).filter(|&other| other != server).collect();
     for _ in 0..times {
-        assert_eq!(balancer.pick(at(now), 0, tried(&others)), Pick::Server(server));
-        balancer.ended(server, at(now), Ended::Failed);
+        assert_eq!(balancer.select(at(now), 0, tried(&others)), Selection::Server(server));
+        balancer.end_request(server, at(now), RequestOutcome::Failed);
     }
 }
 
@@ -37,7 +37,7 @@ fn used_servers(balancer: &mut Balancer, now: f64) -> Vec<usize> {
     let mut got: Vec<usize> = (0..200)
         .map(|key| {
             let server = pick_key(balancer, at(now), Balancer::hash(&[key]));
-            balancer.ended(server, at(now), Ended::Cancelled);
+            balancer.end_request(server, at(now), RequestOutcome::Cancelled);
             server
         })
         .collect();
@@ -52,15 +52,15 @@ fn consecutive_failures_pause_a_server() {
         config.passive = passive_checks(3, 10);
         let (servers, mut balancer) = single_worker(&config);
         fail(&mut balancer, 1, 0.0, 2);
-        balancer.ended(1, at(0.0), Ended::Well);
+        balancer.end_request(1, at(0.0), RequestOutcome::Succeeded);
         fail(&mut balancer, 1, 0.0, 2);
-        balancer.ended(1, at(0.0), Ended::Cancelled);
+        balancer.end_request(1, at(0.0), RequestOutcome::Cancelled);
         assert_eq!(servers.state(1), State::Up);
         fail(&mut balancer, 1, 0.0, 1);
         assert_eq!(servers.state(1), State::Paused);
-        assert!(!balancer.has_room(1) && balancer.has_room(0));
+        assert!(!balancer.has_capacity(1) && balancer.has_capacity(0));
         assert_eq!(used_servers(&mut balancer, 9.9), [0, 2]);
-        assert_eq!(servers.figures(1).failures, 5);
+        assert_eq!(servers.stats(1).failures, 5);
     }
 }
 
@@ -70,7 +70,7 @@ fn servers_are_not_paused_without_passive_checks() {
     let (servers, mut balancer) = single_worker(&config);
     fail(&mut balancer, 1, 0.0, 100);
     assert_eq!(servers.state(1), State::Up);
-    assert_eq!(servers.figures(1).failures, 100);
+    assert_eq!(servers.stats(1).failures, 100);
 }
 
 fn a_paused_server_gets_single_trials_until_one_succeeds() {
@@ -81,13 +81,13 @@ fn a_paused_server_gets_single_trials_until_one_succeeds() {
         // A key of the first server.
         let key = (0..).find(|&key| {
             let server = pick_key(&mut balancer, at(0.0), key);
-            balancer.ended(server, at(0.0), Ended::Well);
+            balancer.end_request(server, at(0.0), RequestOutcome::Succeeded);
             server == 0
         });
         let key = key.unwrap();
         fail(&mut balancer, 0, 0.0, 1);
         // The success of a request that began before the pause does not end it.
-        balancer.ended(0, at(1.0), Ended::Well);
+        balancer.end_request(0, at(1.0), RequestOutcome::Succeeded);
         assert_eq!(pick_key(&mut balancer, at(9.0), key), 1);
 
         let trial = |balancer: &mut Balancer, now| {
@@ -98,18 +98,18 @@ fn a_paused_server_gets_single_trials_until_one_succeeds() {
         };
         trial(&mut balancer, 11.0);
         // A cancelled trial is followed by another at once.
-        balancer.ended(0, at(112.0), Ended::Cancelled);
+        balancer.end_request(0, at(112.0), RequestOutcome::Cancelled);
         trial(&mut balancer, 112.0);
         // A failed trial is followed by another after a pause.
-        balancer.ended(0, at(213.0), Ended::Failed);
+        balancer.end_request(0, at(213.0), RequestOutcome::Failed);
         assert_eq!(pick_key(&mut balancer, at(222.0), key), 1);
         trial(&mut balancer, 224.0);
         assert_eq!(servers.state(0), State::Paused);
         // A successful trial ends the pause.
-        balancer.ended(0, at(325.0), Ended::Well);
+        balancer.end_request(0, at(325.0), RequestOutcome::Succeeded);
         assert_eq!(servers.state(0), State::Up);
         while balancer.in_flight(1) > 0 {
-            balancer.ended(1, at(325.0), Ended::Cancelled);
+            balancer.end_request(1, at(325.0), RequestOutcome::Cancelled);
         }
         assert_eq!(used_servers(&mut balancer, 325.0), [0, 1]);
     }
@@ -122,10 +122,10 @@ fn a_trial_may_succeed_before_it_ends() {
     let (servers, mut balancer) = single_worker(&config);
     fail(&mut balancer, 0, 0.0, 1);
     assert_eq!(pick(&mut balancer, at(11.0)), 0);
-    balancer.goes_well(0, at(11.0));
+    balancer.record_success(0, at(11.0));
     assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Up, 1));
     // Its later failure counts as a new failure.
-    balancer.ended(0, at(50.0), Ended::Failed);
+    balancer.end_request(0, at(50.0), RequestOutcome::Failed);
     assert_eq!((servers.state(0), balancer.in_flight(0)), (State::Paused, 0));
     assert_eq!(pick(&mut balancer, at(61.0)), 0);
     assert_eq!(pick(&mut balancer, at(61.0)), 1);
@@ -152,7 +152,7 @@ fn a_single_server_is_always_used() {
         assert_eq!(servers.state(0), State::Paused);
         assert_eq!(pick(&mut balancer, at(1.0)), 0);
         // Any success ends the pause of a single server.
-        balancer.ended(0, at(1.0), Ended::Well);
+        balancer.end_request(0, at(1.0), RequestOutcome::Succeeded);
         assert_eq!(servers.state(0), State::Up);
         // It is used even while a trial is in flight.
         fail(&mut balancer, 0, 1.0, 1);
@@ -169,17 +169,17 @@ fn the_server_whose_pause_ends_first_is_used_if_all_are_paused() {
             fail(&mut balancer, server, now, 1);
         }
         assert_eq!(used_servers(&mut balancer, 3.0), [2]);
-        assert_eq!(balancer.pick(at(3.0), 0, tried(&[2])), Pick::Server(0));
+        assert_eq!(balancer.select(at(3.0), 0, tried(&[2])), Selection::Server(0));
         // A server that fails again is replaced by the next.
-        balancer.ended(2, at(3.0), Ended::Failed);
+        balancer.end_request(2, at(3.0), RequestOutcome::Failed);
         assert_eq!(used_servers(&mut balancer, 3.0), [0]);
         // Orders and failed checks exclude servers.
-        servers.set(0, Order::Drain);
+        servers.apply(0, UpstreamCommand::Drain);
         assert_eq!(used_servers(&mut balancer, 3.0), [1]);
         servers.set_down(1, true);
         assert_eq!(used_servers(&mut balancer, 3.0), [2]);
-        servers.set(2, Order::Off);
-        assert_eq!(balancer.pick(at(3.0), 0, Tried::default()), Pick::Down);
+        servers.apply(2, UpstreamCommand::Off);
+        assert_eq!(balancer.select(at(3.0), 0, TriedServers::default()), Selection::Down);
     }
 }
 
@@ -196,7 +196,7 @@ fn backups_are_used_while_others_are_paused() {
     // The first request is a trial. After its success all servers are used.
     assert_eq!(pick(&mut balancer, at(11.0)), 0);
     assert_eq!(pick(&mut balancer, at(11.0)), 2);
-    balancer.ended(0, at(11.0), Ended::Well);
+    balancer.end_request(0, at(11.0), RequestOutcome::Succeeded);
     assert_eq!(used_servers(&mut balancer, 11.0), [0]);
 }
 
@@ -204,8 +204,8 @@ fn backups_are_used_after_all_others_were_tried() {
     let mut config = even(Balance::RoundRobin, 2);
     config.servers[1].backup = true;
     let (_, mut balancer) = single_worker(&config);
-    assert_eq!(balancer.pick(at(0.0), 0, tried(&[0])), Pick::Server(1));
-    assert_eq!(balancer.pick(at(0.0), 0, tried(&[0, 1])), Pick::Server(0));
+    assert_eq!(balancer.select(at(0.0), 0, tried(&[0])), Selection::Server(1));
+    assert_eq!(balancer.select(at(0.0), 0, tried(&[0, 1])), Selection::Server(0));
 }
 
 fn slow_start_raises_the_share_gradually() {
@@ -219,7 +219,7 @@ fn slow_start_raises_the_share_gradually() {
             for key in 0..2000_u32 {
                 let key = Balancer::hash(&key.to_le_bytes());
                 let server = pick_key(balancer, at(now), key);
-                balancer.ended(server, at(now), Ended::Cancelled);
+                balancer.end_request(server, at(now), RequestOutcome::Cancelled);
                 got += usize::from(server == 0);
             }
             got
@@ -229,7 +229,7 @@ fn slow_start_raises_the_share_gradually() {
         fail(&mut balancer, 0, 0.0, 1);
         let key = (0..).find(|&key| pick_key(&mut balancer, at(10.1), key) == 0);
         assert!(key.is_some());
-        balancer.ended(0, at(11.0), Ended::Well);
+        balancer.end_request(0, at(11.0), RequestOutcome::Succeeded);
 
         let shares: Vec<usize> =
             (0..11).map(|tenth| share(&mut balancer, 11.0 + f64::from(tenth) * 10.0)).collect();

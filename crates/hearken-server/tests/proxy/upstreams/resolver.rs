@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use hearken::EventQueue;
 use hearken::timer::Time;
-use hearken_server::proxy::balance::{Balancer, Where};
+use hearken_server::proxy::balance::{Balancer, Endpoint};
 use hearken_server::proxy::config::{Address, Server, Upstreams};
-use hearken_server::proxy::resolver::{Asked, Lookups, Resolver};
+use hearken_server::proxy::resolver::{LookupResult, Lookups, Resolver};
 use hearken_server::proxy::servers::{Servers, State};
 
 use super::support::at;
@@ -41,7 +41,7 @@ fn answers(
 ) -> Vec<(u64, Result<Vec<SocketAddr>, String>)> {
     let mut all = Vec::new();
     wait_until("all lookups are complete", || {
-        lookups.answers(now, |ticket, found| {
+        lookups.take_results(now, |ticket, found| {
             all.push((ticket, found.map(<[_]>::to_vec).map_err(str::to_owned)));
         });
         all.len() >= count
@@ -54,7 +54,7 @@ fn answers(
 fn recording_resolver() -> (Resolver, Arc<Mutex<Vec<String>>>) {
     let requested = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&requested);
-    let resolver = Resolver::with(move |host, port| {
+    let resolver = Resolver::with_lookup(move |host, port| {
         list.lock().unwrap().push(host.to_owned());
         match host {
             _ if host.starts_with("bad") => Err(io::Error::other("no such name")),
@@ -70,7 +70,7 @@ fn names(hosts: &[(&str, u16)], every: Duration) -> (Upstreams, Arc<Servers>) {
         .iter()
         .map(|&(host, port)| Server::new(Address::Name(host.to_owned(), port)))
         .collect();
-    let config = Upstreams { resolve_every: every, ..Upstreams::new(servers) };
+    let config = Upstreams { resolve_interval: every, ..Upstreams::new(servers) };
     let servers = Arc::new(Servers::new(&config));
     (config, servers)
 }
@@ -78,11 +78,11 @@ fn names(hosts: &[(&str, u16)], every: Duration) -> (Upstreams, Arc<Servers>) {
 fn resolves_localhost() {
     let resolver = Resolver::start().unwrap();
     let mut lookups = resolver.lookups();
-    assert_eq!(lookups.ask("localhost", 81, 7, at(0.0)), Asked::Later);
+    assert_eq!(lookups.look_up("localhost", 81, 7, at(0.0)), LookupResult::Pending);
     let answers = answers(&mut lookups, at(0.0), 1);
     let (7, Ok(found)) = &answers[0] else { panic!("{answers:?}") };
     assert!(found.iter().all(|addr| addr.ip().is_loopback() && addr.port() == 81), "{found:?}");
-    assert!(matches!(lookups.ask("LocalHost", 82, 8, at(1.0)), Asked::Known(known)
+    assert!(matches!(lookups.look_up("LocalHost", 82, 8, at(1.0)), LookupResult::Known(known)
         if known.len() == found.len() && known[0].port() == 82));
 }
 
@@ -91,10 +91,10 @@ fn addresses_need_no_lookup_request() {
     let mut lookups = resolver.lookups();
     for (host, expected) in [("127.0.0.1", "127.0.0.1:8"), ("::1", "[::1]:8"), ("[::1]", "[::1]:8")]
     {
-        assert_eq!(lookups.ask(host, 8, 0, at(0.0)), Asked::Known(&[addr(expected)]));
+        assert_eq!(lookups.look_up(host, 8, 0, at(0.0)), LookupResult::Known(&[addr(expected)]));
     }
     for host in ["", "a\0b", &"a".repeat(300)] {
-        assert!(matches!(lookups.ask(host, 8, 0, at(0.0)), Asked::Failed(_)), "{host:?}");
+        assert!(matches!(lookups.look_up(host, 8, 0, at(0.0)), LookupResult::Failed(_)), "{host:?}");
     }
     assert!(requested.lock().unwrap().is_empty());
 }
@@ -103,23 +103,23 @@ fn caches_addresses_longer_than_errors() {
     let (resolver, requested) = recording_resolver();
     let mut lookups = resolver.lookups();
     for host in ["good.example", "bad.example", "empty.example"] {
-        assert_eq!(lookups.ask(host, 80, 0, at(0.0)), Asked::Later);
+        assert_eq!(lookups.look_up(host, 80, 0, at(0.0)), LookupResult::Pending);
         answers(&mut lookups, at(0.0), 1);
     }
-    let mut ask = |host: &str, now| match lookups.ask(host, 80, 0, at(now)) {
-        Asked::Known(found) => Some(Ok(found.to_vec())),
-        Asked::Failed(reason) => Some(Err(reason.to_owned())),
-        Asked::Later => None,
-        Asked::Busy => panic!("busy"),
+    let mut ask = |host: &str, now| match lookups.look_up(host, 80, 0, at(now)) {
+        LookupResult::Known(found) => Some(Ok(found.to_vec())),
+        LookupResult::Failed(reason) => Some(Err(reason.to_owned())),
+        LookupResult::Pending => None,
+        LookupResult::Busy => panic!("busy"),
     };
     assert_eq!(ask("good.example", 29.0), Some(Ok(vec![addr("192.0.2.1:80")])));
     assert_eq!(
         ask("bad.example", 4.0),
-        Some(Err("cannot look up the name bad.example: no such name".to_owned()))
+        Some(Err("cannot resolve name 'bad.example': no such name".to_owned()))
     );
     assert_eq!(
         ask("empty.example", 4.0),
-        Some(Err("the name empty.example has no address".to_owned()))
+        Some(Err("name 'empty.example' has no address".to_owned()))
     );
     assert_eq!(requested.lock().unwrap().len(), 3);
     assert_eq!(ask("bad.example", 6.0), None);
@@ -131,7 +131,7 @@ fn concurrent_lookups_of_a_name_are_shared() {
     let (open, gate) = mpsc::sync_channel::<()>(0);
     let (gate, requested) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&requested);
-    let resolver = Resolver::with(move |_, _| {
+    let resolver = Resolver::with_lookup(move |_, _| {
         count.fetch_add(1, SeqCst);
         let _ = gate.lock().unwrap().recv();
         Ok(vec![addr("192.0.2.1:0")])
@@ -140,8 +140,8 @@ fn concurrent_lookups_of_a_name_are_shared() {
     let (mut one, mut other) = (resolver.lookups(), resolver.lookups());
     for ticket in 0..100 {
         let host = if ticket % 2 == 0 { "a.example" } else { "A.Example" };
-        assert_eq!(one.ask(host, ticket as u16, ticket, at(0.0)), Asked::Later);
-        assert_eq!(other.ask(host, 80, ticket, at(0.0)), Asked::Later);
+        assert_eq!(one.look_up(host, ticket as u16, ticket, at(0.0)), LookupResult::Pending);
+        assert_eq!(other.look_up(host, 80, ticket, at(0.0)), LookupResult::Pending);
     }
     open.send(()).unwrap();
     for (ticket, found) in answers(&mut one, at(0.0), 100) {
@@ -155,28 +155,28 @@ fn pending_lookups_are_limited() {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap();
     let lookup_gate = Arc::clone(&gate);
-    let resolver = Resolver::with(move |_, _| {
+    let resolver = Resolver::with_lookup(move |_, _| {
         drop(lookup_gate.lock());
         Ok(vec![addr("192.0.2.1:0")])
     });
     let resolver = resolver.unwrap();
     let mut lookups = resolver.lookups();
     let mut requested = 0;
-    while lookups.ask(&format!("n{requested}.example"), 80, requested, at(0.0)) == Asked::Later {
+    while lookups.look_up(&format!("n{requested}.example"), 80, requested, at(0.0)) == LookupResult::Pending {
         requested += 1;
         assert!(requested < 1000);
     }
     assert!(requested >= 256, "{requested}");
     // Another request for a pending name needs no lookup, but a ticket.
     let mut more = 0;
-    while lookups.ask("n0.example", 80, 1_000_000 + more, at(0.0)) == Asked::Later {
+    while lookups.look_up("n0.example", 80, 1_000_000 + more, at(0.0)) == LookupResult::Pending {
         more += 1;
         assert!(more < 100_000);
     }
     drop(closed);
     let all = answers(&mut lookups, at(0.0), (requested + more) as usize);
     assert_eq!(all.len(), (requested + more) as usize);
-    assert_eq!(lookups.ask("another.example", 80, 0, at(0.0)), Asked::Later);
+    assert_eq!(lookups.look_up("another.example", 80, 0, at(0.0)), LookupResult::Pending);
 }
 
 fn wakes_workers() {
@@ -187,19 +187,19 @@ fn wakes_workers() {
         let queue = EventQueue::<()>::new().unwrap();
         let host = if early { "a.example" } else { "b.example" };
         if early {
-            resolver.add(1, queue.waker());
+            resolver.set_waker(1, queue.waker());
         }
-        assert_eq!(lookups.ask(host, 80, 3, at(0.0)), Asked::Later);
+        assert_eq!(lookups.look_up(host, 80, 3, at(0.0)), LookupResult::Pending);
         if !early {
             // The result is most likely available by now. Both orders must work.
             thread::sleep(Duration::from_millis(20));
-            resolver.add(1, queue.waker());
+            resolver.set_waker(1, queue.waker());
         }
         let mut got = Vec::new();
         let start = Instant::now();
         while got.is_empty() && start.elapsed() < TEST_TIMEOUT {
             queue.next_events(8, Some(TEST_TIMEOUT)).unwrap();
-            lookups.answers(at(0.0), |ticket, found| got.push((ticket, found.is_ok())));
+            lookups.take_results(at(0.0), |ticket, found| got.push((ticket, found.is_ok())));
         }
         assert_eq!(got, [(3, true)]);
     }
@@ -209,13 +209,13 @@ fn the_first_round_reports_names_without_addresses() {
     let (resolver, requested) = recording_resolver();
     let hosts = [("a.example", 80), ("bad.example", 80), ("A.example", 81), ("empty.example", 82)];
     let (config, servers) = names(&hosts, Duration::ZERO);
-    let mut bad = resolver.first_round(&config, &servers, TEST_TIMEOUT);
+    let mut bad = resolver.watch_servers(&config, &servers, TEST_TIMEOUT);
     bad.sort();
     assert_eq!(
         bad,
         [
-            "cannot look up the name bad.example: no such name",
-            "the name empty.example has no address"
+            "cannot resolve name 'bad.example': no such name",
+            "name 'empty.example' has no address"
         ]
     );
     let states: Vec<State> = (0..4).map(|server| servers.state(server)).collect();
@@ -223,19 +223,19 @@ fn the_first_round_reports_names_without_addresses() {
     assert_eq!(servers.last_failure(1).as_ref(), Some(&bad[0]));
     assert_eq!(requested.lock().unwrap().len(), 3);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
-    assert_eq!(balancer.connected_to(2), Some(Where::Inet(addr("192.0.2.1:81"))));
+    assert_eq!(balancer.next_endpoint(2), Some(Endpoint::Inet(addr("192.0.2.1:81"))));
 }
 
 fn the_first_round_times_out() {
     let (keep, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let resolver = Resolver::with(move |_, _| {
+    let resolver = Resolver::with_lookup(move |_, _| {
         let _ = gate.lock().unwrap().recv();
         Ok(vec![addr("192.0.2.1:0")])
     });
     let (config, servers) = names(&[("slow.example", 80)], TEST_TIMEOUT);
-    let bad = resolver.as_ref().unwrap().first_round(&config, &servers, Duration::from_millis(10));
-    assert!(matches!(&bad[..], [reason] if reason.contains("slow.example was not")), "{bad:?}");
+    let bad = resolver.as_ref().unwrap().watch_servers(&config, &servers, Duration::from_millis(10));
+    assert!(matches!(&bad[..], [reason] if reason.contains("'slow.example' is not resolved")), "{bad:?}");
     assert_eq!(servers.state(0), State::Down);
     drop(keep);
     wait_until("the server is up", || servers.state(0) == State::Up);
@@ -244,18 +244,18 @@ fn the_first_round_times_out() {
 fn names_are_resolved_again() {
     let round = Arc::new(AtomicUsize::new(0));
     let rounds = Arc::clone(&round);
-    let resolver = Resolver::with(move |_, port| match rounds.fetch_add(1, SeqCst) {
+    let resolver = Resolver::with_lookup(move |_, port| match rounds.fetch_add(1, SeqCst) {
         0 => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
         1..5 => Err(io::Error::other("temporary failure")),
         _ => Ok(vec![SocketAddr::from(([192, 0, 2, 2], port))]),
     });
     let (config, servers) = names(&[("a.example", 80)], Duration::from_millis(2));
     let resolver = resolver.unwrap();
-    assert_eq!(resolver.first_round(&config, &servers, TEST_TIMEOUT), [""; 0]);
+    assert_eq!(resolver.watch_servers(&config, &servers, TEST_TIMEOUT), [""; 0]);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     wait_until("the address changes", || {
         assert_eq!(servers.state(0), State::Up);
-        let place = format!("{:?}", balancer.connected_to(0));
+        let place = format!("{:?}", balancer.next_endpoint(0));
         assert!(place.contains("192.0.2."), "{place}");
         place.contains("192.0.2.2")
     });

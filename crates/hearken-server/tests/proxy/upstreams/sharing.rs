@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use hearken_server::proxy::balance::{Balancer, Ended, Pick, Tried};
-use hearken_server::proxy::servers::{Order, Servers, State};
+use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
+use hearken_server::proxy::servers::{UpstreamCommand, Servers, State};
 
 use super::support::{POLICIES, at, even, passive_checks};
 
@@ -28,8 +28,8 @@ fn workers_share_a_single_trial() {
         // The server fails until it is paused.
         let mut key = 0;
         while servers.state(0) == State::Up {
-            if let Pick::Server(server) = first.pick(at(0.0), key, Tried::default()) {
-                first.ended(server, at(0.0), if server == 0 { Ended::Failed } else { Ended::Well });
+            if let Selection::Server(server) = first.select(at(0.0), key, TriedServers::default()) {
+                first.end_request(server, at(0.0), if server == 0 { RequestOutcome::Failed } else { RequestOutcome::Succeeded });
             }
             key += 1;
         }
@@ -44,15 +44,15 @@ fn workers_share_a_single_trial() {
                     let mut now = 0.0;
                     for _ in 0..ROUNDS {
                         now += 1.0;
-                        let picked = balancer.pick(at(now), key, Tried::default());
-                        if let Pick::Server(0) = picked {
+                        let picked = balancer.select(at(now), key, TriedServers::default());
+                        if let Selection::Server(0) = picked {
                             assert_eq!(trials.fetch_add(1, SeqCst), 0);
                             seen.fetch_add(1, SeqCst);
                             thread::yield_now();
                             trials.fetch_sub(1, SeqCst);
-                            balancer.ended(0, at(now), Ended::Failed);
-                        } else if let Pick::Server(server) = picked {
-                            balancer.ended(server, at(now), Ended::Well);
+                            balancer.end_request(0, at(now), RequestOutcome::Failed);
+                        } else if let Selection::Server(server) = picked {
+                            balancer.end_request(server, at(now), RequestOutcome::Succeeded);
                         }
                     }
                 });
@@ -62,8 +62,8 @@ fn workers_share_a_single_trial() {
         assert_eq!(servers.state(0), State::Paused);
         let mut last = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
         let now = at(10.0 * ROUNDS as f64);
-        assert_eq!(last.pick(now, key, Tried::default()), Pick::Server(0));
-        last.ended(0, now, Ended::Well);
+        assert_eq!(last.select(now, key, TriedServers::default()), Selection::Server(0));
+        last.end_request(0, now, RequestOutcome::Succeeded);
         assert_eq!(servers.state(0), State::Up);
     }
 }
@@ -80,10 +80,10 @@ fn concurrent_workers_keep_counters_consistent() {
         let administrator = scope.spawn(|| {
             while !done.load(SeqCst) {
                 for server in 0..3 {
-                    servers.set(server, Order::Off);
+                    servers.apply(server, UpstreamCommand::Off);
                     servers.set_down(server, true);
                     thread::yield_now();
-                    servers.set(server, Order::Ready);
+                    servers.apply(server, UpstreamCommand::Ready);
                     servers.set_down(server, false);
                 }
             }
@@ -96,15 +96,15 @@ fn concurrent_workers_keep_counters_consistent() {
                     let mut balancer = Balancer::new(config, servers, worker, WORKERS, 7);
                     for round in 0..ROUNDS {
                         let now = at(round as f64 / 10.0);
-                        let Pick::Server(server) = balancer.pick(now, 0, Tried::default()) else {
+                        let Selection::Server(server) = balancer.select(now, 0, TriedServers::default()) else {
                             continue;
                         };
                         picked.fetch_add(1, SeqCst);
                         if (round + worker) % 3 > 0 {
                             failed.fetch_add(1, SeqCst);
-                            balancer.ended(server, now, Ended::Failed);
+                            balancer.end_request(server, now, RequestOutcome::Failed);
                         } else {
-                            balancer.ended(server, now, Ended::Well);
+                            balancer.end_request(server, now, RequestOutcome::Succeeded);
                         }
                     }
                 })
@@ -116,8 +116,8 @@ fn concurrent_workers_keep_counters_consistent() {
         done.store(true, SeqCst);
         administrator.join().unwrap();
     });
-    let sum = |of: fn(&hearken_server::proxy::servers::Figures) -> u64| {
-        (0..3).map(|server| of(&servers.figures(server))).sum::<u64>() as usize
+    let sum = |of: fn(&hearken_server::proxy::servers::ServerStats) -> u64| {
+        (0..3).map(|server| of(&servers.stats(server))).sum::<u64>() as usize
     };
     assert_eq!(sum(|figures| figures.requests), picked.into_inner());
     assert_eq!(sum(|figures| figures.failures), failed.into_inner());
@@ -126,8 +126,8 @@ fn concurrent_workers_keep_counters_consistent() {
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     let now = at(1e6);
     for _ in 0..10 {
-        let Pick::Server(server) = balancer.pick(now, 0, Tried::default()) else { panic!() };
-        balancer.ended(server, now, Ended::Well);
+        let Selection::Server(server) = balancer.select(now, 0, TriedServers::default()) else { panic!() };
+        balancer.end_request(server, now, RequestOutcome::Succeeded);
     }
     assert!((0..3).all(|server| servers.state(server) == State::Up), "{servers:?}");
 }

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use hearken_server::proxy::balance::{Balancer, Ended, Pick, Tried, Where};
+use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers, Endpoint};
 use hearken_server::proxy::config::{Address, Balance, Server, Upstreams};
-use hearken_server::proxy::servers::{Figures, Order, Servers, State};
+use hearken_server::proxy::servers::{ServerStats, UpstreamCommand, Servers, State};
 
 use super::support::{at, even, passive_checks, pick, single_worker};
 
@@ -47,24 +47,24 @@ fn servers_are_named_by_their_addresses() {
 fn unknown_servers_do_not_panic() {
     let (servers, mut balancer) = single_worker(&Upstreams::new(Vec::new()));
     assert!(servers.is_empty());
-    assert_eq!(balancer.pick(at(0.0), 0, Tried::default()), Pick::Down);
-    balancer.ended(3, at(0.0), Ended::Failed);
-    balancer.failed_at(3, addr("127.0.0.1:1"));
-    assert_eq!(balancer.connected_to(3), None);
-    servers.set(3, Order::Off);
+    assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
+    balancer.end_request(3, at(0.0), RequestOutcome::Failed);
+    balancer.record_connect_failure(3, addr("127.0.0.1:1"));
+    assert_eq!(balancer.next_endpoint(3), None);
+    servers.apply(3, UpstreamCommand::Off);
     assert_eq!((servers.name(3), servers.state(3)), ("", State::Off));
-    assert_eq!((servers.figures(3), servers.last_failure(3)), (Figures::default(), None));
+    assert_eq!((servers.stats(3), servers.last_failure(3)), (ServerStats::default(), None));
 }
 
 fn drained_and_disabled_servers_get_no_requests() {
-    for (order, state) in [(Order::Drain, State::Draining), (Order::Off, State::Off)] {
+    for (order, state) in [(UpstreamCommand::Drain, State::Draining), (UpstreamCommand::Off, State::Off)] {
         let (servers, mut balancer) = single_worker(&even(Balance::RoundRobin, 2));
-        servers.set(0, order);
+        servers.apply(0, order);
         assert_eq!(servers.state(0), state);
         assert!((0..5).all(|_| pick(&mut balancer, at(0.0)) == 1));
-        servers.set(1, order);
-        assert_eq!(balancer.pick(at(0.0), 0, Tried::default()), Pick::Down);
-        servers.set(0, Order::Ready);
+        servers.apply(1, order);
+        assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
+        servers.apply(0, UpstreamCommand::Ready);
         assert_eq!(servers.state(0), State::Up);
         assert_eq!(pick(&mut balancer, at(0.0)), 0);
     }
@@ -75,9 +75,9 @@ fn an_order_ends_a_pause() {
     config.passive = passive_checks(1, 1000);
     let (servers, mut balancer) = single_worker(&config);
     let server = pick(&mut balancer, at(0.0));
-    balancer.ended(server, at(0.0), Ended::Failed);
+    balancer.end_request(server, at(0.0), RequestOutcome::Failed);
     assert_eq!(servers.state(server), State::Paused);
-    servers.set(server, Order::Ready);
+    servers.apply(server, UpstreamCommand::Ready);
     assert_eq!(servers.state(server), State::Up);
     assert!((0..2).any(|_| pick(&mut balancer, at(1.0)) == server));
 }
@@ -91,19 +91,19 @@ fn servers_that_fail_checks_are_not_used() {
     servers.set_down(0, false);
     assert_eq!(servers.state(0), State::Up);
     let server = pick(&mut balancer, at(0.0));
-    balancer.ended(server, at(0.0), Ended::Failed);
+    balancer.end_request(server, at(0.0), RequestOutcome::Failed);
     for server in 0..2 {
-        servers.checked(server, Err("answered 500".to_owned()));
+        servers.record_check(server, Err("answered 500".to_owned()));
         servers.set_down(server, true);
         assert_eq!(servers.state(server), State::Down);
     }
-    assert_eq!(balancer.pick(at(0.0), 0, Tried::default()), Pick::Down);
+    assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
     assert_eq!(servers.last_failure(0).as_deref(), Some("answered 500"));
     for server in 0..2 {
-        servers.checked(server, Ok(()));
+        servers.record_check(server, Ok(()));
         servers.set_down(server, false);
         assert_eq!(servers.state(server), State::Starting);
-        let Figures { checks_ok, checks_failed, .. } = servers.figures(server);
+        let ServerStats { checks_ok, checks_failed, .. } = servers.stats(server);
         assert_eq!((checks_ok, checks_failed), (1, 1));
     }
     pick(&mut balancer, at(0.0));
@@ -113,51 +113,51 @@ fn names_keep_their_last_addresses() {
     let (servers, mut balancer) = single_worker(&to(Address::Name("origin.example".into(), 80)));
     assert_eq!(servers.state(0), State::Down);
     assert!(servers.last_failure(0).is_some());
-    assert_eq!(balancer.pick(at(0.0), 0, Tried::default()), Pick::Down);
-    assert_eq!(balancer.connected_to(0), None);
+    assert_eq!(balancer.select(at(0.0), 0, TriedServers::default()), Selection::Down);
+    assert_eq!(balancer.next_endpoint(0), None);
 
     let [one, two] = [addr("192.0.2.1:80"), addr("192.0.2.2:80")];
-    servers.resolved(0, Ok(&[one, two]));
+    servers.record_resolution(0, Ok(&[one, two]));
     assert_eq!(pick(&mut balancer, at(0.0)), 0);
     for bad in [Ok(&[][..]), Err("no such name".to_owned())] {
-        servers.resolved(0, bad);
+        servers.record_resolution(0, bad);
         assert_eq!(servers.state(0), State::Up);
     }
     assert_eq!(servers.last_failure(0).as_deref(), Some("no such name"));
 
-    let mut next = || balancer.connected_to(0);
-    assert_eq!([next(), next(), next()], [one, two, one].map(|addr| Some(Where::Inet(addr))));
+    let mut next = || balancer.next_endpoint(0);
+    assert_eq!([next(), next(), next()], [one, two, one].map(|addr| Some(Endpoint::Inet(addr))));
     let three = addr("192.0.2.3:80");
-    servers.resolved(0, Ok(&[three]));
-    assert_eq!([next(), next()], [three; 2].map(|addr| Some(Where::Inet(addr))));
+    servers.record_resolution(0, Ok(&[three]));
+    assert_eq!([next(), next()], [three; 2].map(|addr| Some(Endpoint::Inet(addr))));
 }
 
 fn failed_addresses_are_avoided_for_a_while() {
     let (servers, mut balancer) = single_worker(&to(Address::Name("origin.example".into(), 80)));
     let addresses = [addr("192.0.2.1:80"), addr("192.0.2.2:80"), addr("192.0.2.3:80")];
-    servers.resolved(0, Ok(&addresses));
+    servers.record_resolution(0, Ok(&addresses));
     let got = |balancer: &mut Balancer, now| {
         pick(balancer, at(now));
-        let mut got: Vec<_> = (0..6).filter_map(|_| balancer.connected_to(0)).collect();
+        let mut got: Vec<_> = (0..6).filter_map(|_| balancer.next_endpoint(0)).collect();
         got.sort_by_key(|place| format!("{place:?}"));
         got.dedup();
-        assert_eq!(got.len(), got.iter().filter(|got| matches!(got, Where::Inet(_))).count());
+        assert_eq!(got.len(), got.iter().filter(|got| matches!(got, Endpoint::Inet(_))).count());
         got.len()
     };
     assert_eq!(got(&mut balancer, 0.0), 3);
-    balancer.failed_at(0, addresses[1]);
+    balancer.record_connect_failure(0, addresses[1]);
     assert_eq!(got(&mut balancer, 1.0), 2);
-    balancer.failed_at(0, addresses[0]);
-    balancer.failed_at(0, addr("192.0.2.77:80"));
+    balancer.record_connect_failure(0, addresses[0]);
+    balancer.record_connect_failure(0, addr("192.0.2.77:80"));
     assert_eq!(got(&mut balancer, 1.0), 1);
-    balancer.failed_at(0, addresses[2]);
+    balancer.record_connect_failure(0, addresses[2]);
     assert_eq!(got(&mut balancer, 1.0), 3);
     assert_eq!(got(&mut balancer, 12.0), 3);
 }
 
 fn addresses_need_no_lookup() {
     let (_, mut balancer) = single_worker(&to(Address::Inet(addr("127.0.0.1:9000"))));
-    assert_eq!(balancer.connected_to(0), Some(Where::Inet(addr("127.0.0.1:9000"))));
+    assert_eq!(balancer.next_endpoint(0), Some(Endpoint::Inet(addr("127.0.0.1:9000"))));
     let (_, mut balancer) = single_worker(&to(Address::Unix("/run/app".into())));
-    assert_eq!(balancer.connected_to(0), Some(Where::Unix(Path::new("/run/app").into())));
+    assert_eq!(balancer.next_endpoint(0), Some(Endpoint::Unix(Path::new("/run/app").into())));
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearken::timer::Time;
-use hearken_server::proxy::balance::{Balancer, Pick, Tried};
-use hearken_server::proxy::config::{Address, Balance, HashKey, Passive, Server, Upstreams};
+use hearken_server::proxy::balance::{Balancer, Selection, TriedServers};
+use hearken_server::proxy::config::{Address, Balance, HashKey, PassiveChecks, Server, Upstreams};
 use hearken_server::proxy::servers::Servers;
 
 pub(crate) const POLICIES: [Balance; 4] = [
@@ -23,7 +23,7 @@ pub(crate) fn weighted(policy: Balance, weights: &[u16]) -> Upstreams {
         weight: NonZeroU16::new(weight).unwrap(),
         ..Server::new(Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9000 + index as u16))))
     });
-    Upstreams { policy, ..Upstreams::new(servers.collect()) }
+    Upstreams { balance: policy, ..Upstreams::new(servers.collect()) }
 }
 
 /// Configures `count` servers of equal weight.
@@ -31,10 +31,10 @@ pub(crate) fn even(policy: Balance, count: usize) -> Upstreams {
     weighted(policy, &vec![1; count])
 }
 
-pub(crate) fn passive_checks(failures: u32, pause: u64) -> Option<Passive> {
-    Some(Passive {
-        failures: NonZeroU32::new(failures).unwrap(),
-        pause: Duration::from_secs(pause),
+pub(crate) fn passive_checks(failures: u32, pause: u64) -> Option<PassiveChecks> {
+    Some(PassiveChecks {
+        max_fails: NonZeroU32::new(failures).unwrap(),
+        fail_timeout: Duration::from_secs(pause),
     })
 }
 
@@ -56,14 +56,14 @@ pub(crate) fn pick(balancer: &mut Balancer, now: Time) -> usize {
 }
 
 pub(crate) fn pick_key(balancer: &mut Balancer, now: Time, key: u64) -> usize {
-    match balancer.pick(now, key, Tried::default()) {
-        Pick::Server(server) => server,
+    match balancer.select(now, key, TriedServers::default()) {
+        Selection::Server(server) => server,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn tried(servers: &[usize]) -> Tried {
-    let mut tried = Tried::default();
+pub(crate) fn tried(servers: &[usize]) -> TriedServers {
+    let mut tried = TriedServers::default();
     for &server in servers {
         tried.insert(server);
     }

@@ -15,7 +15,7 @@ use super::support::{Fixture, Response, today, wait_until_cacheable};
 
 /// Creates a site that caches `small` in memory and `large` as a descriptor.
 fn fixture() -> Fixture {
-    let fixture = Fixture::with(|config| config.cache_file_bytes = 10);
+    let fixture = Fixture::with(|config| config.max_cached_file_bytes = 10);
     fixture.write("small", "small 0000");
     fixture.write("large", "large 000000000");
     wait_until_cacheable();
@@ -121,7 +121,7 @@ fn renamed_directories_are_noticed() {
 fn directories_replaced_by_links_out_of_the_root_are_noticed() {
     // A directory on the path to a cached file is replaced by a link that leads out of the root.
     for moved in ["a", "a/b", "a/b/c"] {
-        let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10);
+        let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 10);
         fixture.write("a/b/c/small", "small");
         fixture.write("a/b/c/large", "large 000000000");
         fixture.write("a/b/c/index.html", "index");
@@ -137,7 +137,7 @@ fn directories_replaced_by_links_out_of_the_root_are_noticed() {
                 assert_eq!(fixture.get(target).status, 200, "{target}");
             }
         }
-        fixture.site.new_turn();
+        fixture.site.begin_turn();
         assert_eq!(fixture.request_same_turn("GET", "/a/b/c/small", "").status, 200);
         let aside = fixture.outer.path().join("aside");
         fs::rename(fixture.path(moved), &aside).unwrap();
@@ -162,7 +162,7 @@ fn directories_replaced_by_links_out_of_the_root_are_noticed() {
 #[test]
 fn changed_links_within_the_root_are_followed() {
     // A link within the root is followed, and its target is looked up in each turn.
-    let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10);
+    let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 10);
     for directory in ["one", "two"] {
         fixture.write(format!("{directory}/small"), directory);
         fixture.write(format!("{directory}/large"), format!("{directory} 000000000"));
@@ -249,7 +249,7 @@ fn etags_of_recent_changes_are_not_reused() {
 fn concurrent_writes_yield_consistent_responses() {
     // While a writer replaces a file atomically, each response has one version, and each ETag names one.
     for (name, length) in [("small", 5_000), ("large", 20_000)] {
-        let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10_000);
+        let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 10_000);
         fixture.write(name, "a".repeat(length));
         let stop = Arc::new(AtomicBool::new(false));
         let (path, new) = (fixture.path(name), fixture.path("new"));
@@ -289,9 +289,9 @@ fn concurrent_writes_yield_consistent_responses() {
 #[test]
 fn the_cache_is_bounded() {
     let mut fixture = Fixture::with(|config| {
-        config.cache_bytes = 100_000;
-        config.cache_file_bytes = 2_000;
-        config.open_files = 5;
+        config.max_cache_bytes = 100_000;
+        config.max_cached_file_bytes = 2_000;
+        config.max_open_files = 5;
     });
     for number in 0..400 {
         fixture.write(format!("s{number}"), vec![b's'; number * 5]);
@@ -302,11 +302,11 @@ fn the_cache_is_bounded() {
         for number in 0..400 {
             assert_eq!(fixture.get(&format!("/s{number}")).body.len(), number * 5);
             assert_eq!(fixture.get(&format!("/l{number}")).body.len(), 2_001 + number);
-            let (bytes, files) = fixture.site.cached();
+            let (bytes, files) = fixture.site.cache_usage();
             assert!(bytes <= 100_000 && files <= 5);
         }
     }
-    let (bytes, files) = fixture.site.cached();
+    let (bytes, files) = fixture.site.cache_usage();
     assert!(bytes > 90_000 && files == 5, "{bytes} {files}");
 }
 
@@ -317,7 +317,7 @@ fn spellings_of_a_path_share_an_entry() {
     fixture.write("abc/def", "x");
     wait_until_cacheable();
     fixture.get("/abc/def");
-    let kept = fixture.site.cached();
+    let kept = fixture.site.cache_usage();
     for number in 0..1_000u32 {
         let spelled: String = "abc/def"
             .bytes()
@@ -330,15 +330,15 @@ fn spellings_of_a_path_share_an_entry() {
         assert_eq!(fixture.get(&format!("/./{spelled}?{number}")).text(), "x");
         assert_eq!(fixture.get(&format!("/none{number}")).status, 404);
     }
-    assert_eq!(fixture.site.cached(), kept);
+    assert_eq!(fixture.site.cache_usage(), kept);
 }
 
 #[test]
 fn the_cache_can_be_disabled() {
     let mut fixture = Fixture::with(|config| {
-        config.cache_bytes = 0;
-        config.cache_file_bytes = 100;
-        config.open_files = 0;
+        config.max_cache_bytes = 0;
+        config.max_cached_file_bytes = 100;
+        config.max_open_files = 0;
     });
     fixture.write("small", "s");
     fixture.write("large", [b'l'; 101]);
@@ -346,7 +346,7 @@ fn the_cache_can_be_disabled() {
     for _ in 0..3 {
         assert_eq!(fixture.get("/small").text(), "s");
         assert_eq!(fixture.get("/large").body.len(), 101);
-        assert_eq!(fixture.site.cached(), (0, 0));
+        assert_eq!(fixture.site.cache_usage(), (0, 0));
     }
 }
 
@@ -372,15 +372,15 @@ fn tidying_closes_unused_files() {
     let mut fixture = fixture();
     fixture.get("/large");
     fixture.get("/large");
-    assert_eq!(fixture.site.cached().1, 1);
-    assert!(fixture.site.tidy(), "a used file was closed");
+    assert_eq!(fixture.site.cache_usage().1, 1);
+    assert!(fixture.site.close_unused(), "a used file was closed");
     let bytes = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n";
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
     let mut out = Vec::new();
     let answer = fixture.site.answer(&request, &today(), true, &mut out).append_to(&mut out);
-    assert!(fixture.site.tidy() && fixture.site.tidy(), "a file was closed while it is sent");
+    assert!(fixture.site.close_unused() && fixture.site.close_unused(), "a file was closed while it is sent");
     drop(answer);
-    assert!(!fixture.site.tidy());
-    assert_eq!(fixture.site.cached().1, 0);
+    assert!(!fixture.site.close_unused());
+    assert_eq!(fixture.site.cache_usage().1, 0);
     assert_eq!(fixture.get("/large").text(), "large 000000000");
 }

@@ -11,7 +11,7 @@ const OLD: u64 = 1_700_000_000;
 
 /// Creates `/small`, which is cached in memory, and `/large`, which is not. Each byte is its offset.
 fn fixture() -> Fixture {
-    let fixture = Fixture::with(|config| config.cache_file_bytes = 10);
+    let fixture = Fixture::with(|config| config.max_cached_file_bytes = 10);
     fixture.write("small", "0123456789");
     fixture.write("large", "0123456789A");
     for name in ["small", "large"] {
@@ -173,7 +173,7 @@ fn parts(response: &Response) -> Vec<(usize, usize, usize, String, Vec<u8>)> {
 
 #[test]
 fn serves_several_ranges_as_multipart() {
-    let mut fixture = Fixture::with(|config| config.cache_file_bytes = 50_000);
+    let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 50_000);
     let sizes = [("a.html", 20), ("middle", 40_000), ("large", 3_000_000)];
     for (name, size) in sizes {
         fixture.write(name, (0..size).map(|at| (at % 251) as u8).collect::<Vec<_>>());

@@ -13,7 +13,7 @@ fn get(site: &mut Site, name: &str) -> (Answer<'static>, String) {
     let bytes = format!("GET /{name} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
     let request = RequestParser::new().parse(&bytes, &Limits::default()).unwrap().unwrap();
     let mut out = Vec::new();
-    site.new_turn();
+    site.begin_turn();
     let answer =
         site.answer(&request, &DateCache::new(1_800_000_000), true, &mut out).append_to(&mut out);
     (answer, String::from_utf8(out).unwrap())
@@ -31,7 +31,7 @@ fn serves_files_at_the_descriptor_limit() {
     }
     wait_until_cacheable();
     let root = fixture.path().to_owned();
-    let config = SiteConfig { root, cache_file_bytes: 10, ..SiteConfig::default() };
+    let config = SiteConfig { root, max_cached_file_bytes: 10, ..SiteConfig::default() };
     let mut site = Site::open(&config).unwrap();
     let limit = Rlimit { current: Some(64), maximum: Some(64) };
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -51,7 +51,7 @@ fn serves_files_at_the_descriptor_limit() {
     for number in 0..5 {
         assert_eq!(get(&mut site, &format!("l{number}")).0.status, 200);
     }
-    assert_eq!(site.cached().1, 5);
+    assert_eq!(site.cache_usage().1, 5);
     let mut held = fill();
     let mut sending = Vec::new();
     let rejected = loop {

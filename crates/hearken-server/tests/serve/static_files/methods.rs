@@ -24,7 +24,7 @@ fn serves_a_small_file() {
 
 #[test]
 fn serves_sizes_around_every_limit() {
-    let mut fixture = Fixture::with(|config| config.cache_file_bytes = 10_000);
+    let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 10_000);
     for size in [0, 1, 4095, 4096, 4097, 9_999, 10_000, 10_001, 70_000] {
         let content: Vec<u8> = (0..size).map(|at: usize| (at % 251) as u8).collect();
         fixture.write("f", &content);
@@ -49,7 +49,7 @@ fn serves_sizes_around_every_limit() {
 
 #[test]
 fn head_has_the_fields_of_get() {
-    let mut fixture = Fixture::with(|config| config.cache_file_bytes = 100);
+    let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 100);
     fixture.write("small", "abc");
     fixture.write("large", [b'x'; 1000]);
     fixture.write("dir/index.html", "i");
@@ -204,7 +204,7 @@ fn serves_relative_roots() {
 fn answers_403_without_permission() {
     // Requests files as a user without permission to read all.
     use std::os::unix::fs::PermissionsExt;
-    let mut fixture = Fixture::with(|config| config.cache_file_bytes = 100);
+    let mut fixture = Fixture::with(|config| config.max_cached_file_bytes = 100);
     let limit = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     fixture.write("closed", "abc");
     fixture.write("dir/a", "abc");

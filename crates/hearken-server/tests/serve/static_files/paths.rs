@@ -245,7 +245,7 @@ fn targets_cannot_escape_the_root() {
     fixture.write("d/inside", "inside");
     for target in ESCAPES {
         for _ in 0..2 {
-            fixture.site.new_turn();
+            fixture.site.begin_turn();
             let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
             // The parser rejects malformed requests.
             let Some(response) = fixture.send(request.as_bytes(), true) else { continue };
@@ -431,7 +431,7 @@ proptest! {
         }
         PLACE.with_borrow_mut(|fixture| {
             for target in targets {
-                fixture.site.new_turn();
+                fixture.site.begin_turn();
                 let request = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", target.concat());
                 let Some(response) = fixture.send(request.as_bytes(), true) else { continue };
                 match response.status {

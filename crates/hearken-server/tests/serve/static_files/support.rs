@@ -83,7 +83,7 @@ impl Fixture {
 
     /// Sends a request in a new turn. `fields` are lines.
     pub(crate) fn request(&mut self, method: &str, target: &str, fields: &str) -> Response {
-        self.site.new_turn();
+        self.site.begin_turn();
         self.request_same_turn(method, target, fields)
     }
 

@@ -53,7 +53,7 @@ impl<M: Mechanism> ReadinessIo<M> {
     /// Queues a send, or the rest of a send.
     #[cold]
     pub(super) fn send_later(&mut self, token: Token, mut outgoing: Outgoing) {
-        outgoing.head.keep();
+        outgoing.head.detach();
         self.sockets[token.slot() as usize].sends.get_or_insert_default().push_back(outgoing);
     }
 
@@ -269,13 +269,13 @@ impl<M: Mechanism> ReadinessIo<M> {
         if self.sockets[token.slot() as usize].state.contains(State::RELAY_SOURCE) {
             return self.resume_relay(token);
         }
-        let Some(mut buffer) = self.pool.lend() else {
+        let Some(mut buffer) = self.pool.acquire() else {
             self.wait_for_buffer(token);
             return None;
         };
         let share = self.policy.turn_bytes;
         let (fd, socket) = self.socket_mut(token)?;
-        let room = buffer.room();
+        let room = buffer.spare_capacity();
         let received = loop {
             match net::recv(fd, spare_capacity(buffer.as_vec()), RecvFlags::empty()) {
                 Err(Errno::INTR) => {}

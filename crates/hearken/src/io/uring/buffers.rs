@@ -127,7 +127,7 @@ impl Buffers {
         }
         // SAFETY: the entries live until the ring is closed, and the memory until no request is in
         // flight: see the `Drop` implementation of `UringIo`.
-        unsafe { ring.provide(entries.start.as_ptr() as u64, slots, GROUP)? };
+        unsafe { ring.register_buffers(entries.start.as_ptr() as u64, slots, GROUP)? };
         let free = RefCell::new((0..count).rev().collect());
         Ok(Buffers {
             entries,

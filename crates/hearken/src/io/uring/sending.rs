@@ -97,7 +97,7 @@ impl Sends {
             if let Some(send) = self.get(index)
                 && send.serial == serial
             {
-                send.outgoing.head.keep();
+                send.outgoing.head.detach();
             }
         }
         std::mem::swap(&mut self.started, &mut self.submitted);
@@ -184,7 +184,7 @@ impl UringIo {
         }
         outgoing.head.copy_provided();
         if socket.sends != NONE || socket.state.contains(State::CONNECTING) {
-            outgoing.head.keep();
+            outgoing.head.detach();
         }
         let index = self.sends.insert(outgoing, closes);
         if socket.sends == NONE {

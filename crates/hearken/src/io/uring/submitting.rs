@@ -67,7 +67,7 @@ impl UringIo {
     /// Ensures that `count` submissions fit.
     #[inline]
     pub(super) fn reserve_submissions(&mut self, count: u32) {
-        if self.ring.is_short_of(count) {
+        if self.ring.lacks_space_for(count) {
             self.drain_completions(count);
         }
     }
@@ -76,7 +76,7 @@ impl UringIo {
     fn drain_completions(&mut self, count: u32) -> bool {
         for _ in 0..MAX_ENTERS {
             self.enter(0, None);
-            if !self.ring.is_short_of(count) {
+            if !self.ring.lacks_space_for(count) {
                 return true;
             }
             // The kernel accepts no submissions while it has completions that do not fit.
@@ -95,7 +95,7 @@ impl UringIo {
     #[inline(always)]
     #[allow(clippy::inline_always)]
     unsafe fn push(&mut self, entry: Sqe) {
-        if self.ring.is_short_of(1) && !self.drain_completions(1) {
+        if self.ring.lacks_space_for(1) && !self.drain_completions(1) {
             return; // The next wait fails.
         }
         // SAFETY: the caller's promise.
@@ -184,7 +184,7 @@ impl UringIo {
     pub(super) fn submit_again(&mut self) -> bool {
         self.reentries_left -= 1;
         let has_buffers = !self.waiting_for_buffer.is_empty() && self.buffers.has_some();
-        if self.changed.is_empty() && !has_buffers && !self.ring.stirs() {
+        if self.changed.is_empty() && !has_buffers && !self.ring.needs_enter() {
             return false;
         }
         self.prepare();

@@ -85,7 +85,7 @@ impl Programs {
 
     /// Returns the number of signals let through because the programs did not know the descriptor,
     /// which happens rarely and only with PREEMPT_RT. Waits find their events by other means.
-    pub fn strays(&self) -> u32 {
+    pub fn unattributed(&self) -> u32 {
         self.shared().unattributed()
     }
 

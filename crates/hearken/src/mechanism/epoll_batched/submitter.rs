@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::mechanism::Unavailable;
-use crate::ring::{Ring, Sqe, Work, op};
+use crate::ring::{Ring, Sqe, CompletionMode, op};
 
 /// The size of the submission queue. More changes are submitted in several calls.
 const SUBMISSIONS: u32 = 256;
@@ -43,10 +43,10 @@ pub(super) struct Submitter {
 impl Submitter {
     /// Creates a ring for changes, and for waits if `waits` is set.
     pub(super) fn open(waits: bool) -> Result<Submitter, Unavailable> {
-        let ring = Ring::open(Work::Deferred, (SUBMISSIONS, 2 * SUBMISSIONS))?;
-        ring.require(op::EPOLL_CTL, "it needs Linux 5.6, or via=calls")?;
+        let ring = Ring::open(CompletionMode::Deferred, (SUBMISSIONS, 2 * SUBMISSIONS))?;
+        ring.require_operation(op::EPOLL_CTL, "it needs Linux 5.6, or via=calls")?;
         if waits {
-            ring.require(op::EPOLL_WAIT, "it needs Linux 6.15, or wait=epoll")?;
+            ring.require_operation(op::EPOLL_WAIT, "it needs Linux 6.15, or wait=epoll")?;
         }
         Ok(Submitter {
             ring,
@@ -62,7 +62,7 @@ impl Submitter {
 
     /// Returns whether there may be no space for another change, a wait and its cancellation.
     pub(super) fn is_full(&mut self) -> bool {
-        self.ring.is_short_of(3)
+        self.ring.lacks_space_for(3)
     }
 
     pub(super) fn calls(&self) -> u64 {

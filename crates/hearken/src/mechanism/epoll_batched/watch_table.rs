@@ -41,7 +41,7 @@ pub(super) struct Watch {
 }
 
 const UNREGISTERED: Watch = Watch {
-    token: NO_EVENT.who,
+    token: NO_EVENT.token,
     generation: 0,
     events: EventFlags::empty(),
     state: State::empty(),

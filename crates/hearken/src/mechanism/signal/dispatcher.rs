@@ -12,18 +12,18 @@ use std::time::Duration;
 use super::table::Table;
 use super::{MAX_SIGNALS, SignalInfo, Signals};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::mechanism::{Choice, NO_EVENT, Options, Semantics, Sharing, Trigger};
+use crate::mechanism::{OptionSpec, NO_EVENT, Options, Semantics, Sharing, Trigger};
 use crate::mechanism::{Unavailable, Values, Watches};
 
 /// The option for how signals are taken.
-pub(crate) const DEQUEUE: Choice = Choice {
+pub(crate) const DEQUEUE: OptionSpec = OptionSpec {
     name: "dequeue",
     help: "signals per system call: many with signalfd(2), or one with sigtimedwait(2)",
     values: Values::OneOf(&["many", "one"]),
 };
 
 /// The option for how events that an overflow has dropped are found.
-pub(crate) const RECOVER: Choice = Choice {
+pub(crate) const RECOVER: OptionSpec = OptionSpec {
     name: "recover",
     help: "the call that checks all descriptors after the queue has overflowed",
     values: Values::OneOf(&["poll", "select"]),
@@ -34,7 +34,7 @@ pub(crate) const SEMANTICS: Semantics = Semantics {
     trigger: Trigger::Edge,
     close_revokes: true,
     overflows: true,
-    watches: Watches::Signalling,
+    watches: Watches::SignalDriven,
     sharing: Sharing::Owner,
     ..Semantics::COMMON
 };

@@ -166,12 +166,12 @@ impl Table {
         let Some(entry) = self.entries.get_mut(signal.fd as usize) else {
             return;
         };
-        let readiness = signal.readiness.answering(entry.interest);
+        let readiness = signal.readiness.restrict_to(entry.interest);
         if readiness.is_empty() {
             return;
         }
         let event = self.batch.get(entry.batch_index as usize);
-        let reported = event.is_some_and(|event| event.who == entry.token);
+        let reported = event.is_some_and(|event| event.token == entry.token);
         let suspect = entry.stamp == self.epoch; // (b)
         let inconclusive = signal.merged || signal.readiness.is_writable(); // (c), (e)
         if reported || suspect || inconclusive || self.batch.len() >= max {
@@ -179,7 +179,7 @@ impl Table {
         } else {
             entry.stamp = self.epoch;
             entry.batch_index = self.batch.len() as u32;
-            self.batch.push(Event { who: entry.token, readiness });
+            self.batch.push(Event { token: entry.token, readiness });
         }
     }
 

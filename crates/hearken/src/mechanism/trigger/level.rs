@@ -46,7 +46,7 @@ impl<M: Mechanism> AsLevel<M> {
 
     /// Adapts a mechanism whose events contain the complete readiness found by the wait, as with
     /// epoll(7).
-    pub fn believing(inner: M) -> AsLevel<M> {
+    pub fn without_verification(inner: M) -> AsLevel<M> {
         let semantics = *inner.semantics();
         AsLevel::with(inner, semantics, true)
     }
@@ -80,7 +80,7 @@ impl<M: Mechanism, const RELIABLE: bool> Hints for Inner<'_, M, RELIABLE> {
 
     #[inline]
     fn hint(&self, index: usize) -> (Token, i16) {
-        let Event { who: token, readiness } = self.0.event(index);
+        let Event { token, readiness } = self.0.event(index);
         if !RELIABLE {
             return (token, 0);
         }
@@ -180,7 +180,7 @@ impl<M: Mechanism> Mechanism for AsLevel<M> {
             return NO_EVENT;
         };
         let found = poll::readiness(PollFlags::from_bits_retain(found as u16));
-        Event { who: token, readiness: found & self.semantics.reports }
+        Event { token, readiness: found & self.semantics.reports }
     }
 
     fn overflows(&self) -> u64 {

@@ -41,7 +41,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) const UNREGISTERED: Watch = Watch {
-        token: crate::mechanism::NO_EVENT.who,
+        token: crate::mechanism::NO_EVENT.token,
         generation: 0,
         batch_index: 0,
         armed: 0,

@@ -56,7 +56,7 @@ pub(crate) fn dropped_events_are_counted(mut watch: Watch) {
     watch.0.remove(revoked).unwrap();
     let events: Vec<_> = (0..got).filter_map(|index| watch.0.event(index)).collect();
     assert_eq!(events.len(), 1);
-    assert_eq!((events[0].who, events[0].readiness), (kept, Readiness::READABLE));
+    assert_eq!((events[0].token, events[0].readiness), (kept, Readiness::READABLE));
     let counters = watch.0.counters();
     assert_eq!((counters.events, counters.spurious), (1, 1));
 }

@@ -26,7 +26,7 @@ pub(crate) fn half_close_is_readable(mut watch: Watch) {
         let expected = Readiness::READABLE | reported(&watch, Readiness::READ_CLOSED);
         let readiness = watch.next(token);
         // An end without data need not be distinguished from data.
-        let alone = readiness == Readiness::READABLE && !watch.0.semantics().tells_state();
+        let alone = readiness == Readiness::READABLE && !watch.0.semantics().reports_state();
         assert!(readiness == expected || alone, "{readiness:?}");
         assert_eq!(drain(watch.fd(token)), (0, true));
         watch.0.remove(token).unwrap();

@@ -110,10 +110,10 @@ pub(crate) fn two_thousand_descriptors(mut watch: Watch) {
         let mut seen = HashSet::new();
         while seen.len() < expected.len() {
             for event in watch.next_batch(256) {
-                assert!(expected.contains(&event.who));
-                drain(watch.fd(event.who));
-                watch.arm(event.who);
-                let again = !seen.insert(event.who);
+                assert!(expected.contains(&event.token));
+                drain(watch.fd(event.token));
+                watch.arm(event.token);
+                let again = !seen.insert(event.token);
                 assert!(!again || watch.trigger() == Trigger::Edge);
             }
         }

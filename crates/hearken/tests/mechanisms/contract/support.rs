@@ -71,14 +71,14 @@ impl Watch {
         assert!(got <= max, "{got} events where {max} were allowed");
         let events: Vec<Event> = (0..got).filter_map(|index| self.0.event(index)).collect();
         for (at, event) in events.iter().enumerate() {
-            let (token, readiness) = (event.who, event.readiness);
+            let (token, readiness) = (event.token, event.readiness);
             let requested = self.0.interest(token);
             assert!(self.0.get(token).is_some(), "{token:?} is not registered");
-            assert_eq!(readiness.answering(requested), readiness, "not requested by {requested:?}");
+            assert_eq!(readiness.restrict_to(requested), readiness, "not requested by {requested:?}");
             let reported = self.0.semantics().reports;
             assert!(reported.contains(readiness), "{readiness:?} is not among {reported:?}");
             assert!(
-                events[..at].iter().all(|other| other.who != token),
+                events[..at].iter().all(|other| other.token != token),
                 "{token:?} is twice in a batch"
             );
         }
@@ -101,7 +101,7 @@ impl Watch {
     pub(crate) fn next(&mut self, token: Token) -> Readiness {
         let events = self.next_batch(64);
         assert_eq!(events.len(), 1, "{events:?}");
-        assert_eq!(events[0].who, token);
+        assert_eq!(events[0].token, token);
         events[0].readiness
     }
 
@@ -113,7 +113,7 @@ impl Watch {
         while !seen.contains(wanted) {
             assert!(start.elapsed() < PATIENCE, "{seen:?}, but not {wanted:?}");
             let events = self.wait(64, Duration::from_millis(100));
-            for event in events.iter().filter(|event| event.who == token) {
+            for event in events.iter().filter(|event| event.token == token) {
                 seen = event.readiness;
             }
             if self.trigger() == Trigger::OneShot {

@@ -45,7 +45,7 @@ pub(crate) fn without_a_timeout_it_waits_for_an_event(mut watch: Watch) {
     let readiness = loop {
         let got = watch.0.wait(8, None).unwrap();
         if let Some(event) = (0..got).find_map(|index| watch.0.event(index)) {
-            assert_eq!(event.who, token);
+            assert_eq!(event.token, token);
             break event.readiness;
         }
     };
@@ -66,7 +66,7 @@ pub(crate) fn a_timeout_beyond_the_clock_waits_indefinitely(mut watch: Watch) {
         while events.is_empty() {
             events = watch.wait(8, timeout);
         }
-        assert_eq!(events[0].who, token);
+        assert_eq!(events[0].token, token);
         writer.join().unwrap();
         drain(watch.fd(token));
         watch.arm(token);
@@ -101,10 +101,10 @@ pub(crate) fn any_max_is_accepted(mut watch: Watch) {
     let got = watch.0.wait(0, Some(Duration::ZERO)).unwrap();
     assert!(got <= 1, "0 counts as 1");
     let mut seen: HashSet<Token> =
-        (0..got).filter_map(|index| watch.0.event(index)).map(|event| event.who).collect();
+        (0..got).filter_map(|index| watch.0.event(index)).map(|event| event.token).collect();
     for max in [usize::MAX, usize::MAX / 2, u32::MAX as usize, 1 << 20] {
         let events = watch.wait(max, Duration::from_millis(1));
-        seen.extend(events.iter().map(|event| event.who));
+        seen.extend(events.iter().map(|event| event.token));
     }
     assert_eq!(seen.len(), sources.len());
 }
@@ -114,7 +114,7 @@ pub(crate) fn none_starves(mut watch: Watch) {
         let sources = ready(&mut watch, 60);
         let mut seen = HashSet::new();
         for _ in 0..60_usize.div_ceil(max) {
-            seen.extend(watch.next_batch(max).iter().map(|event| event.who));
+            seen.extend(watch.next_batch(max).iter().map(|event| event.token));
         }
         assert_eq!(seen.len(), 60, "after n events, with {max} in a batch");
         for (token, _) in sources {
@@ -128,7 +128,7 @@ pub(crate) fn none_starves_while_others_are_added_and_removed(mut watch: Watch) 
     let unread: HashSet<Token> = sources[..10].iter().map(|(token, _)| *token).collect();
     let mut seen = HashSet::new();
     for round in 0..100 {
-        seen.extend(watch.next_batch(2).iter().map(|event| event.who));
+        seen.extend(watch.next_batch(2).iter().map(|event| event.token));
         let (token, _) = sources.remove(10 + round % 10);
         watch.0.remove(token).unwrap();
         sources.extend(ready(&mut watch, 1));
@@ -153,7 +153,7 @@ pub(crate) fn a_batch_contains_each_descriptor_once(mut watch: Watch) {
         // `wait` checks that no descriptor occurs twice.
         for event in watch.next_batch(64) {
             assert_eq!(event.readiness, both, "one event reports both directions");
-            seen.insert(event.who);
+            seen.insert(event.token);
         }
     }
 }

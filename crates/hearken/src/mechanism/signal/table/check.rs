@@ -71,16 +71,16 @@ impl Table {
     /// Adds the readiness of a descriptor to the batch, if the interest includes it.
     fn add_event(&mut self, fd: RawFd, readiness: Readiness, max: usize) {
         let entry = &mut self.entries[fd as usize];
-        let readiness = (readiness & self.reports).answering(entry.interest);
+        let readiness = (readiness & self.reports).restrict_to(entry.interest);
         if readiness.is_empty() {
             return;
         }
         let event = self.batch.get_mut(entry.batch_index as usize);
-        if let Some(event) = event.filter(|event| event.who == entry.token) {
+        if let Some(event) = event.filter(|event| event.token == entry.token) {
             event.readiness |= readiness;
         } else if self.batch.len() < max {
             entry.batch_index = self.batch.len() as u32;
-            self.batch.push(Event { who: entry.token, readiness });
+            self.batch.push(Event { token: entry.token, readiness });
         } else {
             return self.schedule_check(fd); // (f)
         }

@@ -4,7 +4,7 @@
 //! and reports its error bound to the kernel. The kernel lets the bound grow between its updates.
 //!
 //! ```
-//! match hearken::clock::discipline() {
+//! match hearken::clock_sync::sync_status() {
 //!     Ok(state) if state.synchronised => println!("accurate to {} us", state.max_error_us),
 //!     Ok(_) => println!("the clock is not synchronised"),
 //!     // The system-call filters of some containers refuse it.
@@ -19,7 +19,7 @@ use crate::sys;
 /// The kernel's state of its real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Discipline {
+pub struct SyncStatus {
     /// Whether a time service synchronises the clock.
     pub synchronised: bool,
     /// Maximum error in microseconds. It is 16 seconds or more if unknown.
@@ -32,10 +32,10 @@ pub struct Discipline {
 ///
 /// # Errors
 /// The system call is refused, as by the filter of a container.
-pub fn discipline() -> io::Result<Discipline> {
+pub fn sync_status() -> io::Result<SyncStatus> {
     let (result, state) = sys::adjtimex()?;
     let micros = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
-    Ok(Discipline {
+    Ok(SyncStatus {
         synchronised: result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0,
         max_error_us: micros(state.maxerror),
         estimated_error_us: micros(state.esterror),
@@ -44,12 +44,12 @@ pub fn discipline() -> io::Result<Discipline> {
 
 #[cfg(test)]
 mod tests {
-    use super::discipline;
+    use super::sync_status;
 
     /// The kernel never reports a clock as synchronised once its error bound exceeds 16 seconds.
     #[test]
     fn synchronised_clocks_have_a_bounded_error() {
-        match discipline() {
+        match sync_status() {
             Ok(state) => {
                 assert!(!state.synchronised || state.max_error_us < 16_000_000, "{state:?}");
                 assert!(state.estimated_error_us <= 16_000_000, "{state:?}");
