@@ -123,7 +123,7 @@ exec "$(realpath "$hearken")" "\$@"
 END
     chmod +x "$dir/late"
     agents_load 2 "$url" --rate 60 --duration 60s --agent-binary "$dir/late" "$@"
-    grep -q 'rank 1 of 3: the start was at 2001' "$dir/load.err" || agents_fail 'the reason is not reported'
+    grep -q 'rank 1 of 3: start time 2001' "$dir/load.err" || agents_fail 'the reason is not reported'
     [[ ! -s $dir/load.out ]] || agents_fail 'a failed load printed a result'
     : >"$dir/access"
 

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hearken::mechanism::AUTO;
-use hearken_load::{RequestTemplate, Config, Model, Progress, Rank, Snapshot, Source, StopSignal, TlsOptions};
+use hearken_load::{
+    Config, Model, Progress, Rank, RequestTemplate, Snapshot, Source, StopSignal, TlsOptions,
+};
 use serde::Serialize;
 
 use crate::args::load::{Arrivals, By, LoadArgs, SourceArgs};
@@ -193,7 +195,12 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
     Ok(Config {
         url: args.url,
         source,
-        template: RequestTemplate { method: args.method, headers: args.header, body, expect: args.expect },
+        template: RequestTemplate {
+            method: args.method,
+            headers: args.header,
+            body,
+            expect: args.expect,
+        },
         model: if args.closed { Some(Model::Closed) } else { by },
         rate: args.steps.unwrap_or(args.rate),
         duration: args.duration,

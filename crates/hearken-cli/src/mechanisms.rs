@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use hearken::io::{self as events, URING, URING_OPTIONS, URING_SUMMARY};
 use hearken::mechanism::auto::{self, Ranking, Verdict};
-use hearken::mechanism::{ChangeCost, OptionSpec, Entry, Sharing, TABLE, Trigger, WaitCost, Watches};
+use hearken::mechanism::{
+    ChangeCost, Entry, OptionSpec, Sharing, TABLE, Trigger, WaitCost, Watches,
+};
 use serde_json::{Value, json};
 
 use crate::Failure;

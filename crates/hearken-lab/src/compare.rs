@@ -31,7 +31,7 @@ use bootstrap::{LogVariance, log_variances};
 use runs::Side;
 
 /// Value of [`Comparison::schema`].
-pub const SCHEMA: &str = "hearken-compare/1";
+pub const SCHEMA: &str = "hearken-compare/2";
 /// Joint confidence level of all intervals.
 const CONFIDENCE: f64 = 0.95;
 /// Description of the method for the JSON output.
@@ -153,15 +153,7 @@ impl MetricComparison {
         let [a, b] = [0, 1].map(|side: usize| sides[side].value(metric));
         if a == 0.0 && b == 0.0 && variances.0.and(variances.1).is_some() {
             let verdict = Verdict::NoDifferenceDetected;
-            return MetricComparison {
-                metric,
-                a,
-                b,
-                ratio: None,
-                low: None,
-                high: None,
-                verdict,
-            };
+            return MetricComparison { metric, a, b, ratio: None, low: None, high: None, verdict };
         }
         let adjusted = [0, 1].map(|side: usize| sides[side].adjusted_value(metric));
         let ratio = adjusted[1] / adjusted[0];

@@ -52,7 +52,11 @@ impl IntervalGroup {
 
     fn rate(&self, count: u64) -> f64 {
         // An interval of length zero becomes a gap in the line.
-        if self.interval.duration_s > 0.0 { count as f64 / self.interval.duration_s } else { f64::NAN }
+        if self.interval.duration_s > 0.0 {
+            count as f64 / self.interval.duration_s
+        } else {
+            f64::NAN
+        }
     }
 }
 
@@ -163,11 +167,13 @@ fn distribution(report: &Report) -> Panel {
 
 fn idle(report: &Report, groups: &[IntervalGroup]) -> Panel {
     let open = groups.iter().map(|group| {
-        let Interval { offset_s: at_s, duration_s: length_s, idle_open: idle_held, .. } = group.interval;
+        let Interval { offset_s: at_s, duration_s: length_s, idle_open: idle_held, .. } =
+            group.interval;
         (at_s + length_s, idle_held as f64)
     });
-    let requested =
-        groups.iter().map(|s| (s.interval.offset_s + s.interval.duration_s, report.idle.requested as f64));
+    let requested = groups
+        .iter()
+        .map(|s| (s.interval.offset_s + s.interval.duration_s, report.idle.requested as f64));
     let lines = match report.idle.requested {
         0 => Vec::new(),
         _ => vec![series("requested", 6, requested), series("open", 3, open)],

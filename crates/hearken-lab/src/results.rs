@@ -10,7 +10,7 @@ use crate::summary::Cell;
 use crate::warning::Warning;
 
 /// Format name and version of `results.json`.
-pub const SCHEMA: &str = "hearken-lab-quick/2";
+pub const SCHEMA: &str = "hearken-lab-quick/3";
 
 /// The result of a run. Settings, cells and samples are specific to the experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -141,12 +141,14 @@ impl fmt::Display for Warning {
                  {reason}",
                 repetition + 1
             ),
-            Warning::ServerMeasurementFailed { server, workload, idle, repetition, reason } => write!(
-                f,
-                "The measurement of {server}, workload {workload} with {idle} idle connections, \
+            Warning::ServerMeasurementFailed { server, workload, idle, repetition, reason } => {
+                write!(
+                    f,
+                    "The measurement of {server}, workload {workload} with {idle} idle connections, \
                  repetition {}, failed: {reason}",
-                repetition + 1
-            ),
+                    repetition + 1
+                )
+            }
             Warning::NotInstalled { server, program, package } => {
                 write!(f, "{server} is not installed: program '{program}' not found")?;
                 match package {

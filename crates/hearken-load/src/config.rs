@@ -16,7 +16,7 @@ use crate::report::Model;
 use crate::shard::Shard;
 use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
-use crate::workload::{RequestTemplate, Count, Distribution, Source};
+use crate::workload::{Count, Distribution, RequestTemplate, Source};
 
 /// Default duration of a run, see [`Config::duration`].
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(10);

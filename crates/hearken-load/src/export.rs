@@ -33,7 +33,16 @@ pub fn csv(report: &Report) -> String {
 }
 
 fn line(text: &mut String, interval: &Interval) -> std::fmt::Result {
-    let Interval { offset_s: at_s, duration_s: length_s, draining, scheduled: intended, sent, replies, failed, .. } = interval;
+    let Interval {
+        offset_s: at_s,
+        duration_s: length_s,
+        draining,
+        scheduled: intended,
+        sent,
+        replies,
+        failed,
+        ..
+    } = interval;
     let Interval { connections_opened, idle_open: idle_held, latency_ns: of, .. } = interval;
     write!(text, "{at_s},{length_s},{draining},{intended},{sent},{replies},{failed}")?;
     write!(text, ",{connections_opened},{idle_held},")?;

@@ -101,7 +101,7 @@ pub use tls::{TlsError, TlsOptions};
 pub use url::UrlError;
 pub use validate::InvalidReport;
 pub use wall_clock::ClockState;
-pub use workload::{RequestTemplate, Count, Distribution, Expect, Source, fileset as specweb};
+pub use workload::{Count, Distribution, Expect, RequestTemplate, Source, fileset as specweb};
 
 /// Runs the example of the README.
 #[cfg(doctest)]

@@ -80,7 +80,11 @@ fn check_same_load(index: usize, first: &Report, part: &Report) -> Result<(), Me
         ("workload", first.workload.clone(), part.workload.clone()),
         ("model", format!("{:?}", first.model), format!("{:?}", part.model)),
         ("arrivals", first.arrivals.to_string(), part.arrivals.to_string()),
-        ("requests_per_connection", or_none(&first.requests_per_connection), or_none(&part.requests_per_connection)),
+        (
+            "requests_per_connection",
+            or_none(&first.requests_per_connection),
+            or_none(&part.requests_per_connection),
+        ),
         (
             "rate",
             closed(first).unwrap_or("open loop").into(),

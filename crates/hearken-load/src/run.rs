@@ -62,7 +62,11 @@ impl Progress for () {}
 /// # Errors
 /// Invalid settings, unreadable files, a host name that cannot be resolved, or an event mechanism
 /// that is not available.
-pub fn run(config: &Config, progress: &mut dyn Progress, stop: &StopSignal) -> Result<Report, LoadError> {
+pub fn run(
+    config: &Config,
+    progress: &mut dyn Progress,
+    stop: &StopSignal,
+) -> Result<Report, LoadError> {
     config.check()?;
     let url = url(config)?;
     let target = Target::new(config, &url)?;

@@ -110,7 +110,15 @@ impl Report {
     }
 
     fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Idle { requested: asked, open: held, lost, reestablished: re_established, requests, replies, descriptor_tables: tables } = self.idle;
+        let Idle {
+            requested: asked,
+            open: held,
+            lost,
+            reestablished: re_established,
+            requests,
+            replies,
+            descriptor_tables: tables,
+        } = self.idle;
         if asked > 0 {
             let [asked, held, lost, again] = [asked, held, lost, re_established].map(Grouped);
             write!(f, "  idle       {held} of {asked} connections open at the end, ")?;

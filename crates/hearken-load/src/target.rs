@@ -29,14 +29,20 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn new(config: &Config, url: &Url) -> Result<Target, LoadError> {
         let addr = resolve(url)?;
-        if let Some(&source) = config.source_addresses.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4()) {
+        if let Some(&source) =
+            config.source_addresses.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4())
+        {
             return Err(LoadError::Source { ip: source, addr });
         }
         let tls = if url.tls { Some(Tls::new(&url.host, &config.tls)?) } else { None };
         let connections = config.idle_connections.saturating_add(config.connections.get());
         Ok(Target {
             addr,
-            source_addresses: SourceAddresses::new(addr.ip(), &config.source_addresses, connections),
+            source_addresses: SourceAddresses::new(
+                addr.ip(),
+                &config.source_addresses,
+                connections,
+            ),
             tls,
             may_self_connect: addr.ip().is_loopback() && is_ephemeral(addr.port()),
             timeout: config.timeout,

@@ -64,11 +64,11 @@ impl Plan {
         let refused = if wanted == Table::Own { wanted.probe().err() } else { None };
         let table = if refused.is_some() { Table::Shared } else { wanted };
         let idle = config.idle_here();
-        let beside = room
+        let capacity = room
             .saturating_sub(config.connections_here().div_ceil(active_threads))
             .saturating_mul(active_threads);
         let idle_threads =
-            if table == Table::Own && idle > beside { idle.div_ceil(room) } else { 0 };
+            if table == Table::Own && idle > capacity { idle.div_ceil(room) } else { 0 };
         Ok(Plan { active_threads, idle_threads, descriptor_table: table, refused })
     }
 

@@ -57,7 +57,8 @@ impl Report {
     /// Replaces all control characters in texts, because a terminal would interpret them.
     pub fn sanitise(&mut self) {
         let named = [&mut self.url, &mut self.workload, &mut self.rate, &mut self.mechanism];
-        let named = named.into_iter().chain([&mut self.machine]).chain(&mut self.requests_per_connection);
+        let named =
+            named.into_iter().chain([&mut self.machine]).chain(&mut self.requests_per_connection);
         named.chain(&mut self.command).chain(&mut self.warnings).for_each(sanitise);
         if let Some(server) = &mut self.server {
             sanitise(&mut server.target);

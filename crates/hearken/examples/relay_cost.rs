@@ -14,7 +14,7 @@ use hearken::io::readiness::Policy;
 use hearken::io::{self as operations, Address, CompletionKind, ListenOptions, Relay, Visitor};
 use hearken::{Token, Wakeups};
 
-/// How a message is moved.
+/// The way in which a message is moved.
 #[derive(Clone, Copy)]
 enum Method {
     Relay,

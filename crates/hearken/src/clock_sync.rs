@@ -46,7 +46,7 @@ pub fn sync_status() -> io::Result<SyncStatus> {
 mod tests {
     use super::sync_status;
 
-    /// The kernel never reports a clock as synchronised once its error bound exceeds 16 seconds.
+    /// Checks that a synchronised clock has an error bound of at most 16 seconds.
     #[test]
     fn synchronised_clocks_have_a_bounded_error() {
         match sync_status() {

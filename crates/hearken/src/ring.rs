@@ -113,7 +113,11 @@ impl Ring {
     }
 
     /// Checks whether the kernel supports an operation.
-    pub(crate) fn require_operation(&self, operation: u8, remedy: &'static str) -> Result<(), Unavailable> {
+    pub(crate) fn require_operation(
+        &self,
+        operation: u8,
+        remedy: &'static str,
+    ) -> Result<(), Unavailable> {
         /// `struct io_uring_probe`.
         #[repr(C)]
         struct Probe {

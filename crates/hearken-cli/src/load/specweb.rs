@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use hearken_load::specweb::{directories_for, create};
+use hearken_load::specweb::{create, directories_for};
 
 use super::command::SpecwebArgs;
 use super::print;

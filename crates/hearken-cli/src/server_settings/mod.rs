@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use hearken_server::config::Handler;
-use hearken_server::proxy::config::{HealthCheck, Forward, PassiveChecks, ProxyMode, Upstreams};
+use hearken_server::proxy::config::{Forward, HealthCheck, PassiveChecks, ProxyMode, Upstreams};
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, proxy};
@@ -106,12 +106,19 @@ impl Options {
             proxy.fields.via.clone_from(via);
         }
         proxy.mode = match self.is_forward {
-            true => ProxyMode::Forward(Forward { keepalive: self.keepalive, ..self.forward.clone() }),
+            true => {
+                ProxyMode::Forward(Forward { keepalive: self.keepalive, ..self.forward.clone() })
+            }
             false => ProxyMode::Reverse(Upstreams {
                 keepalive: self.keepalive,
-                passive: NonZeroU32::new(self.max_fails)
-                    .map(|failures| PassiveChecks { max_fails: failures, fail_timeout: self.fail_timeout }),
-                health: self.health_path.clone().map(|path| HealthCheck { path, ..self.health.clone() }),
+                passive: NonZeroU32::new(self.max_fails).map(|failures| PassiveChecks {
+                    max_fails: failures,
+                    fail_timeout: self.fail_timeout,
+                }),
+                health: self
+                    .health_path
+                    .clone()
+                    .map(|path| HealthCheck { path, ..self.health.clone() }),
                 ..self.upstreams.clone()
             }),
         };

@@ -142,7 +142,7 @@ pub(crate) struct Format<T: 'static> {
 /// A boolean.
 pub(crate) const SWITCH: Format<bool> = Format {
     kind: Kind::Switch,
-    placeholder: "yes|no",
+    placeholder: "BOOL",
     choices: &[],
     parse: |text| match text {
         "yes" => Ok(true),

@@ -63,7 +63,7 @@ const OPTIONS: &[&str] = &[
     "--arrivals=uniform",
     "--duration=1500ms",
     "--connections=7",
-    "--head",
+    "--idle-request",
     "--header=A: 'quoted' \"too\"",
     "--header=B: 007",
     "--sources=127.0.0.1,127.0.0.2",
@@ -80,11 +80,11 @@ fn a_printed_plan_reproduces_its_options() {
     let load = |more: &[&str], last: &str| printed(&[&["load"], more, &[last]].concat());
     fs::write(file, load(OPTIONS, "--print-plan")).unwrap();
     let plan = fs::read_to_string(file).unwrap();
-    for line in ["rate = 1000.5", "connections = 7", "head = true", "start-at = \"2030-"] {
+    for line in ["rate = 1000.5", "connections = 7", "idle-request = true", "start-at = \"2030-"] {
         assert!(plan.lines().any(|it| it.starts_with(line)), "{line}: {plan}");
     }
     let directly = load(OPTIONS, "--check");
-    assert!(directly.starts_with("sound: hearken load 'http://127.0.0.1:1/?a=b&c' --rate 1000.5 "));
+    assert!(directly.starts_with("valid: hearken load 'http://127.0.0.1:1/?a=b&c' --rate 1000.5 "));
     assert_eq!(load(&["--plan", file], "--check"), directly);
     assert_eq!(load(&["--plan", file], "--print-plan"), plan);
 
@@ -103,14 +103,14 @@ fn plans_accept_toml_types() {
     let file = dir.path().join("plan.toml");
     fs::write(
         &file,
-        "url = 'http://a/'\nrate = 1e3\nconnections = 0x1_0\nhead = false\nidle-request = true\n\
-         timeout = 5\nstart = 2030-01-31T12:00:00Z\nsources = ['127.0.0.1', '127.0.0.2']\n",
+        "url = 'http://a/'\nrate = 1e3\nconnections = 0x1_0\nclosed = false\nidle-request = true\n\
+         timeout = 5\nstart-at = 2030-01-31T12:00:00Z\nsources = ['127.0.0.1', '127.0.0.2']\n",
     )
     .unwrap();
     let check = printed(&["load", "--plan", file.to_str().unwrap(), "--check"]);
     assert_eq!(
         check,
-        "sound: hearken load http://a/ --rate 1e3 --connections 16 --idle-request --timeout 5 \
+        "valid: hearken load http://a/ --rate 1e3 --connections 16 --idle-request --timeout 5 \
          --sources 127.0.0.1 --sources 127.0.0.2 --start-at 2030-01-31T12:00:00Z\n"
     );
 }
@@ -121,25 +121,31 @@ fn errors_in_a_plan_are_reported_with_their_position() {
     let file = dir.path().join("plan.toml");
     let path = file.to_str().unwrap();
     for (plan, message) in [
-        ("raet = 3\nurl = 'http://a/'\n", "plan.toml:1:1: no option \"raet\"; is it \"rate\"?"),
-        ("url = 'http://a/'\nzzz = 3\n", "plan.toml:2:1: no option \"zzz\"; hearken load --help"),
-        ("url = 'http://a/'\nrate = 'fast'\n", ":2:8: \"rate\": \"fast\" is not a rate"),
-        ("url = 'http://a/'\n  timeout = '0s'\n", ":2:13: \"timeout\": must be greater than 0"),
+        (
+            "raet = 3\nurl = 'http://a/'\n",
+            "plan.toml:1:1: unknown key 'raet' (did you mean 'rate'?)",
+        ),
+        ("url = 'http://a/'\nzzz = 3\n", "plan.toml:2:1: unknown key 'zzz'; hearken load --help"),
+        ("url = 'http://a/'\nrate = 'fast'\n", ":2:8: 'rate': invalid rate 'fast'"),
+        ("url = 'http://a/'\n  timeout = '0s'\n", ":2:13: 'timeout': must be greater than 0"),
         (
             "url = 'http://a/'\narrivals = 'x'\n",
-            ":2:12: \"arrivals\" is one of: poisson, constant, uniform",
+            ":2:12: 'arrivals' is one of: poisson, constant, uniform",
         ),
-        ("url = 'http://a/'\nhead = 3\n", ":2:8: \"head\" is true or false, not a number"),
-        ("url = 'http://a/'\nrate = true\n", ":2:8: \"rate\" has a value, not true or false"),
-        ("url = 'http://a/'\nrate = [1, 2]\n", ":2:8: \"rate\" has one value"),
-        ("url = 'http://a/'\n[rate]\nx = 1\n", "\"rate\" has a value, not a table"),
+        ("url = 'http://a/'\nclosed = 3\n", ":2:10: 'closed' is true or false, not a number"),
+        ("url = 'http://a/'\nrate = true\n", ":2:8: 'rate' takes a value, not true or false"),
+        ("url = 'http://a/'\nrate = [1, 2]\n", ":2:8: 'rate' takes a single value"),
+        ("url = 'http://a/'\n[rate]\nx = 1\n", "'rate' takes a value, not a table"),
         ("url = 'http://a/'\nrate =\n", "plan.toml:2:7: "),
         ("url = 'http://a/'\nrate = 1\nrate = 2\n", "plan.toml:3:1: duplicate key"),
-        ("url = 'http://a/'\njson = 'x'\n", ":2:1: \"json\" is of a process and not of a run"),
-        ("url = 'http://a/'\nplan = 'x'\n", ":2:1: \"plan\" is of a process"),
-        ("url = '--json=/x'\n", ":1:7: \"url\" cannot begin with a dash"),
-        ("url = 'http://a/'\nstart = 2030-01-31T12:00:00\n", ":2:9: \"start-at\": "),
-        ("url = 'http://a/'\n[files]\na = '***'\n", ":3:5: file \"a\" is not in base64"),
+        ("url = 'http://a/'\njson = 'x'\n", ":2:1: 'json' is not part of a plan"),
+        ("url = 'http://a/'\nplan = 'x'\n", ":2:1: 'plan' is not part of a plan"),
+        ("url = '--json=/x'\n", ":1:7: 'url' cannot begin with a dash"),
+        ("url = 'http://a/'\nstart-at = 2030-01-31T12:00:00\n", ":2:12: 'start-at': "),
+        (
+            "url = 'http://a/'\n[files]\na = '***'\n",
+            ":3:5: content of file 'a' is not valid base64",
+        ),
         ("url = 'http://a/'\nlockstep = 1\nrate = 1\n", "cannot be used with '--rate"),
         ("rate = 1\n", "plan.toml: the following required arguments were not provided: <URL>"),
         (
@@ -165,17 +171,17 @@ fn local_agents_report_one_result_that_matches_the_server() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let replies = result["requests"]["replies"].as_u64().unwrap();
     assert!(replies > 100, "{result}");
-    assert_eq!(result["requests"]["intended"], replies);
+    assert_eq!(result["requests"]["scheduled"], replies);
     assert_eq!(result["latency_ns"]["count"], replies);
     assert_eq!(server.logged(replies), replies);
-    assert_eq!((&result["connections"], &result["idle"]["asked"]), (&10.into(), &8.into()));
+    assert_eq!((&result["connections"], &result["idle"]["requested"]), (&10.into(), &8.into()));
     assert_eq!(result["offered_rate"], 600.0);
     let parts = result["parts"].as_array().unwrap();
     let ranks: Vec<_> = parts.iter().map(|part| part["rank"].as_u64().unwrap()).collect();
     assert_eq!(ranks, [0, 1, 2]);
     // All agents start at the same time.
-    let asked: Vec<_> = parts.iter().map(|part| &part["start_asked_unix_ns"]).collect();
-    assert!(asked[0].is_u64() && asked.iter().all(|it| *it == asked[0]), "{parts:?}");
+    let starts: Vec<_> = parts.iter().map(|part| &part["scheduled_start_unix_ns"]).collect();
+    assert!(starts[0].is_u64() && starts.iter().all(|it| *it == starts[0]), "{parts:?}");
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn objectives_apply_to_the_merged_result() {
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{objective}: {errors}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(result["objectives"][0]["met"], status == 0, "{result}");
+        assert_eq!(result["objectives"][0]["passed"], status == 0, "{result}");
     }
 }
 
@@ -234,9 +240,9 @@ fn a_failing_agent_ends_the_load_with_its_error() {
     let binary = server.dir.path().join("agent");
     let load = ["load", &server.url, "--rate", "30", "--duration", "60s", "--on", "local:3"];
     for (action, status, message) in [
-        ("exec \"$0\" \"$@\" --start-at 1000000000", 2, "rank 1 of 3: the start was at 2001-09-09"),
+        ("exec \"$0\" \"$@\" --start-at 1000000000", 2, "rank 1 of 3: start time 2001-09-09"),
         ("exit 3", 1, "rank 1 failed: exit status: 3"),
-        ("exit 0", 1, "there is no result of rank 1"),
+        ("exit 0", 1, "no result from rank 1"),
         ("echo '@hearken, or so'; exit 1", 1, "rank 1 failed"),
     ] {
         // An agent that exits successfully does not end the others, so these runs are short.
@@ -314,10 +320,10 @@ fn incomplete_agent_arguments_are_rejected() {
         (&["--size", "3"][..], "size 3"),
         (&["--rank", "3"], "rank 3"),
         (&["--rank", "3", "--size", "3"], "rank 3 of 3"),
-        (&["--rank", "0", "--size", "2", "--start-at", "1000000000"], "the start was at 2001"),
-        (&["--rank", "0", "--size", "2", "--start-at", "99999999999"], "in more than a day"),
+        (&["--rank", "0", "--size", "2", "--start-at", "1000000000"], "start time 2001"),
+        (&["--rank", "0", "--size", "2", "--start-at", "99999999999"], "more than a day away"),
         (&["--rank", "0", "--size", "2", "--start-in", "1s"], "--start-at"),
-        (&["--start-at", "1000000000"], "the start was at 2001"),
+        (&["--start-at", "1000000000"], "start time 2001"),
         (&["--rank", "0", "--size", "51"], "there are fewer connections than threads"),
         (&["--on", "local:51"], "there are fewer connections than threads"),
         (&["--on", "local:2", "--agent-binary", "/no/such/program"], "/no/such/program"),
@@ -330,7 +336,7 @@ fn incomplete_agent_arguments_are_rejected() {
         .output()
         .unwrap();
     assert_eq!(missing.status.code(), Some(2));
-    assert!(text(&missing.stderr).contains("cannot run no-such-srun"), "{missing:?}");
+    assert!(text(&missing.stderr).contains("cannot run 'no-such-srun'"), "{missing:?}");
     for wrong in ["slurm", "slurm:0", "kubernetes:3", "local:99999999"] {
         assert_eq!(run(&[&load[..], &["--on", wrong]].concat()).status.code(), Some(2));
     }

@@ -51,7 +51,7 @@ fn the_kubernetes_job_is_indexed_and_has_valid_arguments() {
     let size = spec["completions"].as_i64().unwrap().to_string();
     assert!(arguments.windows(2).any(|pair| pair[0] == "--size" && pair[1] == size));
     let checked = output(Command::new(HEARKEN).args(&arguments).arg("--check"));
-    assert!(checked.stdout.starts_with(b"sound: hearken load http://"));
+    assert!(checked.stdout.starts_with(b"valid: hearken load http://"));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn the_script_runs_a_job_and_merges_the_results() {
     let failed = run(dir, "1", &["--start-in", "2", "mine.toml"]).output().unwrap();
     let errors = String::from_utf8_lossy(&failed.stderr);
     assert_eq!(failed.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("pod-1: hearken: cannot read /no/such/plan"), "{errors}");
+    assert!(errors.contains("pod-1: hearken: cannot read plan '/no/such/plan'"), "{errors}");
     assert!(!dir.join("merged").exists());
     server.kill().unwrap();
     server.wait().unwrap();
@@ -176,15 +176,15 @@ fn arguments_end_with_a_start(job: &Yaml) -> bool {
 fn the_script_rejects_invalid_arguments_before_it_creates_objects() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
-    fs::write(dir.join("sound.toml"), "url = 'http://127.0.0.1:1/'\n").unwrap();
+    fs::write(dir.join("valid.toml"), "url = 'http://127.0.0.1:1/'\n").unwrap();
     fs::write(dir.join("wrong.toml"), "url = 'http://127.0.0.1:1/'\nraet = 1\n").unwrap();
     for (arguments, message) in [
-        (&["wrong.toml"][..], "wrong.toml:2:1: no option \"raet\""),
-        (&["--size", "60", "sound.toml"], "there are fewer connections than threads"),
-        (&["--size", "0", "sound.toml"], "--size 0"),
-        (&["--start-in", "soon", "sound.toml"], "--start-in soon"),
-        (&["--image", "a b", "sound.toml"], "--image a b"),
-        (&["--nodes", "3", "sound.toml"], "no option --nodes"),
+        (&["wrong.toml"][..], "wrong.toml:2:1: unknown key 'raet'"),
+        (&["--size", "60", "valid.toml"], "there are fewer connections than threads"),
+        (&["--size", "0", "valid.toml"], "--size 0"),
+        (&["--start-in", "soon", "valid.toml"], "--start-in soon"),
+        (&["--image", "a b", "valid.toml"], "--image a b"),
+        (&["--nodes", "3", "valid.toml"], "unknown option '--nodes'"),
         (&[], "Usage"),
     ] {
         let output = run(dir, "none", arguments).output().unwrap();

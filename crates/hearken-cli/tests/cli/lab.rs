@@ -111,7 +111,7 @@ fn peers_compares_servers_and_reports_failures() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let results: Value =
         serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
-    assert_eq!(results["schema"], "hearken-lab-peers/1");
+    assert_eq!(results["schema"], "hearken-lab-peers/2");
     assert_eq!(results["complete"], true);
     let names = |of: &Value, key: &str| -> Vec<String> {
         of.as_array().unwrap().iter().map(|it| it[key].as_str().unwrap().to_owned()).collect()
@@ -128,7 +128,7 @@ fn peers_compares_servers_and_reports_failures() {
         assert_eq!((&sample["reconnects"], &sample["latency_errors"]), (&0.into(), &0.into()));
     }
     let printed = text(&output.stdout);
-    for part in ["no such thing", "3 bytes where the file has 1", "absent-deb", "mine"] {
+    for part in ["no such thing", "sent 3 bytes of content, expected 1", "absent-deb", "mine"] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
     assert!(fs::read_to_string(out.join("report.html")).unwrap().contains("<svg"));
@@ -146,7 +146,7 @@ fn emulated_machines_report_instructions() {
         serde_json::from_slice(&fs::read(out.path().join("results.json")).unwrap()).unwrap();
     assert_eq!(results["settings"]["emulator"], "an emulator");
     let sample = &results["samples"][0];
-    assert!(sample["instr_by_clock_per_request"].as_f64().unwrap() > 0.0, "{sample}");
+    assert!(sample["instructions_emulated_per_request"].as_f64().unwrap() > 0.0, "{sample}");
     assert!(sample["cpu_ns_per_request"].is_null() && sample["latency_p50_ns"].is_null());
     let typed: Vec<_> = results["command_line"].as_array().unwrap().iter().take(4).collect();
     assert_eq!(typed, ["scripts/peers-emulated", "OUT", "--server", "hearken"]);
@@ -181,7 +181,7 @@ fn peers_compares_proxies_with_one_origin() {
     assert_eq!(results["samples"].as_array().unwrap().len(), 6);
     for sample in results["samples"].as_array().unwrap() {
         assert!(sample["workload"].as_str().unwrap().contains("proxied"), "{sample}");
-        assert_eq!(sample["rss_per_silent_bytes"].is_number(), sample["idle"] == 20, "{sample}");
+        assert_eq!(sample["rss_per_unused_bytes"].is_number(), sample["idle"] == 20, "{sample}");
     }
 
     // Recipes and workloads of the other kind are reported as such.

@@ -13,4 +13,5 @@ mod deploy;
 mod lab;
 mod load;
 mod proxy;
+mod results;
 mod serve;

@@ -250,7 +250,7 @@ fn contradictions_in_files_are_reported_with_their_position() {
         is_invalid(with_server(lines), &[], &[&(place + error)]);
     }
     for (lines, start) in [
-        ("events = 'kqueue'", "line 1, column 10: 'events': unknown mechanism \"kqueue\""),
+        ("events = 'kqueue'", "line 1, column 10: 'events': unknown mechanism 'kqueue'"),
         ("upstreams.keepalive = 999999999999", "line 1, column 23: 'upstreams.keepalive': 9999"),
     ] {
         let output = check(with_server(lines), &[]);

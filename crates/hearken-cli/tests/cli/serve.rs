@@ -69,7 +69,7 @@ fn a_log_and_metrics_are_written() {
     server.signal(Signal::TERM);
     // The time is printed only with meter-waits.
     let line = next();
-    assert!(line.ends_with(" an event"), "{line}");
+    assert!(line.ends_with(" per event"), "{line}");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     let line: Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
     assert_eq!((&line["status"], &line["target"]), (&200.into(), &"/1b".into()), "{line}");
@@ -140,5 +140,5 @@ fn a_short_signal_queue_loses_no_request() {
     let output = run(&load);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["requests"]["replies"], report["requests"]["intended"], "{report}");
+    assert_eq!(report["requests"]["replies"], report["requests"]["scheduled"], "{report}");
 }

@@ -77,9 +77,9 @@ const COINED: &[&str] = &[
 
 /// Words with which documentation must not begin: it describes a thing, and does not ask for it.
 const NOT_A_NOUN: &[&str] = &[
-    "And", "As", "Asks", "But", "By", "How", "If", "It", "Its", "One", "Says", "So", "Such",
-    "Tells", "That", "There", "They", "Those", "What", "Whatever", "When", "Where", "Which", "Who",
-    "Whoever", "Whom", "Whose", "Why",
+    "And", "As", "Asks", "But", "By", "How", "If", "It", "Says", "So", "Such", "Tells", "That",
+    "There", "They", "Those", "What", "Whatever", "When", "Where", "Which", "Who", "Whoever",
+    "Whom", "Whose", "Why",
 ];
 
 /// Words that end like a verb in the third person, and are none.
@@ -205,6 +205,10 @@ fn check_opening(documentation: &str, item: &str) -> Option<&'static str> {
         rest = after;
     }
     if rest.starts_with("fn ") {
+        // Callbacks of a caller's type.
+        if first == "Called" {
+            return None;
+        }
         let is_verb = first.ends_with('s')
             && first.starts_with(char::is_uppercase)
             && !NOT_A_VERB.contains(&&*first)

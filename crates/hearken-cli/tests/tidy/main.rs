@@ -69,7 +69,7 @@ const LIBRARY: &[&str] = &[
     "limit",
     "event",
     "sys",
-    "clock",
+    "clock_sync",
     "timer",
     "unavailable",
     "ring",

@@ -92,7 +92,12 @@ impl Rules {
     /// `via` is the name in Via with an optional port. Invalid characters become `_`, and an empty name
     /// disables Via. With `preserve_host`, the Host field contains the host that the client requested,
     /// otherwise the authority of the server.
-    pub fn new(via: &str, x_forwarded: HeaderPolicy, forwarded: HeaderPolicy, preserve_host: bool) -> Rules {
+    pub fn new(
+        via: &str,
+        x_forwarded: HeaderPolicy,
+        forwarded: HeaderPolicy,
+        preserve_host: bool,
+    ) -> Rules {
         let received_by = received_by(via.as_bytes());
         let end = |version: &[u8]| -> Box<[u8]> {
             match &*received_by {

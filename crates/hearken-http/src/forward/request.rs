@@ -158,7 +158,8 @@ fn rewrite_request(
                 keeps(rules.x_forwarded, &mut found.x_forwarded_proto, false)
             }
             FieldKind::ClientInfo => {
-                matches!(rules.x_forwarded, HeaderPolicy::Keep | HeaderPolicy::Append) && !is_nominated()
+                matches!(rules.x_forwarded, HeaderPolicy::Keep | HeaderPolicy::Append)
+                    && !is_nominated()
             }
             FieldKind::Alias | FieldKind::RequestAlias => false,
         }

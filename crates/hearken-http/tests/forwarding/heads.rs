@@ -606,8 +606,10 @@ fn forward_response(
     (String::from_utf8(out).unwrap(), body)
 }
 
-const TO_11: ResponseOptions<'_> = ResponseOptions { version: Version::Http11, keep_alive: true, date: None };
-const TO_10: ResponseOptions<'_> = ResponseOptions { version: Version::Http10, keep_alive: true, date: None };
+const TO_11: ResponseOptions<'_> =
+    ResponseOptions { version: Version::Http11, keep_alive: true, date: None };
+const TO_10: ResponseOptions<'_> =
+    ResponseOptions { version: Version::Http10, keep_alive: true, date: None };
 
 #[test]
 fn status_lines_keep_their_reason_phrase() {

@@ -1,7 +1,7 @@
 //! Evaluation of ranges and preconditions.
 
 use hearken_http::conditional::{
-    Preconditions, EntityTag, Outcome, TagList, Validators, evaluate, if_range,
+    EntityTag, Outcome, Preconditions, TagList, Validators, evaluate, if_range,
 };
 use hearken_http::range::{ByteRange, MAX_RANGES, RangeOutcome, parse};
 use hearken_http::{Limits, Method, RequestParser, format_http_date};
@@ -18,7 +18,7 @@ fn parts(parts: &[(u64, u64)]) -> RangeOutcome {
 
 #[test]
 fn parses_ranges() {
-    use RangeOutcome::{Unsatisfiable, Full};
+    use RangeOutcome::{Full, Unsatisfiable};
     let huge = "bytes=0-99999999999999999999999999";
     for (value, len, want) in [
         ("bytes=0-0", 10, part(0, 0)),
@@ -164,7 +164,8 @@ fn evaluates_preconditions() {
     let (before, at, after) = (format_http_date(99), format_http_date(100), format_http_date(101));
     let current = Validators { etag: EntityTag::parse(b"\"v\""), last_modified: Some(100) };
     let none = Preconditions::default();
-    let if_match = |list: &'static [u8]| Preconditions { if_match: Some(TagList::from(list)), ..none };
+    let if_match =
+        |list: &'static [u8]| Preconditions { if_match: Some(TagList::from(list)), ..none };
     let if_none_match =
         |list: &'static [u8]| Preconditions { if_none_match: Some(TagList::from(list)), ..none };
     let since = |date| Preconditions { if_modified_since: Some(date), ..none };

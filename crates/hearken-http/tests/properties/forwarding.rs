@@ -11,7 +11,8 @@ use hearken_http::{
 };
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { max_head_bytes: 1 << 20, max_fields: 1000, max_target_bytes: 1 << 16 };
+const LIMITS: Limits =
+    Limits { max_head_bytes: 1 << 20, max_fields: 1000, max_target_bytes: 1 << 16 };
 
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
@@ -168,7 +169,9 @@ fn request_head() -> impl Strategy<Value = String> {
 }
 
 fn policy() -> impl Strategy<Value = HeaderPolicy> {
-    prop::sample::select(&[HeaderPolicy::Replace, HeaderPolicy::Append, HeaderPolicy::Keep, HeaderPolicy::Remove][..])
+    prop::sample::select(
+        &[HeaderPolicy::Replace, HeaderPolicy::Append, HeaderPolicy::Keep, HeaderPolicy::Remove][..],
+    )
 }
 
 #[derive(Debug, Clone)]
@@ -187,7 +190,8 @@ impl Setting {
     }
 
     fn forward(&self, request: &Request<'_>) -> Vec<u8> {
-        let to = RequestOptions { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
+        let to =
+            RequestOptions { authority: b"o:9", client: self.client, keep_alive: self.keep_alive };
         let mut out = Vec::new();
         forward::request(&self.rules(), &mut out, request, &to);
         out
@@ -195,7 +199,13 @@ impl Setting {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    let common = (Just(HeaderPolicy::Replace), Just(HeaderPolicy::Remove), Just("me"), Just(true), Just(true));
+    let common = (
+        Just(HeaderPolicy::Replace),
+        Just(HeaderPolicy::Remove),
+        Just("me"),
+        Just(true),
+        Just(true),
+    );
     let others =
         (policy(), policy(), prop::sample::select(&["", "me"][..]), any::<bool>(), any::<bool>());
     let client = prop_oneof![

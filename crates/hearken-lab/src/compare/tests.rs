@@ -190,7 +190,10 @@ fn is_deterministic_and_round_trips_through_json() {
     assert_eq!(compare(&a, &b, &options(0.02)), comparison);
     let text = serde_json::to_string(&comparison).unwrap();
     assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
-    assert!(text.contains("\"no-difference-seen\"") && text.contains("\"latency-p99\""), "{text}");
+    assert!(
+        text.contains("\"no-difference-detected\"") && text.contains("\"latency-p99\""),
+        "{text}"
+    );
 }
 
 #[test]

@@ -33,7 +33,9 @@ pub(super) fn warnings(a: &[Report], b: &[Report]) -> Vec<String> {
     check_equal("the arrival processes", |report| report.arrivals.to_string());
     check_equal("the rates", |report| report.rate.clone());
     check_equal("the numbers of connections", |report| report.connections.to_string());
-    check_equal("the requests per connection", |r| r.requests_per_connection.clone().unwrap_or_default());
+    check_equal("the requests per connection", |r| {
+        r.requests_per_connection.clone().unwrap_or_default()
+    });
     check_equal("the numbers of idle connections", |report| report.idle.requested.to_string());
     let (min, max) = all().fold((f64::INFINITY, 0.0f64), |(min, max), report| {
         (min.min(report.offered_rate), max.max(report.offered_rate))

@@ -240,7 +240,9 @@ impl ProcessExecutor {
             cpu_user_ns_per_request: time(usage.user_ns),
             cpu_system_ns_per_request: time(usage.system_ns),
             instructions_emulated_per_request: per(usage.cpu_ns, replies).filter(|_| by_clock),
-            instructions_user_per_request: instructions.instructions_user.and_then(|n| per(n, counted)),
+            instructions_user_per_request: instructions
+                .instructions_user
+                .and_then(|n| per(n, counted)),
             instructions_kernel_per_request: instructions
                 .instructions_kernel
                 .and_then(|n| per(n, counted)),

@@ -7,7 +7,7 @@ use super::summary::Cell;
 use crate::results;
 
 /// Format name and version of `results.json`.
-pub const SCHEMA: &str = "hearken-lab-peers/1";
+pub const SCHEMA: &str = "hearken-lab-peers/2";
 
 /// The result of a run.
 pub type Report = results::Report<Settings, Cell, Sample>;
@@ -106,7 +106,8 @@ pub struct Measurement {
 impl Measurement {
     /// Returns the instructions in both modes; none if either is not available.
     pub fn instructions_per_request(&self) -> Option<f64> {
-        let both = || Some(self.instructions_user_per_request? + self.instructions_kernel_per_request?);
+        let both =
+            || Some(self.instructions_user_per_request? + self.instructions_kernel_per_request?);
         self.instructions_emulated_per_request.or_else(both)
     }
 }

@@ -41,7 +41,7 @@ impl Session {
         batch: u64,
         stop: &AtomicBool,
     ) -> Result<Session, LabError> {
-        let rss_per_silent_bytes = match (environment.kind, trial.idle) {
+        let rss_per_unused_bytes = match (environment.kind, trial.idle) {
             // In a separate start, because idle connections would reuse the freed memory.
             (Kind::Proxy, 1..) => {
                 let unused = StartedServer::new(
@@ -73,7 +73,7 @@ impl Session {
                 IdleState::AfterRequest,
                 stop,
             )?,
-            rss_per_unused_bytes: rss_per_silent_bytes,
+            rss_per_unused_bytes,
         })
     }
 

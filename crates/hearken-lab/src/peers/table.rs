@@ -27,8 +27,14 @@ fn columns(settings: &Settings) -> Vec<Column<Cell>> {
         ("workload".into(), Box::new(workload)),
         column(settings.kind.name(), |c: &Cell| c.server.clone()),
         column("CPU µs/req", |c: &Cell| mean_with_margin(c.cpu_ns, micros)),
-        (format!("this ÷ {reference}"), Box::new(|c| format_ratio(c.cpu_vs_reference.this_to_reference))),
-        (format!("{reference} ÷ this"), Box::new(|c| format_ratio(c.cpu_vs_reference.reference_to_this))),
+        (
+            format!("this ÷ {reference}"),
+            Box::new(|c| format_ratio(c.cpu_vs_reference.this_to_reference)),
+        ),
+        (
+            format!("{reference} ÷ this"),
+            Box::new(|c| format_ratio(c.cpu_vs_reference.reference_to_this)),
+        ),
         column("÷ 0 idle", |c: &Cell| format_ratio(c.cpu_vs_no_idle)),
         column(instructions, |c: &Cell| mean_with_margin(c.instructions, |v| v)),
         column("user", |c: &Cell| format_mean(c.instructions_user, |v| v)),

@@ -150,10 +150,10 @@ fn json_round_trips() {
     let back: Report = serde_json::from_str(&json).unwrap();
     assert!(back == report, "the report changed in a round trip through JSON");
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["schema"], "hearken-lab-peers/1");
+    assert_eq!(value["schema"], "hearken-lab-peers/2");
     assert_eq!(value["settings"]["planned"], report.samples.len());
     assert!(value["samples"][0]["workload"].is_string());
-    assert!(value["samples"][0]["instr_user_per_request"].is_null());
+    assert!(value["samples"][0]["instructions_user_per_request"].is_null());
 }
 
 #[test]
@@ -208,8 +208,9 @@ fn emulated_run_reports_instructions_instead_of_times() {
     impl Executor<Trial, Measurement> for Emulated {
         fn measure(&mut self, trial: &Trial, stop: &AtomicBool) -> Result<Measurement, LabError> {
             let m = self.0.measure(trial, stop)?;
-            let (instr_by_clock_per_request, cpu_ns_per_request) = (m.cpu_ns_per_request, None);
-            Ok(Measurement { instructions_emulated_per_request: instr_by_clock_per_request, cpu_ns_per_request, ..m })
+            let (instructions_emulated_per_request, cpu_ns_per_request) =
+                (m.cpu_ns_per_request, None);
+            Ok(Measurement { instructions_emulated_per_request, cpu_ns_per_request, ..m })
         }
     }
     let mut config = config();

@@ -114,13 +114,13 @@ fn json_round_trips() {
     let back: Report = serde_json::from_str(&json).unwrap();
     assert!(back == report, "the report changed in a round trip through JSON");
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["schema"], "hearken-lab-quick/2");
+    assert_eq!(value["schema"], "hearken-lab-quick/3");
     assert_eq!(value["complete"], true);
     assert!(value["date"].as_str().unwrap().ends_with('Z'));
     // The measurement is flattened into the sample.
     assert!(value["samples"][0]["mechanism"].is_string());
     assert!(value["samples"][0]["cpu_ns_per_request"].is_f64());
-    assert!(value["samples"][0]["instr_user_per_request"].is_null());
+    assert!(value["samples"][0]["instructions_user_per_request"].is_null());
     assert_eq!(value["samples"][0]["errors"]["client-timo"].as_u64().map(|n| n % 7), Some(0));
 }
 

@@ -38,8 +38,11 @@ fn measures_with_all_processes() {
     }
     // Each missing value is listed once as an unavailable counter.
     let first = &report.samples[0].measured;
-    let missing =
-        [first.instructions_user_per_request, first.instructions_kernel_per_request, first.syscalls_per_request];
+    let missing = [
+        first.instructions_user_per_request,
+        first.instructions_kernel_per_request,
+        first.syscalls_per_request,
+    ];
     assert_eq!(missing.iter().filter(|v| v.is_none()).count(), report.unavailable_counters.len());
 }
 

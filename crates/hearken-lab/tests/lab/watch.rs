@@ -140,12 +140,21 @@ fn cpu_time_matches_the_clock_of_the_process() {
     let parts = total.user_ns.unwrap() + total.system_ns.unwrap();
     assert!(is_about(expected, parts), "{expected} {total:?}");
     assert!(total.cores.unwrap() > 0.0 && total.peak_resident_bytes > Some(100_000));
-    assert!(total.voluntary_context_switches.is_some() && result.exited_processes == 0, "{result:?}");
-    assert!(result.samples.windows(2).all(|w| w[0].offset_s < w[1].offset_s && w[0].cpu_ns <= w[1].cpu_ns));
+    assert!(
+        total.voluntary_context_switches.is_some() && result.exited_processes == 0,
+        "{result:?}"
+    );
+    assert!(
+        result
+            .samples
+            .windows(2)
+            .all(|w| w[0].offset_s < w[1].offset_s && w[0].cpu_ns <= w[1].cpu_ns)
+    );
     assert_eq!((result.processes, result.samples[0].processes), (1, 1));
     // Each value is available or listed with the reason.
     assert!(
-        total.syscalls.is_some() || result.unavailable.iter().any(|s| s.starts_with("system calls"))
+        total.syscalls.is_some()
+            || result.unavailable.iter().any(|s| s.starts_with("system calls"))
     );
     assert!(
         total.instructions.is_some()
@@ -228,7 +237,7 @@ fn exited_process_keeps_its_usage() {
     assert!(result.exited_at_s.is_some() && result.samples.last().unwrap().processes == 0);
     let used = result.total.cpu_ns.unwrap();
     assert!(used >= 60_000_000 && used <= expected + 100_000_000, "{used} {expected}");
-    assert!(result.to_string().contains("  ended      1 watched process; none was left after "));
+    assert!(result.to_string().contains("  exited     1 monitored process"));
 }
 
 #[test]

@@ -41,7 +41,8 @@ impl Grid {
                 let key = match interval.draining {
                     true => (((interval.offset_s + later) / length).round() as i64, true),
                     false => {
-                        let middle = interval.offset_s + later + interval.duration_s.min(length) / 2.0;
+                        let middle =
+                            interval.offset_s + later + interval.duration_s.min(length) / 2.0;
                         ((middle / length).floor() as i64, false)
                     }
                 };
@@ -74,7 +75,8 @@ impl Grid {
             ..slot.sum
         };
         let mut intervals: Vec<_> = self.slots.into_values().map(to_interval).collect();
-        intervals.sort_by(|a, b| a.offset_s.total_cmp(&b.offset_s).then(a.draining.cmp(&b.draining)));
+        intervals
+            .sort_by(|a, b| a.offset_s.total_cmp(&b.offset_s).then(a.draining.cmp(&b.draining)));
         intervals
     }
 }

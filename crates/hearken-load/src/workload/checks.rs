@@ -217,7 +217,7 @@ impl_serde_str!(Expect);
 mod tests {
     use proptest::prelude::*;
 
-    use super::{ReplyCheck, Expect, FailedCheck};
+    use super::{Expect, FailedCheck, ReplyCheck};
 
     /// SHA-256 digest of "abc" (FIPS 180-2, appendix B.1).
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";

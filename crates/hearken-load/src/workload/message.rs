@@ -85,7 +85,10 @@ pub(super) struct MessageBuilder<'a> {
 }
 
 impl<'a> MessageBuilder<'a> {
-    pub(super) fn new(url: &'a Url, template: &'a RequestTemplate) -> Result<MessageBuilder<'a>, LoadError> {
+    pub(super) fn new(
+        url: &'a Url,
+        template: &'a RequestTemplate,
+    ) -> Result<MessageBuilder<'a>, LoadError> {
         let method = parse_method(&template.method).map_err(LoadError::Config)?;
         if template.body.is_some() && method == Method::Trace {
             return Err(LoadError::Config(TRACE_BODY));

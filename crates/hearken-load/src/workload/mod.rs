@@ -29,8 +29,8 @@ mod urls;
 mod wlog;
 mod wsesslog;
 
-pub(crate) use checks::ReplyCheck;
 pub use checks::Expect;
+pub(crate) use checks::ReplyCheck;
 pub(crate) use cursor::{Cursor, SessionState};
 pub use distribution::Distribution;
 pub(crate) use message::Message;
@@ -188,7 +188,8 @@ impl Workload {
             }
             Source::Specweb { dir } => specweb::read(dir, url, &mut builder)?,
             Source::AccessLog { path, speed, skip_invalid } => {
-                let (selection, invalid) = access_log::read(path, *speed, *skip_invalid, &mut builder)?;
+                let (selection, invalid) =
+                    access_log::read(path, *speed, *skip_invalid, &mut builder)?;
                 skipped = invalid;
                 selection
             }

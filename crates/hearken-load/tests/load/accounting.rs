@@ -10,8 +10,8 @@ use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
-    Arrivals, RequestTemplate, Config, Count, Distribution, Errors, Model, Profile, Report, Source, StopSignal,
-    run,
+    Arrivals, Config, Count, Distribution, Errors, Model, Profile, Report, RequestTemplate, Source,
+    StopSignal, run,
 };
 use proptest::prelude::*;
 use tempfile::NamedTempFile;

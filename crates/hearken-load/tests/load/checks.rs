@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, RequestTemplate, Config, Count, Errors, Model, Profile, Report, StopSignal, run};
+use hearken_load::{
+    Arrivals, Config, Count, Errors, Model, Profile, Report, RequestTemplate, StopSignal, run,
+};
 
 /// SHA-256 hash of "hello".
 const SHA256: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
@@ -14,7 +16,10 @@ fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report 
     let report = run(
         &Config {
             url: server.url(),
-            template: RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() },
+            template: RequestTemplate {
+                expect: Some(expect.parse().unwrap()),
+                ..RequestTemplate::default()
+            },
             model: Some(model),
             rate: Profile::constant(if model == Model::Requests { 400.0 } else { 80.0 }),
             duration: Some(Duration::from_millis(100)),
@@ -41,26 +46,25 @@ fn failed_checks_are_errors_of_their_own_kind() {
         [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte, Behaviour::Interim]
     {
         let server = Server::start(move |_| behaviour);
-        for (expect, met) in [
+        for (expect, warning) in [
             ("status=200".to_owned(), None),
             ("status=2xx,length=5".to_owned(), None),
             (format!("sha256={SHA256}"), None),
             (format!("status=200|204,length=5,sha256={SHA256}"), None),
-            ("status=404".to_owned(), Some("another status")),
-            ("length=6".to_owned(), Some("another length")),
-            (format!("sha256={}", SHA256.replace('2', "3")), Some("another SHA-256 sum")),
+            ("status=404".to_owned(), Some("unexpected status")),
+            ("length=6".to_owned(), Some("unexpected content length")),
+            (format!("sha256={}", SHA256.replace('2', "3")), Some("unexpected SHA-256 digest")),
         ] {
             let report = load(&server, &expect, Model::Requests, 1);
             let all = report.requests.scheduled;
-            let check = if met.is_some() { all } else { 0 };
+            let check = if warning.is_some() { all } else { 0 };
             assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{expect} {report}");
             assert_eq!(report.requests.replies, all - check);
             // The connection is reused.
             assert_eq!(report.connections_opened, 4, "{expect} {report}");
             assert_eq!(report.status.success, all);
-            let warned =
-                report.warnings.iter().any(|text| met.is_some_and(|met| text.contains(met)));
-            assert_eq!(warned, met.is_some(), "{report}");
+            let warned = |warning| report.warnings.iter().any(|text| text.contains(warning));
+            assert_eq!(warning.is_some_and(warned), warning.is_some(), "{report}");
         }
     }
 }

@@ -76,7 +76,10 @@ fn child_process() {
 
 fn print(report: &Report) {
     let idle = report.idle;
-    println!("idle {} of {}, {} lost, {} tables", idle.open, idle.requested, idle.lost, idle.descriptor_tables);
+    println!(
+        "idle {} of {}, {} lost, {} tables",
+        idle.open, idle.requested, idle.lost, idle.descriptor_tables
+    );
     println!("bytes for idle ones: {}", report.bytes.received > 0 && report.bytes.sent > 0);
     println!("replies missing: {}", report.requests.scheduled - report.requests.replies);
     report.warnings.iter().for_each(|warning| println!("{warning}"));

@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::server::assertions::{assert_conserved, assert_sums};
 use crate::server::{Behaviour, Server};
 use hearken_load::{
-    Arrivals, RequestTemplate, Config, Count, Errors, Model, Profile, Report, Source, StopSignal, run,
+    Arrivals, Config, Count, Errors, Model, Profile, Report, RequestTemplate, Source, StopSignal,
+    run,
 };
 use tempfile::NamedTempFile;
 
@@ -197,12 +198,15 @@ fn opens_no_connections_after_the_end() {
 /// Checks that inconsistent settings are rejected.
 #[test]
 fn rejects_inconsistent_settings() {
-    let refuse = |config: Config| run(&config, &mut (), &StopSignal::new()).unwrap_err().to_string();
+    let refuse =
+        |config: Config| run(&config, &mut (), &StopSignal::new()).unwrap_err().to_string();
     let base = || config("http://127.0.0.1:1/".to_owned());
     let pipeline = NonZeroUsize::new(4).unwrap();
     assert!(refuse(Config { pipeline, ..base() }).contains("several requests per connection"));
     let think = Some("1s".parse().unwrap());
-    assert!(refuse(Config { think_time: think, ..base() }).contains("several requests per connection"));
+    assert!(
+        refuse(Config { think_time: think, ..base() }).contains("several requests per connection")
+    );
     // Sessions are not limited by the number of connections.
     let (list, threads) = (file("/a\n"), NonZeroUsize::new(2).unwrap());
     let server = Server::start(|_| Behaviour::Reply);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hearken_load::specweb::{directories_for, create};
+use hearken_load::specweb::{create, directories_for};
 use sha2::{Digest, Sha256};
 
 fn sum(path: &Path) -> String {

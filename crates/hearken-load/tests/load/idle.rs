@@ -127,7 +127,8 @@ fn retries_refused_connections_and_warns() {
 fn uses_source_addresses_in_turn() {
     let server = Server::start(|_| Behaviour::Reply);
     let sources = ["127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
-    let config = Config { source_addresses: sources.into(), ..idle_config(server.url(), 10, "auto") };
+    let config =
+        Config { source_addresses: sources.into(), ..idle_config(server.url(), 10, "auto") };
     let report = while_running(&config, |events| {
         until_holding(events, 10);
         server.until(|server| server.accepted() >= 10);

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::server::{Behaviour, Server};
-use hearken_load::{Arrivals, RequestTemplate, Config, LoadError, Profile, Report, StopSignal, run};
+use hearken_load::{
+    Arrivals, Config, LoadError, Profile, Report, RequestTemplate, StopSignal, run,
+};
 
 const NANOS_PER_MS: u64 = 1_000_000;
 
@@ -98,9 +100,14 @@ fn rejects_invalid_settings() {
     assert!(error(Config { rate: Profile::constant(0.0), ..base() }).contains("rate"));
     assert!(error(Config { timeout: Duration::ZERO, ..base() }).contains("timeout"));
     assert!(error(Config { mechanism: "psychic".into(), ..base() }).contains("epoll-edge"));
-    assert!(error(Config { source_addresses: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6"));
+    assert!(
+        error(Config { source_addresses: vec!["::1".parse().unwrap()], ..base() }).contains("IPv6")
+    );
     let result = run(
-        &Config { template: RequestTemplate { headers: vec!["x".into()], ..RequestTemplate::default() }, ..base() },
+        &Config {
+            template: RequestTemplate { headers: vec!["x".into()], ..RequestTemplate::default() },
+            ..base()
+        },
         &mut (),
         &StopSignal::new(),
     );

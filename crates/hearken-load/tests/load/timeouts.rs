@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::server::assertions::assert_conserved;
 use crate::server::{Behaviour, Server, black_hole};
-use hearken_load::{Arrivals, Config, Count, Errors, Model, Profile, Report, StopSignal, Timeouts, run};
+use hearken_load::{
+    Arrivals, Config, Count, Errors, Model, Profile, Report, StopSignal, Timeouts, run,
+};
 
 const LIMIT: Duration = Duration::from_millis(60);
 const LONG: Duration = Duration::from_secs(20);
@@ -42,8 +44,12 @@ fn connect_timeout() {
     let connect_timeout = Some(LIMIT);
     for (model, per_connection) in [(Model::Requests, one()), (Model::Connections, None)] {
         let model = Some(model);
-        let report =
-            load(&Config { model, requests_per_connection: per_connection, connect_timeout, ..config(url.clone()) });
+        let report = load(&Config {
+            model,
+            requests_per_connection: per_connection,
+            connect_timeout,
+            ..config(url.clone())
+        });
         assert_eq!(report.timeouts, Timeouts { connect: ALL, ..Timeouts::default() });
         assert_eq!((report.requests.sent, report.connections_opened), (0, 0));
     }
@@ -69,7 +75,12 @@ fn first_byte_timeout() {
         [(one(), Model::Requests), (None, Model::Requests), (one(), Model::Connections)]
     {
         let model = Some(model);
-        let config = Config { model, requests_per_connection: per_connection, first_byte_timeout, ..config(server.url()) };
+        let config = Config {
+            model,
+            requests_per_connection: per_connection,
+            first_byte_timeout,
+            ..config(server.url())
+        };
         let report = load(&config);
         assert_eq!(report.timeouts, Timeouts { first_byte: ALL, ..Timeouts::default() });
         assert_eq!(report.requests.sent, ALL);
@@ -85,7 +96,12 @@ fn request_timeout() {
     let timeout = 2 * LIMIT;
     for first_byte_timeout in [None, first_byte_timeout] {
         let base = config(server.url());
-        let report = load(&Config { requests_per_connection: per_connection, timeout, first_byte_timeout, ..base });
+        let report = load(&Config {
+            requests_per_connection: per_connection,
+            timeout,
+            first_byte_timeout,
+            ..base
+        });
         assert_eq!(report.timeouts.first_byte, 0, "{report}");
         assert_eq!(report.timeouts.reply + report.timeouts.connect, ALL, "{report}");
     }

@@ -8,8 +8,8 @@ use crate::server::tls::{Authority, Closing};
 use crate::server::{Behaviour, refusing};
 use hearken::io::{find, names};
 use hearken_load::{
-    Arrivals, RequestTemplate, Config, Count, Errors, Handshakes, Model, Profile, Report, StopSignal, TlsOptions,
-    run,
+    Arrivals, Config, Count, Errors, Handshakes, Model, Profile, Report, RequestTemplate,
+    StopSignal, TlsOptions, run,
 };
 
 const ALL: u64 = 30;
@@ -46,7 +46,8 @@ fn persistent_connections() {
         for behaviour in [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte] {
             let server = authority.start_server(Closing::Announced, move |_| behaviour);
             let events = events.to_owned();
-            let report = load(&Config { mechanism: events, ..config(server.url(), authority.options()) });
+            let report =
+                load(&Config { mechanism: events, ..config(server.url(), authority.options()) });
             assert_eq!(report.errors, Errors::default(), "{report}");
             assert_eq!((report.requests.replies, server.replies()), (ALL, ALL));
             assert_eq!((report.connections_opened, server.accepted()), (4, 4));
@@ -64,7 +65,8 @@ fn new_connections_resume_sessions() {
     for resumption in [true, false] {
         let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
         let tls = TlsOptions { resumption, ..authority.options() };
-        let report = load(&Config { requests_per_connection: each(1), ..config(server.url(), tls) });
+        let report =
+            load(&Config { requests_per_connection: each(1), ..config(server.url(), tls) });
         assert_eq!(report.requests.replies, ALL, "{report}");
         let Handshakes { full, resumed, failed } = report.tls;
         assert_eq!((full + resumed, failed), (ALL, 0), "{report}");
@@ -82,14 +84,16 @@ fn sends_no_requests_to_untrusted_servers() {
     {
         let model = Some(model);
         let base = config(server.url(), other.options());
-        let report = load(&Config { model, requests_per_connection: per_connection, ..base.clone() });
+        let report =
+            load(&Config { model, requests_per_connection: per_connection, ..base.clone() });
         assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
         assert!(report.tls.failed >= ALL, "{report}");
         assert_eq!((report.tls.full, report.connections_opened), (0, 0), "{report}");
         let warning = report.warnings.iter().find(|text| text.contains("--cacert FILE"));
         assert!(warning.is_some(), "{report}");
         let insecure = TlsOptions { insecure: true, ..other.options() };
-        let report = load(&Config { model, requests_per_connection: per_connection, tls: insecure, ..base });
+        let report =
+            load(&Config { model, requests_per_connection: per_connection, tls: insecure, ..base });
         assert_eq!(report.requests.replies, ALL, "{report}");
     }
     assert_eq!(server.requests(), 3 * ALL);
@@ -101,19 +105,22 @@ fn reports_servers_without_tls() {
     // The client hello looks like an incomplete request, so the server must not wait for its end.
     let addr = crate::server::hasty(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5);
     let url = format!("https://{addr}/");
-    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
+    let report =
+        load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
     assert!(report.warnings.iter().any(|text| text.contains("TLS")), "{report}");
     // A server that closes the connection immediately.
     let url = format!("https://{}/", crate::server::hanging_up());
-    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
+    let report =
+        load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { conn_reset: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes { failed: ALL, ..Handshakes::default() });
     // A port on which no server listens.
     let (url, _held) = refusing();
     let url = url.replace("http:", "https:");
-    let report = load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
+    let report =
+        load(&Config { requests_per_connection: each(1), ..config(url, authority.options()) });
     assert_eq!(report.errors, Errors { conn_refused: ALL, ..Errors::default() }, "{report}");
     assert_eq!(report.tls, Handshakes::default());
 }
@@ -185,8 +192,10 @@ fn checks_content() {
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Chunked);
     let sum = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     for (expect, check) in [(format!("sha256={sum}"), 0), ("length=4".to_owned(), ALL)] {
-        let asking = RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() };
-        let report = load(&Config { template: asking, ..config(server.url(), authority.options()) });
+        let asking =
+            RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() };
+        let report =
+            load(&Config { template: asking, ..config(server.url(), authority.options()) });
         assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{report}");
         assert_eq!(report.connections_opened, 4);
     }
@@ -198,7 +207,8 @@ fn holds_idle_connections() {
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
     for idle_request in [false, true] {
         let base = config(server.url(), authority.options());
-        let report = load(&Config { idle_connections: 20, idle_sends_request: idle_request, ..base });
+        let report =
+            load(&Config { idle_connections: 20, idle_sends_request: idle_request, ..base });
         let requests = if idle_request { 20 } else { 0 };
         assert_eq!((report.idle.open, report.idle.lost), (20, 0), "{report}");
         assert_eq!((report.idle.requests, report.idle.replies), (requests, requests), "{report}");

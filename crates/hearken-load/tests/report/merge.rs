@@ -219,7 +219,8 @@ fn intervals_of_later_parts_are_shifted() {
     let mut late = part(1, 2, two([vec![1; 1000], vec![1; 10_000], vec![]]));
     late.started_unix_ns += 1_020_000_000;
     let merged = merge(&[late, early]).unwrap();
-    let actual: Vec<_> = merged.intervals.iter().map(|piece| (piece.offset_s, piece.replies)).collect();
+    let actual: Vec<_> =
+        merged.intervals.iter().map(|piece| (piece.offset_s, piece.replies)).collect();
     assert_eq!(actual, [(0.0, 1), (1.0, 1010), (2.0, 10_100), (3.0, 0)]);
     assert_eq!(merged.started_unix_ns, crate::fixtures::STARTED);
 }
@@ -247,7 +248,8 @@ fn aligns_intervals_of_different_lengths() {
         (interval.offset_s, interval.duration_s) = (at, 2.0);
     }
     let merged = merge(&[fine, coarse]).unwrap();
-    let actual: Vec<_> = merged.intervals.iter().map(|i| (i.offset_s, i.duration_s, i.replies)).collect();
+    let actual: Vec<_> =
+        merged.intervals.iter().map(|i| (i.offset_s, i.duration_s, i.replies)).collect();
     assert_eq!(actual, [(0.0, 2.0, 13), (2.0, 2.0, 27)]);
     assert!(merged.intervals.iter().all(|interval| interval.idle_open == 20));
 }

@@ -78,7 +78,12 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
         time += pause + duration;
         let late = rate > server.generator;
         let met = !late && (rate <= capacity) != (random.f64() < server.stray);
-        let trial = Trial { passed: met, generator_limited: late, replies: rate as u64, ..Trial::default() };
+        let trial = Trial {
+            passed: met,
+            generator_limited: late,
+            replies: rate as u64,
+            ..Trial::default()
+        };
         search.record(trial, pause + duration);
     }
     panic!("the search does not end");
@@ -101,8 +106,16 @@ fn covered(server: &Simulated) -> u64 {
             search(&Simulated { capacity, ..server.clone() }, &options(seed));
         let tried = knee.trials.len() - recoveries;
         assert!(tried <= 60 && time <= options(seed).max_time, "{knee}");
-        assert!(knee.rate_low <= knee.rate && knee.rate_high.is_none_or(|high| knee.rate <= high), "{knee}");
-        searches.push((tried, recoveries, time.as_secs(), knee.rate_high.unwrap_or(0.0) / knee.rate_low));
+        assert!(
+            knee.rate_low <= knee.rate && knee.rate_high.is_none_or(|high| knee.rate <= high),
+            "{knee}"
+        );
+        searches.push((
+            tried,
+            recoveries,
+            time.as_secs(),
+            knee.rate_high.unwrap_or(0.0) / knee.rate_low,
+        ));
         knee.rate_low <= capacity && knee.rate_high.is_some_and(|high| capacity <= high)
     });
     let covered = covered.count() as u64 * 100 / seeds;

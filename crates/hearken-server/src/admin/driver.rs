@@ -31,7 +31,8 @@ const TIMEOUTS: Timeouts = Timeouts {
     keepalive: Duration::from_secs(60),
     send: Duration::from_secs(10),
 };
-const LIMITS: Limits = Limits { max_head_bytes: 8 * 1024, max_fields: 64, max_target_bytes: 4 * 1024 };
+const LIMITS: Limits =
+    Limits { max_head_bytes: 8 * 1024, max_fields: 64, max_target_bytes: 4 * 1024 };
 
 /// An event queue with the token of the connection as payload; `None` for the listener.
 type Queue = queue_thread::Queue<Option<Token>>;
@@ -66,7 +67,8 @@ impl Driver {
     /// Runs until the queue is woken.
     pub(super) fn run(mut self, queue: &Queue) {
         loop {
-            let timeout = self.io.timers.next_deadline().map(|next| next.duration_since(Time::now()));
+            let timeout =
+                self.io.timers.next_deadline().map(|next| next.duration_since(Time::now()));
             let events = match queue.next_events(MAX_CONNECTIONS, timeout) {
                 Ok(events) if events.woken() => return,
                 Ok(events) => events,

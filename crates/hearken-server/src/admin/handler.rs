@@ -8,7 +8,7 @@ use hearken_http::{Body, Method, Request, ResponseHead, Version};
 
 use crate::front::{Answer, Handled, Handler, Incoming, Transport};
 use crate::runtime::access_log::json;
-use crate::runtime::administration::{UpstreamCommand, AdminSources};
+use crate::runtime::administration::{AdminSources, UpstreamCommand};
 use crate::runtime::metrics::{CONTENT_TYPE, UpstreamStats};
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hearken::io::{Body, SendOutcome, CloseMode};
+use hearken::io::{Body, CloseMode, SendOutcome};
 use hearken::timer::{Time, Wheel};
 use hearken::{Interest, Registration, Token};
 use rustix::net::sockopt::set_socket_linger;

@@ -172,11 +172,11 @@ impl Front {
         token: Token,
         index: u32,
     ) {
-        let is_behind = self.connections.get(token).sends > 0;
+        let has_pending_writes = self.connections.get(token).sends > 0;
         let is_relayed = self.requests[index].facts.contains(Facts::RELAYED);
         let taken = io.acknowledged(token);
         let relay_to = self.requests[index].relay_to;
-        if is_relayed && !is_behind && io.unacknowledged(token) == 0 {
+        if is_relayed && !has_pending_writes && io.unacknowledged(token) == 0 {
             // The client has received everything. But if it must also send a body, the two waits
             // must not extend each other indefinitely.
             let is_excused = match relay_to {
@@ -189,7 +189,7 @@ impl Front {
             }
         }
         // Without a backlog, the upstream server may be the slow side, and bytes in flight take time.
-        let has_backlog = is_behind || io.is_relay_blocked(token);
+        let has_backlog = has_pending_writes || io.is_relay_blocked(token);
         let min_rate = if has_backlog { self.settings.min_rate } else { 0 };
         let required = min_bytes(min_rate, self.settings.timeouts.send);
         if is_too_slow(&mut self.requests[index].min_acknowledged, taken, required) {

@@ -1,7 +1,7 @@
 //! Immediate, deferred and streamed responses; errors.
 
 use hearken::Token;
-use hearken::io::{Body, SendOutcome, CloseMode};
+use hearken::io::{Body, CloseMode, SendOutcome};
 use hearken_http::{DateCache, Request, ResponseHead, Version, reason};
 
 use super::Front;

@@ -1,7 +1,7 @@
 //! The operations that [`Front`](super::Front) needs on client connections.
 
 use hearken::Token;
-use hearken::io::{Body, Outgoing, Relay, SendOutcome, CloseMode};
+use hearken::io::{Body, CloseMode, Outgoing, Relay, SendOutcome};
 use hearken::timer::Time;
 
 use crate::runtime::peek::{PeekResult, peek};

@@ -198,9 +198,11 @@ impl Balancer {
         }
         // Servers that were tried come last, after the backups.
         let mut selected = GroupSelection::None;
-        for (group, tried) in
-            [(&self.active, tried), (&self.fallback, tried), (&self.active, TriedServers::default())]
-        {
+        for (group, tried) in [
+            (&self.active, tried),
+            (&self.fallback, tried),
+            (&self.active, TriedServers::default()),
+        ] {
             selected = self.selector.select(&mut self.states, group, key, tried);
             if selected != GroupSelection::None {
                 break;

@@ -27,7 +27,9 @@ impl Proxy {
                 () if is_sending => Some(timeouts.send),
                 () if is_relayed => Some(timeouts.response_body),
                 () if cx.front.waits_for_body(id) || cx.front.is_blocked(id) => None,
-                () if matches!(exchange.state, State::Waiting { .. }) => Some(timeouts.response_header),
+                () if matches!(exchange.state, State::Waiting { .. }) => {
+                    Some(timeouts.response_header)
+                }
                 () => Some(timeouts.response_body),
             },
             _ => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::access::AccessRules;
 use super::balance::Balancer;
-use super::config::{Balance, Config, HashKey, ProxyProtocol, ProxyMode};
+use super::config::{Balance, Config, HashKey, ProxyMode, ProxyProtocol};
 use super::exchange::Route;
 use super::resolver::Lookups;
 use super::servers::Servers;

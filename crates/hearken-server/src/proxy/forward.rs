@@ -29,7 +29,8 @@ impl Proxy {
             return self.respond_error(cx, key, 400, reason, Outcome::Rejected);
         };
         let is_tunnel = exchange.kind == MethodKind::Connect;
-        if to.access.check_host(host).is_err() || (is_tunnel && !to.access.allows_tunnel_port(port)) {
+        if to.access.check_host(host).is_err() || (is_tunnel && !to.access.allows_tunnel_port(port))
+        {
             return self.deny(cx, key);
         }
         match to.lookups.look_up(host, port, id.to_bits(), now) {

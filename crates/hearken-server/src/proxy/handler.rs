@@ -61,8 +61,13 @@ impl Proxy {
     ) -> Proxy {
         let fields = &config.fields;
         Proxy {
-            rules: Rules::new(&fields.via, fields.x_forwarded, fields.forwarded, fields.preserve_host)
-                .with_hop_count(),
+            rules: Rules::new(
+                &fields.via,
+                fields.x_forwarded,
+                fields.forwarded,
+                fields.preserve_host,
+            )
+            .with_hop_count(),
             upstreams: destination.connections(),
             lifetimes: IdleLifetimes::new(destination.servers()),
             destination,

@@ -52,7 +52,11 @@ impl HealthChecker {
 }
 
 /// Returns the request that checks a server.
-fn format_request(active: &HealthCheck, preface: Option<ProxyProtocol>, authority: &str) -> Vec<u8> {
+fn format_request(
+    active: &HealthCheck,
+    preface: Option<ProxyProtocol>,
+    authority: &str,
+) -> Vec<u8> {
     // The proxy checks on its own behalf, so the header contains no client address.
     let mut out = match preface {
         None => Vec::new(),

@@ -200,7 +200,8 @@ impl Proxy {
         let id = exchange.id;
         let State::Responding { attempt, download, .. } = &mut exchange.state else { return };
         let connection = attempt.connection;
-        let plain = usize::try_from(download.passthrough_len()).unwrap_or(usize::MAX).min(bytes.len());
+        let plain =
+            usize::try_from(download.passthrough_len()).unwrap_or(usize::MAX).min(bytes.len());
         let passed = if plain > 0 {
             download.skip(plain as u64);
             Ok(plain)

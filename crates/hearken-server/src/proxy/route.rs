@@ -7,7 +7,7 @@ use hearken::io::{Address, Relay};
 use hearken_http::forward::{self, RequestOptions};
 use hearken_http::{Request, ResponseParser};
 
-use super::balance::{Balancer, RequestOutcome, Selection, Endpoint};
+use super::balance::{Balancer, Endpoint, RequestOutcome, Selection};
 use super::config::HashKey;
 use super::destination::Destination;
 use super::exchange::{Attempt, MethodKind, Route, State};

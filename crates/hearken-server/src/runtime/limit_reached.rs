@@ -58,7 +58,8 @@ impl LimitReporter {
     #[cold]
     pub(crate) fn report(&mut self, now: Time, open: usize, error: Option<&io::Error>) {
         let kind = error.and_then(io::Error::raw_os_error).unwrap_or(0);
-        let is_new = |(last, at): (i32, Time)| last != kind || now.duration_since(at) >= REPORT_INTERVAL;
+        let is_new =
+            |(last, at): (i32, Time)| last != kind || now.duration_since(at) >= REPORT_INTERVAL;
         if self.last.is_none_or(is_new) {
             self.last = Some((kind, now));
             (self.report)(&LimitReached { open, error });

@@ -51,7 +51,10 @@ mod tests {
     use crate::runtime::event_loops::EventLoopConfig;
 
     fn all(workers: usize, own: bool, max: usize, connects: bool) -> usize {
-        let loops = EventLoopConfig { max_connections: NonZeroUsize::new(max), ..EventLoopConfig::default() };
+        let loops = EventLoopConfig {
+            max_connections: NonZeroUsize::new(max),
+            ..EventLoopConfig::default()
+        };
         let share = |index| WorkerLimits::new(&loops, connects, workers, 20_000, own, index);
         (0..workers).map(|index| share(index).connections).sum()
     }

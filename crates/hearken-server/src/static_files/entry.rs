@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hearken::io::{Body, FilePart};
-use hearken_http::conditional::{Preconditions, EntityTag, Outcome, Validators, evaluate, if_range};
+use hearken_http::conditional::{
+    EntityTag, Outcome, Preconditions, Validators, evaluate, if_range,
+};
 use hearken_http::range::{self, ByteRange, RangeOutcome};
 use hearken_http::{
     DateCache, Method, ResponseHead, Version, format_http_date, head, parse_http_date,

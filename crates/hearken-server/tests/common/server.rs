@@ -12,7 +12,7 @@ use hearken::mechanism::{Open, Unavailable};
 use hearken_http::forward::HeaderPolicy;
 use hearken_server::proxy::{
     self,
-    config::{Address, Server as Upstream, ProxyMode, Upstreams},
+    config::{Address, ProxyMode, Server as Upstream, Upstreams},
 };
 use hearken_server::runtime::network::Network;
 use hearken_server::static_files::SiteConfig;
@@ -175,7 +175,11 @@ impl Setup {
         self.proxy_to(ProxyMode::Reverse(upstreams_at(upstreams)), change)
     }
 
-    pub(crate) fn proxy_to(&self, to: ProxyMode, change: impl FnOnce(&mut Config)) -> RunningServer {
+    pub(crate) fn proxy_to(
+        &self,
+        to: ProxyMode,
+        change: impl FnOnce(&mut Config),
+    ) -> RunningServer {
         self.start(self.proxy_config(to), change)
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use hearken_server::proxy::access::{AccessRules, AccessDenied, HostCheck};
+use hearken_server::proxy::access::{AccessDenied, AccessRules, HostCheck};
 use hearken_server::proxy::config::{Forward, Rule};
 use proptest::prelude::*;
 
@@ -137,7 +137,11 @@ fn an_allowed_name_does_not_allow_private_addresses() {
     }
     for host in ["x.a.example", "xb.example", "example", "a.example.org", "", ".", "a.example.."] {
         assert!(access.check_host(host).is_err(), "{host}");
-        assert_eq!(access.check_address(host, ip("8.8.8.8")), Err(AccessDenied::NotAllowed), "{host}");
+        assert_eq!(
+            access.check_address(host, ip("8.8.8.8")),
+            Err(AccessDenied::NotAllowed),
+            "{host}"
+        );
     }
 }
 
@@ -213,9 +217,15 @@ fn ambiguous_address_spellings_are_rejected() {
 
 fn tunnels_are_limited_to_configured_ports() {
     let https = access(&[], &[]);
-    assert!(https.allows_tunnel_port(443) && !https.allows_tunnel_port(80) && !https.allows_tunnel_port(0));
+    assert!(
+        https.allows_tunnel_port(443)
+            && !https.allows_tunnel_port(80)
+            && !https.allows_tunnel_port(0)
+    );
     let set = AccessRules::new(&Forward { connect_ports: vec![22, 8443], ..Forward::default() });
-    assert!(set.allows_tunnel_port(22) && set.allows_tunnel_port(8443) && !set.allows_tunnel_port(443));
+    assert!(
+        set.allows_tunnel_port(22) && set.allows_tunnel_port(8443) && !set.allows_tunnel_port(443)
+    );
 }
 
 proptest! {

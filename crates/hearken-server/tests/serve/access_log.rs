@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 
-use hearken_server::proxy::config::{Address, Server, ProxyMode, Upstreams};
+use hearken_server::proxy::config::{Address, ProxyMode, Server, Upstreams};
 use hearken_server::static_files::SiteConfig;
 use hearken_server::{Config, EventLoopConfig, StartError, proxy, start};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -16,7 +16,10 @@ fn config(dir: &TempDir, log: &str) -> Config {
     fs::write(dir.path().join("1b"), "x").unwrap();
     let site = SiteConfig { root: dir.path().to_owned(), ..SiteConfig::default() };
     Config {
-        event_loops: EventLoopConfig { listen: "127.0.0.1:0".parse().unwrap(), ..EventLoopConfig::default() },
+        event_loops: EventLoopConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            ..EventLoopConfig::default()
+        },
         access_log: Some(dir.path().join(log)),
         ..Config::static_files(site)
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hearken_server::admin::{self, AdminServer};
-use hearken_server::runtime::administration::{NoSuchUpstream, UpstreamCommand, AdminSources, UpstreamControl};
+use hearken_server::runtime::administration::{
+    AdminSources, NoSuchUpstream, UpstreamCommand, UpstreamControl,
+};
 use hearken_server::runtime::metrics::{Metrics, UpstreamStats};
 use serde_json::{Value, json};
 

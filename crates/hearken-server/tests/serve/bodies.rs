@@ -132,7 +132,8 @@ pub(crate) fn rejects_malformed_chunks(setup: &Setup) {
 
 pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
     let site = Site::new();
-    let server = setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
+    let server =
+        setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
     for (fields, body) in framed(&[b'x'; 1000]) {
         let mut client = server.client();
         client.send([request("GET /small", &fields), body].concat());
@@ -148,7 +149,8 @@ pub(crate) fn rejects_bodies_over_the_limit(setup: &Setup) {
 
 pub(crate) fn sends_100_continue_to_waiting_clients(setup: &Setup) {
     let site = Site::new();
-    let server = setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
+    let server =
+        setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
     let mut client = server.client();
     // More rounds than a counter of one byte holds.
     for _ in 0..300 {

@@ -169,8 +169,14 @@ fn the_page_has_what_was_counted() {
     assert_eq!(get("hearken_request_duration_seconds_count", &[]), 2.0);
     assert_eq!(get("hearken_request_duration_seconds_sum", &[]), 100.002);
     assert_eq!(get("hearken_request_duration_seconds_bucket", &[("le", "67.108864")]), 1.0);
-    assert_eq!(get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000096")]), 0.0);
-    assert_eq!(get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000128")]), 1.0);
+    assert_eq!(
+        get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000096")]),
+        0.0
+    );
+    assert_eq!(
+        get("hearken_upstream_response_duration_seconds_bucket", &[("le", "0.000128")]),
+        1.0
+    );
     assert!(get("process_open_fds", &[]) >= 3.0);
     assert!(get("process_open_fds", &[]) < get("process_max_fds", &[]));
     assert!(get("process_resident_memory_bytes", &[]) > 100_000.0);

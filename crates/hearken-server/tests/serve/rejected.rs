@@ -76,7 +76,8 @@ pub(crate) fn rejects_ambiguous_framing(setup: &Setup) {
 pub(crate) fn error_responses_reach_clients_that_still_send(setup: &Setup) {
     // Closing the socket at once would send a reset, which discards the response at the client.
     let site = Site::new();
-    let server = setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
+    let server =
+        setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
     let prefixes = [
         (400, b"no request\r\n".to_vec()),
         (413, request("POST /small", "Content-Length: 200000\r\n")),
@@ -129,7 +130,8 @@ pub(crate) fn lingering_close_is_bounded_in_bytes(setup: &Setup) {
     // After an error response the server discards a bounded number of bytes, so that the response is not
     // lost.
     let site = Site::new();
-    let server = setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
+    let server =
+        setup.serve(&site, |config| config.static_files_mut().unwrap().max_body_bytes = 1000);
     let rejected = [
         request("POST /small", "Content-Length: 1000000000000\r\n"),
         b"no request\r\n\r\n".to_vec(),

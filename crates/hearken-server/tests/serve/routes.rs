@@ -10,7 +10,7 @@ use std::thread;
 
 use hearken_server::config::{Handler, Route};
 use hearken_server::proxy;
-use hearken_server::proxy::config::{Address, Server as Upstream, ProxyMode, Upstreams};
+use hearken_server::proxy::config::{Address, ProxyMode, Server as Upstream, Upstreams};
 use hearken_server::static_files::SiteConfig;
 
 use crate::common::{Client, RunningServer, Setup, Site, TEST_TIMEOUT, get, ms, pattern, request};

@@ -29,7 +29,7 @@ use super::large_transfers::{LARGE_TRANSFER, LargeTransfers, Queue};
 use super::relay::Relays;
 use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{SendOutcome, CloseMode, sockets};
+use super::{CloseMode, SendOutcome, sockets};
 use crate::event::{Interest, Readiness, Token};
 use crate::mechanism::{Counters, Mechanism, Registry, Trigger};
 use crate::timer::{Time, Wheel};

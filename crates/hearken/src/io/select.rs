@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::Relay;
 use super::readiness::{Policy, ReadinessIo};
 use super::uring::{self, Settings, UringIo};
-use crate::mechanism::{self, OptionSpec, Open, Options, SelectError, Unavailable};
+use crate::mechanism::{self, Open, OptionSpec, Options, SelectError, Unavailable};
 use crate::waker::Wakeups;
 
 /// The name of [`uring`](super::uring) on every command line.

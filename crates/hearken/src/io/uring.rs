@@ -55,10 +55,10 @@ use super::readiness::Policy;
 use super::relay::Relays;
 use super::shared::{self, Backend};
 use super::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use super::{SendOutcome, CloseMode, sockets};
+use super::{CloseMode, SendOutcome, sockets};
 use crate::event::Token;
-use crate::mechanism::{OptionSpec, Counters, Options, Unavailable, Values};
-use crate::ring::{Cqe, Ring, Sqe, CompletionMode, op};
+use crate::mechanism::{Counters, OptionSpec, Options, Unavailable, Values};
+use crate::ring::{CompletionMode, Cqe, Ring, Sqe, op};
 use crate::timer::{Time, Wheel};
 use crate::waker::{Waker, Wakeups};
 

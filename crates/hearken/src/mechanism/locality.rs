@@ -43,7 +43,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::poll::{Poll, Position};
-use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, Values, WaitCost};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, WaitCost};
 use crate::event::{Event, Interest, Token};
 
 mod schedule;

@@ -45,7 +45,7 @@ pub struct Counters {
 /// writer.write_all(b"x")?;
 /// let count = registry.wait(64, Some(Duration::from_secs(1)))?;
 /// let events: Vec<_> = (0..count).filter_map(|index| registry.event(index)).collect();
-/// assert_eq!(events[0].who, token);
+/// assert_eq!(events[0].token, token);
 /// assert_eq!(events[0].readiness, Readiness::READABLE);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -17,7 +17,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher};
-use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, bpf, signal};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, bpf, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, as they are queued.

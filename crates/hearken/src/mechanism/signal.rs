@@ -321,7 +321,7 @@ impl Signals {
 }
 
 impl Drop for Signals {
-    /// The owner disarms its descriptors before it drops the queue.
+    /// Releases the signal. The owner disarms its descriptors first.
     fn drop(&mut self) {
         self.discard(|_| {});
         release(self.signal);

@@ -19,7 +19,7 @@ use std::{fmt, io};
 use super::bpf::{self, Suppressor};
 use super::signal::SignalInfo;
 use super::signal::dispatcher::{DEQUEUE, RECOVER, SignalDispatcher, SignalFilter};
-use super::{OptionSpec, Mechanism, Open, Options, Semantics, Unavailable, Values, signal};
+use super::{Mechanism, Open, OptionSpec, Options, Semantics, Unavailable, Values, signal};
 use crate::event::{Event, Interest, Token};
 
 /// Real-time signals, at most one pending per descriptor.

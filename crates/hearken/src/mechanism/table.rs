@@ -59,7 +59,11 @@ pub struct Entry {
 
 impl Options {
     /// Sets an option of mechanism `name` from its text form, `option=value`.
-    pub(crate) fn set_from_text(&mut self, name: &'static str, option: &str) -> Result<(), SelectError> {
+    pub(crate) fn set_from_text(
+        &mut self,
+        name: &'static str,
+        option: &str,
+    ) -> Result<(), SelectError> {
         let invalid = |reason| SelectError::Option { name, reason };
         let (option, value) = option.split_once('=').ok_or_else(|| {
             invalid(format!("'{option}' is not an option (use {name}:option=value)"))

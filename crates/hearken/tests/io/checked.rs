@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use hearken::Token;
 use hearken::io::{Address, Completion, CompletionKind, Io, ListenOptions, Outgoing, Pool, Relay};
-use hearken::io::{RelayEnd, SendOutcome, CloseMode};
+use hearken::io::{CloseMode, RelayEnd, SendOutcome};
 use hearken::mechanism::Counters;
 use hearken::timer::Time;
 use hearken::waker::Waker;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hearken::Token;
 use hearken::io::{Body, Buffer, CompletionKind, FilePart, Io, ListenOptions, Outgoing, RelayEnd};
-use hearken::io::{SendOutcome, CloseMode};
+use hearken::io::{CloseMode, SendOutcome};
 
 use crate::Case;
 use crate::checked::Checked;

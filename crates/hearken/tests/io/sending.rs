@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearken::io::{Body, Io, SendOutcome, CloseMode};
+use hearken::io::{Body, CloseMode, Io, SendOutcome};
 
 use crate::Case;
 use crate::net::{LONG, Net, file, part, pattern};

@@ -61,7 +61,8 @@ fn wait<M: Mechanism>(watch: &mut Watch<M>, timeout: Option<Duration>) -> Vec<(T
 fn the_trigger_is_level() {
     let watch = Watch::new(AsLevel::new(Epoll::<Edge>::open().unwrap()));
     assert_eq!(watch.semantics().trigger, Trigger::Level);
-    let [one, other] = [(); 2].map(|()| AsLevel::without_verification(Epoll::<Edge>::open().unwrap()));
+    let [one, other] =
+        [(); 2].map(|()| AsLevel::without_verification(Epoll::<Edge>::open().unwrap()));
     assert_eq!(one.semantics().reports, <Epoll<Edge> as Open>::SEMANTICS.reports);
     assert!(std::ptr::eq(one.semantics(), other.semantics()), "equal semantics are stored once");
 }
@@ -186,7 +187,10 @@ fn a_few_bytes(from: &Registration<UnixStream>) -> usize {
 fn no_event_is_lost() {
     for read in [until_it_would_block, until_a_short_read, a_few_bytes] {
         check_that_no_event_is_lost(AsLevel::new(Epoll::<Edge>::open().unwrap()), read);
-        check_that_no_event_is_lost(AsLevel::without_verification(Epoll::<Edge>::open().unwrap()), read);
+        check_that_no_event_is_lost(
+            AsLevel::without_verification(Epoll::<Edge>::open().unwrap()),
+            read,
+        );
     }
 }
 

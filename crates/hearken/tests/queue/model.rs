@@ -238,8 +238,10 @@ impl<M: Mechanism> World<M> {
             let Some(event) = self.registry.event(index) else {
                 continue;
             };
-            let at =
-                self.sockets.iter().position(|socket| socket.declared && socket.token == event.token);
+            let at = self
+                .sockets
+                .iter()
+                .position(|socket| socket.declared && socket.token == event.token);
             prop_assert!(at.is_some(), "{:?} is not declared", event.token);
             let at = at.unwrap();
             prop_assert!(events.iter().all(|&(other, _)| other != at), "{at} is twice in a batch");

@@ -7,7 +7,11 @@ use crate::url::Url;
 use crate::workload::RequestTemplate;
 use crate::workload::message::{Message, MessageBuilder, Request};
 
-fn build(url: &str, template: &RequestTemplate, requests: &[Request<'_>]) -> Result<Vec<Message>, String> {
+fn build(
+    url: &str,
+    template: &RequestTemplate,
+    requests: &[Request<'_>],
+) -> Result<Vec<Message>, String> {
     let url = Url::parse(url).unwrap();
     let mut builder = MessageBuilder::new(&url, template).map_err(|error| error.to_string())?;
     for request in requests {

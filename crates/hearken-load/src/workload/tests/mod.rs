@@ -15,7 +15,7 @@ mod sessions;
 mod shards;
 
 use super::wsesslog::Burst;
-use super::{RequestTemplate, Count, Cursor, Distribution, Source, Workload};
+use super::{Count, Cursor, Distribution, RequestTemplate, Source, Workload};
 use crate::url::Url;
 
 /// The other arguments of [`load`].

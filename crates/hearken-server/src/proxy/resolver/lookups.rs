@@ -134,7 +134,11 @@ impl Lookups {
 
     /// Passes each available result to `each`, after a wake-up. Includes results for requests that
     /// have ended.
-    pub fn take_results(&mut self, now: Time, mut each: impl FnMut(u64, Result<&[SocketAddr], &str>)) {
+    pub fn take_results(
+        &mut self,
+        now: Time,
+        mut each: impl FnMut(u64, Result<&[SocketAddr], &str>),
+    ) {
         if !self.result_queue.has_results.swap(false, Ordering::Acquire) {
             return;
         }

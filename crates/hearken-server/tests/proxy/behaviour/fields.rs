@@ -109,8 +109,8 @@ pub(crate) fn appends_keeps_or_removes_fields_about_the_client(setup: &Setup) {
 pub(crate) fn sets_or_keeps_host(setup: &Setup) {
     let (origin, notes) = recording("");
     for keep in [true, false] {
-        let proxy =
-            setup.proxy(&[origin.addr()], |config| proxy_config(config).fields.preserve_host = keep);
+        let proxy = setup
+            .proxy(&[origin.addr()], |config| proxy_config(config).fields.preserve_host = keep);
         exchange(&mut proxy.connect(), get("/"));
         let host = if keep { "site.test".to_owned() } else { origin.addr().to_string() };
         assert_eq!(notes.take().remove(0).field("host"), Some(host));
@@ -185,7 +185,8 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
         exchange(&mut proxy.connect(), request("GET", "/", &lines));
         notes.take().remove(0)
     };
-    let changes: [fn(&mut Config); 2] = [|_| (), |config| x_forwarded(config, HeaderPolicy::Remove)];
+    let changes: [fn(&mut Config); 2] =
+        [|_| (), |config| x_forwarded(config, HeaderPolicy::Remove)];
     for change in changes {
         let seen = with(change);
         for (name, value) in FIELDS {
@@ -193,8 +194,10 @@ pub(crate) fn unverified_fields_about_the_client(setup: &Setup) {
             assert!(!super::has(&value_seen, value), "{name} in {seen:?}");
         }
     }
-    let changes: [fn(&mut Config); 2] =
-        [|config| x_forwarded(config, HeaderPolicy::Keep), |config| x_forwarded(config, HeaderPolicy::Append)];
+    let changes: [fn(&mut Config); 2] = [
+        |config| x_forwarded(config, HeaderPolicy::Keep),
+        |config| x_forwarded(config, HeaderPolicy::Append),
+    ];
     for change in changes {
         let seen = with(change);
         for (name, value) in FIELDS {

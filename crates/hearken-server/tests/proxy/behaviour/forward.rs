@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use hearken_server::proxy::config::{Forward, Rule, ProxyMode};
+use hearken_server::proxy::config::{Forward, ProxyMode, Rule};
 
 use super::tunnels::echo_all;
 use super::{exchange, request};

@@ -111,7 +111,7 @@ pub(crate) fn logs_json_objects(setup: &Setup) {
         "\"bytes_sent\":6",
         "\"user_agent\":\"a \\\"b\\\"\"",
         "\"attempts\":1",
-        "\"end\":\"done\"",
+        "\"outcome\":\"complete\"",
         &server,
     ] {
         assert!(has(first, part), "{part} in {first}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use hearken_server::proxy::config::{
-    HealthCheck, Address, Balance, HashKey, PassiveChecks, Server as Upstream, ProxyMode, Upstreams,
+    Address, Balance, HashKey, HealthCheck, PassiveChecks, ProxyMode, Server as Upstream, Upstreams,
 };
 
 use super::{exchange, get, has, post, request};

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use hearken_server::proxy::config::{Address, Balance, HashKey, Server as Upstream, ProxyMode, Upstreams};
+use hearken_server::proxy::config::{
+    Address, Balance, HashKey, ProxyMode, Server as Upstream, Upstreams,
+};
 
 use super::{exchange, get, post, request};
 use crate::common::server::upstreams_config;

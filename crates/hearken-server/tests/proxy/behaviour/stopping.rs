@@ -58,7 +58,8 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
         peer.request();
         peer.connection.drain();
     });
-    let proxy = setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
+    let proxy =
+        setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
     let mut connection = proxy.connect();
     connection.send(get("/"));
     wait_until("the request reaches the origin", || origin.accepted() == 1);
@@ -71,7 +72,8 @@ pub(crate) fn closes_connections_after_the_grace_period(setup: &Setup) {
 
 pub(crate) fn closes_tunnels_after_the_grace_period(setup: &Setup) {
     let origin = upgrading(echo_all);
-    let proxy = setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
+    let proxy =
+        setup.proxy(&[origin.addr()], |config| config.event_loops.shutdown_timeout = ms(200));
     let mut connection = proxy.connect();
     let lines = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     assert_eq!(exchange(&mut connection, request("GET", "/", lines)).status(), 101);

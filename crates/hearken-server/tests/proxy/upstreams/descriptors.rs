@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 
-use hearken_server::proxy::config::{HealthCheck, Address, Server, Upstreams};
+use hearken_server::proxy::config::{Address, HealthCheck, Server, Upstreams};
 use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -37,7 +37,10 @@ fn checks_without_descriptors_are_not_failures() {
     let _checker = HealthChecker::start(&config, Arc::clone(&servers)).unwrap();
     wait_until("the missing descriptor is reported", || {
         servers.last_failure(0).is_some_and(|reason| {
-            assert_eq!(reason, "cannot perform the check: socket: Too many open files (os error 24)");
+            assert_eq!(
+                reason,
+                "cannot perform the check: socket: Too many open files (os error 24)"
+            );
             true
         })
     });

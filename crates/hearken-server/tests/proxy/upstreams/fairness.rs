@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
 use hearken_server::proxy::config::{Balance, HashKey};
-use hearken_server::proxy::servers::{UpstreamCommand, Servers};
+use hearken_server::proxy::servers::{Servers, UpstreamCommand};
 use proptest::prelude::*;
 
 use super::support::{POLICIES, at, even, pick, pick_key, single_worker, tried, weighted};
@@ -151,7 +151,10 @@ fn tried_servers_are_skipped_until_all_were_tried() {
                 let others: Vec<usize> = (0..3).filter(|&server| server != left).collect();
                 assert_eq!(balancer.select(at(0.0), key, tried(&others)), Selection::Server(left));
             }
-            assert!(matches!(balancer.select(at(0.0), key, tried(&[0, 1, 2])), Selection::Server(_)));
+            assert!(matches!(
+                balancer.select(at(0.0), key, tried(&[0, 1, 2])),
+                Selection::Server(_)
+            ));
         }
         let retries: u64 = (0..3).map(|server| servers.stats(server).retries).sum();
         assert_eq!(retries, 200);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hearken_server::proxy::config::{HealthCheck, Address, ProxyProtocol, Server, Upstreams};
+use hearken_server::proxy::config::{Address, HealthCheck, ProxyProtocol, Server, Upstreams};
 use hearken_server::proxy::health::HealthChecker;
 use hearken_server::proxy::servers::{Servers, State};
 use rustix::net::{AddressFamily, SocketType};
@@ -201,7 +201,10 @@ fn failed_checks_take_a_server_down_with_the_reason() {
         (Behaviour::Responds(""), "connection closed before the response"),
         (Behaviour::Responds("HTTP/1.1 200 OK\r\nServ"), "connection closed during the response"),
         (Behaviour::Responds("220 mail.example ESMTP\r\n"), "malformed response"),
-        (Behaviour::RespondsEndlessly("HTTP/1.1 103 Early Hints\r\n\r\n"), "the response head is too long"),
+        (
+            Behaviour::RespondsEndlessly("HTTP/1.1 103 Early Hints\r\n\r\n"),
+            "the response head is too long",
+        ),
         (Behaviour::RespondsEndlessly("x"), "malformed response"),
     ] {
         let origin = Origin::start(behaviour);

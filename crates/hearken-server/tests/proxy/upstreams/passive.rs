@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
 use hearken_server::proxy::config::{Balance, HashKey};
-use hearken_server::proxy::servers::{UpstreamCommand, State};
+use hearken_server::proxy::servers::{State, UpstreamCommand};
 
 use super::support::{
     POLICIES, at, even, passive_checks, pick, pick_key, single_worker, tried, weighted,

@@ -94,7 +94,10 @@ fn addresses_need_no_lookup_request() {
         assert_eq!(lookups.look_up(host, 8, 0, at(0.0)), LookupResult::Known(&[addr(expected)]));
     }
     for host in ["", "a\0b", &"a".repeat(300)] {
-        assert!(matches!(lookups.look_up(host, 8, 0, at(0.0)), LookupResult::Failed(_)), "{host:?}");
+        assert!(
+            matches!(lookups.look_up(host, 8, 0, at(0.0)), LookupResult::Failed(_)),
+            "{host:?}"
+        );
     }
     assert!(requested.lock().unwrap().is_empty());
 }
@@ -162,7 +165,9 @@ fn pending_lookups_are_limited() {
     let resolver = resolver.unwrap();
     let mut lookups = resolver.lookups();
     let mut requested = 0;
-    while lookups.look_up(&format!("n{requested}.example"), 80, requested, at(0.0)) == LookupResult::Pending {
+    while lookups.look_up(&format!("n{requested}.example"), 80, requested, at(0.0))
+        == LookupResult::Pending
+    {
         requested += 1;
         assert!(requested < 1000);
     }
@@ -213,10 +218,7 @@ fn the_first_round_reports_names_without_addresses() {
     bad.sort();
     assert_eq!(
         bad,
-        [
-            "cannot resolve name 'bad.example': no such name",
-            "name 'empty.example' has no address"
-        ]
+        ["cannot resolve name 'bad.example': no such name", "name 'empty.example' has no address"]
     );
     let states: Vec<State> = (0..4).map(|server| servers.state(server)).collect();
     assert_eq!(states, [State::Up, State::Down, State::Up, State::Down]);
@@ -234,8 +236,12 @@ fn the_first_round_times_out() {
         Ok(vec![addr("192.0.2.1:0")])
     });
     let (config, servers) = names(&[("slow.example", 80)], TEST_TIMEOUT);
-    let bad = resolver.as_ref().unwrap().watch_servers(&config, &servers, Duration::from_millis(10));
-    assert!(matches!(&bad[..], [reason] if reason.contains("'slow.example' is not resolved")), "{bad:?}");
+    let bad =
+        resolver.as_ref().unwrap().watch_servers(&config, &servers, Duration::from_millis(10));
+    assert!(
+        matches!(&bad[..], [reason] if reason.contains("'slow.example' is not resolved")),
+        "{bad:?}"
+    );
     assert_eq!(servers.state(0), State::Down);
     drop(keep);
     wait_until("the server is up", || servers.state(0) == State::Up);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers};
-use hearken_server::proxy::servers::{UpstreamCommand, Servers, State};
+use hearken_server::proxy::servers::{Servers, State, UpstreamCommand};
 
 use super::support::{POLICIES, at, even, passive_checks};
 
@@ -29,7 +29,11 @@ fn workers_share_a_single_trial() {
         let mut key = 0;
         while servers.state(0) == State::Up {
             if let Selection::Server(server) = first.select(at(0.0), key, TriedServers::default()) {
-                first.end_request(server, at(0.0), if server == 0 { RequestOutcome::Failed } else { RequestOutcome::Succeeded });
+                first.end_request(
+                    server,
+                    at(0.0),
+                    if server == 0 { RequestOutcome::Failed } else { RequestOutcome::Succeeded },
+                );
             }
             key += 1;
         }
@@ -96,7 +100,9 @@ fn concurrent_workers_keep_counters_consistent() {
                     let mut balancer = Balancer::new(config, servers, worker, WORKERS, 7);
                     for round in 0..ROUNDS {
                         let now = at(round as f64 / 10.0);
-                        let Selection::Server(server) = balancer.select(now, 0, TriedServers::default()) else {
+                        let Selection::Server(server) =
+                            balancer.select(now, 0, TriedServers::default())
+                        else {
                             continue;
                         };
                         picked.fetch_add(1, SeqCst);
@@ -126,7 +132,9 @@ fn concurrent_workers_keep_counters_consistent() {
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     let now = at(1e6);
     for _ in 0..10 {
-        let Selection::Server(server) = balancer.select(now, 0, TriedServers::default()) else { panic!() };
+        let Selection::Server(server) = balancer.select(now, 0, TriedServers::default()) else {
+            panic!()
+        };
         balancer.end_request(server, now, RequestOutcome::Succeeded);
     }
     assert!((0..3).all(|server| servers.state(server) == State::Up), "{servers:?}");

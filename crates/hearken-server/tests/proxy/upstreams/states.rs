@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use hearken_server::proxy::balance::{Balancer, RequestOutcome, Selection, TriedServers, Endpoint};
+use hearken_server::proxy::balance::{Balancer, Endpoint, RequestOutcome, Selection, TriedServers};
 use hearken_server::proxy::config::{Address, Balance, Server, Upstreams};
-use hearken_server::proxy::servers::{ServerStats, UpstreamCommand, Servers, State};
+use hearken_server::proxy::servers::{ServerStats, Servers, State, UpstreamCommand};
 
 use super::support::{at, even, passive_checks, pick, single_worker};
 
@@ -57,7 +57,9 @@ fn unknown_servers_do_not_panic() {
 }
 
 fn drained_and_disabled_servers_get_no_requests() {
-    for (order, state) in [(UpstreamCommand::Drain, State::Draining), (UpstreamCommand::Off, State::Off)] {
+    for (order, state) in
+        [(UpstreamCommand::Drain, State::Draining), (UpstreamCommand::Off, State::Off)]
+    {
         let (servers, mut balancer) = single_worker(&even(Balance::RoundRobin, 2));
         servers.apply(0, order);
         assert_eq!(servers.state(0), state);

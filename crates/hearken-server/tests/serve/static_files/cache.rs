@@ -378,7 +378,10 @@ fn tidying_closes_unused_files() {
     let request = RequestParser::new().parse(bytes, &Limits::default()).unwrap().unwrap();
     let mut out = Vec::new();
     let answer = fixture.site.answer(&request, &today(), true, &mut out).append_to(&mut out);
-    assert!(fixture.site.close_unused() && fixture.site.close_unused(), "a file was closed while it is sent");
+    assert!(
+        fixture.site.close_unused() && fixture.site.close_unused(),
+        "a file was closed while it is sent"
+    );
     drop(answer);
     assert!(!fixture.site.close_unused());
     assert_eq!(fixture.site.cache_usage().1, 0);

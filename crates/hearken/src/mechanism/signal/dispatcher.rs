@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::table::Table;
 use super::{MAX_SIGNALS, SignalInfo, Signals};
 use crate::event::{Event, Interest, Readiness, Token};
-use crate::mechanism::{OptionSpec, NO_EVENT, Options, Semantics, Sharing, Trigger};
+use crate::mechanism::{NO_EVENT, OptionSpec, Options, Semantics, Sharing, Trigger};
 use crate::mechanism::{Unavailable, Values, Watches};
 
 /// The option for how signals are taken.
@@ -92,6 +92,8 @@ impl SignalDispatcher {
         self.table.reserve(fd)
     }
 
+    /// Registers a descriptor.
+    ///
     /// # Safety
     /// The requirements of [`Mechanism::declare`](crate::Mechanism::declare).
     pub(crate) unsafe fn declare(
@@ -111,6 +113,8 @@ impl SignalDispatcher {
         self.table.change(fd, token, interest)
     }
 
+    /// Removes a descriptor.
+    ///
     /// # Safety
     /// The requirements of [`Mechanism::revoke`](crate::Mechanism::revoke).
     pub(crate) unsafe fn revoke(&mut self, fd: RawFd) -> io::Result<()> {

@@ -74,7 +74,11 @@ impl Watch {
             let (token, readiness) = (event.token, event.readiness);
             let requested = self.0.interest(token);
             assert!(self.0.get(token).is_some(), "{token:?} is not registered");
-            assert_eq!(readiness.restrict_to(requested), readiness, "not requested by {requested:?}");
+            assert_eq!(
+                readiness.restrict_to(requested),
+                readiness,
+                "not requested by {requested:?}"
+            );
             let reported = self.0.semantics().reports;
             assert!(reported.contains(readiness), "{readiness:?} is not among {reported:?}");
             assert!(

@@ -1,14 +1,14 @@
 //! `hearken load merge | compare | show`, and the files that a load writes.
 
-#[path = "../../hearken-load/tests/made/mod.rs"]
-mod made;
+#[path = "../../../hearken-load/tests/report/fixtures.rs"]
+mod fixtures;
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use fixtures::{Piece, part, report};
 use hearken_load::Report;
-use made::{Piece, part, report};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -89,7 +89,7 @@ fn parts_are_merged() {
     assert!(fs::read_to_string(&html).unwrap().starts_with("<!DOCTYPE html>"));
     let output = run(&["load", "merge", a, c]);
     assert!(text(&output.stdout).contains("of 3 parts, rank 1 are missing"), "{output:?}");
-    assert_rejected(&["load", "merge", a, b, b], &[b, "rank 1 came before"]);
+    assert_rejected(&["load", "merge", a, b, b], &[b, "rank 1 occurred before"]);
     let other = dir.write("other", &Report { url: "http://b/".into(), ..part(1, 3, sample(2, 4)) });
     assert_rejected(&["load", "merge", a, &other], &[&other, "url", "http://b/"]);
 }
@@ -113,7 +113,7 @@ fn loads_are_compared() {
     let several = format!("{fast},{fast}");
     let output = run(&["load", "compare", &several, &slow, "--json", "-"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&json["a"]["runs"], &json["schema"]), (&2.into(), &"hearken-compare/1".into()));
+    assert_eq!((&json["a"]["runs"], &json["schema"]), (&2.into(), &"hearken-compare/2".into()));
     assert_rejected(&["load", "compare", &fast, &dir.path("none")], &["none", "No such file"]);
 }
 
@@ -131,8 +131,14 @@ fn results_are_shown_in_every_form() {
     assert!(fs::read_to_string(hlog).unwrap().contains("1.3]"));
     assert_eq!(load(json), sample(2, 5));
     assert!(fs::metadata(html).unwrap().len() > 10_000);
-    assert_rejected(&["load", "show", &file, "--csv", "-", "--html", "-"], &["--html and --csv", "-"]);
-    assert_rejected(&["load", "show", &file, "--csv", &file, "--hlog", &file], &["--csv and --hlog"]);
+    assert_rejected(
+        &["load", "show", &file, "--csv", "-", "--html", "-"],
+        &["--html and --csv", "-"],
+    );
+    assert_rejected(
+        &["load", "show", &file, "--csv", &file, "--hlog", &file],
+        &["--csv and --hlog"],
+    );
     assert_rejected(&["load", "show", &file, "--csv", "/no/such/file"], &["/no/such/file"]);
 }
 
@@ -150,15 +156,15 @@ fn invalid_results_are_rejected_with_a_reason() {
         (broken("text", "hello\n"), "line 1"),
         (broken("array", "[1,2]"), "not a result of hearken load"),
         (broken("foreign", "{\"a\":1}"), "schema"),
-        (broken("older", &good.replace("load/2", "load/1")), "hearken-load/1"),
-        (broken("escape", &good.replace("load/2", "\\u001b[2J\\n")), "?[2J?"),
+        (broken("older", &good.replace("load/3", "load/1")), "hearken-load/1"),
+        (broken("escape", &good.replace("load/3", "\\u001b[2J\\n")), "?[2J?"),
         (broken("cut", &good[..good.len() / 2]), "line "),
         (broken("type", &good.replace("\"seed\": 0", "\"seed\": \"x\"")), "line "),
         (
-            broken("count", &good.replace("\"waited\": 0", "\"waited\": 18446744073709551615")),
+            broken("count", &good.replace("\"queued\": 0", "\"queued\": 18446744073709551615")),
             "requests",
         ),
-        (broken("time", &good.replace("\"at_s\": 1.0", "\"at_s\": -1.0")), "at_s"),
+        (broken("time", &good.replace("\"offset_s\": 1.0", "\"offset_s\": -1.0")), "offset_s"),
         (
             broken("histogram", &good.replace("\"latency\": \"HIST", "\"latency\": \"XXXX")),
             "histogram",
@@ -202,7 +208,7 @@ fn load_writes_the_requested_formats() {
     assert_eq!(report.command[1..4], ["load", &url, "--rate"]);
     assert!(!report.command.concat().contains("secret") && report.machine.contains("Linux"));
     assert!(fs::read_to_string(html).unwrap().contains(&url));
-    assert!(fs::read_to_string(&csv).unwrap().starts_with("at_s,"));
+    assert!(fs::read_to_string(&csv).unwrap().starts_with("offset_s,"));
     assert!(fs::read_to_string(hlog).unwrap().starts_with("#[Histogram log format version 1.3]"));
     let earlier = fs::read(&json).unwrap();
     assert_rejected(&["load", &url, "--json", &json, "--html", &json], &["--json and --html"]);
