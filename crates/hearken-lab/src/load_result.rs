@@ -50,14 +50,14 @@ mod tests {
  "latency_ns":{"count":1980,"mean":5e4,"min":1,"p50":40000,"p90":90000,"p95":1,"p99":120000,"p999":2,"max":3},
  "lateness_ns":{"count":1980,"mean":1,"p50":1,"p90":2,"p95":3,"p99":7000,"p999":5,"max":6},
  "errors":{"client-timo":3,"socket-timo":0,"connrefused":1,"connreset":2,"fd-unavail":4,"addrunavail":5,"other":6},
- "idle":{"asked":10,"held":9,"lost":1,"re-established":0},"bytes":{"received":1,"sent":2}}
+ "idle":{"requested":10,"open":9,"lost":1,"reestablished":0},"bytes":{"received":1,"sent":2}}
 "#;
 
     #[test]
     fn parses_a_result_after_other_output() {
         let result = parse(FULL).unwrap();
-        let Requests { scheduled: intended, replies, failed, .. } = result.requests;
-        assert_eq!((intended, replies, failed), (2000, 1980, 20));
+        let Requests { scheduled, replies, failed, .. } = result.requests;
+        assert_eq!((scheduled, replies, failed), (2000, 1980, 20));
         assert_eq!((result.latency_ns.p50, result.latency_ns.p99), (40000, 120000));
         assert_eq!(result.lateness_ns.p99, 7000);
         assert_eq!(result.errors.total(), 21);

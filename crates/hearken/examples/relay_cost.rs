@@ -14,7 +14,7 @@ use hearken::io::readiness::Policy;
 use hearken::io::{self as operations, Address, CompletionKind, ListenOptions, Relay, Visitor};
 use hearken::{Token, Wakeups};
 
-/// The way in which a message is moved.
+/// The method of moving messages.
 #[derive(Clone, Copy)]
 enum Method {
     Relay,

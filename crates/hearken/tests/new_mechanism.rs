@@ -121,11 +121,14 @@ impl Copy {
     fn cargo(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO"));
         command.args(&arguments[..1]).args(["--offline", "-p", "hearken", "--target-dir"]);
-        command.arg(self.workspace.join("target")).args(&arguments[1..]);
-        command.current_dir(&self.workspace).env("CARGO_PROFILE_DEV_DEBUG", "false");
-        // Settings of this run, such as coverage, do not apply to the copy.
+        // Settings of this run, such as coverage, do not apply to the copy. Without them, it uses the
+        // dependencies that were built for this run.
         let inherited =
             ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "LLVM_PROFILE_FILE"];
+        let own = inherited.iter().any(|name| std::env::var_os(name).is_some());
+        let shared = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
+        command.arg(if own { self.workspace.join("target") } else { shared });
+        command.args(&arguments[1..]).current_dir(&self.workspace);
         for name in inherited {
             command.env_remove(name);
         }

@@ -363,7 +363,7 @@ pub(crate) struct SourceArgs {
     /// httperf's file of paths that end with NUL; y repeats the list, n does not
     #[arg(
         long,
-        value_name = "y|n,FILE",
+        value_name = "Y|N,FILE",
         group = "from",
         hide_short_help = true,
         help_heading = "Requests"

@@ -110,8 +110,8 @@ fn plans_accept_toml_types() {
     let check = printed(&["load", "--plan", file.to_str().unwrap(), "--check"]);
     assert_eq!(
         check,
-        "valid: hearken load http://a/ --rate 1e3 --connections 16 --idle-request --timeout 5 \
-         --sources 127.0.0.1 --sources 127.0.0.2 --start-at 2030-01-31T12:00:00Z\n"
+        "valid: hearken load http://a/ --rate 1e3 --connections 16 --timeout 5 --sources 127.0.0.1 \
+         --sources 127.0.0.2 --idle-request --start-at 2030-01-31T12:00:00Z\n"
     );
 }
 

@@ -80,7 +80,7 @@ fn interrupted_quick_writes_results_and_leaves_no_process() {
 fn recipes(dir: &Path) -> Vec<String> {
     let serve = |name: &str, root: &str| {
         format!(
-            "name = \"{name}\"\nabout = \"{name}\"\nversion = [\"{{hearken}}\", \"--version\"]\n\
+            "name = \"{name}\"\ndescription = \"{name}\"\nversion = [\"{{hearken}}\", \"--version\"]\n\
              command = [\"{{hearken}}\", \"serve\", \"{root}\", \"--listen\", \"127.0.0.1:{{port}}\", \
              \"--events\", \"poll\", \"--idle-timeout\", \"1h\"]\n"
         )

@@ -34,8 +34,8 @@ fn invalid_arguments_are_rejected() {
         (&["--per-connection", "9..5"], "the minimum exceeds the maximum"),
         (&["--connections", "0"], "--connections"),
         (&["--pipeline", "0"], "--pipeline"),
-        (&["--pipeline", "4"], "one by one"),
-        (&["--think", "1s"], "one by one"),
+        (&["--pipeline", "4"], "several requests per connection"),
+        (&["--think", "1s"], "several requests per connection"),
         (&["--threads", "9", "-c", "8"], "fewer connections than threads"),
         (&["--threads", "9999", "-c", "9999"], "1,024"),
         (&["--expect", "status=99"], "invalid status '99'"),
@@ -133,7 +133,7 @@ fn invalid_files_are_reported_with_the_line() {
     fs::write(path, "/a\n").unwrap();
     let sessions = format!("1,0,{path}");
     for more in [&["--per-connection", "5"][..], &["--pipeline", "2"], &["--think", "1s"]] {
-        fails_with(&[&["load", &url, "--wsesslog", &sessions], more].concat(), "sessions");
+        fails_with(&[&["load", &url, "--wsesslog", &sessions], more].concat(), "a session file");
     }
     fails_with(&["load", &url, "--access-log", path, "--speed", "0"], "speed");
     fails_with(&["load", &url, "--specweb", dir.path().to_str().unwrap()], "hearken load specweb");

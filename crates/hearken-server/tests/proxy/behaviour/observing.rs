@@ -116,7 +116,7 @@ pub(crate) fn logs_json_objects(setup: &Setup) {
     ] {
         assert!(has(first, part), "{part} in {first}");
     }
-    assert!(has(&lines[1], "\"received\":5"), "{}", lines[1]);
+    assert!(has(&lines[1], "\"bytes_received\":5"), "{}", lines[1]);
     assert!(has(&lines[2], "\"status\":400") && has(&lines[2], "\"method\":null"), "{}", lines[2]);
 }
 
