@@ -114,7 +114,7 @@ pub struct MetricComparison {
 
 /// Compares `b` with `a`. Each side is one run or several runs of the same load.
 ///
-/// The reports are not validated here: see [`Report::check`].
+/// The reports are not validated here: see [`Report::validate`].
 pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
     let mut sides = [Side::from_reports(a), Side::from_reports(b)];
     let present = |metric: &Metric| sides.iter().all(|side| side.has_metric(*metric));

@@ -133,7 +133,7 @@ fn invalid_files_are_reported_with_the_line() {
     fs::write(path, "/a\n").unwrap();
     let sessions = format!("1,0,{path}");
     for more in [&["--per-connection", "5"][..], &["--pipeline", "2"], &["--think", "1s"]] {
-        fails_with(&[&["load", &url, "--wsesslog", &sessions], more].concat(), "a session file");
+        fails_with(&[&["load", &url, "--wsesslog", &sessions], more].concat(), "session");
     }
     fails_with(&["load", &url, "--access-log", path, "--speed", "0"], "speed");
     fails_with(&["load", &url, "--specweb", dir.path().to_str().unwrap()], "hearken load specweb");

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::validate::InvalidReport;
 
-/// An error of merging results. [`MergeError::at`] returns the index of the result at fault.
+/// An error of merging results. [`MergeError::index`] returns the index of the result at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MergeError {
