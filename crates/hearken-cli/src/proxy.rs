@@ -27,7 +27,7 @@ impl Configured for Proxy {
   hearken proxy --to http://a:9000 --keepalive 0 --events poll --experiment meter-waits=yes
       Run an experiment with another event loop and one connection per request.
 
-Output: 'proxying on http://ADDR:PORT to N servers (MECHANISM, N workers, M connections)' when ready.
+Output: 'proxying on http://ADDR:PORT to N servers (MECHANISM, N workers, up to M connections)' when ready.
 {COMMON_HELP}"
         ))
     }

@@ -33,7 +33,7 @@ impl Configured for Serve {
   hearken serve public --events poll --experiment io=wait-first --experiment accept-limit=1
       Run an experiment with another event loop.
 
-Output: 'listening on http://ADDR:PORT (MECHANISM, N workers, M connections)' when ready.
+Output: 'listening on http://ADDR:PORT (MECHANISM, N workers, up to M connections)' when ready.
 {COMMON_HELP}"
         ))
     }
@@ -107,7 +107,7 @@ pub(crate) fn configure<T>(
 pub(crate) fn resources(server: &Server) -> String {
     let (workers, connections) = (server.workers(), server.max_connections());
     format!(
-        "{}, {workers} worker{}, {connections} connection{}",
+        "{}, {workers} worker{}, up to {connections} connection{}",
         server.mechanism(),
         if workers == 1 { "" } else { "s" },
         if connections == 1 { "" } else { "s" },

@@ -71,11 +71,14 @@ impl Report {
         let [intended, replies, opened] =
             [requests.scheduled, requests.replies, self.connections_opened].map(Grouped);
         let over = match self.requests_per_connection.as_deref() {
-            Some("1") => "connections, one for each request".to_owned(),
-            Some(each) => format!("connections, one for {each} requests each"),
-            None => format!("connections for {} persistent ones", Grouped(self.connections)),
+            Some("1") => format!("{opened} connections, one per request"),
+            Some(count) => format!("{opened} connections, one per {count} requests"),
+            None => {
+                let persistent = Grouped(self.connections);
+                format!("{persistent} persistent connections ({opened} opened)")
+            }
         };
-        write!(f, "  over       {opened} {over}; ")?;
+        write!(f, "  over       {over}; ")?;
         if self.threads > 1 {
             write!(f, "{} threads, ", Grouped(self.threads))?;
         }

@@ -13,7 +13,7 @@ fn shows_a_line_for_each_existing_value() {
     let expected = "\
 http://127.0.0.1:8080/
   load       100.0 requests/s offered for 2.0 s, poisson (seed 7)
-  over       0 connections for 50 persistent ones; events by epoll-edge
+  over       50 persistent connections (0 opened); events by epoll-edge
   replies    200 of 203: 100.0 per second
   reply rate min 90.0 avg 100.0 max 110.0 stddev 14.1 (2 samples)
   status     2xx 200
