@@ -86,8 +86,8 @@ agents_load() { # status argument...
 # Checks that the access log has as many requests as the result has replies, and truncates the log. After
 # an interrupted load, some requests may have been answered too late.
 agents_counts_agree() { # [interrupted]
-    local intended replies sent served=0
-    intended=$(agents_count "$dir/load.out" intended)
+    local scheduled replies sent served=0
+    scheduled=$(agents_count "$dir/load.out" scheduled)
     replies=$(agents_count "$dir/load.out" replies)
     sent=$(agents_count "$dir/load.out" sent)
     [[ -n $replies && $replies -gt 0 ]] || agents_fail 'no replies'
@@ -101,8 +101,8 @@ agents_counts_agree() { # [interrupted]
         [[ $replies -le $served && $served -le $sent ]] ||
             agents_fail "$replies replies to $sent requests, but $served lines in the access log"
     else
-        [[ $served == "$replies" && $intended == "$replies" ]] ||
-            agents_fail "$replies replies to $intended requests, but $served lines in the access log"
+        [[ $served == "$replies" && $scheduled == "$replies" ]] ||
+            agents_fail "$replies replies to $scheduled requests, but $served lines in the access log"
     fi
     : >"$dir/access"
 }

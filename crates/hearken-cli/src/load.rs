@@ -265,8 +265,8 @@ fn source(args: &SourceArgs) -> Result<Source, Failure> {
         return Ok(Source::Wsesslog { sessions, think, path: path.into() });
     }
     if let Some(path) = &args.access_log {
-        let (speed, skip_bad) = (args.speed, args.skip_bad);
-        return Ok(Source::AccessLog { path: path.clone(), speed, skip_invalid: skip_bad });
+        let (speed, skip_invalid) = (args.speed, args.skip_bad);
+        return Ok(Source::AccessLog { path: path.clone(), speed, skip_invalid });
     }
     let urls = args.urls.clone().map(Source::Urls);
     let specweb = args.specweb.clone().map(|dir| Source::Specweb { dir });

@@ -102,8 +102,8 @@ pub fn resolve<'o>(path: &[u8], out: &'o mut Vec<u8>) -> Result<SafePath<'o>, Pa
             _ => {}
         }
     }
-    let has_dot_segment_file = out.starts_with(b".") || out.windows(2).any(|pair| pair == b"/.");
-    Ok(SafePath { path: out, trailing_slash, has_hidden_segment: has_dot_segment_file })
+    let has_hidden_segment = out.starts_with(b".") || out.windows(2).any(|pair| pair == b"/.");
+    Ok(SafePath { path: out, trailing_slash, has_hidden_segment })
 }
 
 /// Appends one decoded segment.

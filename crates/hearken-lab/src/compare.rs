@@ -126,8 +126,8 @@ pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
         let variances = (variances_a[metric as usize], variances_b[metric as usize]);
         MetricComparison::new(metric, &sides, variances, metrics.len(), options.threshold)
     };
-    let figures: Vec<MetricComparison> = metrics.iter().map(compare_metric).collect();
-    let verdict = Verdict::combine(figures.iter().map(|figure| figure.verdict));
+    let metrics: Vec<MetricComparison> = metrics.iter().map(compare_metric).collect();
+    let verdict = Verdict::combine(metrics.iter().map(|figure| figure.verdict));
     Comparison {
         schema: SCHEMA.to_owned(),
         a: sides[0].summary(a),
@@ -135,8 +135,8 @@ pub fn compare(a: &[Report], b: &[Report], options: &Options) -> Comparison {
         threshold: options.threshold,
         confidence: CONFIDENCE,
         method: METHOD.to_owned(),
-        summary: verdict::summary(verdict, &figures, options.threshold),
-        metrics: figures,
+        summary: verdict::summary(verdict, &metrics, options.threshold),
+        metrics,
         verdict,
         warnings: warnings::warnings(a, b),
     }

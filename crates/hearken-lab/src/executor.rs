@@ -286,19 +286,19 @@ fn divide_by_replies(
     let per_warm_up_reply = per(warm_up.requests.replies);
     let latency = |ns: u64| (result.latency_ns.count > 0).then_some(ns as f64);
     let share = |ns: u64| ns as f64 / elapsed.as_nanos().max(1) as f64;
-    let cpu_share = share(usage.cpu_ns);
+    let cpu_utilisation = share(usage.cpu_ns);
     let answered = result.requests.replies as f64 / result.requests.scheduled.max(1) as f64;
     Measurement {
         cpu_ns_per_request: per_reply(usage.cpu_ns),
         cpu_user_ns_per_request: per_reply(usage.user_ns),
         cpu_system_ns_per_request: per_reply(usage.system_ns),
-        cpu_utilisation: cpu_share,
+        cpu_utilisation,
         cpu_wait_ratio: share(usage.wait_ns),
         instructions_user_per_request: counts.instructions_user.and_then(&per_warm_up_reply),
         instructions_kernel_per_request: counts.instructions_kernel.and_then(&per_warm_up_reply),
         syscalls_per_request: counts.syscalls.and_then(&per_warm_up_reply),
         context_switches_per_request: per_reply(usage.context_switches()),
-        intended: result.requests.scheduled,
+        scheduled: result.requests.scheduled,
         replies: result.requests.replies,
         reply_rate: result.reply_rate,
         latency_p50_ns: latency(result.latency_ns.p50),
@@ -308,7 +308,7 @@ fn divide_by_replies(
         latency_max_ns: latency(result.latency_ns.max),
         lateness_p99_ns: result.lateness_ns.p99 as f64,
         errors: result.errors,
-        saturated: answered < 0.95 || cpu_share > 0.95,
+        saturated: answered < 0.95 || cpu_utilisation > 0.95,
         ..Measurement::default()
     }
 }

@@ -167,9 +167,8 @@ fn distribution(report: &Report) -> Panel {
 
 fn idle(report: &Report, groups: &[IntervalGroup]) -> Panel {
     let open = groups.iter().map(|group| {
-        let Interval { offset_s: at_s, duration_s: length_s, idle_open: idle_held, .. } =
-            group.interval;
-        (at_s + length_s, idle_held as f64)
+        let Interval { offset_s, duration_s, idle_open, .. } = group.interval;
+        (offset_s + duration_s, idle_open as f64)
     });
     let requested = groups
         .iter()

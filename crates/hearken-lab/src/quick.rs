@@ -100,12 +100,12 @@ fn sample_warnings(config: &QuickConfig, samples: &[Sample]) -> Vec<Warning> {
         let worst = values.iter().copied().reduce(f64::max)?;
         Some((values.len(), worst))
     };
-    if let Some((samples, worst_share)) = beyond(MAX_WAIT_SHARE, |s| s.measured.cpu_wait_ratio) {
-        found.push(Warning::ProcessorContention { samples, max_wait_ratio: worst_share });
+    if let Some((samples, max_wait_ratio)) = beyond(MAX_WAIT_SHARE, |s| s.measured.cpu_wait_ratio) {
+        found.push(Warning::ProcessorContention { samples, max_wait_ratio });
     }
     let late = |s: &Sample| if s.measured.saturated { 0.0 } else { s.measured.lateness_p99_ns };
-    if let Some((samples, worst_p99_ns)) = beyond(MAX_LATENESS_NS, late) {
-        found.push(Warning::GeneratorLate { samples, max_lateness_p99_ns: worst_p99_ns });
+    if let Some((samples, max_lateness_p99_ns)) = beyond(MAX_LATENESS_NS, late) {
+        found.push(Warning::GeneratorLate { samples, max_lateness_p99_ns });
     }
     // Connections that were lost and not reopened are missing at the end. Use the larger count.
     let lost = |s: &Sample| s.measured.idle_lost.max(s.idle.saturating_sub(s.measured.idle_open));

@@ -114,7 +114,7 @@ pub struct Measurement {
     /// Idle connections closed by the server; the load generator reopens them.
     pub idle_lost: u64,
     /// Scheduled requests.
-    pub intended: u64,
+    pub scheduled: u64,
     /// Replies received.
     pub replies: u64,
     /// Replies per second.

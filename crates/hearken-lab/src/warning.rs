@@ -122,9 +122,9 @@ impl fmt::Display for Warning {
                 "Only one processor is allowed. Server, load generator and lab share it, so latency \
                  includes the work of the load generator. Use two or more processors (see taskset)."
             ),
-            Warning::IdleClamped { requested: asked, used, limit } => write!(
+            Warning::IdleClamped { requested, used, limit } => write!(
                 f,
-                "{asked} idle connections exceed the hard limit of {limit} descriptors per process; \
+                "{requested} idle connections exceed the hard limit of {limit} descriptors per process; \
                  {used} were used. Raise the limit with `ulimit -Hn`."
             ),
             Warning::FewRepetitions { repetitions } => write!(
@@ -175,19 +175,19 @@ impl fmt::Display for Warning {
                 "Interrupted after {done} of {planned} measurements: some cells have fewer samples \
                  than planned, or none."
             ),
-            Warning::ProcessorContention { samples, max_wait_ratio: worst_share } => write!(
+            Warning::ProcessorContention { samples, max_wait_ratio } => write!(
                 f,
                 "In {samples} sample(s), the server waited for its processor up to {:.0} % of the time \
                  because of other processes, which distorts costs and latencies. Repeat the run on an \
                  idle machine.",
-                worst_share * 100.0
+                max_wait_ratio * 100.0
             ),
-            Warning::GeneratorLate { samples, max_lateness_p99_ns: worst_p99_ns } => write!(
+            Warning::GeneratorLate { samples, max_lateness_p99_ns } => write!(
                 f,
                 "In {samples} sample(s), the load generator was late (99th percentile up to {:.1} ms) \
                  although the server was not saturated. Latency is measured from the scheduled time \
                  and includes this delay. Reduce the rate or free a processor.",
-                worst_p99_ns / 1e6
+                max_lateness_p99_ns / 1e6
             ),
             Warning::IdleLost { samples, connections } => write!(
                 f,

@@ -152,14 +152,14 @@ impl Watch {
         if self.members.are_stale() {
             self.refresh_members();
         }
-        let at_s = self.baseline.at.elapsed().as_secs_f64();
+        let offset_s = self.baseline.at.elapsed().as_secs_f64();
         let state = self.tracker.read(&self.members.pids);
         self.unavailable.extend(state.access_error.as_ref().map(access_error));
         // The pid of an exited process may be reused soon.
         self.members.pids.retain(|&pid| self.tracker.is_running(pid));
         self.max_processes = self.max_processes.max(state.processes);
         match state.processes {
-            0 => self.exited_at_s = self.exited_at_s.or(Some(at_s)),
+            0 => self.exited_at_s = self.exited_at_s.or(Some(offset_s)),
             _ => self.exited_at_s = None,
         }
         let usage = self.tracker.usage();
@@ -168,7 +168,7 @@ impl Watch {
         let since = |now: Option<u64>, start: Option<u64>| Some(now?.saturating_sub(start?));
         let start = &self.baseline.counts;
         let mut sample = ServerSample {
-            offset_s: at_s,
+            offset_s,
             processes: state.processes,
             threads: Some(state.threads),
             cpu_ns: Some(usage.cpu_ns),

@@ -33,21 +33,13 @@ pub fn csv(report: &Report) -> String {
 }
 
 fn line(text: &mut String, interval: &Interval) -> std::fmt::Result {
-    let Interval {
-        offset_s: at_s,
-        duration_s: length_s,
-        draining,
-        scheduled: intended,
-        sent,
-        replies,
-        failed,
-        ..
-    } = interval;
-    let Interval { connections_opened, idle_open: idle_held, latency_ns: of, .. } = interval;
-    write!(text, "{at_s},{length_s},{draining},{intended},{sent},{replies},{failed}")?;
-    write!(text, ",{connections_opened},{idle_held},")?;
-    if *length_s > 0.0 {
-        write!(text, "{:.3}", *replies as f64 / length_s)?;
+    let Interval { offset_s, duration_s, draining, scheduled, sent, replies, failed, .. } =
+        interval;
+    let Interval { connections_opened, idle_open, latency_ns: of, .. } = interval;
+    write!(text, "{offset_s},{duration_s},{draining},{scheduled},{sent},{replies},{failed}")?;
+    write!(text, ",{connections_opened},{idle_open},")?;
+    if *duration_s > 0.0 {
+        write!(text, "{:.3}", *replies as f64 / duration_s)?;
     }
     write!(text, ",{},", of.count)?;
     if of.count == 0 {

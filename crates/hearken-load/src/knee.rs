@@ -201,7 +201,7 @@ pub struct Trial {
 impl Trial {
     /// Creates a trial from the report of its run and the generator's CPU usage.
     pub fn from_report(report: &Report, objectives: &Objectives, busy: f64) -> Trial {
-        let judgements = objectives.evaluate(report);
+        let objective_results = objectives.evaluate(report);
         let (lateness, latency) = (report.lateness_ns.p99, report.latency_ns.p99);
         let late = Duration::from_nanos(lateness) > MAX_LATENESS
             && lateness >= latency / LATE_LATENCY_RATIO;
@@ -209,8 +209,8 @@ impl Trial {
         Trial {
             rate: report.offered_rate,
             purpose: Purpose::default(),
-            passed: judgements.iter().all(|judgement| judgement.passed),
-            objective_results: judgements,
+            passed: objective_results.iter().all(|judgement| judgement.passed),
+            objective_results,
             reply_rate: report.reply_rate,
             p50_ns: report.latency_ns.p50,
             p99_ns: report.latency_ns.p99,

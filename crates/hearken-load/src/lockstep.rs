@@ -167,8 +167,8 @@ impl Driver {
             pass.errors.record(error.failure, 1);
             pass.requests.failed = 1;
         }
-        let Requests { scheduled: intended, replies, failed, .. } = pass.requests;
-        pass.requests.unfinished = intended - replies - failed.min(intended - replies);
+        let Requests { scheduled, replies, failed, .. } = pass.requests;
+        pass.requests.unfinished = scheduled - replies - failed.min(scheduled - replies);
         Report {
             schema: SCHEMA.to_owned(),
             complete: replies >= requests,

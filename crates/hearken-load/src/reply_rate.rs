@@ -22,8 +22,8 @@ mod tests {
 
     #[test]
     fn short_and_draining_intervals_are_not_sampled() {
-        let piece = |length_s, replies, draining| Interval {
-            duration_s: length_s,
+        let piece = |duration_s, replies, draining| Interval {
+            duration_s,
             replies,
             draining,
             ..Interval::default()

@@ -196,9 +196,9 @@ fn per(count: Option<u64>, requests: u64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn sample(at_s: f64, cpu_ns: u64, sockets: u64) -> ServerSample {
+    fn sample(offset_s: f64, cpu_ns: u64, sockets: u64) -> ServerSample {
         ServerSample {
-            offset_s: at_s,
+            offset_s,
             processes: 2,
             cpu_ns: Some(cpu_ns),
             user_ns: Some(cpu_ns / 4),
@@ -213,8 +213,8 @@ mod tests {
         let samples =
             vec![sample(0.5, 100, 3), sample(1.5, 500_000_100, 40), sample(2.5, 1_000_000_100, 4)];
         let total = ServerUsage::from_samples(&samples);
-        let what = "nginx.service".to_owned();
-        Server { target: what, processes: 2, samples, total, ..Server::default() }
+        let target = "nginx.service".to_owned();
+        Server { target, processes: 2, samples, total, ..Server::default() }
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Statistics {
 
     /// Returns true if all requests and sessions have an outcome.
     pub(crate) fn is_complete(&self) -> bool {
-        let Sessions { started: begun, completed, failed } = self.counts.sessions;
-        self.outstanding() == 0 && begun == completed + failed
+        let Sessions { started, completed, failed } = self.counts.sessions;
+        self.outstanding() == 0 && started == completed + failed
     }
 }

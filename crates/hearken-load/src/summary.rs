@@ -68,7 +68,7 @@ impl Report {
 
     fn write_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests = &self.requests;
-        let [intended, replies, opened] =
+        let [scheduled, replies, opened] =
             [requests.scheduled, requests.replies, self.connections_opened].map(Grouped);
         let over = match self.requests_per_connection.as_deref() {
             Some("1") => format!("{opened} connections, one per request"),
@@ -83,7 +83,7 @@ impl Report {
             write!(f, "{} threads, ", Grouped(self.threads))?;
         }
         writeln!(f, "events by {}", self.mechanism)?;
-        writeln!(f, "  replies    {replies} of {intended}: {:.1} per second", self.reply_rate)?;
+        writeln!(f, "  replies    {replies} of {scheduled}: {:.1} per second", self.reply_rate)?;
         let of = &self.reply_rate_samples;
         if of.count > 1 {
             write!(f, "  reply rate min {:.1} avg {:.1} max {:.1}", of.min, of.mean, of.max)?;
@@ -98,8 +98,8 @@ impl Report {
             writeln!(f, "  unfinished {}", Grouped(requests.unfinished))?;
         }
         if self.model == Model::Sessions {
-            let Sessions { started: begun, completed, failed } = self.sessions;
-            let [begun, completed, failed] = [begun, completed, failed].map(Grouped);
+            let Sessions { started, completed, failed } = self.sessions;
+            let [begun, completed, failed] = [started, completed, failed].map(Grouped);
             writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;
         }
         let Handshakes { full, resumed, failed } = self.tls;
@@ -113,20 +113,13 @@ impl Report {
     }
 
     fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Idle {
-            requested: asked,
-            open: held,
-            lost,
-            reestablished: re_established,
-            requests,
-            replies,
-            descriptor_tables: tables,
-        } = self.idle;
-        if asked > 0 {
-            let [asked, held, lost, again] = [asked, held, lost, re_established].map(Grouped);
+        let Idle { requested, open, lost, reestablished, requests, replies, descriptor_tables } =
+            self.idle;
+        if requested > 0 {
+            let [asked, held, lost, again] = [requested, open, lost, reestablished].map(Grouped);
             write!(f, "  idle       {held} of {asked} connections open at the end, ")?;
             write!(f, "{lost} lost, {again} re-established")?;
-            match tables {
+            match descriptor_tables {
                 0 => writeln!(f)?,
                 tables => writeln!(f, ", in {} descriptor tables", Grouped(tables))?,
             }

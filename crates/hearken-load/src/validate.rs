@@ -178,7 +178,7 @@ mod tests {
         let mut report = valid();
         report.intervals = vec![Interval { latency: "x".into(), ..Interval::default() }];
         assert!(matches!(report.validate(), Err(InvalidReport::Interval(0, _))));
-        let two = [3.0, 1.0].map(|at_s| Interval { offset_s: at_s, ..Interval::default() });
+        let two = [3.0, 1.0].map(|offset_s| Interval { offset_s, ..Interval::default() });
         report.intervals = two.to_vec();
         assert_eq!(report.validate(), Err(InvalidReport::Order(1)));
     }

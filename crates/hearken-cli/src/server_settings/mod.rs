@@ -111,10 +111,8 @@ impl Options {
             }
             false => ProxyMode::Reverse(Upstreams {
                 keepalive: self.keepalive,
-                passive: NonZeroU32::new(self.max_fails).map(|failures| PassiveChecks {
-                    max_fails: failures,
-                    fail_timeout: self.fail_timeout,
-                }),
+                passive: NonZeroU32::new(self.max_fails)
+                    .map(|max_fails| PassiveChecks { max_fails, fail_timeout: self.fail_timeout }),
                 health: self
                     .health_path
                     .clone()

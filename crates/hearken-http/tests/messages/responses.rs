@@ -97,14 +97,14 @@ fn persistence_depends_on_version_and_connection() {
 #[test]
 fn limits_the_size_of_a_head() {
     let whole = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n";
-    for head_bytes in 0..whole.len() {
-        let limits = Limits { max_head_bytes: head_bytes, ..Limits::default() };
+    for max_head_bytes in 0..whole.len() {
+        let limits = Limits { max_head_bytes, ..Limits::default() };
         let mut parser = ResponseParser::new();
         assert!(parser.parse(whole, Method::Get, &limits).is_err());
-        for end in 0..=head_bytes {
+        for end in 0..=max_head_bytes {
             assert!(parser.parse(&whole[..end], Method::Get, &limits).unwrap().is_none());
         }
-        assert!(parser.parse(&whole[..=head_bytes], Method::Get, &limits).is_err());
+        assert!(parser.parse(&whole[..=max_head_bytes], Method::Get, &limits).is_err());
     }
     let limits = Limits { max_fields: 0, ..Limits::default() };
     assert!(ResponseParser::new().parse(whole, Method::Get, &limits).is_err());

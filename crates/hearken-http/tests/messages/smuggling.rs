@@ -290,15 +290,15 @@ fn heads_are_limited_in_size() {
     }
     // The limit applies at any position, all at once or byte by byte.
     let whole = b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    for head_bytes in 0..whole.len() {
-        let limits = Limits { max_head_bytes: head_bytes, ..Limits::default() };
+    for max_head_bytes in 0..whole.len() {
+        let limits = Limits { max_head_bytes, ..Limits::default() };
         let mut parser = RequestParser::new();
-        assert_eq!(parser.parse(whole, &limits).unwrap_err().status, 431, "{head_bytes}");
-        for end in 0..=head_bytes {
-            assert!(parser.parse(&whole[..end], &limits).unwrap().is_none(), "{head_bytes}");
+        assert_eq!(parser.parse(whole, &limits).unwrap_err().status, 431, "{max_head_bytes}");
+        for end in 0..=max_head_bytes {
+            assert!(parser.parse(&whole[..end], &limits).unwrap().is_none(), "{max_head_bytes}");
         }
-        let reject = parser.parse(&whole[..=head_bytes], &limits).unwrap_err();
-        assert_eq!(reject.status, 431, "{head_bytes}");
+        let reject = parser.parse(&whole[..=max_head_bytes], &limits).unwrap_err();
+        assert_eq!(reject.status, 431, "{max_head_bytes}");
     }
 }
 

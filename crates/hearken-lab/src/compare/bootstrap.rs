@@ -106,7 +106,7 @@ fn compute_metrics(sample: &[&Segment], min_bucket: usize) -> [f64; METRICS] {
         Metric::ReplyRate => replies / sum(|segment| segment.seconds),
         Metric::ErrorRatio => error_ratio(
             sum(|segment| segment.failed as f64),
-            sum(|segment| segment.intended as f64),
+            sum(|segment| segment.scheduled as f64),
         ),
         Metric::LatencyMean => sum(|segment| segment.sum) / sum(|segment| segment.count),
         Metric::CpuPerReply => sum(|segment| segment.cpu_ns) / replies,

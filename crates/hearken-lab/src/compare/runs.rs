@@ -21,7 +21,7 @@ const MIN_SAMPLES_BEYOND: f64 = 5.0;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Segment {
     pub(super) seconds: f64,
-    pub(super) intended: u64,
+    pub(super) scheduled: u64,
     pub(super) failed: u64,
     /// Replies received while requests were sent.
     pub(super) replies: u64,
@@ -55,7 +55,7 @@ pub(super) struct Side {
 impl Segment {
     fn add(&mut self, other: &Segment) {
         self.seconds += other.seconds;
-        self.intended = self.intended.saturating_add(other.intended);
+        self.scheduled = self.scheduled.saturating_add(other.scheduled);
         self.failed = self.failed.saturating_add(other.failed);
         self.replies = self.replies.saturating_add(other.replies);
         self.cpu_ns += other.cpu_ns;
@@ -71,7 +71,7 @@ impl Segment {
             // Replies received while draining do not count towards the reply rate.
             seconds: if interval.draining { 0.0 } else { interval.duration_s },
             replies: if interval.draining { 0 } else { interval.replies },
-            intended: interval.scheduled,
+            scheduled: interval.scheduled,
             failed: interval.failed,
             cpu_ns: server.and_then(cpu).unwrap_or(0.0),
             latencies: latency
@@ -165,7 +165,7 @@ impl Side {
     pub(super) fn has_metric(&self, metric: Metric) -> bool {
         match metric {
             Metric::ReplyRate => self.total.seconds > 0.0,
-            Metric::ErrorRatio => self.total.intended > 0,
+            Metric::ErrorRatio => self.total.scheduled > 0,
             Metric::CpuPerReply => {
                 !self.runs.is_empty()
                     && self.runs.iter().all(|run| run.has_cpu_time)
@@ -185,10 +185,10 @@ impl Side {
 
     /// Returns the value over all runs.
     pub(super) fn value(&self, metric: Metric) -> f64 {
-        let Segment { seconds, intended, failed, replies, cpu_ns, .. } = &self.total;
+        let Segment { seconds, scheduled, failed, replies, cpu_ns, .. } = &self.total;
         match metric {
             Metric::ReplyRate => *replies as f64 / seconds,
-            Metric::ErrorRatio => *failed as f64 / *intended as f64,
+            Metric::ErrorRatio => *failed as f64 / *scheduled as f64,
             Metric::LatencyMean => self.latency.as_hdr().mean(),
             Metric::CpuPerReply => cpu_ns / *replies as f64,
             _ => self.latency.value_at_quantile(metric.quantile().unwrap_or(0.5)) as f64,
@@ -198,7 +198,9 @@ impl Side {
     /// Returns the value used for the ratio: the error ratio is adjusted so that it is never 0.
     pub(super) fn adjusted_value(&self, metric: Metric) -> f64 {
         match metric {
-            Metric::ErrorRatio => error_ratio(self.total.failed as f64, self.total.intended as f64),
+            Metric::ErrorRatio => {
+                error_ratio(self.total.failed as f64, self.total.scheduled as f64)
+            }
             _ => self.value(metric),
         }
     }
@@ -215,8 +217,8 @@ impl Side {
 }
 
 /// Returns the error ratio with the Haldane-Anscombe correction, which is never 0.
-pub(super) fn error_ratio(failed: f64, intended: f64) -> f64 {
-    (failed + 0.5) / (intended + 1.0)
+pub(super) fn error_ratio(failed: f64, scheduled: f64) -> f64 {
+    (failed + 0.5) / (scheduled + 1.0)
 }
 
 fn bucket_index(nanos: u64) -> usize {

@@ -143,7 +143,7 @@ fn outcomes(report: &Report) -> Markup {
         ),
     };
     let requests = list(&[
-        ("intended", requests.scheduled),
+        ("scheduled", requests.scheduled),
         ("sent", requests.sent),
         ("replies", requests.replies),
         ("failed", requests.failed),
@@ -212,8 +212,18 @@ fn settings(report: &Report) -> Markup {
 
 fn intervals(report: &Report) -> Table {
     let head = [
-        "start s", "length s", "intended", "sent", "replies", "failed", "opened", "idle", "p50 µs",
-        "p99 µs", "max µs", "notes",
+        "start s",
+        "length s",
+        "scheduled",
+        "sent",
+        "replies",
+        "failed",
+        "opened",
+        "idle",
+        "p50 µs",
+        "p99 µs",
+        "max µs",
+        "notes",
     ];
     let groups = group_intervals(report, ROWS);
     let row = |group: &crate::load_figures::IntervalGroup| {

@@ -119,10 +119,10 @@ impl<'a> Group<'a> {
     }
 
     fn reference_ratios(&self, reference: &Group<'_>, of: Value) -> ReferenceRatios {
-        let to_reference = paired_ratio(&self.pairs(reference, of));
+        let this_to_reference = paired_ratio(&self.pairs(reference, of));
         ReferenceRatios {
-            this_to_reference: to_reference,
-            reference_to_this: to_reference.map(|ratio| ratio.inverse()),
+            this_to_reference,
+            reference_to_this: this_to_reference.map(|ratio| ratio.inverse()),
         }
     }
 

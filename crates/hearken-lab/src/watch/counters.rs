@@ -49,10 +49,10 @@ fn sentences(unavailable: &[UnavailableCounter]) -> Vec<String> {
         }
     }
     let sentence = |(reason, names): (&UnavailableCounter, Vec<&str>)| {
-        let UnavailableCounter { call, error, hint: advice, .. } = reason;
+        let UnavailableCounter { call, error, hint, .. } = reason;
         // The arguments of the call are omitted if they differ.
         let call = if names.len() > 1 { call.split('(').next().unwrap_or(call) } else { call };
-        format!("{}: {call}: {error}. {advice}", names.join(", "))
+        format!("{}: {call}: {error}. {hint}", names.join(", "))
     };
     reasons.into_iter().map(sentence).collect()
 }

@@ -29,7 +29,7 @@ fn sample_report() -> Report {
         }
         all.add(&latency);
         let (replies, failed) = (latency.len(), u64::from(at % 3));
-        let intended = if draining { 0 } else { replies + failed };
+        let scheduled = if draining { 0 } else { replies + failed };
         report.requests.replies += replies;
         report.requests.failed += failed;
         report.requests.scheduled += replies + failed;
@@ -37,8 +37,8 @@ fn sample_report() -> Report {
             offset_s: f64::from(at),
             duration_s: 1.0,
             draining,
-            scheduled: intended,
-            sent: intended,
+            scheduled,
+            sent: scheduled,
             replies,
             failed,
             idle_open: 10,

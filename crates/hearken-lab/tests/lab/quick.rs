@@ -63,7 +63,7 @@ fn measurement(trial: &Trial) -> Measurement {
         rss_end_bytes: (3 << 20) + trial.idle * 210,
         rss_per_idle_bytes: (trial.idle > 0).then_some(210.0),
         idle_open: trial.idle,
-        intended: 2000,
+        scheduled: 2000,
         replies: 2000,
         reply_rate: 2000.0,
         latency_p50_ns: Some(cpu * 2.0),

@@ -310,7 +310,7 @@ impl Search {
     pub fn result(&self) -> Knee {
         let limited_by = self.outcome.unwrap_or_else(|| self.limit_so_far());
         let best = self.best.unwrap_or(0.0);
-        let (rate, low, high) = match (&self.phase, limited_by) {
+        let (rate, rate_low, rate_high) = match (&self.phase, limited_by) {
             (Phase::Edge { posterior, .. }, LimitedBy::Server) => {
                 let [low, rate, high] = [0.025, 0.5, 0.975].map(|at| posterior.quantile(at));
                 let max = self.options.max_rate;
@@ -337,8 +337,8 @@ impl Search {
             complete: self.outcome.is_some(),
             objectives: self.options.objectives.clone(),
             rate,
-            rate_low: low,
-            rate_high: high,
+            rate_low,
+            rate_high,
             limited_by,
             precision: self.options.precision,
             seed: self.options.seed,

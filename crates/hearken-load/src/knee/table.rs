@@ -8,7 +8,7 @@ use crate::summary::{Grouped, HumanDuration};
 
 impl fmt::Display for Knee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Knee { objectives, rate, rate_low: low, rate_high: high, .. } = self;
+        let Knee { objectives, rate, rate_low, rate_high, .. } = self;
         let recoveries = self.trials.iter().filter(|of| of.purpose == Purpose::Recovery).count();
         writeln!(f, "{}\n  meets      {objectives}", self.url)?;
         write!(f, "  trials     {} in {:.0} s", self.trials.len() - recoveries, self.elapsed_s)?;
@@ -24,7 +24,7 @@ impl fmt::Display for Knee {
         for note in &self.notes {
             writeln!(f, "  note       {note}")?;
         }
-        let (rate, low, high) = (Rate(*rate), Rate(*low), high.map(Rate));
+        let (rate, low, high) = (Rate(*rate), Rate(*rate_low), rate_high.map(Rate));
         let each = match self.model {
             Model::Connections => "connections/s",
             Model::Sessions => "sessions/s",

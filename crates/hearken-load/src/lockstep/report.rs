@@ -50,7 +50,7 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [replies, intended, opened, content, batch] = [
+        let [replies, scheduled, opened, content, batch] = [
             self.requests.replies,
             self.requests.scheduled,
             self.connections_opened,
@@ -68,7 +68,7 @@ impl fmt::Display for Report {
             "{}\n  load       in lockstep: rounds of {batch} connections, {each}",
             self.url
         )?;
-        writeln!(f, "  replies    {replies} of {intended}, {content} bytes of content each")?;
+        writeln!(f, "  replies    {replies} of {scheduled}, {content} bytes of content each")?;
         write_counts(f, "status", &self.status.by_class())?;
         write_counts(f, "errors", &self.errors.by_name())?;
         writeln!(f, "  over       {opened} connections, in {:.2} s", self.duration_s)?;

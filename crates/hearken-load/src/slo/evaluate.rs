@@ -50,12 +50,12 @@ impl Objective {
     pub fn evaluate(&self, report: &Report) -> ObjectiveResult {
         let limit = self.limit();
         let measured = self.measure(report);
-        let met = match measured {
+        let passed = match measured {
             Measured::Value(value) => self.comparison.compare(value, limit),
             Measured::Missing(NoValue::Failed) => self.comparison.compare(f64::INFINITY, limit),
             Measured::Missing(NoValue::NoData) => false,
         };
-        ObjectiveResult { objective: *self, measured, limit, passed: met }
+        ObjectiveResult { objective: *self, measured, limit, passed }
     }
 
     fn measure(&self, report: &Report) -> Measured {

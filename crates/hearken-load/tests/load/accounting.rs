@@ -253,9 +253,9 @@ fn accounts_for_connections_sessions_and_closed_loops_in_full() {
 #[test]
 fn counts_refused_connections() {
     for (index, name) in available_mechanisms().into_iter().enumerate() {
-        let per_connection = each([None, Some(1)][index % 2]);
+        let requests_per_connection = each([None, Some(1)][index % 2]);
         let (url, _held) = refusing();
-        let report = load(&Config { requests_per_connection: per_connection, ..config(url, name) });
+        let report = load(&Config { requests_per_connection, ..config(url, name) });
         assert_conserved(&report);
         assert_eq!(report.errors.conn_refused, ALL, "{report}");
         assert_eq!(report.connections_opened, 0, "{report}");
@@ -266,9 +266,9 @@ fn counts_refused_connections() {
 #[test]
 fn a_body_after_a_head_request_ends_the_connection() {
     let server = Server::start(|_| Behaviour::Reply);
-    let asking = RequestTemplate { method: "HEAD".to_owned(), ..RequestTemplate::default() };
+    let template = RequestTemplate { method: "HEAD".to_owned(), ..RequestTemplate::default() };
     // The body that this server sends nevertheless desynchronises the connection.
-    let report = load(&Config { template: asking, ..config(server.url(), "auto") });
+    let report = load(&Config { template, ..config(server.url(), "auto") });
     assert_conserved(&report);
     assert!(report.requests.replies > 0);
 }
@@ -319,7 +319,7 @@ proptest! {
         (connect, first_byte) in (any::<bool>(), any::<bool>()),
         rate in 100.0..1500.0f64,
         poisson in any::<bool>(),
-        idle in 0..10usize,
+        idle_connections in 0..10usize,
     ) {
         let server = Server::start(move |number| behaviours[number as usize % behaviours.len()]);
         let file = sessions();
@@ -348,13 +348,13 @@ proptest! {
             connect_timeout: connect.then_some(Duration::from_millis(100)),
             first_byte_timeout: first_byte.then_some(Duration::from_millis(20)),
             threads: NonZeroUsize::new(threads).unwrap(),
-            idle_connections: idle,
+            idle_connections,
             ..config(server.url(), mechanism)
         });
         assert_conserved(&report);
         assert_no_spin(&report, connections as u64);
         prop_assert!(report.requests.replies <= server.replies());
         prop_assert!(report.requests.sent >= server.requests());
-        prop_assert_eq!(report.idle.open, idle as u64);
+        prop_assert_eq!(report.idle.open, idle_connections as u64);
     }
 }

@@ -41,11 +41,12 @@ fn file(text: &str) -> NamedTempFile {
 #[test]
 fn accepts_replies_before_the_end_of_the_request() {
     let body = Some(vec![b'x'; 4 << 20]);
-    let asking = RequestTemplate { method: "POST".to_owned(), body, ..RequestTemplate::default() };
+    let template =
+        RequestTemplate { method: "POST".to_owned(), body, ..RequestTemplate::default() };
     let addr = crate::server::hasty(b"HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno", 20);
     let url = format!("http://{addr}/");
     let report = load(&Config {
-        template: asking.clone(),
+        template: template.clone(),
         requests_per_connection: Some(Count::exactly(NonZeroU32::MIN)),
         ..config(url)
     });
@@ -54,7 +55,7 @@ fn accepts_replies_before_the_end_of_the_request() {
     assert_eq!(report.errors, Errors::default(), "{report}");
     // On a persistent connection the rest of the request precedes the next request.
     let server = Server::start(|_| Behaviour::Reply);
-    let report = load(&Config { template: asking, ..config(server.url()) });
+    let report = load(&Config { template, ..config(server.url()) });
     assert_conserved(&report);
     assert_eq!((report.requests.replies, server.replies()), (10, 10), "{report}");
 }
@@ -203,10 +204,8 @@ fn rejects_inconsistent_settings() {
     let base = || config("http://127.0.0.1:1/".to_owned());
     let pipeline = NonZeroUsize::new(4).unwrap();
     assert!(refuse(Config { pipeline, ..base() }).contains("several requests per connection"));
-    let think = Some("1s".parse().unwrap());
-    assert!(
-        refuse(Config { think_time: think, ..base() }).contains("several requests per connection")
-    );
+    let think_time = Some("1s".parse().unwrap());
+    assert!(refuse(Config { think_time, ..base() }).contains("several requests per connection"));
     // Sessions are not limited by the number of connections.
     let (list, threads) = (file("/a\n"), NonZeroUsize::new(2).unwrap());
     let server = Server::start(|_| Behaviour::Reply);

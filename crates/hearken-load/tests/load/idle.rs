@@ -48,11 +48,11 @@ fn until_holding(events: &Receiver<Event>, expected: u64) {
     }
 }
 
-fn idle_config(url: String, idle: usize, mechanism: &str) -> Config {
+fn idle_config(url: String, idle_connections: usize, mechanism: &str) -> Config {
     Config {
         url,
         rate: Profile::constant(0.0),
-        idle_connections: idle,
+        idle_connections,
         mechanism: mechanism.to_owned(),
         ..Config::default()
     }

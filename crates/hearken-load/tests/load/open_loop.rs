@@ -48,7 +48,7 @@ fn a_stall_delays_all_requests_scheduled_during_it() {
 
 #[test]
 fn replies_do_not_shift_arrivals() {
-    let intended =
+    let scheduled =
         [Behaviour::Reply, Behaviour::Slow, Behaviour::Close, Behaviour::Never].map(|behaviour| {
             let server = Server::start(move |_| behaviour);
             let report = load(&Config {
@@ -63,8 +63,8 @@ fn replies_do_not_shift_arrivals() {
             assert_eq!(report.seed, 42);
             report.requests.scheduled
         });
-    assert!(intended[0] > 100, "{intended:?}");
-    assert!(intended.iter().all(|&count| count == intended[0]), "{intended:?}");
+    assert!(scheduled[0] > 100, "{scheduled:?}");
+    assert!(scheduled.iter().all(|&count| count == scheduled[0]), "{scheduled:?}");
 }
 
 #[test]

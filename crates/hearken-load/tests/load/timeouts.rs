@@ -42,11 +42,11 @@ fn one() -> Option<Count> {
 fn connect_timeout() {
     let (url, _held) = black_hole();
     let connect_timeout = Some(LIMIT);
-    for (model, per_connection) in [(Model::Requests, one()), (Model::Connections, None)] {
+    for (model, requests_per_connection) in [(Model::Requests, one()), (Model::Connections, None)] {
         let model = Some(model);
         let report = load(&Config {
             model,
-            requests_per_connection: per_connection,
+            requests_per_connection,
             connect_timeout,
             ..config(url.clone())
         });
@@ -71,16 +71,12 @@ fn the_request_timeout_includes_connecting() {
 fn first_byte_timeout() {
     let server = Server::start(|_| Behaviour::Never);
     let first_byte_timeout = Some(LIMIT);
-    for (per_connection, model) in
+    for (requests_per_connection, model) in
         [(one(), Model::Requests), (None, Model::Requests), (one(), Model::Connections)]
     {
         let model = Some(model);
-        let config = Config {
-            model,
-            requests_per_connection: per_connection,
-            first_byte_timeout,
-            ..config(server.url())
-        };
+        let config =
+            Config { model, requests_per_connection, first_byte_timeout, ..config(server.url()) };
         let report = load(&config);
         assert_eq!(report.timeouts, Timeouts { first_byte: ALL, ..Timeouts::default() });
         assert_eq!(report.requests.sent, ALL);
@@ -92,16 +88,11 @@ fn first_byte_timeout() {
 fn request_timeout() {
     let server = Server::start(|_| Behaviour::TooLong);
     let first_byte_timeout = Some(LONG / 2);
-    let per_connection = one();
+    let requests_per_connection = one();
     let timeout = 2 * LIMIT;
     for first_byte_timeout in [None, first_byte_timeout] {
         let base = config(server.url());
-        let report = load(&Config {
-            requests_per_connection: per_connection,
-            timeout,
-            first_byte_timeout,
-            ..base
-        });
+        let report = load(&Config { requests_per_connection, timeout, first_byte_timeout, ..base });
         assert_eq!(report.timeouts.first_byte, 0, "{report}");
         assert_eq!(report.timeouts.reply + report.timeouts.connect, ALL, "{report}");
     }

@@ -45,9 +45,8 @@ fn persistent_connections() {
     for events in names().filter(|name| find(name).unwrap().probe().is_ok()) {
         for behaviour in [Behaviour::Reply, Behaviour::Chunked, Behaviour::ByteByByte] {
             let server = authority.start_server(Closing::Announced, move |_| behaviour);
-            let events = events.to_owned();
-            let report =
-                load(&Config { mechanism: events, ..config(server.url(), authority.options()) });
+            let mechanism = events.to_owned();
+            let report = load(&Config { mechanism, ..config(server.url(), authority.options()) });
             assert_eq!(report.errors, Errors::default(), "{report}");
             assert_eq!((report.requests.replies, server.replies()), (ALL, ALL));
             assert_eq!((report.connections_opened, server.accepted()), (4, 4));
@@ -79,21 +78,19 @@ fn new_connections_resume_sessions() {
 fn sends_no_requests_to_untrusted_servers() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
-    for (model, per_connection) in
+    for (model, requests_per_connection) in
         [(Model::Requests, None), (Model::Requests, each(1)), (Model::Connections, each(1))]
     {
         let model = Some(model);
         let base = config(server.url(), other.options());
-        let report =
-            load(&Config { model, requests_per_connection: per_connection, ..base.clone() });
+        let report = load(&Config { model, requests_per_connection, ..base.clone() });
         assert_eq!(report.errors, Errors { other: ALL, ..Errors::default() }, "{report}");
         assert!(report.tls.failed >= ALL, "{report}");
         assert_eq!((report.tls.full, report.connections_opened), (0, 0), "{report}");
         let warning = report.warnings.iter().find(|text| text.contains("--cacert FILE"));
         assert!(warning.is_some(), "{report}");
         let insecure = TlsOptions { insecure: true, ..other.options() };
-        let report =
-            load(&Config { model, requests_per_connection: per_connection, tls: insecure, ..base });
+        let report = load(&Config { model, requests_per_connection, tls: insecure, ..base });
         assert_eq!(report.requests.replies, ALL, "{report}");
     }
     assert_eq!(server.requests(), 3 * ALL);
@@ -141,9 +138,9 @@ fn distinguishes_announced_and_truncated_closes() {
             (Behaviour::ResetInBody, false),
         ] {
             let server = authority.start_server(closing, move |_| behaviour);
-            let per_connection = each(1);
+            let requests_per_connection = each(1);
             let base = config(server.url(), authority.options());
-            let report = load(&Config { requests_per_connection: per_connection, ..base });
+            let report = load(&Config { requests_per_connection, ..base });
             let failed = if complete { 0 } else { ALL };
             assert_eq!(report.requests.failed, failed, "{behaviour:?} {closing:?} {report}");
             let Errors { conn_reset, other, .. } = report.errors;
@@ -192,10 +189,9 @@ fn checks_content() {
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Chunked);
     let sum = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     for (expect, check) in [(format!("sha256={sum}"), 0), ("length=4".to_owned(), ALL)] {
-        let asking =
+        let template =
             RequestTemplate { expect: Some(expect.parse().unwrap()), ..RequestTemplate::default() };
-        let report =
-            load(&Config { template: asking, ..config(server.url(), authority.options()) });
+        let report = load(&Config { template, ..config(server.url(), authority.options()) });
         assert_eq!(report.errors, Errors { check, ..Errors::default() }, "{report}");
         assert_eq!(report.connections_opened, 4);
     }
@@ -205,11 +201,10 @@ fn checks_content() {
 fn holds_idle_connections() {
     let authority = Authority::new();
     let server = authority.start_server(Closing::Announced, |_| Behaviour::Reply);
-    for idle_request in [false, true] {
+    for idle_sends_request in [false, true] {
         let base = config(server.url(), authority.options());
-        let report =
-            load(&Config { idle_connections: 20, idle_sends_request: idle_request, ..base });
-        let requests = if idle_request { 20 } else { 0 };
+        let report = load(&Config { idle_connections: 20, idle_sends_request, ..base });
+        let requests = if idle_sends_request { 20 } else { 0 };
         assert_eq!((report.idle.open, report.idle.lost), (20, 0), "{report}");
         assert_eq!((report.idle.requests, report.idle.replies), (requests, requests), "{report}");
         assert_eq!(report.tls.full + report.tls.resumed, 24, "{report}");

@@ -77,13 +77,9 @@ fn search(server: &Simulated, options: &KneeOptions) -> Found {
         recoveries += usize::from(purpose == Purpose::Recovery);
         time += pause + duration;
         let late = rate > server.generator;
-        let met = !late && (rate <= capacity) != (random.f64() < server.stray);
-        let trial = Trial {
-            passed: met,
-            generator_limited: late,
-            replies: rate as u64,
-            ..Trial::default()
-        };
+        let passed = !late && (rate <= capacity) != (random.f64() < server.stray);
+        let trial =
+            Trial { passed, generator_limited: late, replies: rate as u64, ..Trial::default() };
         search.record(trial, pause + duration);
     }
     panic!("the search does not end");

@@ -102,14 +102,10 @@ fn an_objective_without_data_is_not_met() {
 
 #[test]
 fn rejects_objectives_that_the_load_cannot_measure() {
-    let measurable = |text: &str, rate, idle, model| {
+    let measurable = |text: &str, rate, idle_connections, model| {
         let read: Objectives = text.parse().unwrap();
-        let config = Config {
-            rate: Profile::constant(rate),
-            idle_connections: idle,
-            model,
-            ..Config::default()
-        };
+        let config =
+            Config { rate: Profile::constant(rate), idle_connections, model, ..Config::default() };
         read.check_measurable(&config).map_err(|error| error.to_string())
     };
     assert_eq!(measurable("p99<1s,errors<1%,idle>=99%", 5.0, 1, None), Ok(()));

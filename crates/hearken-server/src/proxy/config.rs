@@ -215,9 +215,9 @@ pub struct Timeouts {
 
 impl Config {
     /// Creates default settings for a mode.
-    pub fn new(to: ProxyMode) -> Config {
+    pub fn new(mode: ProxyMode) -> Config {
         Config {
-            mode: to,
+            mode,
             timeouts: Timeouts::default(),
             limits: hearken_http::Limits::default(),
             max_body_bytes: None,

@@ -49,12 +49,8 @@ impl Destination {
         let share = |all: usize| all.div_ceil(workers);
         let upstreams = match (&config.mode, lookups) {
             (ProxyMode::Forward(forward), Some(lookups)) => {
-                let (access, keep) = (AccessRules::new(forward), share(forward.keepalive));
-                return Destination::Forward(Box::new(ForwardProxy {
-                    access,
-                    lookups,
-                    keepalive: keep,
-                }));
+                let (access, keepalive) = (AccessRules::new(forward), share(forward.keepalive));
+                return Destination::Forward(Box::new(ForwardProxy { access, lookups, keepalive }));
             }
             (ProxyMode::Forward(_), None) => &super::config::Upstreams::new(Vec::new()),
             (ProxyMode::Reverse(upstreams), _) => upstreams,

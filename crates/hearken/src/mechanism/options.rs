@@ -33,8 +33,8 @@ impl fmt::Display for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Values::OneOf(words) => f.write_str(&words.join("|")),
-            Values::Number { default, min: least, max: most } => {
-                write!(f, "{least}..{most}, {default} by default")
+            Values::Number { default, min, max } => {
+                write!(f, "{min}..{max}, {default} by default")
             }
         }
     }
@@ -83,8 +83,8 @@ impl Options {
                 self.words.retain(|(option, _)| *option != name);
                 self.words.push((spec.name, word));
             }
-            Values::Number { min: least, max: most, .. } => {
-                let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+            Values::Number { min, max, .. } => {
+                let number = value.parse().ok().filter(|number| (min..=max).contains(number));
                 self.numbers.retain(|(option, _)| *option != name);
                 self.numbers.push((spec.name, number.ok_or_else(invalid)?));
             }

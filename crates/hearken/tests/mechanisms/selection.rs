@@ -85,13 +85,13 @@ fn invalid_options_are_refused() {
                         assert_eq!(parse(word).unwrap().options.get(choice.name), *word);
                     }
                 }
-                Values::Number { default, min: least, max: most } => {
-                    assert!((least..=most).contains(&default));
-                    for number in [least, most, default] {
+                Values::Number { default, min, max } => {
+                    assert!((min..=max).contains(&default));
+                    for number in [min, max, default] {
                         let parsed = parse(&number.to_string()).unwrap();
                         assert_eq!(parsed.options.number(choice.name), number);
                     }
-                    assert!(parse(&(u128::from(most) + 1).to_string()).is_err());
+                    assert!(parse(&(u128::from(max) + 1).to_string()).is_err());
                     assert!(parse("-1").is_err());
                 }
             }

@@ -130,8 +130,8 @@ fn arm(queue: &Queue, registration: &Stream) {
     }
 }
 
-fn event(who: u64, readiness: Readiness) -> Event<u64> {
-    Event { token: who, readiness }
+fn event(token: u64, readiness: Readiness) -> Event<u64> {
+    Event { token, readiness }
 }
 
 fn drain(mut stream: &UnixStream) -> usize {

@@ -18,12 +18,12 @@ pub(crate) const POLICIES: [Balance; 4] = [
 ];
 
 /// Configures servers with these weights.
-pub(crate) fn weighted(policy: Balance, weights: &[u16]) -> Upstreams {
+pub(crate) fn weighted(balance: Balance, weights: &[u16]) -> Upstreams {
     let servers = weights.iter().enumerate().map(|(index, &weight)| Server {
         weight: NonZeroU16::new(weight).unwrap(),
         ..Server::new(Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9000 + index as u16))))
     });
-    Upstreams { balance: policy, ..Upstreams::new(servers.collect()) }
+    Upstreams { balance, ..Upstreams::new(servers.collect()) }
 }
 
 /// Configures `count` servers of equal weight.
