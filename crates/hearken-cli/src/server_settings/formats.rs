@@ -323,3 +323,24 @@ fn is_token(text: &str) -> bool {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     (1..=MAX_TEXT).contains(&text.len()) && text.chars().all(is_valid)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_round_trip<T>(format: &Format<T>, text: &str) {
+        let value = (format.parse)(text).unwrap();
+        assert_eq!((format.print)(&value).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn formats_print_what_they_parse() {
+        assert_round_trip(&plain::<u16>("N", number), "7");
+        assert_round_trip(&unset::<u16>("N", |text| number(text).map(Some)), "7");
+        assert_round_trip(&durations(duration), "5s");
+        assert_round_trip(&sizes(|text| size(text).map(|size| size as usize)), "16k");
+        let elements = list(&plain::<u16>("N", number));
+        assert_round_trip(&elements, "7");
+        assert!(matches!(elements.kind, Kind::List(Some(','))));
+    }
+}

@@ -387,3 +387,51 @@ pub(crate) fn toml_value(text: &str) -> toml::Value {
         _ => text.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Config {
+        enabled: bool,
+        switches: Vec<bool>,
+    }
+
+    fn enabled() -> Setting<Config> {
+        setting!(Config, "output.enabled", SWITCH, |c| c.enabled, "Output")
+    }
+
+    #[test]
+    fn builders_set_the_texts_and_the_visibility_of_flags() {
+        let hidden = enabled().flag("enabled");
+        assert_eq!((hidden.flag, hidden.common, hidden.first), (Some("enabled"), false, false));
+        let common = enabled().common_flag("enabled");
+        assert_eq!((common.common, common.first), (true, false));
+        let setting = enabled()
+            .first_flag("enabled")
+            .placeholder("WHEN")
+            .details("More.")
+            .unset("never", "true")
+            .only(2)
+            .requires(|config| if config.enabled { Ok(()) } else { Err("reason") });
+        assert_eq!((setting.common, setting.first, setting.commands), (true, true, 2));
+        assert_eq!((setting.placeholder, setting.details), ("WHEN", "More."));
+        assert_eq!((setting.default_text, setting.example), ("never", "true"));
+        assert_eq!(setting.applies.map(|applies| applies(&Config::default())), Some(Err("reason")));
+        assert_eq!((setting.section(), setting.argument()), ("output", "--enabled".to_owned()));
+    }
+
+    #[test]
+    fn lists_append_values_and_can_be_cleared() {
+        let setting = list!(Config, "switches", SWITCH, |c| c.switches, "Switches");
+        let mut config = Config::default();
+        for value in ["yes", "no"] {
+            (setting.set)(&mut config, OsStr::new(value)).unwrap();
+        }
+        assert_eq!((setting.get)(&config), ["yes", "no"]);
+        assert!((setting.set)(&mut config, OsStr::new("maybe")).is_err());
+        (setting.clear)(&mut config);
+        assert!((setting.get)(&config).is_empty());
+    }
+}

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::server::tls::{Authority, Closing};
 use crate::server::{Behaviour, Server, refusing};
 use hearken::io::{find, names};
 use hearken_load::{Config, Profile, Progress, Report, Snapshot, StopSignal, run};
@@ -108,6 +109,50 @@ fn a_server_that_closes_immediately_causes_no_busy_loop() {
     assert!(report.warnings.iter().any(|text| text.contains("missing")), "{report}");
     // The run lasts at least 600 ms with a retry every 100 ms. A busy loop would open far more.
     assert!(server.accepted() < 10_000, "{}", server.accepted());
+}
+
+/// Runs a load of three idle connections only, each of which sends a request first, and returns the
+/// warnings.
+fn idle_warnings(config: Config) -> Vec<String> {
+    let config = Config {
+        idle_sends_request: true,
+        duration: Some(Duration::from_millis(50)),
+        timeout: Duration::from_millis(150),
+        ..config
+    };
+    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
+    assert_eq!((report.idle.requested, report.idle.open), (3, 0), "{report}");
+    report.warnings
+}
+
+#[test]
+fn reports_why_connections_could_not_be_opened() {
+    for (behaviour, reason) in [
+        (Behaviour::Close, "the server closed the connection"),
+        (Behaviour::Reset, "reset"),
+        (Behaviour::AnnouncedClose, "does not keep the connection open"),
+        (Behaviour::Garbage, "invalid HTTP version"),
+        (Behaviour::Never, "timed out"),
+    ] {
+        let server = Server::start(move |_| behaviour);
+        let warnings = idle_warnings(idle_config(server.url(), 3, "auto"));
+        let is_reported = warnings.iter().any(|text| text.contains(reason));
+        assert!(is_reported, "{behaviour:?}: {warnings:?}");
+    }
+}
+
+#[test]
+fn reports_why_tls_connections_could_not_be_opened() {
+    let authority = Authority::new();
+    let closing = authority.start_server(Closing::Announced, |_| Behaviour::Close);
+    let trusted = Config { tls: authority.options(), ..idle_config(closing.url(), 3, "auto") };
+    let untrusted = idle_config(closing.url(), 3, "auto");
+    for (config, reason) in
+        [(trusted, "the server closed the connection"), (untrusted, "certificate")]
+    {
+        let warnings = idle_warnings(config);
+        assert!(warnings.iter().any(|text| text.contains(reason)), "{warnings:?}");
+    }
 }
 
 #[test]
