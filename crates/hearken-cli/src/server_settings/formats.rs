@@ -339,6 +339,13 @@ mod tests {
         assert_round_trip(&unset::<u16>("N", |text| number(text).map(Some)), "7");
         assert_round_trip(&durations(duration), "5s");
         assert_round_trip(&sizes(|text| size(text).map(|size| size as usize)), "16k");
+        for method in
+            ["round-robin", "least-connections", "random-two", "hash:client", "hash:target"]
+        {
+            assert_round_trip(&BALANCE, method);
+        }
+        assert_round_trip(&BALANCE, "hash:host");
+        assert_round_trip(&BALANCE, "hash:field=Cookie");
         let elements = list(&plain::<u16>("N", number));
         assert_round_trip(&elements, "7");
         assert!(matches!(elements.kind, Kind::List(Some(','))));

@@ -59,6 +59,8 @@ fn invalid_arguments_are_rejected() {
         (&["--events", "kqueue"], "kqueue"),
         (&["--json", "/no/such/file"], "/no/such/file"),
         (&["--rat", "5"], "--rat"),
+        (&["--experiment", "rt-queue=many"], "expected rt-queue=N"),
+        (&["--experiment", "io=wait-first"], "expected rt-queue=N"),
         // Conflicts and missing arguments.
         (&["--closed", "--rate", "5"], "cannot be used with"),
         (&["--closed", "--by", "sessions"], "cannot be used with"),
