@@ -248,16 +248,24 @@ fn the_first_round_times_out() {
 }
 
 fn names_are_resolved_again() {
+    // The server has its first address until the test starts counting lookups.
     let round = Arc::new(AtomicUsize::new(0));
     let rounds = Arc::clone(&round);
-    let resolver = Resolver::with_lookup(move |_, port| match rounds.fetch_add(1, SeqCst) {
-        0 => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
-        1..5 => Err(io::Error::other("temporary failure")),
-        _ => Ok(vec![SocketAddr::from(([192, 0, 2, 2], port))]),
+    let resolver = Resolver::with_lookup(move |_, port| {
+        let round = rounds.load(SeqCst);
+        if round > 0 {
+            rounds.fetch_add(1, SeqCst);
+        }
+        match round {
+            0 => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
+            1..5 => Err(io::Error::other("temporary failure")),
+            _ => Ok(vec![SocketAddr::from(([192, 0, 2, 2], port))]),
+        }
     });
     let (config, servers) = names(&[("a.example", 80)], Duration::from_millis(2));
     let resolver = resolver.unwrap();
     assert_eq!(resolver.watch_servers(&config, &servers, TEST_TIMEOUT), [""; 0]);
+    round.store(1, SeqCst);
     let mut balancer = Balancer::new(&config, Arc::clone(&servers), 0, 1, 1);
     wait_until("the address changes", || {
         assert_eq!(servers.state(0), State::Up);
