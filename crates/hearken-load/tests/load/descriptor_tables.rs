@@ -111,25 +111,6 @@ fn idle_threads_run_concurrently_with_requests() {
     assert!(output.contains("replies missing: 0"), "{output}");
 }
 
-#[test]
-fn warns_about_idle_connections_that_cannot_be_opened() {
-    // This server closes all connections.
-    let server = Server::start(|_| Behaviour::Close);
-    let config = Config {
-        url: server.url(),
-        rate: Profile::constant(0.0),
-        idle_connections: 3,
-        idle_sends_request: true,
-        duration: Some(Duration::from_millis(50)),
-        timeout: Duration::from_millis(200),
-        ..Config::default()
-    };
-    let report = run(&config, &mut (), &StopSignal::new()).unwrap();
-    let warning =
-        report.warnings.iter().find(|text| text.contains("cannot open an idle connection"));
-    assert!(warning.is_some_and(|text| text.contains("closed the connection")), "{report}");
-}
-
 /// Checks that the connection rate applies to all threads together.
 #[test]
 fn idle_threads_share_the_connection_rate() {
