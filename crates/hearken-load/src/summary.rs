@@ -99,8 +99,8 @@ impl Report {
         }
         if self.model == Model::Sessions {
             let Sessions { started, completed, failed } = self.sessions;
-            let [begun, completed, failed] = [started, completed, failed].map(Grouped);
-            writeln!(f, "  sessions   {completed} of {begun} completed, {failed} failed")?;
+            let [started, completed, failed] = [started, completed, failed].map(Grouped);
+            writeln!(f, "  sessions   {completed} of {started} completed, {failed} failed")?;
         }
         let Handshakes { full, resumed, failed } = self.tls;
         write_counts(f, "TLS", &[("full", full), ("resumed", resumed), ("failed", failed)])?;
@@ -116,9 +116,10 @@ impl Report {
         let Idle { requested, open, lost, reestablished, requests, replies, descriptor_tables } =
             self.idle;
         if requested > 0 {
-            let [asked, held, lost, again] = [requested, open, lost, reestablished].map(Grouped);
-            write!(f, "  idle       {held} of {asked} connections open at the end, ")?;
-            write!(f, "{lost} lost, {again} re-established")?;
+            let [requested, open, lost, reestablished] =
+                [requested, open, lost, reestablished].map(Grouped);
+            write!(f, "  idle       {open} of {requested} connections open at the end, ")?;
+            write!(f, "{lost} lost, {reestablished} re-established")?;
             match descriptor_tables {
                 0 => writeln!(f)?,
                 tables => writeln!(f, ", in {} descriptor tables", Grouped(tables))?,

@@ -115,7 +115,7 @@ impl Settings {
     }
 
     /// Returns the same settings for a machine emulated by `emulator`, whose clock counts instructions.
-    /// It is slow, but counts are repeatable, so fewer requests suffice. Latency is not meaningful.
+    /// Emulation is slow, but counts are repeatable, so fewer requests suffice. Latency is not meaningful.
     pub fn emulated(self, emulator: String) -> Settings {
         Settings {
             repetitions: self.repetitions.div_ceil(2),

@@ -20,8 +20,8 @@
 //!   due. It is due half a microsecond per inactive descriptor after the previous one, and at most
 //!   `sleep-us`. In any case it is found by one of the next 1024 waits.
 //!
-//! It is then active, and in every batch while it is ready. A descriptor that was just declared or
-//! changed is active.
+//! The descriptor is then active, and in every batch while it is ready. A descriptor that was just
+//! declared or changed is active.
 //!
 //! Pitfalls, and how the code handles them:
 //!

@@ -20,7 +20,7 @@ pub enum Wake {
 /// A source in which several queues of a process declare interest, such as a listening socket from
 /// which every thread accepts connections.
 ///
-/// It is cheap to clone. Each queue receives a clone through
+/// Cloning is cheap. Each queue receives a clone through
 /// [`declare_processwide_interest`](super::EventQueue::declare_processwide_interest). Dropping the
 /// last clone closes the source.
 ///

@@ -286,7 +286,7 @@ fn idle_descriptors_are_found_within_the_bound() {
             let waits = world.found_within(at);
             assert!(waits <= within, "{waits} waits, of {within}");
             latest = latest.max(waits);
-            // It is in every batch afterwards.
+            // Afterwards, the descriptor is in every batch.
             for _ in 0..3 {
                 assert_eq!(world.wait(64, AT_ONCE).len(), 2);
             }

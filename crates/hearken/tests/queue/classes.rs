@@ -137,7 +137,7 @@ fn no_class_is_starved(world: &World) {
         }
         before += 1;
         assert!(busy.contains(&seen) || preferred.contains(&seen));
-        // It is ready again immediately.
+        // The source is ready again immediately.
         world.write(seen);
     }
     assert!((8..=BOUND).contains(&before), "{before} events came before it");

@@ -154,7 +154,7 @@ fn a_single_server_is_always_used() {
         // Any success ends the pause of a single server.
         balancer.end_request(0, at(1.0), RequestOutcome::Succeeded);
         assert_eq!(servers.state(0), State::Up);
-        // It is used even while a trial is in flight.
+        // The server is used even while a trial is in flight.
         fail(&mut balancer, 0, 1.0, 1);
         assert_eq!([pick(&mut balancer, at(20.0)), pick(&mut balancer, at(20.0))], [0, 0]);
     }

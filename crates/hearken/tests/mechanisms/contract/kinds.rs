@@ -77,7 +77,7 @@ pub(crate) fn numbers_above_fd_setsize(mut watch: Watch) {
     assert_eq!(watch.next(high), Readiness::WRITABLE);
     watch.arm(high);
     if watch.trigger() == Trigger::OneShot {
-        // It is armed, so it reports again.
+        // An armed descriptor is reported again.
         assert_eq!(watch.next(high), Readiness::WRITABLE);
         watch.arm(high);
     }
