@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use hearken::mechanism::AUTO;
 use hearken_load::{
-    Config, Model, Progress, Rank, RequestTemplate, Snapshot, Source, StopSignal, TlsOptions,
+    Config, Model, Progress, QueueOrder, Rank, RequestTemplate, Snapshot, Source, StopSignal,
+    TlsOptions,
 };
 use serde::Serialize;
 
-use crate::args::load::{Arrivals, By, LoadArgs, SourceArgs};
+use crate::args::load::{Arrivals, By, LoadArgs, Queue, SourceArgs};
 use crate::live::Live;
 use crate::load_agents::{self, Agent};
 use crate::time::duration;
@@ -210,6 +211,10 @@ pub(crate) fn config(args: LoadArgs) -> Result<Config, Failure> {
             Arrivals::Uniform => hearken_load::Arrivals::Uniform,
         },
         connections: args.connections,
+        queue: match args.queue {
+            Queue::Lifo => QueueOrder::Lifo,
+            Queue::Fifo => QueueOrder::Fifo,
+        },
         requests_per_connection: args.per_connection,
         pipeline: args.pipeline,
         think_time: args.think,

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     const FULL: &str = r#"holding 10 idle connections
-{"schema":"hearken-load/3","url":"http://127.0.0.1:1/1b","offered_rate":2000.0,"duration_s":1.0,
+{"schema":"hearken-load/4","url":"http://127.0.0.1:1/1b","offered_rate":2000.0,"duration_s":1.0,
  "arrivals":"poisson","connections":50,"seed":1,"future":{"x":[1]},
  "requests":{"scheduled":2000,"sent":1990,"replies":1980,"failed":20},
  "status":{"1xx":0,"2xx":1980,"3xx":0,"4xx":0,"5xx":0},"reply_rate":1979.5,
@@ -69,7 +69,7 @@ mod tests {
     fn rejects_other_output_and_other_schemas() {
         assert!(parse("").unwrap_err().contains("no JSON"));
         assert!(parse("{").is_err());
-        let other = FULL.replace("hearken-load/3", "hearken-load/9");
+        let other = FULL.replace("hearken-load/4", "hearken-load/9");
         assert!(parse(&other).unwrap_err().contains("hearken-load/9"));
     }
 }

@@ -85,7 +85,7 @@ impl ActiveConnections {
         seed: u64,
         sends_requests: bool,
     ) -> ActiveConnections {
-        let connections = share.share_of(config.connections.get());
+        let connections = share.share_of(config.connection_limit());
         let opens_ahead = match model {
             _ if !sends_requests => false,
             Model::Requests => config.requests_per_connection.is_none() && !config.is_silent(),

@@ -6,13 +6,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use hearken::mechanism::{AUTO, SelectError};
+use hearken::mechanism::SelectError;
 use thiserror::Error;
 
 use crate::arrivals::Arrivals;
 use crate::profile::Profile;
 use crate::rank::Rank;
-use crate::report::Model;
+use crate::report::{Model, QueueOrder};
 use crate::shard::Shard;
 use crate::tls::{TlsError, TlsOptions};
 use crate::url::UrlError;
@@ -20,6 +20,13 @@ use crate::workload::{Count, Distribution, RequestTemplate, Source};
 
 /// Default duration of a run, see [`Config::duration`].
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+
+/// Default event mechanism, see [`Config::mechanism`]. It is the same on every machine, so that results
+/// are comparable.
+pub const DEFAULT_MECHANISM: &str = "epoll-edge";
+
+/// Default number of connections of a closed loop, see [`Config::connections`].
+pub const DEFAULT_CLOSED_CONNECTIONS: usize = 50;
 
 /// Settings of a load: the server, the requests and their rate.
 #[derive(Clone, Debug)]
@@ -39,10 +46,13 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Arrival process. Ignored if the source is a trace, which contains the times.
     pub arrivals: Arrivals,
-    /// Persistent connections that carry the requests, one request at a time each. They are opened
-    /// before the first request. A request that finds no available connection waits, which counts
-    /// as latency.
-    pub connections: NonZeroUsize,
+    /// Maximum number of connections that carry requests, one request at a time each. They are
+    /// opened as arrivals need them. Beyond the maximum, requests wait, which counts as latency.
+    /// Default: as many as descriptors, ports and memory allow; in a closed loop
+    /// [`DEFAULT_CLOSED_CONNECTIONS`].
+    pub connections: Option<NonZeroUsize>,
+    /// Order in which waiting requests get connections.
+    pub queue: QueueOrder,
     /// Number of requests per connection. Where requests arrive, the generator opens as many
     /// connections as needed and closes each after this number of requests. Where connections
     /// arrive, or in a closed loop, each connection carries this number of requests.
@@ -100,7 +110,8 @@ impl Default for Config {
             rate: Profile::constant(1000.0),
             duration: None,
             arrivals: Arrivals::Poisson,
-            connections: NonZeroUsize::new(50).unwrap_or(NonZeroUsize::MIN),
+            connections: None,
+            queue: QueueOrder::default(),
             requests_per_connection: None,
             pipeline: NonZeroUsize::MIN,
             think_time: None,
@@ -119,7 +130,7 @@ impl Default for Config {
             rank: Rank::SINGLE,
             start_at: None,
             seed: None,
-            mechanism: AUTO.to_owned(),
+            mechanism: DEFAULT_MECHANISM.to_owned(),
         }
     }
 }
@@ -171,7 +182,7 @@ impl Config {
             Model::Connections | Model::Sessions => false,
         };
         let loops = self.share(0).count;
-        if persistent && !self.is_silent() && (self.connections.get() as u64) < loops {
+        if persistent && !self.is_silent() && (self.connection_limit() as u64) < loops {
             return refuse(
                 "there are fewer connections than threads; use more connections or fewer threads",
             );
@@ -228,10 +239,15 @@ impl Config {
         self.rank.share(self.idle_connections as u64) as usize
     }
 
+    /// Returns the maximum number of connections of all processes that carry requests.
+    pub(crate) fn connection_limit(&self) -> usize {
+        self.connections.map_or(DEFAULT_CLOSED_CONNECTIONS, NonZeroUsize::get)
+    }
+
     /// Returns the number of persistent connections of this process that carry requests.
     pub(crate) fn connections_here(&self) -> usize {
         (0..self.threads.get())
-            .map(|thread| self.share(thread).share_of(self.connections.get()))
+            .map(|thread| self.share(thread).share_of(self.connection_limit()))
             .sum()
     }
 }

@@ -17,7 +17,7 @@ const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
 /// The columns of [`csv`].
-const COLUMNS: &str = "offset_s,duration_s,draining,scheduled,sent,replies,failed,connections_opened,\
+const COLUMNS: &str = "offset_s,duration_s,draining,scheduled,sent,replies,failed,missed,connections_opened,\
     idle_open,reply_rate,latency_count,latency_mean_ns,latency_stddev_ns,latency_min_ns,\
     latency_p50_ns,latency_p90_ns,latency_p95_ns,latency_p99_ns,latency_p999_ns,latency_max_ns";
 
@@ -35,9 +35,9 @@ pub fn csv(report: &Report) -> String {
 fn line(text: &mut String, interval: &Interval) -> std::fmt::Result {
     let Interval { offset_s, duration_s, draining, scheduled, sent, replies, failed, .. } =
         interval;
-    let Interval { connections_opened, idle_open, latency_ns: of, .. } = interval;
+    let Interval { missed, connections_opened, idle_open, latency_ns: of, .. } = interval;
     write!(text, "{offset_s},{duration_s},{draining},{scheduled},{sent},{replies},{failed}")?;
-    write!(text, ",{connections_opened},{idle_open},")?;
+    write!(text, ",{missed},{connections_opened},{idle_open},")?;
     if *duration_s > 0.0 {
         write!(text, "{:.3}", *replies as f64 / duration_s)?;
     }

@@ -14,7 +14,9 @@ pub(crate) enum Failure {
     ConnReset,
     FdUnavail,
     AddrUnavail,
+    Status,
     Check,
+    Surplus,
     Other,
 }
 
@@ -42,7 +44,7 @@ impl Failure {
 
     /// Returns true if the name alone does not describe the failure.
     pub(crate) fn needs_description(self) -> bool {
-        matches!(self, Failure::Check | Failure::Other)
+        matches!(self, Failure::Status | Failure::Check | Failure::Surplus | Failure::Other)
     }
 }
 
@@ -65,8 +67,12 @@ pub struct Errors {
     /// No port was available for a connection.
     #[serde(rename = "addrunavail")]
     pub addr_unavail: u64,
+    /// The reply has status 400 or above, and no check states the expected status.
+    pub status: u64,
     /// The reply was complete but failed a check.
     pub check: u64,
+    /// Further bytes followed the reply, without a further request.
+    pub surplus: u64,
     /// Any other failure, such as an invalid HTTP response.
     pub other: u64,
 }
@@ -80,7 +86,9 @@ impl Errors {
             Failure::ConnReset => &mut self.conn_reset,
             Failure::FdUnavail => &mut self.fd_unavail,
             Failure::AddrUnavail => &mut self.addr_unavail,
+            Failure::Status => &mut self.status,
             Failure::Check => &mut self.check,
+            Failure::Surplus => &mut self.surplus,
             Failure::Other => &mut self.other,
         } += times;
     }
@@ -92,20 +100,24 @@ impl Errors {
         self.conn_reset += more.conn_reset;
         self.fd_unavail += more.fd_unavail;
         self.addr_unavail += more.addr_unavail;
+        self.status += more.status;
         self.check += more.check;
+        self.surplus += more.surplus;
         self.other += more.other;
     }
 
     /// Returns each kind with its name.
-    pub fn by_name(&self) -> [(&'static str, u64); 8] {
+    pub fn by_name(&self) -> [(&'static str, u64); 10] {
         [
+            ("status", self.status),
+            ("check", self.check),
+            ("surplus", self.surplus),
             ("client-timo", self.client_timo),
             ("socket-timo", self.socket_timo),
             ("connrefused", self.conn_refused),
             ("connreset", self.conn_reset),
             ("fd-unavail", self.fd_unavail),
             ("addrunavail", self.addr_unavail),
-            ("check", self.check),
             ("other", self.other),
         ]
     }

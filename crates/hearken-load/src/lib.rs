@@ -45,6 +45,7 @@
 
 mod active_connections;
 mod arrivals;
+mod bottleneck;
 mod channel;
 mod config;
 mod connection;
@@ -81,7 +82,10 @@ mod worker;
 mod workload;
 
 pub use arrivals::Arrivals;
-pub use config::{Config, DEFAULT_DURATION, LoadError};
+pub use bottleneck::Bottleneck;
+pub use config::{
+    Config, DEFAULT_CLOSED_CONNECTIONS, DEFAULT_DURATION, DEFAULT_MECHANISM, LoadError,
+};
 pub use failure::Errors;
 pub use histogram::Histogram;
 pub use merge::{MergeError, merge};
@@ -89,8 +93,8 @@ pub use profile::{Profile, ProfileError};
 pub use rank::{Rank, RankError};
 pub use recorder::Snapshot;
 pub use report::{
-    Bytes, Handshakes, Histograms, Idle, Interval, Model, Part, Quantiles, Report, Requests,
-    SCHEMA, Samples, Sessions, Status, Timeouts,
+    Bytes, ConnectionLimit, Handshakes, Histograms, Idle, Interval, Missed, Model, Part, Quantiles,
+    QueueOrder, Report, Requests, SCHEMA, Samples, Sessions, Status, Timeouts,
 };
 pub use run::{Progress, check, run};
 pub use server::{Server, ServerSample, ServerUsage};

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::bottleneck::Bottleneck;
 use crate::failure::Errors;
 use crate::report::{
-    Bytes, Handshakes, Histograms, Idle, Report, Requests, SCHEMA, Samples, Sessions, Status,
-    Timeouts,
+    Bytes, Handshakes, Histograms, Idle, Missed, Report, Requests, SCHEMA, Samples, Sessions,
+    Status, Timeouts,
 };
 use crate::slo::ObjectiveResult;
 
@@ -142,6 +143,9 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         duration_s: parts.iter().map(|part| part.duration_s).fold(0.0, f64::max),
         arrivals: first.arrivals,
         connections: add(parts, |part| part.connections),
+        connections_limited_by: first.connections_limited_by,
+        peak_connections: add(parts, |part| part.peak_connections),
+        queue: first.queue,
         requests_per_connection: first.requests_per_connection.clone(),
         threads: add(parts, |part| part.threads),
         seed: first.seed,
@@ -149,8 +153,14 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         requests: total!(
             parts,
             requests,
-            Requests { scheduled, sent, replies, failed, unfinished, queued }
+            Requests { scheduled, sent, replies, failed, missed, unfinished, queued, answerable }
         ),
+        missed: total!(parts, missed, Missed { no_connection, generator, end_of_run }),
+        bottleneck: Bottleneck::None,
+        generator_cpu_utilisation: parts
+            .iter()
+            .map(|part| part.generator_cpu_utilisation)
+            .fold(0.0, f64::max),
         sessions: total!(parts, sessions, Sessions { started, completed, failed }),
         status: total!(
             parts,
@@ -173,7 +183,9 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
                 conn_reset,
                 fd_unavail,
                 addr_unavail,
+                status,
                 check,
+                surplus,
                 other
             }
         ),
@@ -190,6 +202,7 @@ fn sum(parts: &[&Report], started_unix_ns: u64) -> Report {
         histograms,
         objectives: Vec::new(),
         server: server(parts, started_unix_ns),
+        labels: first.labels.clone(),
         command: first.command.clone(),
         machine: join_distinct(parts, "; ", |part| &part.machine),
         part: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::profile::Profile;
-use crate::report::{self, Interval};
+use crate::report::{self, Interval, Missed};
 use crate::statistics::Counts;
 
 /// Maximum number of intervals. Longer runs combine pairs of intervals.
@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub replies: u64,
     /// Numbers of failed requests by reason.
     pub errors: Errors,
+    /// Numbers of requests that the generator could not send.
+    pub missed: Missed,
     /// Number of connections that carry requests.
     pub connections: u64,
     /// Number of established idle connections.
@@ -172,9 +174,9 @@ impl Recorder {
         }
         let draining = std::mem::take(&mut self.draining);
         let of = |counts: &Counts| {
-            let Counts { scheduled, sent, replies, errors, connections_opened: opened, .. } =
-                counts;
-            [*scheduled, *sent, *replies, errors.total(), *opened]
+            let Counts { scheduled, sent, replies, errors, missed, .. } = counts;
+            let opened = counts.connections_opened;
+            [*scheduled, *sent, *replies, errors.total(), missed.total(), opened]
         };
         if of(&draining.counts) != of(&draining.before) {
             self.complete_interval(draining, true);
@@ -202,6 +204,7 @@ impl Recorder {
             sent: after.sent - before.sent,
             replies: after.replies - before.replies,
             failed: after.errors.total() - before.errors.total(),
+            missed: after.missed.total() - before.missed.total(),
             connections_opened: after.connections_opened - before.connections_opened,
             idle_open: sum.idle,
             latency_ns,
@@ -214,6 +217,7 @@ impl Recorder {
             sent: after.sent,
             replies: after.replies,
             errors: after.errors,
+            missed: after.missed,
             connections: sum.connections,
             idle: sum.idle,
             offered_rate: self.profile.rate_at(self.end_of_last),
@@ -251,6 +255,7 @@ fn join(first: &mut Interval, second: &Interval) {
     first.sent += second.sent;
     first.replies += second.replies;
     first.failed += second.failed;
+    first.missed += second.missed;
     first.connections_opened += second.connections_opened;
     first.idle_open = second.idle_open;
     // Own histograms are valid.

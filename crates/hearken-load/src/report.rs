@@ -1,15 +1,18 @@
 //! The report of a load, with its JSON fields.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
+use crate::bottleneck::Bottleneck;
 use crate::failure::Errors;
 use crate::histogram::Histogram;
 use crate::server::Server;
 use crate::slo::ObjectiveResult;
 
 /// The value of [`Report::schema`].
-pub const SCHEMA: &str = "hearken-load/3";
+pub const SCHEMA: &str = "hearken-load/4";
 
 /// The report of a load. It serialises to the JSON result and displays as a text summary.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -34,8 +37,14 @@ pub struct Report {
     pub duration_s: f64,
     /// Arrival process.
     pub arrivals: Arrivals,
-    /// Number of persistent connections for requests.
+    /// Maximum number of concurrent connections for requests.
     pub connections: u64,
+    /// Origin of that maximum.
+    pub connections_limited_by: ConnectionLimit,
+    /// Highest number of concurrent connections for requests during the run.
+    pub peak_connections: u64,
+    /// Order in which waiting requests get connections.
+    pub queue: QueueOrder,
     /// Number of requests on each connection, if connections were opened for requests.
     pub requests_per_connection: Option<String>,
     /// Number of event loops that sent requests.
@@ -46,6 +55,12 @@ pub struct Report {
     pub mechanism: String,
     /// Numbers of requests by outcome.
     pub requests: Requests,
+    /// The requests that the generator could not send, by cause.
+    pub missed: Missed,
+    /// The part of the system that limited the reply rate.
+    pub bottleneck: Bottleneck,
+    /// CPU usage of the busiest thread that sent requests, as a fraction of a processor.
+    pub generator_cpu_utilisation: f64,
     /// Numbers of sessions by outcome.
     pub sessions: Sessions,
     /// Replies by status class. 1xx are interim responses.
@@ -82,6 +97,9 @@ pub struct Report {
     /// Resource usage of the server, if it was monitored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Server>,
+    /// Labels of the run, as given by the user.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Command line of the run. Set by the program that runs the generator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -170,6 +188,9 @@ pub struct Interval {
     pub replies: u64,
     /// Number of failed requests.
     pub failed: u64,
+    /// Number of requests that the generator could not send.
+    #[serde(default)]
+    pub missed: u64,
     /// Number of connections opened.
     pub connections_opened: u64,
     /// Number of established idle connections at the end.
@@ -284,7 +305,7 @@ impl Handshakes {
     }
 }
 
-/// Numbers of requests by outcome: `scheduled = replies + failed + unfinished`.
+/// Numbers of requests by outcome: `scheduled = replies + failed + missed + unfinished`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
@@ -296,10 +317,78 @@ pub struct Requests {
     pub replies: u64,
     /// Failed requests: the sum of the errors.
     pub failed: u64,
+    /// Requests that the generator could not send: the sum of [`Report::missed`].
+    pub missed: u64,
     /// Requests without an outcome when the load was stopped early.
     pub unfinished: u64,
     /// Requests that found no available connection at their scheduled time.
     pub queued: u64,
+    /// Requests scheduled early enough to be answered before the last scheduled request: those with
+    /// an outcome by then, and those that had already waited longer than a usual reply takes.
+    pub answerable: u64,
+}
+
+/// Numbers of requests that the generator could not send, by cause. They are not failures of the
+/// server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Missed {
+    /// Requests that found no connection within their timeout, or no space in the queue.
+    pub no_connection: u64,
+    /// Requests that were skipped because the generator could not keep up with its schedule.
+    pub generator: u64,
+    /// Requests that left the queue so late that the run ended before their timeout.
+    pub end_of_run: u64,
+}
+
+impl Missed {
+    pub(crate) fn add(&mut self, more: &Missed) {
+        self.no_connection += more.no_connection;
+        self.generator += more.generator;
+        self.end_of_run += more.end_of_run;
+    }
+
+    /// Returns each cause with its name.
+    pub fn by_cause(&self) -> [(&'static str, u64); 3] {
+        [
+            ("no free connection", self.no_connection),
+            ("generator too slow", self.generator),
+            ("end of run", self.end_of_run),
+        ]
+    }
+
+    /// Returns the total number of missed requests.
+    pub fn total(&self) -> u64 {
+        self.by_cause().iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// The order in which waiting requests get connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QueueOrder {
+    /// The newest request first. Under overload, a part of the requests gets short latencies and
+    /// the rest expires.
+    #[default]
+    Lifo,
+    /// The oldest request first. Under overload, all requests wait almost as long as the timeout.
+    Fifo,
+}
+
+/// The origin of the maximum number of connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum ConnectionLimit {
+    /// The settings.
+    #[default]
+    Settings,
+    /// The limit of open files.
+    Descriptors,
+    /// The number of local ports.
+    Ports,
+    /// The available memory.
+    Memory,
 }
 
 /// Numbers of replies by status class.

@@ -343,9 +343,16 @@ fn build_report(
             sent: counts.sent,
             replies: counts.replies,
             failed: counts.errors.total(),
-            unfinished: counts.scheduled - counts.replies - counts.errors.total(),
+            missed: counts.missed.total(),
+            unfinished: counts.scheduled
+                - counts.replies
+                - counts.errors.total()
+                - counts.missed.total(),
             queued: counts.queued,
+            answerable: counts.scheduled,
         },
+        missed: counts.missed,
+        queue: config.queue,
         sessions: counts.sessions,
         status: counts.status,
         reply_rate: if duration_s > 0.0 { counts.replies_in_time as f64 / duration_s } else { 0.0 },

@@ -4,7 +4,7 @@ use hearken::timer::Time;
 
 use crate::failure::{Errors, Failure, TimeoutKind};
 use crate::histogram::Histogram;
-use crate::report::{Bytes, Handshakes, Sessions, Status, Timeouts};
+use crate::report::{Bytes, Handshakes, Missed, Sessions, Status, Timeouts};
 
 /// Counts that are added over all threads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +19,7 @@ pub(crate) struct Counts {
     pub(crate) sessions: Sessions,
     pub(crate) status: Status,
     pub(crate) errors: Errors,
+    pub(crate) missed: Missed,
     pub(crate) timeouts: Timeouts,
     pub(crate) connections_opened: u64,
     pub(crate) handshakes: Handshakes,
@@ -36,6 +37,7 @@ impl Counts {
         self.sessions.add(&other.sessions);
         self.status.add(&other.status);
         self.errors.add(&other.errors);
+        self.missed.add(&other.missed);
         self.timeouts.add(&other.timeouts);
         self.connections_opened += other.connections_opened;
         self.handshakes.add(&other.handshakes);
@@ -109,10 +111,10 @@ impl Statistics {
         } += requests;
     }
 
-    /// Returns the number of requests that have neither a reply nor failed.
+    /// Returns the number of requests without an outcome.
     pub(crate) fn outstanding(&self) -> u64 {
-        let Counts { scheduled, replies, errors, .. } = &self.counts;
-        scheduled - replies - errors.total()
+        let Counts { scheduled, replies, errors, missed, .. } = &self.counts;
+        scheduled - replies - errors.total() - missed.total()
     }
 
     /// Returns true if all requests and sessions have an outcome.

@@ -35,7 +35,7 @@ impl Target {
             return Err(LoadError::Source { ip: source, addr });
         }
         let tls = if url.tls { Some(Tls::new(&url.host, &config.tls)?) } else { None };
-        let connections = config.idle_connections.saturating_add(config.connections.get());
+        let connections = config.idle_connections.saturating_add(config.connection_limit());
         Ok(Target {
             addr,
             source_addresses: SourceAddresses::new(

@@ -176,7 +176,7 @@ impl Visitor for ThreadStart {
         let ThreadStart { load, index, makes_requests, idle, holding, tell, spares } = self;
         let Load { config, target, workload, model, seed, shared: common, .. } = &*load;
         let share = config.share(index);
-        let connections = share.share_of(config.connections.get()).saturating_add(idle);
+        let connections = share.share_of(config.connection_limit()).saturating_add(idle);
         let target = target.for_thread(share, connections);
         let none = Profile::constant(0.0);
         let schedule = match workload.timestamps() {

@@ -70,16 +70,22 @@ impl Report {
         for (name, value) in [
             ("offered_rate", self.offered_rate),
             ("duration_s", self.duration_s),
+            ("generator_cpu_utilisation", self.generator_cpu_utilisation),
             ("reply_rate", self.reply_rate),
             ("reply_rate_samples", self.reply_rate_samples.mean),
         ] {
             validate_value(name, value, 1e12)?;
         }
-        let Report { requests, sessions, idle, timeouts, tls, bytes, .. } = self;
-        let named: [(&str, &[u64]); 9] = [
-            ("connections", &[self.connections, self.threads, self.connections_opened]),
+        let Report { requests, missed, sessions, idle, timeouts, tls, bytes, .. } = self;
+        let named: [(&str, &[u64]); 11] = [
+            (
+                "connections",
+                &[self.connections, self.peak_connections, self.threads, self.connections_opened],
+            ),
             ("requests", &[requests.scheduled, requests.sent, requests.replies]),
             ("requests", &[requests.failed, requests.unfinished, requests.queued]),
+            ("requests", &[requests.missed, requests.answerable]),
+            ("missed", &[missed.no_connection, missed.generator, missed.end_of_run]),
             ("sessions", &[sessions.started, sessions.completed, sessions.failed]),
             ("idle", &[idle.requested, idle.open, idle.lost, idle.reestablished]),
             ("idle", &[idle.requests, idle.replies, idle.descriptor_tables]),
@@ -104,6 +110,7 @@ impl Interval {
             self.sent,
             self.replies,
             self.failed,
+            self.missed,
             self.connections_opened,
             self.idle_open,
         ] {

@@ -89,9 +89,21 @@ pub(crate) struct LoadArgs {
     /// Seed of random arrivals, to repeat a run [default: random]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Rate")]
     pub(crate) seed: Option<u64>,
-    /// Number of persistent connections
-    #[arg(short = 'c', long, value_name = "N", default_value = "50", help_heading = "Connections")]
-    pub(crate) connections: NonZeroUsize,
+    /// Maximum number of connections [default: as many as possible; 50 with --closed]
+    ///
+    /// Connections are opened as requests need them. Beyond the maximum, requests wait. The default is
+    /// limited by descriptors, ports and memory.
+    #[arg(short = 'c', long, value_name = "N", help_heading = "Connections")]
+    pub(crate) connections: Option<NonZeroUsize>,
+    /// Order in which waiting requests get connections
+    #[arg(
+        long,
+        value_name = "ORDER",
+        default_value = "lifo",
+        hide_short_help = true,
+        help_heading = "Connections"
+    )]
+    pub(crate) queue: Queue,
     /// Requests per connection, N or MIN..MAX; opens connections as needed
     #[arg(long, value_name = "N", help_heading = "Connections")]
     pub(crate) per_connection: Option<Count>,
@@ -187,7 +199,7 @@ pub(crate) struct LoadArgs {
     )]
     pub(crate) threads: NonZeroUsize,
     /// Event mechanism of the generator, as listed by hearken mechanisms
-    #[arg(long, value_name = "NAME", default_value = hearken::mechanism::AUTO, hide_short_help = true, help_heading = "Generator")]
+    #[arg(long, value_name = "NAME", default_value = hearken_load::DEFAULT_MECHANISM, hide_short_help = true, help_heading = "Generator")]
     pub(crate) events: String,
     /// Experimental setting: rt-queue=N, the maximum number of queued signals (RLIMIT_SIGPENDING)
     #[arg(
@@ -433,6 +445,15 @@ pub(crate) enum ProgressArg {
     Log,
     /// Nothing
     None,
+}
+
+/// The order in which waiting requests get connections.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Queue {
+    /// The newest request first
+    Lifo,
+    /// The oldest request first
+    Fifo,
 }
 
 /// The arrival process.

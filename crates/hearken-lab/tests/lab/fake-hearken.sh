@@ -2,7 +2,7 @@
 # Replaces `hearken` in tests: prints the lines that the lab waits for, and serves nothing.
 # The name of the mechanism selects a failure.
 json() {
-    printf '{"schema":"hearken-load/3","requests":{"scheduled":100,"sent":100,"replies":%s,' "$1"
+    printf '{"schema":"hearken-load/4","requests":{"scheduled":100,"sent":100,"replies":%s,' "$1"
     printf '"failed":0},"reply_rate":99.5,"latency_ns":{"count":%s,"p50":1000,"p90":2000,' "$1"
     printf '"p99":3000,"p999":4000,"max":5000},"errors":{"client-timo":1},'
     printf '"idle":{"requested":%s,"open":%s,"lost":0}}\n' "$2" "$2"

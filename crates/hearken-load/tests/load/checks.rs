@@ -24,7 +24,7 @@ fn load(server: &Server, expect: &str, model: Model, pipeline: usize) -> Report 
             rate: Profile::constant(if model == Model::Requests { 400.0 } else { 80.0 }),
             duration: Some(Duration::from_millis(100)),
             arrivals: Arrivals::Constant,
-            connections: NonZeroUsize::new(4).unwrap(),
+            connections: NonZeroUsize::new(4),
             requests_per_connection: NonZeroU32::new(5)
                 .map(Count::exactly)
                 .filter(|_| model != Model::Requests),

@@ -58,7 +58,7 @@ fn child_process() {
         url,
         rate: Profile::constant(rate),
         duration: (rate > 0.0).then_some(Duration::from_millis(100)),
-        connections: 5.try_into().unwrap(),
+        connections: std::num::NonZeroUsize::new(5),
         idle_connections: IDLE,
         idle_sends_request: true,
         idle_rate: std::env::var(IDLE_RATE).unwrap().parse().ok(),

@@ -21,7 +21,7 @@ fn config(url: String) -> Config {
         rate: Profile::constant(100.0),
         duration: Some(Duration::from_millis(100)),
         arrivals: Arrivals::Constant,
-        connections: NonZeroUsize::new(3).unwrap(),
+        connections: NonZeroUsize::new(3),
         timeout: Duration::from_secs(20),
         ..Config::default()
     }
@@ -65,7 +65,7 @@ fn accepts_replies_before_the_end_of_the_request() {
 fn connections_are_not_used_after_their_lifetime() {
     let server = Server::start(|_| Behaviour::Reply);
     let report = load(&Config {
-        connections: NonZeroUsize::MIN,
+        connections: Some(NonZeroUsize::MIN),
         rate: Profile::constant(10.0),
         duration: Some(Duration::from_millis(500)),
         connection_lifetime: Some("20ms".parse().unwrap()),
@@ -183,7 +183,7 @@ fn accounts_for_requests_of_stopped_runs() {
 fn opens_no_connections_after_the_end() {
     let server = Server::start(|_| Behaviour::AnnouncedClose);
     let report = load(&Config {
-        connections: NonZeroUsize::MIN,
+        connections: Some(NonZeroUsize::MIN),
         duration: Some(Duration::from_micros(1)),
         ..config(server.url())
     });
@@ -211,7 +211,7 @@ fn rejects_inconsistent_settings() {
     let server = Server::start(|_| Behaviour::Reply);
     let path = list.path().to_owned();
     let source = Source::Wsesslog { sessions: Some(3), think: Duration::ZERO, path };
-    let connections = NonZeroUsize::MIN;
+    let connections = NonZeroUsize::new(2);
     let config = config(server.url());
     assert_eq!(load(&Config { threads, connections, source, ..config }).requests.replies, 3);
 }

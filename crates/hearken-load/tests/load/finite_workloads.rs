@@ -28,7 +28,7 @@ fn config(server: &Server, source: Source, threads: usize) -> Config {
         rate: Profile::constant(2000.0),
         arrivals: Arrivals::Constant,
         threads: NonZeroUsize::new(threads).unwrap(),
-        connections: NonZeroUsize::new(6).unwrap(),
+        connections: NonZeroUsize::new(6),
         timeout: Duration::from_secs(20),
         idle_connections: 5,
         ..Config::default()
@@ -198,7 +198,7 @@ fn ends_if_the_server_is_unreachable() {
                 source: Source::Wlog { path: path(&list), repeat: false },
                 model: Some(model),
                 threads: NonZeroUsize::new(threads).unwrap(),
-                connections: NonZeroUsize::new(3).unwrap(),
+                connections: NonZeroUsize::new(3),
                 ..Config::default()
             },
             &mut (),

@@ -34,7 +34,7 @@ fn a_stall_delays_all_requests_scheduled_during_it() {
         rate: Profile::constant(200.0),
         duration: Some(Duration::from_secs(1)),
         arrivals: Arrivals::Constant,
-        connections: NonZeroUsize::new(4).unwrap(),
+        connections: NonZeroUsize::new(4),
         timeout: Duration::from_secs(30),
         ..Config::default()
     });
@@ -55,7 +55,7 @@ fn replies_do_not_shift_arrivals() {
                 url: server.url(),
                 rate: Profile::constant(1000.0),
                 duration: Some(Duration::from_millis(200)),
-                connections: NonZeroUsize::new(2).unwrap(),
+                connections: NonZeroUsize::new(2),
                 timeout: Duration::from_millis(100),
                 seed: Some(42),
                 ..Config::default()

@@ -58,7 +58,7 @@ fn the_end_is_reported_once_after_the_last_reply() {
         url,
         rate: "200".parse().unwrap(),
         duration: Some(Duration::from_millis(300)),
-        connections: NonZeroUsize::new(20).unwrap(),
+        connections: NonZeroUsize::new(20),
         threads: NonZeroUsize::new(2).unwrap(),
         report_interval: Duration::from_millis(100),
         ..Config::default()

@@ -50,7 +50,7 @@ fn parts_add_up_to_the_full_load() {
             rate: "100..700@100ms,500@50ms".parse().unwrap(),
             duration: Some(Duration::from_millis(150)),
             arrivals: Arrivals::Constant,
-            connections: NonZeroUsize::new(8).unwrap(),
+            connections: NonZeroUsize::new(8),
             threads: NonZeroUsize::new(threads).unwrap(),
             timeout: Duration::from_secs(20),
             idle_connections: 10,

@@ -28,7 +28,7 @@ fn percentiles_match_the_calculated_delays() {
         rate: Profile::constant(500.0),
         duration: Some(Duration::from_secs(2)),
         arrivals: Arrivals::Constant,
-        connections: NonZeroUsize::new(2).unwrap(),
+        connections: NonZeroUsize::new(2),
         timeout: Duration::from_secs(60),
         ..Config::default()
     };

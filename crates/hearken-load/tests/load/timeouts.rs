@@ -19,7 +19,7 @@ fn config(url: String) -> Config {
         rate: Profile::constant(300.0),
         duration: Some(Duration::from_millis(100)),
         arrivals: Arrivals::Constant,
-        connections: NonZeroUsize::new(4).unwrap(),
+        connections: NonZeroUsize::new(4),
         timeout: LONG,
         ..Config::default()
     }

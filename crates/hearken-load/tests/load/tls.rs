@@ -21,7 +21,7 @@ fn config(url: String, tls: TlsOptions) -> Config {
         rate: Profile::constant(300.0),
         duration: Some(Duration::from_millis(100)),
         arrivals: Arrivals::Constant,
-        connections: NonZeroUsize::new(4).unwrap(),
+        connections: NonZeroUsize::new(4),
         timeout: Duration::from_secs(20),
         ..Config::default()
     }

@@ -77,6 +77,7 @@ fn interval((index, piece): (usize, &Piece)) -> Interval {
         sent: if piece.draining { 0 } else { replies + piece.failed },
         replies,
         failed: piece.failed,
+        missed: 0,
         connections_opened: 0,
         idle_open: 10,
         latency_ns: latency.quantiles(),
